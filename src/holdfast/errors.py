@@ -1,0 +1,222 @@
+"""Every error that Holdfast raises.
+
+A miss, a conflict, damage, a refusal, an outage, an unknown outcome and a bug are
+different branches, because a caller answers each of them differently.
+
+    HoldfastError
+    ├── MissingError                 what was asked for is not there
+    │   ├── CheckpointNotFoundError
+    │   ├── PointNotFoundError
+    │   ├── ScopeNotFoundError
+    │   ├── StoreNotFoundError
+    │   └── TimelineNotFoundError
+    ├── Conflict                     someone else changed what this change rests on
+    ├── StateIntegrityError          what is stored is not what was written
+    │   ├── ChainError               entries dropped, reordered or forked
+    │   ├── DamagedRecordError       a row is changed, moved, swapped or missing
+    │   └── WitnessError             the store was put back behind what a witness saw
+    ├── RefusedError                 asked for something that is not allowed
+    │   ├── FormatError              not a store, or not one this version can use
+    │   │   ├── ForeignSchemaError
+    │   │   ├── NewerFormatError
+    │   │   └── NotAStoreError
+    │   ├── GateRefusedError         a gate said no
+    │   ├── InvalidInputError
+    │   │   ├── InvalidKeyError
+    │   │   ├── InvalidScopeError
+    │   │   ├── InvalidValueError
+    │   │   │   └── LimitExceededError
+    │   │   └── UnknownTypeError
+    │   ├── KeyringError             the key given does not fit the store
+    │   │   ├── KeyMissingError
+    │   │   ├── KeyNotNeededError
+    │   │   └── WrongKeyError
+    │   ├── MissingExtraError        an optional dependency is not installed
+    │   ├── ReadOnlyError            a view, or a store opened for reading
+    │   ├── StoreClosedError
+    │   │   └── StoreForkedError     carried through os.fork()
+    │   └── UnsafePlaceError         a file system or file mode that cannot be trusted
+    ├── Unavailable                  storage cannot serve now; nothing was applied
+    │   ├── DiskFullError
+    │   ├── StorageReadOnlyError
+    │   └── StoreLockedError
+    ├── OutcomeUnknown               it may or may not have been applied
+    └── InternalError                a bug in Holdfast; never a subclass of the above
+
+Texts name the scope, the key or checkpoint, and the next step; never values or secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class HoldfastError(Exception):
+    """Base of all errors of this package."""
+
+
+class MissingError(HoldfastError):
+    """What was asked for is not there."""
+
+
+class CheckpointNotFoundError(MissingError):
+    """No checkpoint of this scope has that id or name."""
+
+
+class PointNotFoundError(MissingError):
+    """The entry or time lies outside the history of this scope."""
+
+
+class ScopeNotFoundError(MissingError):
+    """No scope of that name is in the store."""
+
+
+class StoreNotFoundError(MissingError):
+    """There is no store at that place and none may be created."""
+
+
+class TimelineNotFoundError(MissingError):
+    """The scope has no timeline of that name."""
+
+
+class Conflict(HoldfastError):
+    """Someone else changed what this change rests on; nothing of it was applied.
+
+    `keys` holds what did not match: row keys at the storage level, state keys above it.
+    """
+
+    def __init__(self, message: str, keys: Sequence[bytes | str] = ()) -> None:
+        super().__init__(message)
+        self.keys = tuple(keys)
+
+
+class StateIntegrityError(HoldfastError):
+    """What is stored is not what was written."""
+
+
+class ChainError(StateIntegrityError):
+    """Entries were dropped, reordered or forked."""
+
+
+class DamagedRecordError(StateIntegrityError):
+    """A row is changed, moved, swapped or missing. `place` names it."""
+
+    def __init__(self, message: str, place: str = "") -> None:
+        super().__init__(message)
+        self.place = place
+
+
+class WitnessError(StateIntegrityError):
+    """The store, or a scope of it, was put back behind what a witness saw."""
+
+
+class RefusedError(HoldfastError):
+    """Asked for something that is not allowed; nothing was touched."""
+
+
+class FormatError(RefusedError):
+    """Not a store, or not one that this version can use."""
+
+
+class ForeignSchemaError(FormatError):
+    """The database holds tables, triggers or views that Holdfast did not make."""
+
+
+class NewerFormatError(FormatError):
+    """The store was written by a newer version."""
+
+
+class NotAStoreError(FormatError):
+    """The file is something else."""
+
+
+class GateRefusedError(RefusedError):
+    """A gate refused the change."""
+
+
+class InvalidInputError(RefusedError):
+    """An argument cannot be used."""
+
+
+class InvalidKeyError(InvalidInputError):
+    """The key of a value breaks the rules for keys."""
+
+
+class InvalidScopeError(InvalidInputError):
+    """The text is not the name of a scope."""
+
+
+class InvalidValueError(InvalidInputError):
+    """A value holds something that would not come back as it was. `path` says where."""
+
+    def __init__(self, message: str, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class LimitExceededError(InvalidValueError):
+    """A value is too deep, too large or has too many items."""
+
+
+class UnknownTypeError(InvalidInputError):
+    """A stored value names a type that is not registered here."""
+
+
+class KeyringError(RefusedError):
+    """The key given does not fit the store."""
+
+
+class KeyMissingError(KeyringError):
+    """The store is encrypted and no key, or no key file, is there."""
+
+
+class KeyNotNeededError(KeyringError):
+    """A key was given for a store that is not encrypted."""
+
+
+class WrongKeyError(KeyringError):
+    """The key does not open this store."""
+
+
+class MissingExtraError(RefusedError):
+    """An optional dependency is not installed; the text names the extra."""
+
+
+class ReadOnlyError(RefusedError):
+    """A view, or a store opened for reading, cannot write."""
+
+
+class StoreClosedError(RefusedError):
+    """The store is closed, or its handle died after a failed write."""
+
+
+class StoreForkedError(StoreClosedError):
+    """The store was opened before os.fork(); the child must open it again."""
+
+
+class UnsafePlaceError(RefusedError):
+    """A file system or file mode under which the promises would not hold."""
+
+
+class Unavailable(HoldfastError):
+    """Storage cannot serve now; nothing was applied, trying again is safe."""
+
+
+class DiskFullError(Unavailable):
+    """No room is left on the disk."""
+
+
+class StorageReadOnlyError(Unavailable):
+    """The file or its folder cannot be written."""
+
+
+class StoreLockedError(Unavailable):
+    """Another program holds the store."""
+
+
+class OutcomeUnknown(HoldfastError):
+    """The change may or may not have been applied; open the store again to see."""
+
+
+class InternalError(HoldfastError):
+    """A bug in Holdfast. Please report it with this text."""

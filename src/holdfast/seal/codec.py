@@ -1,0 +1,415 @@
+"""Values to bytes and back, exactly.
+
+What goes in comes out equal and with the same types, or it is refused with the path of the
+part that would not. msgpack by `msgspec`, whose silent conversions (tuple to list, UUID to
+str, enum to value ...) are ruled out by a walk that looks at exact types first. What msgpack
+lacks are extension parts:
+
+    1  int beyond 64 bits       signed, big-endian
+    2  str with lone surrogates UTF-8 with surrogates passed
+    3  datetime with a zone     [year .. microsecond, fold, offset in microseconds, zone, name]
+    4  registered object        [name, version, plain payload]
+
+Mappings keep the order they were given.
+"""
+
+from __future__ import annotations
+
+import datetime
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec.msgpack import Ext
+
+from holdfast.errors import (
+    DamagedRecordError,
+    HoldfastError,
+    InvalidValueError,
+    LimitExceededError,
+    NewerFormatError,
+)
+from holdfast.seal import moments
+from holdfast.seal.msgpack_scan import TooMuch, check_bounds
+from holdfast.seal.registry import Registry
+
+BIG_INT, ODD_TEXT, MOMENT, OBJECT = 1, 2, 3, 4
+
+_LOW, _HIGH = -(1 << 63), (1 << 64) - 1
+_SCALARS = frozenset((bool, float, type(None)))
+
+
+@dataclass(frozen=True)
+class ValueLimits:
+    """How large one value may be: nesting, parts in all containers together, encoded bytes."""
+
+    depth: int = 256
+    items: int = 1_000_000
+    size: int = 256 << 20
+
+
+class Typed:
+    """The plain form of a registered object."""
+
+    __slots__ = ("name", "value", "version")
+
+    def __init__(self, name: str, version: int, value: Any) -> None:
+        self.name = name
+        self.version = version
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not Typed:
+            return NotImplemented
+        return (self.name, self.version, self.value) == (other.name, other.version, other.value)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Typed({self.name!r}, {self.version})"
+
+
+class _Refusal(Exception):
+    """A part that cannot be stored; the path is gathered from the inside out."""
+
+    def __init__(self, text: str, kind: type[InvalidValueError] = InvalidValueError) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.steps: list[str | int] = []
+
+    def error(self) -> InvalidValueError:
+        steps = [_step(step) for step in reversed(self.steps)]
+        if len(steps) > 16:
+            steps[8:-8] = ["..."]
+        path = "$" + "".join(steps)
+        return self.kind(f"{path}: {self}", path)
+
+
+def _step(step: str | int) -> str:
+    if type(step) is int:
+        return f"[{step}]" if -_HIGH < step < _HIGH else "[large int]"
+    text = str(step) if len(str(step)) <= 40 else f"{str(step)[:37]}..."
+    return f".{text}" if text.isascii() and text.isidentifier() else f"[{text!a}]"
+
+
+class Codec:
+    """Turns values into plain form and bytes, and bytes into values. Safe for threads."""
+
+    def __init__(self, registry: Registry, limits: ValueLimits | None = None) -> None:
+        self.registry = registry
+        self.limits = limits or ValueLimits()
+        self._encoder = msgspec.msgpack.Encoder(enc_hook=self._typed_out)
+        self._decoder = msgspec.msgpack.Decoder(ext_hook=self._ext_in)
+
+    def plain(self, value: Any) -> Any:
+        """The value in plain form; the very same object where nothing needs converting.
+
+        Raises `InvalidValueError` (or `LimitExceededError`) with the path of the first part
+        that cannot be stored exactly.
+        """
+        walk = _Walk(self.registry, self.limits)
+        try:
+            return walk.any(value, 1)
+        except _Refusal as refusal:
+            raise refusal.error() from None
+        except RecursionError:
+            raise _too_deep(self.limits).error() from None
+
+    def encode(self, plain: Any) -> bytes:
+        """The bytes of a value in plain form."""
+        try:
+            data = self._encoder.encode(plain)
+        except RecursionError:
+            raise _too_deep(self.limits).error() from None
+        if len(data) > self.limits.size:
+            raise _too_large(self.limits).error()
+        return data
+
+    def decode(self, data: bytes) -> Any:
+        """The value, with registered objects built.
+
+        Bytes that `encode` did not make raise `DamagedRecordError`; more depth, items or bytes
+        than the limits allow raise `LimitExceededError` before anything large is built.
+        """
+        limits = self.limits
+        if len(data) > limits.size:
+            raise _too_large(limits).error()
+        try:
+            # n bytes hold fewer than n items: only longer data needs counting beforehand.
+            if len(data) > limits.items:
+                check_bounds(data, limits.depth, limits.items, OBJECT)
+            return self._decoder.decode(data)
+        except HoldfastError:
+            raise
+        except TooMuch as excess:
+            raise LimitExceededError(f"$: a stored value has {excess}", "$") from None
+        except RecursionError:
+            raise _too_deep(limits).error() from None
+        except (msgspec.DecodeError, ValueError, TypeError, OverflowError):
+            raise DamagedRecordError("a stored value is not in the form it was written") from None
+
+    def build(self, name: str, version: int, payload: Any) -> Any:
+        """The registered object of that name; `UnknownTypeError` if there is none."""
+        return self.registry.build(name, version, payload)
+
+    def _typed_out(self, part: Any) -> Ext:
+        if type(part) is not Typed:
+            raise InvalidValueError(f"$: {type(part).__qualname__} is not in plain form", "$")
+        return Ext(OBJECT, self._encoder.encode([part.name, part.version, part.value]))
+
+    def _ext_in(self, code: int, data: memoryview) -> Any:
+        if code == BIG_INT:
+            return int.from_bytes(data, "big", signed=True)
+        if code == ODD_TEXT:
+            return str(data, "utf-8", "surrogatepass")
+        if code == MOMENT:
+            return moments.unpack(bytes(data))
+        if code == OBJECT:
+            name, version, payload = self._decoder.decode(data)
+            if type(name) is not str or type(version) is not int:
+                raise ValueError
+            return self.registry.build(name, version, payload)
+        raise NewerFormatError(
+            f"a stored value uses extension {code}, which this version does not know; "
+            "update holdfast"
+        )
+
+
+def _too_deep(limits: ValueLimits) -> _Refusal:
+    return _Refusal(
+        f"nested deeper than {limits.depth} levels, or contains itself; flatten it",
+        LimitExceededError,
+    )
+
+
+def _too_large(limits: ValueLimits) -> _Refusal:
+    return _Refusal(
+        f"larger than {limits.size} bytes; store it in parts under several keys",
+        LimitExceededError,
+    )
+
+
+class _Walk:
+    """One pass over one value. The two loops repeat the tests for speed: they are the hot path
+    of every write, and a call per scalar would double their cost."""
+
+    __slots__ = ("_items", "_limits", "_registry", "_size")
+
+    def __init__(self, registry: Registry, limits: ValueLimits) -> None:
+        self._registry = registry
+        self._limits = limits
+        self._items = limits.items
+        self._size = limits.size
+
+    def any(self, value: Any, depth: int) -> Any:
+        kind = type(value)
+        if kind is dict:
+            return self.mapping(value, depth)
+        if kind is list:
+            return self.list(value, depth)
+        if kind is str:
+            return self._text(value)
+        if kind is int:
+            return value if _LOW <= value <= _HIGH else self._int(value)
+        if kind in _SCALARS:
+            return value
+        return self._other(value, kind, depth)
+
+    def mapping(self, value: dict[Any, Any], depth: int) -> Any:
+        self._enter(len(value), depth)
+        out: dict[Any, Any] | None = None
+        size = 0
+        key: Any = None
+        try:
+            for key, part in value.items():
+                if type(key) is str:
+                    if not key.isascii():
+                        self._key_text(key)
+                    size += len(key)
+                elif type(key) is not int or not _LOW <= key <= _HIGH:
+                    raise self._bad_key(key)
+                kind = type(part)
+                if kind is str and part.isascii():
+                    size += len(part)
+                    continue
+                if kind is int and _LOW <= part <= _HIGH:
+                    continue
+                if kind in _SCALARS:
+                    continue
+                new = self.any(part, depth + 1)
+                if new is not part:
+                    if out is None:
+                        out = dict(value)
+                    out[key] = new
+        except _Refusal as refusal:
+            refusal.steps.append(key if type(key) in (str, int) else f"({type(key).__name__})")
+            raise
+        self._grow(size)
+        return value if out is None else out
+
+    def list(self, value: list[Any], depth: int) -> Any:
+        self._enter(len(value), depth)
+        out: list[Any] | None = None
+        size = 0
+        index = 0
+        try:
+            for index, part in enumerate(value):
+                kind = type(part)
+                if kind is dict:
+                    new = self.mapping(part, depth + 1)
+                elif kind is str and part.isascii():
+                    size += len(part)
+                    continue
+                elif (kind is int and _LOW <= part <= _HIGH) or kind in _SCALARS:
+                    continue
+                else:
+                    new = self.any(part, depth + 1)
+                if new is not part:
+                    if out is None:
+                        out = value.copy()
+                    out[index] = new
+        except _Refusal as refusal:
+            refusal.steps.append(index)
+            raise
+        self._grow(size)
+        return value if out is None else out
+
+    def _enter(self, length: int, depth: int) -> None:
+        if depth > self._limits.depth:
+            raise _too_deep(self._limits)
+        self._items -= length
+        if self._items < 0:
+            raise _Refusal(
+                f"the value has more than {self._limits.items} items; "
+                "store it in parts under several keys",
+                LimitExceededError,
+            )
+
+    def _grow(self, size: int) -> None:
+        self._size -= size
+        if self._size < 0:
+            raise _too_large(self._limits)
+
+    def _text(self, value: str) -> Any:
+        try:
+            self._grow(len(value) if value.isascii() else len(value.encode()))
+        except UnicodeEncodeError:
+            data = value.encode("utf-8", "surrogatepass")
+            self._grow(len(data))
+            return Ext(ODD_TEXT, data)
+        return value
+
+    def _int(self, value: int) -> Ext:
+        data = value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
+        self._grow(len(data))
+        return Ext(BIG_INT, data)
+
+    def _key_text(self, key: str) -> None:
+        try:
+            key.encode()
+        except UnicodeEncodeError:
+            raise _Refusal("a key of a mapping holds a lone surrogate; use valid text") from None
+
+    def _bad_key(self, key: Any) -> _Refusal:
+        if type(key) is int:
+            return _Refusal("an int key of a mapping must fit in 64 bits; use str(key)")
+        return _Refusal(
+            f"a key of a mapping is a {_name(type(key))}; only str and int keys can be stored, "
+            "convert it"
+        )
+
+    def _other(self, value: Any, kind: type, depth: int) -> Any:
+        if kind is bytes:
+            self._grow(len(value))
+            return value
+        if kind is datetime.datetime:
+            packed = moments.pack(value)
+            if packed is None:
+                raise _Refusal(
+                    "a datetime needs a zone that can be stored (zoneinfo.ZoneInfo with a key, "
+                    "or datetime.timezone); add one, for example with .astimezone(timezone.utc)"
+                )
+            return Ext(MOMENT, packed)
+        entry = self._registry.find(kind)
+        if entry is None:
+            raise _Refusal(_advice(kind))
+        try:
+            payload = entry.to_plain(value)
+        except Exception as error:
+            told = f"the object has not all fields of {entry.name!r} ({type(error).__name__})"
+            raise _Refusal(f"{told}; set them before storing it") from None
+        self._enter(3, depth)
+        return Typed(entry.name, entry.version, self.any(payload, depth + 1))
+
+
+_INSTEAD = {
+    "tuple": "use list(...)",
+    "set": "use sorted(...) or list(...)",
+    "frozenset": "use sorted(...) or list(...)",
+    "bytearray": "use bytes(...)",
+    "memoryview": "use bytes(...)",
+    "date": "use .isoformat()",
+    "time": "use .isoformat()",
+    "timedelta": "use .total_seconds()",
+    "Decimal": "use str(...)",
+    "UUID": "use str(...)",
+    "complex": "use [real, imag]",
+    "Typed": "store the object itself",
+    "Ext": "use bytes(...)",
+}
+
+
+def _name(kind: type) -> str:
+    place = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return place + kind.__qualname__
+
+
+def _advice(kind: type) -> str:
+    """What to do about a part of this type."""
+    told = f"a {_name(kind)} would not come back as it was"
+    if kind.__name__ in _INSTEAD:
+        return f"{told}; {_INSTEAD[kind.__name__]}"
+    for base in (dict, list, str, int, float, bytes, tuple, datetime.datetime):
+        if issubclass(kind, base) and not hasattr(kind, "__members__"):
+            return f"{told} (it is a subclass of {base.__name__}); use {base.__name__}(...)"
+    return (
+        f"{told}; register its class with registry.register({kind.__name__}, "
+        f"name={kind.__name__!r}), or convert it to a dict"
+    )
+
+
+def convert(value: Any, type_: Any) -> Any:
+    """The value as `type_`: a builtin, dataclass, Struct, enum, container type or model.
+
+    Raises `InvalidValueError` that names the place and what was expected, never the value.
+    """
+    if isinstance(type_, type) and type(value) is type_:
+        return value
+    validate = getattr(type_, "model_validate", None)
+    if isinstance(type_, enum.EnumMeta):
+        validate = type_  # msgspec knows only enums of text or of numbers
+    try:
+        return validate(value) if validate else msgspec.convert(value, type_)
+    except msgspec.ValidationError as error:
+        text, path = _cleaned(str(error))
+    except Exception as error:
+        text, path = _first_complaint(error)
+    wanted = getattr(type_, "__qualname__", None) or str(type_)
+    raise InvalidValueError(f"the value does not fit {wanted}: {text} at {path}", path)
+
+
+def _cleaned(text: str) -> tuple[str, str]:
+    """msgspec's text and path, without texts that would repeat a value."""
+    text, _, path = text.partition(" - at `")
+    told = text.startswith(("Expected", "Object missing", "Object contains"))
+    return (text if told else "a part is not allowed there"), (path.rstrip("`") or "$")
+
+
+def _first_complaint(error: Exception) -> tuple[str, str]:
+    """The kind and path of a pydantic error; other errors are told by type only."""
+    errors = getattr(error, "errors", None)
+    if not callable(errors):
+        return f"{type(error).__name__} was raised", "$"
+    first = errors(include_input=False, include_url=False, include_context=False)[0]
+    return str(first["type"]), "$" + "".join(_step(step) for step in first["loc"])

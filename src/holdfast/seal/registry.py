@@ -1,0 +1,273 @@
+"""The classes whose objects may be stored, and how they are taken apart and built.
+
+A record can name only classes that the reader registered: decoding never imports a module
+and never builds anything else. Dataclasses, `msgspec.Struct`, pydantic models and enums can
+be registered. What is stored of an object are its fields, in order; of an enum member its
+name (of a flag its number). Building calls the class's constructor, so `__post_init__` and
+`model_post_init` run: they are the user's code and run after all checks of the bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+from holdfast.errors import InvalidInputError, InvalidValueError, UnknownTypeError
+
+C = TypeVar("C", bound=type)
+Upgrade = Callable[[int, dict[str, Any]], dict[str, Any]]
+
+MAX_NAME = 200
+
+
+class Entry(ABC):
+    """One registered class; the base of one subclass a kind of class."""
+
+    def __init__(self, cls: type, name: str, version: int, upgrade: Upgrade | None) -> None:
+        self.cls: Any = cls
+        self.name = name
+        self.version = version
+        self.upgrade = upgrade
+
+    @abstractmethod
+    def to_plain(self, obj: Any) -> Any:
+        """The object taken apart by one level."""
+
+    @abstractmethod
+    def from_plain(self, payload: Any) -> Any:
+        """The object, from fields that this very version wrote."""
+
+    def from_older(self, payload: Any) -> Any:
+        """The object, from upgraded or older fields; raises if the class refuses them."""
+        return self.from_plain(payload)
+
+
+class DataclassEntry(Entry):
+    """A dataclass: its fields, also those that the constructor does not take."""
+
+    def __init__(self, cls: type, name: str, version: int, upgrade: Upgrade | None) -> None:
+        super().__init__(cls, name, version, upgrade)
+        fields = dataclasses.fields(cls)
+        self.fields = tuple(f.name for f in fields)
+        self.init = frozenset(f.name for f in fields if f.init)
+
+    def to_plain(self, obj: Any) -> Any:
+        return {name: getattr(obj, name) for name in self.fields}
+
+    def from_plain(self, payload: Any) -> Any:
+        obj = self.cls(**{k: v for k, v in payload.items() if k in self.init})
+        # A constructor may compute or replace fields; what was stored is what comes back.
+        for name, value in payload.items():
+            if name not in self.fields:
+                raise TypeError("unknown field")
+            if getattr(obj, name, _ABSENT) is not value:
+                object.__setattr__(obj, name, value)
+        return obj
+
+
+class StructEntry(Entry):
+    """A `msgspec.Struct`: its fields."""
+
+    def to_plain(self, obj: Any) -> Any:
+        return {name: getattr(obj, name) for name in self.cls.__struct_fields__}
+
+    def from_plain(self, payload: Any) -> Any:
+        obj = self.cls(**payload)
+        for name, value in payload.items():
+            if getattr(obj, name) is not value:
+                msgspec.structs.force_setattr(obj, name, value)
+        return obj
+
+
+class ModelEntry(Entry):
+    """A pydantic model, known by its attributes so that pydantic need not be installed.
+
+    Extra fields are kept, too. After reading, all fields count as set.
+    """
+
+    def to_plain(self, obj: Any) -> Any:
+        fields = {name: obj.__dict__[name] for name in self.cls.model_fields}
+        return fields | (obj.__pydantic_extra__ or {})
+
+    def from_plain(self, payload: Any) -> Any:
+        fields = self.cls.model_fields
+        if not fields.keys() <= payload.keys():
+            raise TypeError("a field is missing")
+        obj = self.cls.model_construct(**self._by_alias(payload))
+        for name, value in payload.items():
+            if name in fields and obj.__dict__.get(name, _ABSENT) is not value:
+                obj.__dict__[name] = value
+        return obj
+
+    def from_older(self, payload: Any) -> Any:
+        return self.cls.model_validate(self._by_alias(payload))
+
+    def _by_alias(self, payload: Any) -> dict[str, Any]:
+        fields = self.cls.model_fields
+        return {
+            (fields[name].alias or name) if name in fields else name: value
+            for name, value in payload.items()
+        }
+
+
+class EnumEntry(Entry):
+    """An enum: the member's name, because values may be anything; a flag: its number."""
+
+    def to_plain(self, obj: Any) -> Any:
+        return obj.value if issubclass(self.cls, enum.Flag) else obj.name
+
+    def from_plain(self, payload: Any) -> Any:
+        return self.cls(payload) if issubclass(self.cls, enum.Flag) else self.cls[payload]
+
+
+_ABSENT = object()
+
+
+class Registry:
+    """Which classes may be stored, by name. Safe to read from several threads."""
+
+    def __init__(self) -> None:
+        self._classes: dict[type, Entry] = {}
+        self._names: dict[str, Entry] = {}
+
+    @overload
+    def register(
+        self,
+        cls: C,
+        *,
+        name: str | None = None,
+        version: int = 1,
+        upgrade: Upgrade | None = None,
+    ) -> C: ...
+
+    @overload
+    def register(
+        self,
+        cls: None = None,
+        *,
+        name: str | None = None,
+        version: int = 1,
+        upgrade: Upgrade | None = None,
+    ) -> Callable[[C], C]: ...
+
+    def register(
+        self,
+        cls: Any = None,
+        *,
+        name: str | None = None,
+        version: int = 1,
+        upgrade: Upgrade | None = None,
+    ) -> Any:
+        """Allow objects of `cls` in values; also usable as a decorator.
+
+        `name` is what records hold (default: the class's own name) and must stay the same for
+        ever. Raise `version` when the fields change; `upgrade(stored_version, fields)` then
+        gives the fields of today for what an older version wrote.
+        """
+        if cls is None:
+            return lambda c: self.register(c, name=name, version=version, upgrade=upgrade)
+        if not isinstance(cls, type):
+            raise InvalidInputError("register() takes a class, not an object")
+        name = cls.__name__ if name is None else name
+        _check(name, version)
+        self._add(_kind(cls)(cls, name, version, upgrade))
+        return cls
+
+    def _add(self, entry: Entry) -> None:
+        for known in (self._names.get(entry.name), self._classes.get(entry.cls)):
+            if known is None:
+                continue
+            if (known.cls, known.name) != (entry.cls, entry.name):
+                raise InvalidInputError(
+                    f"cannot register {entry.cls.__qualname__} as {entry.name!r}: "
+                    f"{known.cls.__qualname__} is registered as {known.name!r}; "
+                    "give each class one name of its own with name="
+                )
+        self._names[entry.name] = entry
+        self._classes[entry.cls] = entry
+
+    def find(self, cls: type) -> Entry | None:
+        """The entry of exactly this class (subclasses are other classes)."""
+        return self._classes.get(cls)
+
+    def by_name(self, name: str) -> Entry | None:
+        """The entry registered under this name."""
+        return self._names.get(name)
+
+    def build(self, name: str, version: int, payload: Any) -> Any:
+        """The object that was stored as these fields by that version of the class."""
+        entry = self._names.get(name)
+        if entry is None:
+            raise UnknownTypeError(
+                f"a stored value is a {name!r}, which is not registered here; register its class "
+                f"before reading: registry.register(YourClass, name={name!r}, version={version})"
+            )
+        if version > entry.version:
+            raise _unfit(entry, version, "update the program that reads it")
+        try:
+            if version == entry.version:
+                return entry.from_plain(payload)
+            if entry.upgrade is not None:
+                payload = entry.upgrade(version, payload)
+            return entry.from_older(payload)
+        except Exception as error:
+            # The text of a constructor's error may hold values: only its type is told.
+            hint = f"its class raised {type(error).__name__}; register it with upgrade="
+            raise _unfit(entry, version, hint) from None
+
+
+def _unfit(entry: Entry, version: int, hint: str) -> InvalidValueError:
+    return InvalidValueError(
+        f"a stored {entry.name!r} of version {version} cannot be built by the registered "
+        f"version {entry.version}: {hint}",
+        "$",
+    )
+
+
+def _check(name: str, version: int) -> None:
+    if type(name) is not str or not 0 < len(name) <= MAX_NAME or not name.isprintable():
+        raise InvalidInputError(f"a type's name has 1 to {MAX_NAME} printable characters")
+    if type(version) is not int or not 0 < version < 1 << 31:
+        raise InvalidInputError("a type's version is a whole number from 1 up")
+
+
+def _kind(cls: Any) -> type[Entry]:
+    """Which way of taking apart fits the class."""
+    if issubclass(cls, enum.Enum):
+        return EnumEntry
+    if issubclass(cls, msgspec.Struct):
+        return StructEntry
+    if hasattr(cls, "model_fields") and hasattr(cls, "model_construct"):
+        if getattr(cls, "__private_attributes__", None):
+            raise InvalidInputError(
+                f"{cls.__qualname__} has private attributes, which would be lost; "
+                "make them fields or store another class"
+            )
+        return ModelEntry
+    if dataclasses.is_dataclass(cls):
+        _check_dataclass(cls)
+        return DataclassEntry
+    raise InvalidInputError(
+        f"{cls.__qualname__} cannot be registered: dataclasses, msgspec.Struct, pydantic models "
+        "and enums can; convert other objects to one of these or to a dict"
+    )
+
+
+def _check_dataclass(cls: Any) -> None:
+    """An `InitVar` without a default cannot be given back to the constructor."""
+    for name, spec in getattr(cls, "__dataclass_fields__", {}).items():
+        kind = getattr(spec, "_field_type", None)
+        if str(kind) == "_FIELD_INITVAR" and spec.default is dataclasses.MISSING:
+            raise InvalidInputError(
+                f"{cls.__qualname__}.{name} is an InitVar without a default, which is not "
+                "stored: give it a default"
+            )
+
+
+default_registry = Registry()
+"""Where `holdfast` looks when a store is opened without a registry of its own."""

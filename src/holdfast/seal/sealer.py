@@ -1,0 +1,358 @@
+"""Commitments to content, and sealed records.
+
+    byte 0     0x10 | flags: 1 encrypted, 2+4 compression method, 8 writer outside
+    encrypted  epoch (varint), writer (16, unless outside), plain length (varint),
+               nonce (12), ciphertext and tag (16)
+    plain      plain length (varint), payload, check (16)
+
+All before the nonce (or payload) is the header, and each bit of it is authenticated together
+with the associated data, which is the record's place and is made by the store. In a plain
+store the check finds accidents; only commitments and signatures find a forger.
+
+Writer key = HMAC-SHA-256(data key, "holdfast/writer" || writer); no record is sealed under a
+data key itself. The nonce is a keyed hash of place, header, commitment and fresh randomness:
+a cloned machine that repeats its random numbers repeats a nonce only for the same content in
+the same place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from holdfast.errors import DamagedRecordError, InvalidInputError, KeyMissingError
+from holdfast.seal.compress import expand, squeeze
+
+WRITER = 16
+NONCE = 12
+TAG = 16
+RECORDS_PER_WRITER = 1 << 28
+CACHED_WRITERS = 256
+
+_FORMAT = 0x10
+_ENCRYPTED, _OUTSIDE = 1, 8
+_METHOD_SHIFT = 1
+
+_random = os.urandom
+"""The only source of randomness of this module; `holdfast.testing` may replace it."""
+
+
+def new_writer() -> bytes:
+    """A fresh writer: 16 random bytes."""
+    return _random(WRITER)
+
+
+# --- varints --------------------------------------------------------------------------------
+
+_SMALL = [bytes((n,)) for n in range(128)]
+
+
+def write_varint(n: int) -> bytes:
+    """Seven bits a byte, lowest first; 0 <= n < 2**63."""
+    if 0 <= n < 128:
+        return _SMALL[n]
+    if 128 <= n < 16384:
+        return bytes((n & 127 | 128, n >> 7))
+    if not 0 <= n < 1 << 63:
+        raise InvalidInputError("a varint holds numbers from 0 to 2**63 - 1")
+    out = bytearray()
+    while n > 127:
+        out.append(n & 127 | 128)
+        n >>= 7
+    out.append(n)
+    return bytes(out)
+
+
+def read_varint(data: bytes, pos: int) -> tuple[int, int]:
+    """(number, position after it); ValueError if cut short, over 9 bytes or not the shortest."""
+    if pos < len(data) and data[pos] < 128:
+        return data[pos], pos + 1
+    if pos + 1 < len(data) and 0 < data[pos + 1] < 128:
+        return data[pos] & 127 | data[pos + 1] << 7, pos + 2
+    n = shift = 0
+    for at in range(pos, min(pos + 9, len(data))):
+        byte = data[at]
+        n |= (byte & 127) << shift
+        if byte < 128:
+            if byte == 0 and at > pos:
+                break
+            return n, at + 1
+        shift += 7
+    raise ValueError("not a varint")
+
+
+# --- commitments ----------------------------------------------------------------------------
+
+_PREFIX = b"holdfast/1/"
+
+
+class Commitments:
+    """32-byte commitments to content: SHA-256 without a key, HMAC-SHA-256 with one.
+
+    A plain store gives the scope's random `salt`, from which its boundary key is made; the
+    salt is not part of commitments, so that equal content has equal commitments.
+    """
+
+    __slots__ = ("_domains", "_key", "boundary_key")
+
+    def __init__(self, key: bytes | None, *, salt: bytes = b"") -> None:
+        self._key = key
+        self._domains: dict[bytes, Callable[[bytes], bytes]] = {}
+        self.boundary_key = self.domain(b"boundary-key")(salt)
+
+    def domain(self, label: bytes) -> Callable[[bytes], bytes]:
+        """The function from data to its commitment under this label."""
+        made = self._domains.get(label)
+        if made is None:
+            if not label or b"\0" in label:
+                raise InvalidInputError("a domain's label is not empty and holds no NUL")
+            prefix = _PREFIX + label + b"\0"
+            made = _hasher(prefix) if self._key is None else _keyed_hasher(self._key, prefix)
+            self._domains[label] = made
+        return made
+
+    def tag(self, label: bytes, data: bytes) -> bytes:
+        """A 16-byte tag of data; its domain is apart from that of a commitment."""
+        return self.domain(b"tag/" + label)(data)[:16]
+
+
+def _hasher(prefix: bytes) -> Callable[[bytes], bytes]:
+    copy = hashlib.sha256(prefix).copy
+
+    def commit(data: bytes) -> bytes:
+        state = copy()
+        state.update(data)
+        return state.digest()
+
+    return commit
+
+
+def _keyed_hasher(key: bytes, prefix: bytes) -> Callable[[bytes], bytes]:
+    """HMAC-SHA-256 from two prepared states: a third of the time of the hmac module."""
+    if len(key) != 32:
+        raise InvalidInputError("a commitment key has 32 bytes")
+    block = key.ljust(64, b"\0")
+    inner = hashlib.sha256(bytes(b ^ 0x36 for b in block) + prefix).copy
+    outer = hashlib.sha256(bytes(b ^ 0x5C for b in block)).copy
+
+    def commit(data: bytes) -> bytes:
+        state = inner()
+        state.update(data)
+        last = outer()
+        last.update(state.digest())
+        return last.digest()
+
+    return commit
+
+
+# --- seals ----------------------------------------------------------------------------------
+
+
+class Seal(Protocol):
+    """What turns the plain bytes of a record into bytes at rest and back."""
+
+    encrypted: bool
+    epoch: int
+
+    @property
+    def writer(self) -> bytes:
+        """The writer whose key seals now."""
+
+    def seal(
+        self,
+        ad: bytes,
+        plain: bytes,
+        commitment: bytes,
+        *,
+        writer_outside: bool = False,
+        writer: bytes | None = None,
+        compress: bool = True,
+    ) -> bytes:
+        """The sealed record. `ad` is its place, `commitment` that of the plain bytes.
+
+        With `writer_outside` the record does not hold its writer: the caller keeps it, passes
+        it as `writer` here (because the seal's own may change between two calls) and again to
+        `open`.
+        """
+
+    def open(self, ad: bytes, sealed: bytes, *, writer: bytes | None = None) -> bytes:
+        """The plain bytes.
+
+        Raises `DamagedRecordError` if anything is off, `KeyMissingError` if the record names a
+        key epoch that is not there.
+        """
+
+
+def _damaged(what: str) -> DamagedRecordError:
+    return DamagedRecordError(f"a record cannot be opened: {what}")
+
+
+class PlainSeal:
+    """The seal of a store without a key: compressed, checked against accidents."""
+
+    __slots__ = ("_writer",)
+
+    encrypted = False
+    epoch = 0
+
+    def __init__(self, writer: bytes) -> None:
+        self._writer = writer
+
+    @property
+    def writer(self) -> bytes:
+        """Named in entries; a plain record does not depend on it."""
+        return self._writer
+
+    def seal(
+        self,
+        ad: bytes,
+        plain: bytes,
+        commitment: bytes,
+        *,
+        writer_outside: bool = False,
+        writer: bytes | None = None,
+        compress: bool = True,
+    ) -> bytes:
+        """See `Seal.seal`; the commitment and writer have no part in a plain record."""
+        method, payload = squeeze(plain) if compress else (0, plain)
+        head = _SMALL[_FORMAT | method << _METHOD_SHIFT] + write_varint(len(plain))
+        return head + payload + _plain_check(ad, head, payload)
+
+    def open(self, ad: bytes, sealed: bytes, *, writer: bytes | None = None) -> bytes:
+        """See `Seal.open`."""
+        try:
+            first = sealed[0]
+            length, at = read_varint(sealed, 1)
+        except (IndexError, ValueError):
+            raise _damaged("its header is damaged") from None
+        if first & ~6 != _FORMAT or len(sealed) < at + TAG:
+            raise _damaged("it is not a record of a plain store, or its header is damaged")
+        payload = sealed[at:-TAG]
+        if sealed[-TAG:] != _plain_check(ad, sealed[:at], payload):
+            raise _damaged("it was changed, or belongs to another place")
+        return expand(first >> _METHOD_SHIFT & 3, payload, length)
+
+
+_check_state = hashlib.sha256(b"holdfast/1/plain-record\0").copy
+
+
+def _plain_check(ad: bytes, head: bytes, payload: bytes) -> bytes:
+    state = _check_state()
+    state.update(len(ad).to_bytes(8, "big") + ad + head)
+    state.update(payload)
+    return state.digest()[:TAG]
+
+
+class _Keys(NamedTuple):
+    """What one writer seals with."""
+
+    aead: AESGCM
+    nonce_state: Callable[[], hashlib.blake2b]
+
+
+class KeySeal:
+    """AES-256-GCM under keys derived from a scope's data keys. Safe for threads.
+
+    Records are sealed under `epoch` and opened under exactly the epoch they name. After 2**28
+    records it draws a new writer by itself.
+    """
+
+    __slots__ = ("_count", "_data_keys", "_keys_of", "_prefix", "_writer", "epoch")
+
+    encrypted = True
+
+    def __init__(self, data_keys: dict[int, bytes], epoch: int, writer: bytes) -> None:
+        if epoch not in data_keys or any(len(key) != 32 for key in data_keys.values()):
+            raise InvalidInputError("a seal needs data keys of 32 bytes, one of the epoch given")
+        self._data_keys = dict(data_keys)
+        self.epoch = epoch
+        self._keys_of = lru_cache(CACHED_WRITERS)(self._derive)
+        self._prefix = write_varint(epoch)
+        self._take(writer)
+
+    def _take(self, writer: bytes) -> None:
+        if len(writer) != WRITER:
+            raise InvalidInputError(f"a writer has {WRITER} bytes")
+        self._count = 0
+        self._writer = writer
+
+    @property
+    def writer(self) -> bytes:
+        """The writer whose key seals now; it may change after any call of `seal`."""
+        return self._writer
+
+    def _derive(self, epoch: int, writer: bytes) -> _Keys:
+        data_key = self._data_keys.get(epoch)
+        if data_key is None:
+            raise KeyMissingError(
+                f"a record was sealed under key epoch {epoch}, which the ring does not hold; "
+                "open the store with the ring that has it, or verify the record"
+            )
+        seal_key = hmac.digest(data_key, b"holdfast/writer" + writer, "sha256")
+        nonce_key = hmac.digest(data_key, b"holdfast/nonce" + writer, "sha256")
+        state = hashlib.blake2b(key=nonce_key, digest_size=NONCE)
+        return _Keys(AESGCM(seal_key), state.copy)
+
+    def seal(
+        self,
+        ad: bytes,
+        plain: bytes,
+        commitment: bytes,
+        *,
+        writer_outside: bool = False,
+        writer: bytes | None = None,
+        compress: bool = True,
+    ) -> bytes:
+        """See `Seal.seal`."""
+        if writer is None:
+            writer = self._writer
+        elif not writer_outside:
+            raise InvalidInputError("writer= goes with writer_outside=True")
+        aead, nonce_state = self._keys_of(self.epoch, writer)
+        method, payload = squeeze(plain) if compress else (0, plain)
+        first = _FORMAT | _ENCRYPTED | method << _METHOD_SHIFT
+        length = write_varint(len(plain))
+        if writer_outside:
+            head = _SMALL[first | _OUTSIDE] + self._prefix + length
+        else:
+            head = _SMALL[first] + self._prefix + writer + length
+        bound = ad + head + _SMALL[len(head)]
+        # The header stands in the nonce's hash too: the same content, compressed and not, are
+        # two plaintexts to the cipher.
+        state = nonce_state()
+        state.update(len(bound).to_bytes(4, "big") + bound + commitment + _random(16))
+        nonce = state.digest()
+        self._count += 1
+        if self._count >= RECORDS_PER_WRITER:
+            self._take(new_writer())
+        return head + nonce + aead.encrypt(nonce, payload, bound)
+
+    def open(self, ad: bytes, sealed: bytes, *, writer: bytes | None = None) -> bytes:
+        """See `Seal.open`."""
+        try:
+            first = sealed[0]
+            epoch, at = (sealed[1], 2) if sealed[1] < 128 else read_varint(sealed, 1)
+            if not first & _OUTSIDE:
+                writer = sealed[at : at + WRITER]
+                at += WRITER
+            length, at = read_varint(sealed, at)
+        except (IndexError, ValueError):
+            raise _damaged("its header is damaged") from None
+        if first & ~14 != _FORMAT | _ENCRYPTED or len(sealed) < at + NONCE + TAG:
+            raise _damaged("it is not an encrypted record, or its header is damaged")
+        if writer is None or len(writer) != WRITER:
+            raise _damaged("its writer is kept outside and was not given")
+        nonce = sealed[at : at + NONCE]
+        aead = self._keys_of(epoch, writer).aead
+        try:
+            payload = aead.decrypt(nonce, sealed[at + NONCE :], ad + sealed[:at] + _SMALL[at])
+        except InvalidTag:
+            raise _damaged("it was changed, or belongs to another place or key") from None
+        return expand(first >> _METHOD_SHIFT & 3, payload, length)

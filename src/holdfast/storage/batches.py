@@ -1,0 +1,126 @@
+"""What every engine checks of a batch before it touches anything.
+
+Kept in one place so that all engines refuse the same things by the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.errors import (
+    Conflict,
+    DamagedRecordError,
+    InvalidInputError,
+    LimitExceededError,
+    ReadOnlyError,
+)
+from holdfast.storage.contract import MAX_CELL, MAX_KEY, Batch, Limits
+
+_LENGTH = bytes.__len__
+"""One call that both measures and refuses what is not bytes."""
+
+
+def check_batch(batch: Batch, limits: Limits) -> set[bytes]:
+    """Refuse what no engine can store; give the keys that the batch puts.
+
+    This runs on every commit, so it looks at whole columns instead of single rows.
+    """
+    put_keys: set[bytes] = set()
+    if batch.puts:
+        keys, values = zip(*batch.puts, strict=True)
+        _check_keys(keys)
+        _check_values(keys, values, limits.max_record, "record")
+        put_keys = set(keys)
+        if len(put_keys) != len(keys):
+            _check_doubles(batch.puts)
+    if batch.absent and not put_keys.issuperset(batch.absent):
+        _check_keys(batch.absent)
+    for column in (batch.present, batch.drops):
+        if column:
+            _check_keys(column)
+    if batch.drops and not put_keys.isdisjoint(batch.drops):
+        raise InvalidInputError("a batch cannot put and drop the same record; send two batches")
+    if batch.cells:
+        _check_cells(batch.cells)
+    return put_keys
+
+
+def check_range(low: bytes, high: bytes, limit: int) -> None:
+    """Refuse a scan whose bounds are no bytes or whose limit is negative."""
+    if type(low) is not bytes or type(high) is not bytes:
+        raise InvalidInputError("the bounds of a scan must be bytes")
+    if limit < 0:
+        raise InvalidInputError("the limit of a scan must not be negative")
+
+
+def check_durability(durability: str, limits: Limits) -> None:
+    """Refuse a level that the engine does not name."""
+    if durability not in limits.durability:
+        known = ", ".join(limits.durability)
+        raise InvalidInputError(
+            f"durability {durability!r} is not offered by {limits.name}; use one of: {known}"
+        )
+
+
+def conflict(keys: list[bytes]) -> Conflict:
+    """The error for expectations that did not hold."""
+    return Conflict(
+        f"{len(keys)} expectation(s) of the batch do not hold; nothing was applied: "
+        "read again and retry",
+        keys,
+    )
+
+
+def differs(key: bytes) -> DamagedRecordError:
+    """The error for a record that is there with other bytes."""
+    return DamagedRecordError(
+        f"record {key.hex()} is already stored with other bytes, and records never change; "
+        "nothing was applied: run verify on the store",
+        place=f"record {key.hex()}",
+    )
+
+
+def opened_for_reading() -> ReadOnlyError:
+    """The error for a commit on a handle that may only read."""
+    return ReadOnlyError("this storage was opened for reading; open it again to write")
+
+
+def _check_keys(keys: Iterable[bytes]) -> None:
+    if _longest(keys, "the key of a record or cell") > MAX_KEY:
+        raise InvalidInputError(f"the key of a record or cell has at most {MAX_KEY} bytes")
+
+
+def _longest(items: Iterable[bytes], what: str) -> int:
+    try:
+        return max(map(_LENGTH, items))
+    except TypeError:
+        raise InvalidInputError(f"{what} must be bytes") from None
+
+
+def _check_values(keys: Iterable[bytes], values: Iterable[bytes], most: int, what: str) -> None:
+    if _longest(values, f"the content of a {what}") <= most:
+        return
+    place = next(f"{what} {k.hex()}" for k, v in zip(keys, values, strict=True) if len(v) > most)
+    raise LimitExceededError(
+        f"{place} is larger than the limit of {most} bytes; split it into several", path=place
+    )
+
+
+def _check_doubles(puts: list[tuple[bytes, bytes]]) -> None:
+    seen: dict[bytes, bytes] = {}
+    for key, value in puts:
+        if seen.setdefault(key, value) != value:
+            raise InvalidInputError(f"the batch puts record {key.hex()} twice, with other bytes")
+
+
+def _check_cells(cells: list[tuple[bytes, bytes | None, bytes | None]]) -> None:
+    keys = [key for key, _, _ in cells]
+    _check_keys(keys)
+    if len(set(keys)) != len(keys):
+        raise InvalidInputError("a batch may name each cell only once")
+    for place in (1, 2):
+        pairs = [(cell[0], cell[place]) for cell in cells]
+        filled = [(key, value) for key, value in pairs if value is not None]
+        if filled:
+            names, values = zip(*filled, strict=True)
+            _check_values(names, values, MAX_CELL, "cell")

@@ -1,0 +1,96 @@
+"""The contract between the store and whatever keeps its bytes.
+
+Storage holds two things. A **record** is written once under its key and never changed, at
+most 1 MiB. A **cell** is a small row that is only ever compared and swapped. Keys are
+ordered byte strings of at most 64 bytes.
+
+What may be assumed of `commit`:
+- all or nothing, and only if every expectation of the batch holds at commit time, also on
+  rows that the batch does not write;
+- when it returns, the batch is durable at the stated level and visible to every later read,
+  from any process;
+- `Conflict` names in `keys` every expectation that failed, and nothing was applied;
+- `Unavailable` means that nothing was applied and never will be;
+- `OutcomeUnknown` means that it may have been applied, or may be later.
+
+What may not be assumed: that two reads see one moment; that notifications arrive; that a
+clock runs; that `version` distinguishes more than "nothing was committed since".
+
+Retry, counting, fault injection and latency are wrappers of this same contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+MAX_RECORD = 1 << 20
+MAX_CELL = 1 << 12
+MAX_KEY = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an engine can do; what it lacks is refused by name, never imitated."""
+
+    name: str
+    max_record: int = MAX_RECORD
+    durability: tuple[str, ...] = ("full",)
+    shared: bool = False
+    """Several processes may use the store at once."""
+    embedded: bool = True
+    """Calls do not wait for a network, so an event loop may make reads itself."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """One atomic change of storage."""
+
+    puts: list[tuple[bytes, bytes]] = field(default_factory=list)
+    """Records. One that is there already with equal bytes is left; with others it is damage."""
+    drops: list[bytes] = field(default_factory=list)
+    """Records to remove; one that is absent is no error."""
+    absent: list[bytes] = field(default_factory=list)
+    """Record keys that must not exist before the batch (whether or not it puts them)."""
+    present: list[bytes] = field(default_factory=list)
+    """Record keys that must exist before the batch."""
+    cells: list[tuple[bytes, bytes | None, bytes | None]] = field(default_factory=list)
+    """(key, expected, new): None stands for absent; new == expected only checks."""
+
+
+class Storage(Protocol):
+    """An engine, or a wrapper of one. Calls are blocking and may come from any thread."""
+
+    limits: Limits
+
+    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The records under these keys, in this order; None where there is none."""
+
+    def scan(
+        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        """Records with low <= key < high in key order (or from the end), at most `limit`."""
+
+    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
+        """Cells with low <= key < high in key order, at most `limit`."""
+
+    def commit(self, batch: Batch) -> None:
+        """Apply the batch; see the module's text for what its outcomes mean."""
+
+    def version(self) -> object:
+        """A token. While it stays equal, nobody has committed anything since it was taken."""
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Take the right to commit early, so that what is read meanwhile stays true.
+
+        An acceleration: expectations decide, with or without it. Engines without such a
+        lock return a context that does nothing. Only one thread of a store uses it at a time.
+        """
+
+    def size(self) -> int:
+        """Bytes that the storage occupies now."""
+
+    def close(self) -> None:
+        """Release everything; a second call does nothing."""

@@ -1,0 +1,233 @@
+"""Storage in the memory of this process: for tests, and for state that may be lost.
+
+Everything is gone with the process, at either level of durability.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from holdfast.errors import StoreClosedError, StoreForkedError, StoreNotFoundError
+from holdfast.storage.batches import (
+    check_batch,
+    check_durability,
+    check_range,
+    conflict,
+    differs,
+    opened_for_reading,
+)
+from holdfast.storage.contract import Batch, Limits
+
+_BUCKET = 1024
+
+
+class _Rows:
+    """A mapping that can be scanned in key order.
+
+    Sorted keys are kept in buckets, so that an insert moves a bucket's keys and not all.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[bytes, bytes] = {}
+        self._buckets: list[list[bytes]] = [[]]
+        self._firsts: list[bytes] = [b""]
+
+    def set(self, key: bytes, value: bytes) -> None:
+        if key not in self.values:
+            self._insert(key)
+        self.values[key] = value
+
+    def remove(self, key: bytes) -> None:
+        if self.values.pop(key, None) is None:
+            return
+        at = self._bucket(key)
+        bucket = self._buckets[at]
+        del bucket[bisect_left(bucket, key)]
+        if not bucket and at:  # the first bucket stays: it takes all keys below the second
+            del self._buckets[at], self._firsts[at]
+
+    def scan(self, low: bytes, high: bytes, limit: int, reverse: bool) -> list[tuple[bytes, bytes]]:
+        keys = self._down(low, high, limit) if reverse else self._up(low, high, limit)
+        values = self.values
+        return [(key, values[key]) for key in keys]
+
+    def _bucket(self, key: bytes) -> int:
+        at = bisect_left(self._firsts, key)
+        if at < len(self._firsts) and self._firsts[at] == key:
+            return at
+        return max(at - 1, 0)
+
+    def _insert(self, key: bytes) -> None:
+        at = self._bucket(key)
+        bucket = self._buckets[at]
+        insort(bucket, key)
+        if len(bucket) > 2 * _BUCKET:
+            # Keys mostly arrive in rising order: leaving the lower part full wastes least.
+            self._buckets.insert(at + 1, bucket[_BUCKET:])
+            self._firsts.insert(at + 1, bucket[_BUCKET])
+            del bucket[_BUCKET:]
+
+    def _up(self, low: bytes, high: bytes, limit: int) -> list[bytes]:
+        found: list[bytes] = []
+        at = self._bucket(low)
+        while at < len(self._buckets) and len(found) < limit and self._firsts[at] < high:
+            bucket = self._buckets[at]
+            start = bisect_left(bucket, low)
+            stop = min(bisect_left(bucket, high), start + limit - len(found))
+            found += bucket[start:stop]
+            at += 1
+        return found
+
+    def _down(self, low: bytes, high: bytes, limit: int) -> list[bytes]:
+        found: list[bytes] = []
+        at = self._bucket(high)
+        lowest = self._bucket(low)
+        while at >= lowest and len(found) < limit:
+            bucket = self._buckets[at]
+            stop = bisect_left(bucket, high)
+            start = max(bisect_left(bucket, low), stop - (limit - len(found)))
+            found += reversed(bucket[start:stop])
+            at -= 1
+        return found
+
+
+class _Space:
+    """The rows that all handles of one name share."""
+
+    def __init__(self) -> None:
+        self.records = _Rows()
+        self.cells = _Rows()
+        self.version = 0
+        self.bytes = 0
+        self.turn = threading.RLock()
+        """Held by whoever commits or is about to."""
+        self.rows = threading.Lock()
+        """Held for moments only, so that a long turn does not hold up readers."""
+
+
+_SPACES: dict[str, _Space] = {}
+_SPACES_LOCK = threading.Lock()
+
+
+def open_memory(
+    name: str = "", *, durability: str = "full", create: bool = True, read_only: bool = False
+) -> MemoryStorage:
+    """Open the space of that name, which lives as long as the process; "" is a fresh one."""
+    check_durability(durability, MemoryStorage.limits)
+    with _SPACES_LOCK:
+        space = _SPACES.get(name) if name else None
+        if space is None:
+            if not create:
+                raise StoreNotFoundError(
+                    f"no storage 'memory:{name}' is in this process; open it with create=True"
+                )
+            space = _Space()
+            if name:
+                _SPACES[name] = space
+    return MemoryStorage(space, read_only=read_only)
+
+
+class MemoryStorage:
+    """A handle on rows in this process. Nothing survives the process; nothing is shared
+    with another one."""
+
+    limits = Limits("memory", durability=("full", "normal"), shared=False)
+
+    def __init__(self, space: _Space | None = None, *, read_only: bool = False) -> None:
+        self._space = space or _Space()
+        self._read_only = read_only
+        self._closed = False
+        self._pid = os.getpid()
+
+    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        self._usable()
+        with self._space.rows:
+            values = self._space.records.values
+            return [values.get(key) for key in keys]
+
+    def scan(
+        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        check_range(low, high, limit)
+        self._usable()
+        with self._space.rows:
+            return self._space.records.scan(low, high, limit, reverse)
+
+    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
+        check_range(low, high, limit)
+        self._usable()
+        with self._space.rows:
+            return self._space.cells.scan(low, high, limit, False)
+
+    def commit(self, batch: Batch) -> None:
+        check_batch(batch, self.limits)
+        self._usable()
+        if self._read_only:
+            raise opened_for_reading()
+        with self._space.turn:
+            # Only the holder of the turn changes rows, so these reads need no other lock.
+            failed = self._failed(batch)
+            if failed:
+                raise conflict(failed)
+            records = self._space.records.values
+            for key, value in batch.puts:
+                if records.get(key, value) != value:
+                    raise differs(key)
+            with self._space.rows:
+                self._apply(batch)
+
+    def version(self) -> object:
+        self._usable()
+        return self._space.version
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        self._usable()
+        with self._space.turn:
+            yield
+
+    def size(self) -> int:
+        self._usable()
+        return self._space.bytes
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _usable(self) -> None:
+        if self._closed:
+            raise StoreClosedError("this storage is closed; open it again")
+        if self._pid != os.getpid():
+            raise StoreForkedError(
+                "this storage was opened before os.fork(); open it again in the child"
+            )
+
+    def _failed(self, batch: Batch) -> list[bytes]:
+        records, cells = self._space.records.values, self._space.cells.values
+        failed = [key for key in batch.absent if key in records]
+        failed += [key for key in batch.present if key not in records]
+        failed += [key for key, expected, _ in batch.cells if cells.get(key) != expected]
+        return failed
+
+    def _apply(self, batch: Batch) -> None:
+        space = self._space
+        for key, value in batch.puts:
+            self._set(space.records, key, value)
+        for key in batch.drops:
+            self._set(space.records, key, None)
+        for key, _, new in batch.cells:
+            self._set(space.cells, key, new)
+        space.version += 1
+
+    def _set(self, rows: _Rows, key: bytes, value: bytes | None) -> None:
+        old = rows.values.get(key)
+        if old is not None:
+            self._space.bytes -= len(key) + len(old)
+        if value is None:
+            rows.remove(key)
+        else:
+            rows.set(key, value)
+            self._space.bytes += len(key) + len(value)

@@ -1,0 +1,434 @@
+"""Storage in one SQLite file, through apsw.
+
+Two connections: reads do not wait for a commit's sync. At `full` a commit that returned
+survives power loss, at `normal` the end of the process (kill -9) only.
+
+Not promised: anything once another SQLite library opens the file in the same process (its
+close drops this one's locks; the next commit notices and says so), and copies of the file
+without its `-wal`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn, cast
+
+import apsw
+
+from holdfast.errors import (
+    DiskFullError,
+    NotAStoreError,
+    OutcomeUnknown,
+    StoreClosedError,
+    StoreForkedError,
+    StoreNotFoundError,
+    Unavailable,
+)
+from holdfast.storage import sqlite_files as files
+from holdfast.storage import sqlite_guard as guard
+from holdfast.storage.batches import (
+    check_batch,
+    check_durability,
+    check_range,
+    conflict,
+    differs,
+    opened_for_reading,
+)
+from holdfast.storage.contract import Batch, Limits
+
+_GET = "SELECT v FROM records WHERE k=?"
+_GET_MANY = "SELECT (SELECT v FROM records WHERE k=?)"
+_SCAN = "SELECT k, v FROM records WHERE k>=? AND k<? ORDER BY k LIMIT ?"
+_SCAN_DOWN = "SELECT k, v FROM records WHERE k>=? AND k<? ORDER BY k DESC LIMIT ?"
+_CELLS = "SELECT k, v FROM cells WHERE k>=? AND k<? ORDER BY k LIMIT ?"
+_CELL = "SELECT v FROM cells WHERE k=?"
+_PUT = "INSERT INTO records VALUES(?,?)"
+_DROP = "DELETE FROM records WHERE k=?"
+_VERSION = "PRAGMA data_version"
+_VACUUM_PAGES = 64
+_CHECKPOINT_SECONDS = 0.02
+
+_HANDLES: weakref.WeakSet[SqliteStorage] = weakref.WeakSet()
+
+
+class SqliteStorage:
+    """A handle on one SQLite file; several handles and processes may share the file."""
+
+    limits = Limits("sqlite", durability=("full", "normal"), shared=True)
+
+    def __init__(
+        self, path: str, *, durability: str = "full", create: bool = True, read_only: bool = False
+    ) -> None:
+        check_durability(durability, self.limits)
+        # SQLite names the log after the file behind a symbolic link, and so do lock and checks.
+        self._path = os.path.realpath(path)
+        self._full = durability == "full"
+        self._read_only = read_only
+        self._pid = os.getpid()
+        self._dead = ""
+        self._busy_seconds = guard.BUSY_SECONDS
+        self._busy_until = 0.0
+        self._wal_pages = 0
+        self._write_lock = threading.RLock()
+        self._read_lock = threading.Lock()
+        self._check_file(create and not read_only)
+        self._lock = guard.StoreLock(self._path, optional=read_only)
+        try:
+            self._lock.share(self._ready, self._prepare)
+            self._open()
+        except BaseException:
+            self._lock.release()
+            raise
+        _HANDLES.add(self)
+
+    # -- the contract ------------------------------------------------------------------
+
+    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        self._usable()
+        try:
+            with self._read_lock:
+                if len(keys) == 1:
+                    rows: list[Any] = self._cursor.execute(_GET, (keys[0],)).fetchall()
+                    return [rows[0][0] if rows else None]
+                return self._get_many(keys)
+        except apsw.Error as error:
+            self._reading_failed(error)
+
+    def scan(
+        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        return self._rows(_SCAN_DOWN if reverse else _SCAN, low, high, limit)
+
+    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
+        return self._rows(_CELLS, low, high, limit)
+
+    def commit(self, batch: Batch) -> None:
+        put_keys = check_batch(batch, self.limits)
+        self._usable()
+        if self._read_only:
+            raise opened_for_reading()
+        with self._write_lock:
+            self._begin()
+            try:
+                self._apply(batch, put_keys)
+            except apsw.Error as error:
+                self._apply_failed(error)
+            except BaseException:
+                self._rollback()
+                raise
+            self._finish()
+
+    def version(self) -> object:
+        self._usable()
+        try:
+            with self._read_lock:
+                # The pragma, because apsw's own data_version() does not see other processes.
+                return self._cursor.execute(_VERSION).get
+        except apsw.Error as error:
+            self._reading_failed(error)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Begin a write transaction early; the first commit inside uses and ends it.
+
+        The thread that takes the turn is the one that commits in it.
+        """
+        self._usable()
+        if self._read_only:
+            yield
+            return
+        with self._write_lock:
+            self._begin()
+            try:
+                yield
+            finally:
+                if not self._dead and self._pid == os.getpid() and self._writer.in_transaction:
+                    self._rollback()
+
+    def size(self) -> int:
+        self._usable()
+        return guard.file_size(self._path) + guard.file_size(self._path + "-wal")
+
+    def close(self) -> None:
+        if self._pid != os.getpid():
+            return
+        with self._write_lock:
+            if self._dead:
+                return
+            if not self._read_only:
+                self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            self._release("this storage is closed; open it again")
+
+    # -- opening -----------------------------------------------------------------------
+
+    def _check_file(self, create: bool) -> None:
+        guard.check_place(self._path)
+        self._create = create
+        if guard.file_size(self._path):
+            guard.check_header(self._path)
+        elif not create:
+            if os.path.exists(self._path):
+                raise NotAStoreError(f"{self._path!r} is empty; open it with create=True")
+            raise StoreNotFoundError(
+                f"there is no store at {self._path!r}; check the path or open with create=True"
+            )
+
+    def _ready(self) -> bool:
+        return guard.file_size(self._path) > 0 or not self._create
+
+    def _prepare(self, alone: bool) -> None:
+        """Create the file, or, if nobody at all has it open, make a leftover log safe."""
+        if self._read_only:
+            return
+        if not self._ready() or (alone and guard.half_made(self._path)):
+            files.create(self._path, self._on_busy)
+        elif alone and guard.file_size(self._path + "-wal") and not guard.in_use(self._path):
+            files.settle_log(self._path, self._on_busy)
+
+    def _open(self) -> None:
+        opened: list[apsw.Connection] = []
+        try:
+            opened.append(files.connect(self._path, self._on_busy, write=not self._read_only))
+            files.check_schema(opened[0], self._path)
+            files.configure(opened[0], self._path, full=self._full)
+            opened.insert(0, files.connect(self._path, self._on_busy, write=False))
+            files.configure(opened[0], self._path, full=self._full)
+            if self._full and not self._read_only:
+                # The log's name must be on the disk before a commit in it is acknowledged.
+                guard.sync_folder(self._path)
+        except OSError as error:
+            files.close_all(opened)
+            raise Unavailable(
+                f"the folder of {self._path!r} cannot be synced ({error.strerror}); check the disk"
+            ) from None
+        except apsw.Error as error:
+            files.close_all(opened)
+            raise guard.translate(error, self._path) from None
+        except BaseException:
+            files.close_all(opened)
+            raise
+        self._reader, self._writer = opened
+        self._cursor, self._write_cursor = self._reader.cursor(), self._writer.cursor()
+        self._writer.set_wal_hook(self._on_wal)
+        self._file = guard.identity(self._path)
+        self._wal = guard.identity(self._path + "-wal")
+        guard.remember(self._file)
+
+    # -- reading -----------------------------------------------------------------------
+
+    def _get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        cursor = self._cursor
+        cursor.execute("BEGIN")  # one snapshot costs less than one a key
+        try:
+            rows: list[Any] = cursor.executemany(_GET_MANY, [(key,) for key in keys]).fetchall()
+            return [value for (value,) in rows]
+        finally:
+            if self._reader.in_transaction:
+                cursor.execute("COMMIT")
+
+    def _rows(self, sql: str, low: bytes, high: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        check_range(low, high, limit)
+        self._usable()
+        try:
+            with self._read_lock:
+                rows: Any = self._cursor.execute(sql, (low, high, limit)).fetchall()
+                return cast(list[tuple[bytes, bytes]], rows)
+        except apsw.Error as error:
+            self._reading_failed(error)
+
+    def _reading_failed(self, error: apsw.Error) -> NoReturn:
+        if self._dead:
+            raise StoreClosedError(self._dead) from None
+        raise guard.translate(error, self._path) from None
+
+    # -- committing --------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._usable()  # again: the handle may have died while we waited for the lock
+        try:
+            if not self._writer.in_transaction:
+                self._write_cursor.execute("BEGIN IMMEDIATE")
+        except apsw.IOError as error:
+            self._die(f"reading {self._path!r} failed")
+            raise guard.translate(error, self._path) from None
+        except apsw.Error as error:
+            raise guard.translate(error, self._path) from None
+
+    def _apply(self, batch: Batch, put_keys: set[bytes]) -> None:
+        cursor = self._write_cursor
+        # What is both expected absent and put is checked by the insert itself.
+        simple = not batch.present and not batch.cells and put_keys.issuperset(batch.absent)
+        if not simple and self._failed(batch, put_keys):
+            raise conflict(self._failed(batch, set()))
+        if batch.puts:
+            try:
+                cursor.executemany(_PUT, batch.puts)
+            except apsw.ConstraintError:
+                self._put_slowly(batch)
+        if batch.drops:
+            cursor.executemany(_DROP, [(key,) for key in batch.drops])
+            cursor.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
+        for key, expected, new in batch.cells:
+            self._swap(key, expected, new)
+
+    def _put_slowly(self, batch: Batch) -> None:
+        """Some put was there already: find out which, and what that means."""
+        self._rollback()
+        self._begin()
+        failed = self._failed(batch, set())
+        if failed:
+            raise conflict(failed)
+        for key, value in batch.puts:
+            found = self._value(_GET, key)
+            if found is None:
+                self._write_cursor.execute(_PUT, (key, value))
+            elif found != value:
+                raise differs(key)
+
+    def _failed(self, batch: Batch, skip: set[bytes]) -> list[bytes]:
+        failed = [k for k in batch.absent if k not in skip and self._value(_GET, k) is not None]
+        failed += [k for k in batch.present if self._value(_GET, k) is None]
+        failed += [k for k, expected, _ in batch.cells if self._value(_CELL, k) != expected]
+        return failed
+
+    def _value(self, sql: str, key: bytes) -> bytes | None:
+        rows: list[Any] = self._write_cursor.execute(sql, (key,)).fetchall()
+        return rows[0][0] if rows else None
+
+    def _swap(self, key: bytes, expected: bytes | None, new: bytes | None) -> None:
+        if new == expected:
+            return
+        if new is None:
+            self._write_cursor.execute("DELETE FROM cells WHERE k=?", (key,))
+        elif expected is None:
+            self._write_cursor.execute("INSERT INTO cells VALUES(?,?)", (key, new))
+        else:
+            self._write_cursor.execute("UPDATE cells SET v=? WHERE k=?", (new, key))
+
+    def _apply_failed(self, error: apsw.Error) -> NoReturn:
+        """Nothing was committed; after an I/O error this handle is not trusted any more."""
+        self._rollback()
+        if isinstance(error, apsw.IOError):
+            self._die(f"writing {self._path!r} failed")
+        raise guard.translate(error, self._path) from None
+
+    def _finish(self) -> None:
+        try:
+            self._write_cursor.execute("COMMIT")
+        except apsw.FullError:
+            # The log's last frame was not written, so nothing of this can ever be applied.
+            self._rollback()
+            raise DiskFullError(
+                f"no room is left for {self._path!r}; nothing was applied: free some space and "
+                "try again"
+            ) from None
+        except apsw.BusyError as error:
+            self._rollback()
+            raise guard.translate(error, self._path) from None
+        except apsw.Error:
+            self._unknown("a write or sync of the file failed")
+        path = self._path
+        if guard.identity(path) != self._file or guard.identity(path + "-wal") != self._wal:
+            self._unknown(
+                "the database or its -wal file was replaced or removed, as happens when the "
+                "standard sqlite3 module opens and closes the file in this process"
+            )
+        if self._wal_pages >= files.WAL_PAGES:
+            self._shorten()
+
+    def _rollback(self) -> None:
+        try:
+            if self._writer.in_transaction:
+                self._write_cursor.execute("ROLLBACK")
+        except apsw.Error:
+            self._die(f"rolling back in {self._path!r} failed")
+
+    def _shorten(self) -> None:
+        large = guard.file_size(self._path + "-wal") > files.WAL_BYTES
+        mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if large else apsw.SQLITE_CHECKPOINT_PASSIVE
+        self._checkpoint(mode)
+
+    def _checkpoint(self, mode: int) -> None:
+        """Move the log into the database, as far as readers allow. The commit before stands
+        whatever happens here, but a failed write ends the handle: a second sync would lie."""
+        self._busy_seconds = _CHECKPOINT_SECONDS
+        try:
+            self._writer.wal_checkpoint(mode=mode)
+        except (apsw.BusyError, apsw.LockedError, apsw.FullError):
+            pass  # tried again by a later commit
+        except apsw.Error:
+            self._die(f"moving the log into {self._path!r} failed")
+        finally:
+            self._busy_seconds = guard.BUSY_SECONDS
+
+    # -- the handle's life -------------------------------------------------------------
+
+    def _usable(self) -> None:
+        if self._pid != os.getpid():
+            raise StoreForkedError(
+                "this storage was opened before os.fork(); open it again in the child"
+            )
+        if self._dead:
+            raise StoreClosedError(self._dead)
+
+    def _unknown(self, why: str) -> NoReturn:
+        self._die(why)
+        raise OutcomeUnknown(
+            f"the commit to {self._path!r} may or may not have been applied: {why}; "
+            "open the store again to see"
+        ) from None
+
+    def _die(self, why: str) -> None:
+        """End the handle and let go of the file at once, so that opening it again finds
+        nobody there and can make the log safe. Nothing more is written to it."""
+        if self._dead:
+            return
+        for connection in (self._reader, self._writer):
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        self._release(f"this storage ended because {why}; open it again")
+
+    def _release(self, why: str) -> None:
+        with self._read_lock:
+            if self._dead:
+                return  # a failed checkpoint while closing has released everything already
+            self._dead = why
+            files.close_all([self._reader, self._writer])
+            guard.forget(self._file)
+            self._lock.release()
+        _HANDLES.discard(self)
+
+    def _abandon(self) -> None:
+        """In a forked child: never close the parent's connections, not even at exit."""
+        self._lock.release()
+        for connection in (self._reader, self._writer, self._cursor, self._write_cursor):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+
+    def _on_busy(self, tries: int) -> bool:
+        now = time.monotonic()
+        if tries == 0:
+            self._busy_until = now + self._busy_seconds
+        if now >= self._busy_until:
+            return False
+        time.sleep(guard.RETRY_SECONDS)
+        return True
+
+    def _on_wal(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        self._wal_pages = pages
+        return apsw.SQLITE_OK
+
+
+def _abandon_all() -> None:
+    for handle in list(_HANDLES):
+        handle._abandon()
+    _HANDLES.clear()
+    guard.OPEN.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_all)

@@ -1,0 +1,137 @@
+"""Making, checking and opening the SQLite file: schema, pragmas, the log after a crash."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+import apsw
+
+from holdfast.storage import sqlite_guard as guard
+
+PAGE = 8192
+WAL_PAGES = 128
+"""Pages in the log at which a commit moves them into the database."""
+WAL_BYTES = 3 << 19
+"""Size of the log file at which a commit also shortens it."""
+TABLES = {
+    name: f"CREATE TABLE {name}(k BLOB NOT NULL UNIQUE, v BLOB NOT NULL)"
+    for name in ("records", "cells")
+}
+_SCHEMA = {("table", name, name, sql) for name, sql in TABLES.items()} | {
+    ("index", f"sqlite_autoindex_{name}_1", name, None) for name in TABLES
+}
+_SAFETY = (
+    (apsw.SQLITE_DBCONFIG_DEFENSIVE, 1),
+    (apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0),
+    (apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0),
+    (apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0),
+)
+
+Patience = Callable[[int], bool]
+"""SQLite's busy handler: told how often it was asked, says whether to try once more."""
+
+
+def connect(path: str, patience: Patience, *, write: bool, create: bool = False) -> apsw.Connection:
+    """A connection on which nothing planted in the schema is run or believed."""
+    flags = apsw.SQLITE_OPEN_READWRITE if write else apsw.SQLITE_OPEN_READONLY
+    if create:
+        flags |= apsw.SQLITE_OPEN_CREATE
+    try:
+        connection = apsw.Connection(path, flags=flags)
+    except apsw.Error as error:
+        raise guard.translate(error, path) from None
+    connection.set_busy_handler(patience)
+    for option, value in _SAFETY:
+        connection.config(option, value)
+    _run(connection, "mmap_size=0", "cell_size_check=ON", "trusted_schema=OFF")
+    return connection
+
+
+def create(path: str, patience: Patience) -> None:
+    """Make the tables in one transaction before a log exists, so that the header in the
+    file alone always tells whose it is. What an earlier try left is rolled back by the read.
+    """
+    connection = connect(path, patience, write=True, create=True)
+    try:
+        _run(connection, f"page_size={PAGE}", "synchronous=EXTRA")
+        if connection.execute("PRAGMA page_count").get:
+            check_schema(connection, path)
+        else:
+            _make_tables(connection)
+        _run(connection, "journal_mode=WAL")
+    except apsw.Error as error:
+        raise guard.translate(error, path) from None
+    finally:
+        connection.close()
+
+
+def _make_tables(connection: apsw.Connection) -> None:
+    with connection:
+        # Inside, because it writes: a file with this and no tables would look foreign.
+        _run(connection, "auto_vacuum=INCREMENTAL")
+        _run(connection, f"application_id={guard.APPLICATION_ID}")
+        _run(connection, f"user_version={guard.FORMAT}")
+        for sql in TABLES.values():
+            connection.execute(sql)
+
+
+def settle_log(path: str, patience: Patience) -> None:
+    """Make what a crash left in the log durable, and move it into the database."""
+    guard.rewrite_wal(path)
+    connection = connect(path, patience, write=True)
+    try:
+        _run(connection, "synchronous=FULL")
+        check_schema(connection, path)
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except apsw.Error as error:
+        raise guard.translate(error, path) from None
+    finally:
+        connection.close()
+
+
+def check_schema(connection: apsw.Connection, path: str) -> None:
+    """Refuse a file that holds anything but our two tables, and leave it as it is."""
+    application = connection.execute("PRAGMA application_id").get
+    number = connection.execute("PRAGMA user_version").get
+    guard.check_format(path, application, number)
+    found = set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema"))
+    for row in sorted(found ^ _SCHEMA, key=str):
+        if guard.file_size(path + "-wal"):
+            # The last one to close moves the log into the database, unless told otherwise.
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        raise guard.foreign(path, f"the {row[0]} {row[1]!r}")
+
+
+def configure(connection: apsw.Connection, path: str, *, full: bool) -> None:
+    """Settings of a connection; a writing one also makes sure of the log."""
+    if not connection.readonly("main"):
+        mode = connection.execute("PRAGMA journal_mode=WAL").get
+        if mode != "wal":
+            raise guard.foreign(path, f"the journal mode {mode!r}")
+        # A commit moves the log itself: SQLite's own way hides a failed sync.
+        _run(connection, "wal_autocheckpoint=0", f"journal_size_limit={WAL_PAGES * PAGE}")
+    _run(
+        connection,
+        f"synchronous={'FULL' if full else 'NORMAL'}",
+        "secure_delete=ON",
+        "cache_size=-8192",
+    )
+    if full and sys.platform == "darwin":
+        _run(connection, "fullfsync=ON", "checkpoint_fullfsync=ON")
+    # A first read, so that the log exists and its identity can be taken.
+    connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+
+
+def close_all(connections: Sequence[apsw.Connection]) -> None:
+    """Close, in this order; what SQLite cannot close in order is closed by force."""
+    for connection in connections:
+        try:
+            connection.close()
+        except apsw.Error:
+            connection.close(True)
+
+
+def _run(connection: apsw.Connection, *pragmas: str) -> None:
+    for pragma in pragmas:
+        connection.execute(f"PRAGMA {pragma}").fetchall()

@@ -1,0 +1,326 @@
+"""What stands between a SQLite file and the ways in which it loses data.
+
+- **place**: the folder exists, the file system keeps POSIX locks;
+- **header**: the file is ours, found out before anything could change it;
+- **lock**: `PATH.lock`, held shared by every open handle, exclusively while one handle, alone,
+  creates the file or makes a leftover write-ahead log safe;
+- **identity**: device and inode of the files, compared before a commit is acknowledged.
+
+The database and its `-wal` are opened here without SQLite only while nobody has the store
+open: closing any descriptor of a file drops all POSIX locks that the process has on it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import apsw
+
+from holdfast.errors import (
+    DamagedRecordError,
+    DiskFullError,
+    ForeignSchemaError,
+    HoldfastError,
+    InvalidInputError,
+    NewerFormatError,
+    NotAStoreError,
+    StorageReadOnlyError,
+    StoreClosedError,
+    StoreLockedError,
+    StoreNotFoundError,
+    Unavailable,
+    UnsafePlaceError,
+)
+
+if sys.platform != "win32":
+    import fcntl
+
+APPLICATION_ID = 0x486F6C64
+FORMAT = 1
+BUSY_SECONDS = 10.0
+"""How long a call waits for another program before it gives up."""
+RETRY_SECONDS = 0.0003
+MOUNTS = "/proc/self/mountinfo"
+_LOCKS = "/proc/locks"
+_SHARED_MOUNTS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "9p", "virtiofs", "vboxsf", "vmhgfs"}
+    | {"drvfs", "prl_fs", "ceph", "afs", "lustre", "glusterfs", "gfs2", "ocfs2", "gpfs"}
+    | {"beegfs", "davfs", "coda", "ncpfs", "fuse", "fuseblk"}
+)
+_MAGIC = b"SQLite format 3\x00"
+_HEADER = 100
+_SQLITE_LOCKS_FROM = 0x40000000
+_COPY = 1 << 20
+
+Identity = tuple[int, int]
+OPEN: Counter[Identity] = Counter()
+"""Databases that this process has open, by device and inode."""
+
+
+def identity(path: str) -> Identity | None:
+    """Device and inode of what is at the path now, None if nothing is."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def remember(opened: Identity | None) -> None:
+    """Note that this process has the file open once more."""
+    if opened:
+        OPEN[opened] += 1
+
+
+def forget(closed: Identity | None) -> None:
+    """Note that one of this process's handles on the file is gone."""
+    if closed and OPEN[closed] > 1:
+        OPEN[closed] -= 1
+    elif closed:
+        OPEN.pop(closed, None)
+
+
+def file_size(path: str) -> int:
+    """Bytes of the file, 0 if it is not there."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def check_place(path: str) -> None:
+    """Refuse a place where no database can be kept safely."""
+    folder = os.path.dirname(path) or "."
+    if "\x00" in path:
+        raise InvalidInputError("the path of a store cannot hold a zero byte")
+    if not os.path.isdir(folder):
+        raise StoreNotFoundError(f"the folder {folder!r} does not exist; create it first")
+    if os.path.isdir(path):
+        raise NotAStoreError(f"{path!r} is a folder; name a file in it")
+    kind = mount_type(folder)
+    if kind in _SHARED_MOUNTS or kind.startswith("fuse."):
+        raise UnsafePlaceError(
+            f"{folder!r} is on a {kind} mount, where locks and syncs cannot be trusted; "
+            "put the store on a local disk"
+        )
+
+
+def mount_type(folder: str) -> str:
+    """The name of the file system that holds the folder; "" where it cannot be told."""
+    if not sys.platform.startswith("linux"):
+        return ""
+    device = os.stat(folder).st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        with open(MOUNTS, encoding="utf-8", errors="replace") as table:
+            for line in table:
+                fields, _, rest = line.partition(" - ")
+                if fields.split(" ", 3)[2] == wanted:
+                    return rest.split(" ", 1)[0]
+    except OSError:
+        return ""
+    return ""
+
+
+def check_header(path: str) -> None:
+    """Refuse a file that is no store of this format, without changing anything.
+
+    Skipped where a handle of this process has the file open: it was checked then, and
+    closing our descriptor would drop that handle's locks.
+    """
+    if identity(path) in OPEN:
+        return
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_HEADER)
+    except PermissionError:
+        raise StorageReadOnlyError(f"{path!r} may not be read; check its permissions") from None
+    except OSError as error:
+        raise Unavailable(f"{path!r} cannot be read: {error.strerror}") from None
+    if len(head) < _HEADER or not head.startswith(_MAGIC):
+        if half_made(path):
+            return  # SQLite rolls it back; the schema is checked afterwards
+        raise NotAStoreError(f"{path!r} is not a store; name another file")
+    format_number, application = struct.unpack(">60xI4xI28x", head)
+    check_format(path, application, format_number)
+
+
+def half_made(path: str) -> bool:
+    """Whether a creation was cut short: the tables are made with a journal, later changes
+    with a log."""
+    return os.path.exists(path + "-journal")
+
+
+def check_format(path: str, application: int, format_number: int) -> None:
+    """Refuse another program's database and a newer format."""
+    if application != APPLICATION_ID:
+        raise NotAStoreError(f"{path!r} is a database of another program; name another file")
+    if format_number > FORMAT:
+        raise NewerFormatError(
+            f"{path!r} has format {format_number}, this version knows up to {FORMAT}; "
+            "update holdfast"
+        )
+    if format_number < FORMAT:
+        raise NotAStoreError(f"{path!r} has no valid format number; restore it from a backup")
+
+
+def foreign(path: str, name: str) -> ForeignSchemaError:
+    """The error for a schema that is not exactly ours."""
+    return ForeignSchemaError(
+        f"{path!r} holds {name}, which Holdfast did not make or which it misses; "
+        "nothing was touched: remove what was added, or restore the file from a backup"
+    )
+
+
+class StoreLock:
+    """`PATH.lock`: shared while a handle is open, exclusive for whoever prepares the file.
+
+    The kernel frees it with the process. The file stays: removing it would let two
+    processes lock two different files.
+    """
+
+    def __init__(self, path: str, *, optional: bool) -> None:
+        self._fd = -1
+        if sys.platform == "win32":
+            return  # no flock: SQLite's own locks remain, a leftover log is left to SQLite
+        try:
+            self._fd = os.open(path + ".lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            if optional:
+                return
+            raise StorageReadOnlyError(
+                f"{path + '.lock'!r} cannot be created ({error.strerror}); "
+                "make the folder writable or open the store for reading"
+            ) from None
+
+    def share(self, ready: Callable[[], bool], prepare: Callable[[bool], None]) -> None:
+        """Hold the lock shared. If nobody else does, `prepare(True)` runs alone before;
+        where there is no lock, `prepare(False)`.
+
+        Our own connections are opened after this returns: turning the exclusive lock into a
+        shared one has a gap, in which another process may prepare once more.
+        """
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            if self._fd < 0:
+                prepare(False)
+            elif self._try(exclusive=True):
+                prepare(True)
+            if self._try(exclusive=False) and ready():
+                return
+            if time.monotonic() > deadline:
+                raise StoreLockedError(
+                    "another program is preparing the store; wait for it to end, or end it"
+                )
+            time.sleep(RETRY_SECONDS)
+
+    def release(self) -> None:
+        """Let go. In a forked child this leaves the parent's lock alone."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _try(self, *, exclusive: bool) -> bool:
+        if sys.platform != "win32" and self._fd >= 0:
+            kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+            try:
+                fcntl.flock(self._fd, kind | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
+
+
+def in_use(path: str) -> bool:
+    """Whether any program has the database open in SQLite.
+
+    Other programs than ours do not know our lock file; theirs is seen on Linux only.
+    """
+    here = identity(path)
+    if here in OPEN:
+        return True
+    try:
+        with open(_LOCKS, encoding="ascii", errors="replace") as table:
+            rows = [line.split() for line in table]
+    except OSError:
+        return False
+    for row in rows:
+        inode, start = row[-3].rpartition(":")[2], row[-2]
+        if here and inode == str(here[1]) and int(start) >= _SQLITE_LOCKS_FROM:
+            return True
+    return False
+
+
+def rewrite_wal(path: str) -> None:
+    """Write a leftover log's bytes again in place, and sync them.
+
+    After a failed sync the kernel takes pages for clean that never reached the disk, and a
+    later sync reports success without writing them. Writing the bytes again makes them dirty
+    again, so that what recovery builds on is on the disk before anything is acknowledged.
+    Only for a caller who holds the lock exclusively.
+    """
+    try:
+        fd = os.open(path + "-wal", os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
+        try:
+            _rewrite(fd)
+        finally:
+            os.close(fd)
+        sync_folder(path)
+    except OSError as error:
+        raise StorageReadOnlyError(
+            f"the log {path + '-wal'!r} left by a crash cannot be written again "
+            f"({error.strerror}); nothing can be acknowledged before: check the disk, or open "
+            "the store for reading"
+        ) from None
+
+
+def _rewrite(fd: int) -> None:
+    at = 0
+    while chunk := os.pread(fd, _COPY, at):
+        done = 0
+        while done < len(chunk):
+            done += os.pwrite(fd, chunk[done:], at + done)
+        at += len(chunk)
+    os.fsync(fd)
+
+
+def sync_folder(path: str) -> None:
+    """Make the names in the file's folder durable. SQLite does too, but hides a failure."""
+    if sys.platform == "win32":
+        return
+    fd = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def translate(error: apsw.Error, path: str) -> HoldfastError:
+    """Our error for one of SQLite, when nothing was applied. No SQL, no parameters."""
+    if isinstance(error, apsw.ConnectionClosedError):
+        return StoreClosedError("this storage is closed; open it again")
+    if isinstance(error, (apsw.BusyError, apsw.LockedError, apsw.ProtocolError)):
+        return StoreLockedError(
+            f"another program holds {path!r} for longer than {BUSY_SECONDS:g} s; "
+            "close it there (a database browser, a backup?) and try again"
+        )
+    if isinstance(error, apsw.FullError):
+        return DiskFullError(f"no room is left for {path!r}; free some space and try again")
+    if isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError, apsw.CantOpenError)):
+        return StorageReadOnlyError(
+            f"{path!r} or its folder cannot be opened or written; check owner and permissions"
+        )
+    if isinstance(error, apsw.NotADBError):
+        return NotAStoreError(f"{path!r} is not a store; name another file")
+    if isinstance(error, (apsw.CorruptError, apsw.FormatError)):
+        return DamagedRecordError(
+            f"the file {path!r} is damaged; run recovery or restore it from a backup", place=path
+        )
+    if isinstance(error, (apsw.SQLError, apsw.SchemaChangeError)):
+        return foreign(path, "a changed schema")
+    kind = type(error).__name__
+    return Unavailable(f"SQLite could not serve {path!r} ({kind}); check the disk and try again")

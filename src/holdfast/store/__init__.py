@@ -1,0 +1,18 @@
+"""The heart: scoped state whose every version is kept.
+
+A scope's state is the fold of its journal. Values are written once and never changed. An
+index of references says which values are current.
+
+- **Scope** (`scopes`): a namespace, a plain value that parses from text and back.
+- **Row** (`rows`): the key of a record in storage; numbers only, never names.
+- **Entry** (`entries`): one atomic change of a timeline, a clear envelope around a sealed body.
+- **Ref** (`refs`): what a value is; **hint**: where it lies. **Tree** (`trees`): all that is long.
+- **Atom** (`values`): the encoded bytes of a value, or of a part of a long one.
+- **Ledger** (`ledger`): one scope, opened: its keys, its trees, its records.
+- **Timeline** (`timeline`): one line of a scope's history as it is held in memory: the newest
+  folded index and an overlay of the changes since.
+- **Change** (`change`): what a caller asks for; the entry is what became of it.
+- **Committer** (`committer`): puts all changes waiting at one moment into one storage commit.
+- **Gate** (`gates`): what stands in front of and behind every change.
+- **Feed** (`feed`): which entries were committed, in lanes, gap-free.
+"""

@@ -1,0 +1,60 @@
+"""What was read or written last, kept as bytes: bounded, and shared by all scopes of a store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class AtomCache:
+    """Checked plain bytes by place. Decoded anew for each reader, so none can change another's.
+
+    The oldest go first when the bound is reached. Races between threads cost a miss, never a
+    wrong answer: an entry is only used if it carries the ref that the reader expects.
+    """
+
+    def __init__(self, capacity: int = 32 << 20) -> None:
+        self._capacity = capacity
+        self._held = 0
+        self._items: dict[Any, tuple[bytes, Any]] = {}
+        self.hits = 0
+        self.misses = 0
+
+    def get(self, key: Any) -> tuple[bytes, Any] | None:
+        """(ref, bytes) held under a place."""
+        found = self._items.get(key)
+        if found is None:
+            self.misses += 1
+        else:
+            self.hits += 1
+        return found
+
+    def holds(self, key: Any, ref: bytes) -> bool:
+        """Whether a place is held with this ref."""
+        found = self._items.get(key)
+        return found is not None and found[0] == ref
+
+    def put(self, key: Any, ref: bytes, data: Any) -> None:
+        """Hold bytes; what alone would fill an eighth of the cache is not held."""
+        weight = _weight(data)
+        if weight > self._capacity >> 3:
+            return
+        if key not in self._items:
+            self._held += weight
+        self._items[key] = (ref, data)
+        while self._held > self._capacity:
+            try:
+                _, old = self._items.pop(next(iter(self._items)))
+            except (KeyError, StopIteration, RuntimeError):
+                return  # another thread is making room
+            self._held -= _weight(old)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._items.clear()
+        self._held = 0
+
+
+def _weight(data: Any) -> int:
+    if type(data) is list:
+        return 300 + sum(len(part) + 40 for part in data)
+    return len(data) + 300

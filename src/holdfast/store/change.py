@@ -1,0 +1,78 @@
+"""What a caller asks for, before it has become entries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from holdfast.store.entries import Cause
+
+if TYPE_CHECKING:
+    from holdfast.store.ledger import Ledger
+    from holdfast.store.scopes import Scope
+    from holdfast.store.stage import Stage
+
+
+@dataclass(slots=True)
+class Target:
+    """What a change does to one timeline of one scope."""
+
+    scope: Scope
+    timeline: str = "main"
+    ops: list[tuple[Any, ...]] = field(default_factory=list)
+    """("set", key, part), ("append", key, parts), ("delete", key); values are taken apart already"""
+    expects: dict[str, int] = field(default_factory=dict)
+    """Versions of keys that the change rests on; 0 stands for absent."""
+    head: int | None = None
+    """The newest entry that the change rests on, if on all of the state."""
+    special: Callable[[Stage, Any], Any] | None = None
+    """Builds an entry that is not made of operations on keys: a checkpoint, a restore."""
+    create: bool = True
+    """Whether the scope may be brought into being."""
+    ledger: Ledger | None = None
+    """By whose keys the values were taken apart."""
+
+
+@dataclass(slots=True)
+class Change:
+    """One change: targets that get one entry each, in one commit."""
+
+    targets: list[Target]
+    cause: Cause | None = None
+    id: str | None = None
+    attempt: int = 1
+    """How often it has been tried, beginning with 1; a gate may ask."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One entry that a change became."""
+
+    scope: Scope
+    timeline: str
+    sequence: int
+    hash: bytes
+    time: int
+    repeated: bool = False
+    """The change had been applied before, under the same id; this is the entry of then."""
+    answer: Any = None
+
+
+class Ticket:
+    """A change on its way; `done` once its outcome is known."""
+
+    __slots__ = ("change", "done", "error", "on_done", "result")
+
+    def __init__(self, change: Change) -> None:
+        self.change = change
+        self.done = False
+        self.error: BaseException | None = None
+        self.result: list[Written] = []
+        self.on_done: Callable[[Ticket], None] | None = None
+
+    def outcome(self) -> list[Written]:
+        """The entries, or the error that says why there are none."""
+        if self.error is not None:
+            raise self.error
+        return self.result

@@ -1,0 +1,362 @@
+"""Group commit: all changes waiting at one moment, of all scopes, in one storage commit.
+
+Entries are built here, on the newest state, one after the other, so that a change which only
+writes is never in conflict: it is built on whatever came before it. A change that read
+something is checked against it here, and fails alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import Conflict, HoldfastError, InternalError, OutcomeUnknown, Unavailable
+from holdfast.storage.contract import Batch
+from holdfast.store import rows
+from holdfast.store.change import Change, Target, Ticket, Written
+from holdfast.store.entries import Body
+from holdfast.store.feed import FeedItem, Lanes
+from holdfast.store.stage import Stage
+
+if TYPE_CHECKING:
+    from holdfast.store.core import Core
+    from holdfast.store.ledger import Ledger
+
+GROUP = 1024
+ATTEMPTS = 200
+
+
+class Committer:
+    """Takes changes, makes entries of them and commits them."""
+
+    def __init__(self, core: Core, lanes: Lanes) -> None:
+        self._core = core
+        self._lanes = lanes
+        self._waiting: deque[Ticket] = deque()
+        self._lock = threading.Lock()
+
+    def submit(self, ticket: Ticket) -> None:
+        """Queue a change; it is committed by whoever drives next."""
+        self._waiting.append(ticket)
+
+    def withdraw(self, ticket: Ticket) -> bool:
+        """Take a change back; False if it is already on its way."""
+        try:
+            self._waiting.remove(ticket)
+        except ValueError:
+            return False
+        return True
+
+    def drive(self, ticket: Ticket) -> None:
+        """Commit until this change is done; others that wait go along."""
+        while not ticket.done:
+            with self._lock:
+                if not ticket.done:
+                    self._commit_waiting()
+
+    def drain(self) -> None:
+        """Commit all that waits."""
+        while self._waiting:
+            with self._lock:
+                self._commit_waiting()
+
+    @property
+    def waiting(self) -> int:
+        """How many changes wait."""
+        return len(self._waiting)
+
+    # one group
+
+    def _commit_waiting(self) -> None:
+        group: list[Ticket] = []
+        while self._waiting and len(group) < GROUP:
+            group.append(self._waiting.popleft())
+        if not group:
+            return
+        try:
+            self._commit(group)
+        except BaseException as error:
+            # Whatever it is, nobody may wait for ever.
+            wrapped = error if isinstance(error, HoldfastError) else _internal(error)
+            self._fail([ticket for ticket in group if not ticket.done], wrapped)
+            if not isinstance(error, Exception):
+                raise
+        self._tell(group)
+
+    def _commit(self, group: list[Ticket]) -> None:
+        for attempt in range(1, ATTEMPTS + 1):
+            open_tickets = [ticket for ticket in group if not ticket.done]
+            if not open_tickets:
+                return
+            for ticket in open_tickets:
+                ticket.change.attempt = attempt
+            if self._try(open_tickets):
+                return
+        self._fail(
+            [ticket for ticket in group if not ticket.done],
+            Unavailable("other writers were always faster; try again"),
+        )
+
+    def _try(self, group: list[Ticket]) -> bool:
+        """Build and commit once; False if it has to be built again."""
+        attempt = _Attempt(self._core)
+        storage = self._core.storage
+        with storage.turn():
+            for ticket in group:
+                attempt.build(ticket)
+            attempt.drop_unused()
+            if not attempt.stages:
+                attempt.settle()
+                return True
+            batch, feed_row = attempt.batch(self._lanes)
+            try:
+                for ledger in attempt.ledgers:
+                    if ledger.ring_birth:
+                        self._core.commit_ring(ledger)
+                storage.commit(batch)
+            except Conflict as conflict:
+                self._conflicted(attempt, conflict)
+                return False
+            except OutcomeUnknown as unknown:
+                return self._unknown(attempt, batch, feed_row, unknown)
+            except Unavailable as error:
+                self._fail(attempt.built, error)
+                return True
+        self._applied(attempt, feed_row)
+        return True
+
+    def _applied(self, attempt: _Attempt, feed_row: bytes) -> None:
+        self._lanes.committed(feed_row)
+        for stage in attempt.stages.values():
+            stage.publish(attempt.token)
+            self._core.remember(stage)
+        for ledger in attempt.ledgers:
+            ledger.birth = None
+        attempt.settle()
+        self._core.committed(attempt.results)
+
+    def _conflicted(self, attempt: _Attempt, conflict: Conflict) -> None:
+        """Forget what was overtaken; what only wrote is built again on what is there now."""
+        keys = {key for key in conflict.keys if isinstance(key, bytes)}
+        if any(key[:1] == b"F" for key in keys):
+            self._lanes.move()
+        for ledger in attempt.ledgers:
+            if ledger.birth is not None and any(key[:1] in (b"D", b"T") for key in keys):
+                self._core.forget(ledger)
+        for stage in attempt.stages.values():
+            stage.timeline.seen = None
+            if keys.intersection(stage.absent):
+                # It claimed a number that somebody else has taken: only the caller can choose anew.
+                mine = [t for t in attempt.built if stage in attempt.used[id(t)]]
+                self._fail(mine, Conflict(f"{stage.ledger.scope}: overtaken; try again"))
+
+    def _unknown(
+        self, attempt: _Attempt, batch: Batch, feed_row: bytes, unknown: OutcomeUnknown
+    ) -> bool:
+        """Settle an unknown outcome by the entry's own row; never guess, never apply twice."""
+        key, row = next((k, v) for k, v in batch.puts if k[:1] == b"E")
+        for _ in range(5):
+            try:
+                found = self._core.storage.get([key])[0]
+                if found is None:
+                    # The first attempt may still land, so only the same bytes may follow it.
+                    self._core.storage.commit(batch)
+                    found = row
+                if found == row:
+                    self._applied(attempt, feed_row)
+                    return True
+                self._lanes.move()
+                self._conflicted(attempt, Conflict("overtaken"))
+                return False
+            except Conflict:
+                continue
+            except (OutcomeUnknown, Unavailable):
+                continue
+            except HoldfastError:
+                break
+        self._core.lost()
+        self._fail(attempt.built, unknown)
+        return True
+
+    def _fail(self, tickets: Iterable[Ticket], error: HoldfastError) -> None:
+        for ticket in tickets:
+            ticket.error = error
+            ticket.done = True
+
+    def _tell(self, group: list[Ticket]) -> None:
+        for ticket in group:
+            if ticket.on_done is not None:
+                ticket.on_done(ticket)
+
+
+class _Attempt:
+    """One try at a group: stages, and what each change became on them."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.token = core.storage.version()
+        self.stages: dict[tuple[int, int], Stage] = {}
+        self.ledgers: list[Ledger] = []
+        self.results: list[tuple[Ticket, list[Written]]] = []
+        self.built: list[Ticket] = []
+        self.extra: list[tuple[bytes, bytes]] = []
+        self.absent: list[bytes] = []
+        self.ids: dict[bytes, list[Written]] = {}
+        self.used: dict[int, list[Stage]] = {}
+
+    def build(self, ticket: Ticket) -> None:
+        """Make entries of a change; if that fails, the change fails and leaves no trace."""
+        marks: list[tuple[Stage, dict[str, Any]]] = []
+        extra, absent = len(self.extra), len(self.absent)
+        try:
+            written = self._build(ticket.change, marks)
+        except Exception as error:
+            for stage, mark in reversed(marks):
+                stage.undo(mark)
+            del self.extra[extra:], self.absent[absent:]
+            ticket.error = error if isinstance(error, HoldfastError) else _internal(error)
+            ticket.done = True
+            return
+        self.results.append((ticket, written))
+        self.built.append(ticket)
+        self.used[id(ticket)] = [stage for stage, _ in marks]
+
+    def _build(self, change: Change, marks: list[tuple[Stage, dict[str, Any]]]) -> list[Written]:
+        tag = self.core.change_tag(change)
+        if tag is not None:
+            before = self.ids.get(tag) or self.core.outcome(tag)
+            if before:
+                return before
+        staged = [(target, self._stage(target)) for target in change.targets]
+        for target, stage in staged:
+            _check(target, stage)
+        time, step = self.core.clock.now()
+        bodies: list[Body] = []
+        for target, stage in staged:
+            marks.append((stage, stage.mark(whole=target.special is not None or stage.sequence == stage.start)))
+            body = Body(time, [], [], change.cause, None, [], change.id, [], [], step)
+            bodies.append(body)
+        if len(staged) > 1:
+            _name_each_other(staged, bodies)
+        written = []
+        for (target, stage), body in zip(staged, bodies, strict=True):
+            if not target.ops and target.special is None:
+                # Only read: nobody may extend it until this change is durable.
+                self.absent.append(rows.entry(stage.timeline.prefix, stage.start + 1))
+                continue
+            answer = self._entry(target, stage, body)
+            self._correlate(change, stage)
+            done = Written(target.scope, target.timeline, stage.sequence, stage.head, time, answer=answer)
+            written.append(done)
+        if tag is not None:
+            self.ids[tag] = [replace(w, repeated=True) for w in written]
+            key = rows.change(tag)
+            self.extra.append((key, self.core.seal_outcome(key, written)))
+            self.absent.append(key)
+        return written
+
+    def _entry(self, target: Target, stage: Stage, body: Body) -> Any:
+        kind = stage.timeline.due() if stage.sequence == stage.start and not stage.saves else None
+        if kind is not None:
+            stage.save(kind)
+        if target.special is not None:
+            return target.special(stage, body)
+        answer = [stage.slot(op[1]) is not None if op[0] == "delete" else None for op in target.ops]
+        stage.add(self.core.prepared(stage.ledger, target), body)
+        return answer
+
+    def _stage(self, target: Target) -> Stage:
+        ledger = self.core.ledger(target.scope, create=target.create)
+        timeline = self.core.timeline(ledger, target.timeline)
+        key = (ledger.number, timeline.number)
+        stage = self.stages.get(key)
+        if stage is None:
+            timeline.refresh()
+            if timeline.gone:
+                # Deleted by somebody else: what is written now belongs to a new incarnation.
+                self.core.forget(ledger)
+                return self._stage(target)
+            stage = self.stages[key] = Stage(timeline)
+            if ledger not in self.ledgers:
+                self.ledgers.append(ledger)
+        return stage
+
+    def _correlate(self, change: Change, stage: Stage) -> None:
+        if change.cause is None or change.cause.correlation is None:
+            return
+        correlation = change.cause.correlation
+        block = stage.sequence // rows.BLOCK
+        if stage.timeline.blocks.get(correlation) == block or stage.blocks.get(correlation) == block:
+            return
+        stage.blocks[correlation] = block
+        tag = self.core.tag(b"correlation", correlation)
+        key = rows.correlation(tag, stage.ledger.number, stage.timeline.number, stage.sequence)
+        self.extra.append((key, b""))
+
+    def drop_unused(self) -> None:
+        """Leave out timelines that were only looked at."""
+        self.stages = {key: stage for key, stage in self.stages.items() if stage.bodies}
+
+    def settle(self) -> None:
+        """The changes have become what their results say."""
+        for ticket, written in self.results:
+            ticket.result = written
+            ticket.done = True
+
+    def batch(self, lanes: Lanes) -> tuple[Batch, bytes]:
+        """Everything that this group writes, and what it expects."""
+        batch = Batch()
+        items: list[FeedItem] = []
+        for stage in self.stages.values():
+            count = stage.sequence - stage.start
+            ledger, timeline = stage.ledger, stage.timeline
+            items.append(FeedItem(ledger.number, timeline.number, stage.start + 1, count, stage.head))
+            batch.puts.extend(stage.rows)
+            batch.absent.append(rows.entry(timeline.prefix, stage.start + 1))
+            batch.absent.extend(stage.absent)
+        for ledger in self.ledgers:
+            if ledger.birth:
+                batch.puts.extend(ledger.birth)
+                batch.absent.extend(key for key, _ in ledger.birth)
+        batch.puts.extend(self.extra)
+        batch.absent.extend(self.absent)
+        feed_key, feed_row = lanes.next_row(items)
+        batch.puts.append((feed_key, feed_row))
+        batch.absent.append(feed_key)
+        return batch, feed_row
+
+
+def _check(target: Target, stage: Stage) -> None:
+    """Refuse a change that rests on something that has changed since."""
+    if target.head is not None and stage.sequence != target.head:
+        raise Conflict(
+            f"{target.scope}: entry {stage.sequence} was written since; read again and retry",
+            [str(target.scope)],
+        )
+    changed = [key for key, version in target.expects.items() if stage.version(key) != version]
+    if changed:
+        raise Conflict(
+            f"{target.scope}: {', '.join(map(repr, changed[:5]))} changed since it was read; "
+            "read again and retry",
+            changed,
+        )
+
+
+def _name_each_other(staged: list[tuple[Target, Stage]], bodies: list[Body]) -> None:
+    for number, body in enumerate(bodies):
+        others = [pair for other, pair in enumerate(staged) if other != number]
+        for target, stage in others:
+            place = (stage.ledger.number, stage.timeline.number)
+            if target.ops or target.special:
+                body.also.append((*place, stage.sequence + 1))
+            else:
+                body.reads.append((*place, stage.sequence))
+
+
+def _internal(error: BaseException) -> InternalError:
+    wrapped = InternalError(f"{type(error).__name__} while building an entry")
+    wrapped.__cause__ = error
+    return wrapped

@@ -1,0 +1,171 @@
+"""What differs between two states, as data and for people.
+
+Only parts of the two trees that differ are read. Inside a value the comparison is bounded:
+`MOST` changes are listed one by one, then the rest is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.store.sequence import changes
+from holdfast.store.trees import Element, Node, Trees
+
+MOST = 1000
+_MISSING: Any = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that differs."""
+
+    key: str
+    path: str
+    """The key, then the way into the value: `plan.steps[3].done`."""
+    kind: str
+    """added, removed or changed"""
+    before: Any = None
+    after: Any = None
+
+
+@dataclass(slots=True)
+class Diff:
+    """All that differs between two points; empty (and false) if nothing does."""
+
+    before: str
+    after: str
+    changes: list[Difference] = field(default_factory=list)
+    omitted: int = 0
+    """Changes inside values that are not listed because there are too many."""
+
+    def __bool__(self) -> bool:
+        return bool(self.changes or self.omitted)
+
+    def __len__(self) -> int:
+        return len(self.changes) + self.omitted
+
+    def __iter__(self) -> Iterator[Difference]:
+        return iter(self.changes)
+
+    @property
+    def keys(self) -> list[str]:
+        """Keys that differ."""
+        return list(dict.fromkeys(change.key for change in self.changes))
+
+    def __str__(self) -> str:
+        lines = [f"--- {self.before}", f"+++ {self.after}"]
+        for change in self.changes:
+            if change.kind == "added":
+                lines.append(f"+ {change.path}: {shorten(change.after)}")
+            elif change.kind == "removed":
+                lines.append(f"- {change.path}: {shorten(change.before)}")
+            else:
+                lines.append(f"~ {change.path}: {shorten(change.before)} → {shorten(change.after)}")
+        if self.omitted:
+            lines.append(f"… and {self.omitted} more")
+        return "\n".join(lines)
+
+
+def shorten(value: Any, width: int = 80) -> str:
+    """A value on one line, cut where it is long."""
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 2000:
+        return f"<a number of {value.bit_length()} bits>"
+    text = repr(value)
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def tree_changes(
+    trees: Trees, old: Node, new: Node
+) -> Iterator[tuple[str, Element | None, Element | None]]:
+    """(key, old element, new element) wherever two indexes differ, in key order."""
+    left, right = [(old.level + 1, _top(old))], [(new.level + 1, _top(new))]
+    while left or right:
+        if left and right and left[-1][0] == right[-1][0] and left[-1][1][1] == right[-1][1][1]:
+            if left[-1][0] or left[-1][1][0] == right[-1][1][0]:
+                left.pop()
+                right.pop()
+                continue
+        if left and (not right or left[-1][0] >= right[-1][0]) and left[-1][0]:
+            _unfold(trees, left)
+            continue
+        if right and right[-1][0]:
+            _unfold(trees, right)
+            continue
+        a = left[-1][1] if left else None
+        b = right[-1][1] if right else None
+        if b is None or (a is not None and a[0] < b[0]):
+            left.pop()
+            assert a is not None
+            yield a[0], a, None
+        elif a is None or b[0] < a[0]:
+            right.pop()
+            yield b[0], None, b
+        else:
+            left.pop()
+            right.pop()
+            yield a[0], a, b
+
+
+def _top(node: Node) -> Element:
+    return (None, node.hash, node)
+
+
+def _unfold(trees: Trees, stack: list[tuple[int, Element]]) -> None:
+    level, element = stack.pop()
+    node = trees.load(element[2], element[1])
+    stack.extend((level - 1, child) for child in reversed(node.elements))
+
+
+def value_changes(key: str, path: str, before: Any, after: Any, found: Diff) -> None:
+    """Add what differs between two values, at any depth."""
+    if len(found.changes) >= MOST:
+        found.omitted += 1
+        return
+    if before is _MISSING:
+        found.changes.append(Difference(key, path, "added", None, after))
+    elif after is _MISSING:
+        found.changes.append(Difference(key, path, "removed", before, None))
+    elif type(before) is dict and type(after) is dict:
+        for name in {**before, **after}:
+            old, new = before.get(name, _MISSING), after.get(name, _MISSING)
+            if not same(old, new):
+                value_changes(key, f"{path}.{name}", old, new, found)
+    elif type(before) is list and type(after) is list:
+        _list_changes(key, path, before, after, found)
+    elif not same(before, after):
+        found.changes.append(Difference(key, path, "changed", before, after))
+
+
+def _list_changes(key: str, path: str, before: list[Any], after: list[Any], found: Diff) -> None:
+    old, new = [identity(item) for item in before], [identity(item) for item in after]
+    for low, high, first, last in changes(old, new):
+        for offset in range(max(high - low, last - first)):
+            was = before[low + offset] if low + offset < high else _MISSING
+            now = after[first + offset] if first + offset < last else _MISSING
+            number = first + offset if now is not _MISSING else low + offset
+            value_changes(key, f"{path}[{number}]", was, now, found)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two values are the same, types included (1 is not True is not 1.0)."""
+    return a is b or identity(a) == identity(b)
+
+
+def identity(value: Any) -> Any:
+    """Something hashable that is equal just for values that are the same."""
+    if type(value) is dict:
+        return (dict, tuple((key, identity(item)) for key, item in value.items()))
+    if type(value) is list:
+        return (list, tuple(identity(item) for item in value))
+    if type(value) is float:
+        return (float, value.hex())
+    try:
+        hash(value)
+    except TypeError:
+        return (type(value), repr(value))
+    return (type(value), value)
+
+
+MISSING = _MISSING

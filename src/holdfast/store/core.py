@@ -1,0 +1,425 @@
+"""What all handles of one open store share: keys, directory, caches, committer."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import (
+    DamagedRecordError,
+    KeyMissingError,
+    ReadOnlyError,
+    ScopeNotFoundError,
+    StoreClosedError,
+    TimelineNotFoundError,
+)
+from holdfast.seal.codec import Codec
+from holdfast.seal.ring import Ring, ScopeKeys
+from holdfast.seal.sealer import Commitments, KeySeal, PlainSeal, Seal, new_writer
+from holdfast.seal.signer import Signer
+from holdfast.storage.contract import Storage
+from holdfast.store import rows
+from holdfast.store.cache import AtomCache
+from holdfast.store.change import Change, Target, Ticket, Written
+from holdfast.store.clock import Clock
+from holdfast.store.committer import Committer
+from holdfast.store.feed import Lanes
+from holdfast.store.gates import Gates
+from holdfast.store.ledger import Ledger
+from holdfast.store.scopes import Scope
+from holdfast.store.stage import Stage
+from holdfast.store.timeline import Timeline
+from holdfast.store.trees import NodeCache
+from holdfast.store.values import Memo
+
+LEDGERS = 1000
+MEMO_BYTES = 16 << 20
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+
+class Core:
+    """The shared inside of a store. Thread safe; handles of it are cheap."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        lineage: bytes,
+        *,
+        instance: bytes,
+        public: bytes,
+        self_signed: bool,
+        ring: Ring | None,
+        ring_storage: Storage | None,
+        signer: Signer | None,
+        codec: Codec,
+        clock: Clock,
+        read_only: bool = False,
+    ) -> None:
+        self.storage = storage
+        self.lineage = lineage
+        self.instance = instance
+        self.public = public
+        self.self_signed = self_signed
+        self.ring = ring
+        self.ring_storage = ring_storage
+        self.signer = signer
+        self.codec = codec
+        self.clock = clock
+        self.read_only = read_only
+        self.closed = ""
+        self.writer = new_writer()
+        self.gates = Gates()
+        self.atoms = AtomCache()
+        self.nodes = NodeCache()
+        key = ring.store_key if ring is not None else None
+        self._seal: Seal = KeySeal({1: key}, 1, self.writer) if key else PlainSeal(self.writer)
+        self._commitments = Commitments(key, salt=lineage)
+        self._commit_row = self._commitments.domain(b"store-row")
+        self.lanes = Lanes(storage, self._commitments.domain(b"feed"))
+        self.committer = Committer(self, self.lanes)
+        self._ledgers: OrderedDict[Scope, Ledger] = OrderedDict()
+        self._lock = threading.RLock()
+        self._memos: OrderedDict[tuple[int, str], tuple[Memo, int]] = OrderedDict()
+        self._memo_bytes = 0
+
+    # rows of the store itself
+
+    def _ad(self, key: bytes) -> bytes:
+        return b"holdfast/ad/1\0" + self.lineage + bytes(16) + bytes([len(key)]) + key
+
+    def seal_row(self, key: bytes, plain: bytes) -> bytes:
+        """A row that belongs to the store, not to a scope."""
+        return self._seal.seal(self._ad(key), plain, self._commit_row(plain))
+
+    def open_row(self, key: bytes, row: bytes) -> bytes:
+        """The plain bytes of a row of the store."""
+        try:
+            return self._seal.open(self._ad(key), row)
+        except DamagedRecordError as error:
+            place = rows.describe(key)
+            raise DamagedRecordError(f"{place}: {error}", place) from None
+
+    def tag(self, label: bytes, text: str) -> bytes:
+        """16 bytes that stand for a name in row keys; keyed in an encrypted store."""
+        return self._commitments.tag(label, text.encode("utf-8", "surrogatepass"))
+
+    # directory
+
+    def ledger(self, scope: Scope, *, create: bool = False) -> Ledger:
+        """The scope, opened; brought into being if it may be."""
+        ledger = self._ledgers.get(scope)
+        if ledger is not None:
+            return ledger
+        with self._lock:
+            ledger = self._ledgers.get(scope)
+            if ledger is None:
+                ledger = self._find(scope, create)
+                if ledger is None:
+                    raise ScopeNotFoundError(f"there is no scope {scope} in this store")
+                self._ledgers[scope] = ledger
+                self._evict()
+            return ledger
+
+    def known(self, scope: Scope) -> Ledger | None:
+        """The scope, opened, or None if there is none."""
+        try:
+            return self.ledger(scope)
+        except ScopeNotFoundError:
+            return None
+
+    def _evict(self) -> None:
+        while len(self._ledgers) > LEDGERS:
+            for scope, ledger in self._ledgers.items():
+                if ledger.birth is None:
+                    del self._ledgers[scope]
+                    break
+            else:
+                return
+
+    def _find(self, scope: Scope, create: bool) -> Ledger | None:
+        tag = self.tag(b"directory", str(scope))
+        found = self.storage.scan(b"D" + tag, rows.after(b"D" + tag), limit=1000)
+        incarnation = 0
+        if found:
+            key, row = found[-1]
+            incarnation = int.from_bytes(key[17:21], "big")
+            if key[21] == 0:
+                ledger = self.ledger_of(key, row)
+                if ledger.scope != scope:
+                    raise DamagedRecordError(f"{rows.describe(key)}: it names another scope")
+                return ledger
+        if not create:
+            return None
+        return self._make(scope, tag, incarnation + 1)
+
+    def _make(self, scope: Scope, tag: bytes, incarnation: int) -> Ledger:
+        number = int.from_bytes(os.urandom(rows.SCOPE), "big")
+        scope_id, salt = os.urandom(16), os.urandom(16)
+        ring_rows: list[tuple[bytes, bytes]] = []
+        keys = None
+        if self.ring is not None:
+            keys, ring_rows = self.ring.stage_scope(scope_id)
+        ledger = self._ledger(scope, number, scope_id, salt, keys)
+        key = rows.directory(tag, incarnation, 0)
+        plain = _encode([str(scope), number, scope_id, salt, self.clock.now()[0]])
+        # The number's own row keeps two scopes from ever sharing it.
+        claim = rows.line(b"T", number, 0)
+        line = ledger.seal_row(claim, _encode(["main", 0, 0]), ledger.commit_line)
+        ledger.birth = [(key, self.seal_row(key, plain)), (claim, line)]
+        ledger.ring_birth = ring_rows
+        return ledger
+
+    def _ledger(
+        self,
+        scope: Scope,
+        number: int,
+        scope_id: bytes,
+        salt: bytes,
+        keys: ScopeKeys | None = None,
+    ) -> Ledger:
+        seal: Seal
+        if self.ring is None:
+            seal, commitments = PlainSeal(self.writer), Commitments(None, salt=salt)
+        else:
+            keys = keys or self.ring.scope_keys(scope_id)
+            if keys is None:
+                raise KeyMissingError(
+                    f"the ring holds no key for {scope}; use the ring that belongs to this store"
+                )
+            seal = KeySeal(keys.data, keys.epoch, self.writer)
+            commitments = Commitments(keys.commitment, salt=salt)
+        return Ledger(
+            scope,
+            number,
+            scope_id,
+            lineage=self.lineage,
+            storage=self.storage,
+            seal=seal,
+            commitments=commitments,
+            codec=self.codec,
+            nodes=self.nodes,
+            atoms=self.atoms,
+        )
+
+    def ledger_of(self, key: bytes, row: bytes) -> Ledger:
+        """The scope that a directory row names, opened; also one that is deleted."""
+        text, number, scope_id, salt, _ = _decode(self.open_row(key, row))
+        return self._ledger(Scope.parse(text), number, scope_id, salt)
+
+    def scopes(self) -> Iterator[tuple[Scope, int, bytes, int]]:
+        """(scope, number, id, time it was made) of every scope that is not deleted."""
+        for key, row in self.directory():
+            text, number, scope_id, _, made = _decode(self.open_row(key, row))
+            yield Scope.parse(text), number, scope_id, made
+
+    def directory(self) -> Iterator[tuple[bytes, bytes]]:
+        """Directory rows of the scopes that are not deleted."""
+        low, high = b"D", b"E"
+        last: tuple[bytes, bytes] | None = None
+        while page := self.storage.scan(low, high, limit=1000):
+            for key, row in page:
+                if last is not None and key[1:17] != last[0][1:17] and last[0][21] == 0:
+                    yield last
+                last = (key, row)
+            low = page[-1][0] + b"\0"
+        if last is not None and last[0][21] == 0:
+            yield last
+
+    def place_names(self, places: Sequence[tuple[int, int, int]]) -> tuple[tuple[str, str, int], ...]:
+        """(scope, timeline, sequence) with names for numbers, where they are still known."""
+        names = {number: scope for scope, number, _, _ in self.scopes()}
+        found = []
+        for number, line, sequence in places:
+            scope = names.get(number)
+            lines = self.timelines(self.ledger(scope)) if scope and line else []
+            name = next((n for t, n, _, _ in lines if t == line), "main" if not line else "?")
+            found.append((str(scope) if scope else "deleted", name, sequence))
+        return tuple(found)
+
+    def deletion(self, ledger: Ledger) -> tuple[bytes, bytes]:
+        """The directory row that says that a scope is gone."""
+        tag = self.tag(b"directory", str(ledger.scope))
+        found = self.storage.scan(b"D" + tag, rows.after(b"D" + tag), limit=1000)
+        key = found[-1][0][:21] + b"\1"
+        return key, self.seal_row(key, _encode([ledger.number, self.clock.now()[0]]))
+
+    def forget(self, ledger: Ledger) -> None:
+        """Drop what is held of a scope, so that it is read again."""
+        with self._lock:
+            if self._ledgers.get(ledger.scope) is ledger:
+                del self._ledgers[ledger.scope]
+
+    def lost(self) -> None:
+        """Nothing that is held can be trusted to be what is stored."""
+        with self._lock:
+            self._ledgers.clear()
+
+    def commit_ring(self, ledger: Ledger) -> None:
+        """Make a new scope's keys durable, before anything is sealed with them for good."""
+        assert self.ring is not None
+        self.ring.commit(ledger.ring_birth)
+        ledger.ring_birth = []
+
+    # timelines
+
+    def timeline(self, ledger: Ledger, name: str = "main") -> Timeline:
+        """A timeline of a scope, loaded."""
+        number = 0 if name == "main" else self._timeline_number(ledger, name)
+        timeline = ledger.timelines.get(number)
+        if timeline is None:
+            with self._lock:
+                timeline = ledger.timelines.get(number)
+                if timeline is None:
+                    timeline = Timeline(ledger, number)
+                    if ledger.birth is None:
+                        token = self.storage.version()
+                        timeline.load()
+                        timeline.seen = token
+                    ledger.timelines[number] = timeline
+        return timeline
+
+    def _timeline_number(self, ledger: Ledger, name: str) -> int:
+        if name not in ledger.names:
+            ledger.names = {n: number for number, n, _, _ in self.timelines(ledger)}
+        if name not in ledger.names:
+            raise TimelineNotFoundError(f"{ledger.scope} has no timeline {name!r}")
+        return ledger.names[name]
+
+    def timelines(self, ledger: Ledger) -> list[tuple[int, str, int, int]]:
+        """(number, name, parent's number, entry it starts from) of all timelines."""
+        prefix = b"T" + ledger.number.to_bytes(rows.SCOPE, "big")
+        found = []
+        low = prefix
+        while page := self.storage.scan(low, rows.after(prefix), limit=1000):
+            for key, row in page:
+                name, parent, start = _decode(ledger.open_row(key, row))
+                found.append((int.from_bytes(key[7:9], "big"), name, parent, start))
+            low = page[-1][0] + b"\0"
+        return found
+
+    def current(self, scope: Scope, name: str = "main") -> Timeline | None:
+        """A timeline that has followed every entry committed before this call."""
+        ledger = self.known(scope)
+        if ledger is None:
+            return None
+        timeline = self.timeline(ledger, name)
+        timeline.refresh()
+        if timeline.gone:
+            self.forget(ledger)
+            return self.current(scope, name)
+        if ledger.birth is not None and timeline.sequence == 0:
+            return None
+        return timeline
+
+    # changes
+
+    def submit(self, change: Change) -> Ticket:
+        """Queue a change."""
+        self.check_writable()
+        ticket = Ticket(change)
+        self.committer.submit(ticket)
+        return ticket
+
+    def run(self, change: Change) -> list[Written]:
+        """Commit a change and wait for it in this thread."""
+        ticket = self.submit(change)
+        self.committer.drive(ticket)
+        return ticket.outcome()
+
+    def check_writable(self) -> None:
+        """Refuse if this store cannot take changes."""
+        self.check_open()
+        if self.read_only:
+            raise ReadOnlyError("the store was opened for reading; open it without read_only")
+
+    def check_open(self) -> None:
+        """Refuse if the store is closed."""
+        if self.closed:
+            raise StoreClosedError(self.closed)
+
+    def split(self, ledger: Ledger, key: str, value: Any) -> Any:
+        """Take a value apart under a scope's keys."""
+        memo = self._memos.get((ledger.number, key))
+        return ledger.splitter.split(value, memo[0] if memo else None)
+
+    def prepared(self, ledger: Ledger, target: Target) -> Sequence[tuple[Any, ...]]:
+        """A target's operations, taken apart under the keys that the scope has now."""
+        if target.ledger is ledger or target.ledger is None:
+            return target.ops
+        again = ledger.splitter.again
+        made: list[tuple[Any, ...]] = []
+        for op in target.ops:
+            if op[0] == "set":
+                made.append(("set", op[1], again(op[2])))
+            elif op[0] == "append":
+                made.append(("append", op[1], [again(part) for part in op[2]]))
+            else:
+                made.append(op)
+        target.ops, target.ledger = made, ledger
+        return made
+
+    def remember(self, stage: Stage) -> None:
+        """Keep what long values looked like, so that setting them again compares faster."""
+        for key, part in stage.remember.items():
+            memo: Memo = {}
+            held = stage.ledger.splitter.remember(part, memo)
+            name = (stage.ledger.number, key)
+            old = self._memos.pop(name, None)
+            self._memo_bytes += held - (old[1] if old else 0)
+            self._memos[name] = (memo, held)
+            while self._memo_bytes > MEMO_BYTES and self._memos:
+                _, (_, size) = self._memos.popitem(last=False)
+                self._memo_bytes -= size
+
+    # ids of changes
+
+    def change_tag(self, change: Change) -> bytes | None:
+        """What stands for a change's id; each scope has ids of its own, and so has the store."""
+        if change.id is None:
+            return None
+        owner = str(change.targets[0].scope) if len(change.targets) == 1 else ""
+        return self.tag(b"change", f"{owner}\0{change.id}")
+
+    def outcome(self, tag: bytes) -> list[Written]:
+        """The entries that a change with this id became; empty if it was not applied."""
+        key = rows.change(tag)
+        row = self.storage.get([key])[0]
+        if row is None:
+            return []
+        return [
+            Written(Scope.parse(scope), timeline, sequence, hash_, time, repeated=True)
+            for scope, timeline, sequence, hash_, time in _decode(self.open_row(key, row))
+        ]
+
+    def seal_outcome(self, key: bytes, written: Sequence[Written]) -> bytes:
+        """The row that remembers what a change with an id became."""
+        plain = [[str(w.scope), w.timeline, w.sequence, w.hash, w.time] for w in written]
+        return self.seal_row(key, _encode(plain))
+
+    # after a commit
+
+    def committed(self, results: list[tuple[Ticket, list[Written]]]) -> None:
+        """Tell the gates what has become durable."""
+        if self.gates.behind:
+            for ticket, written in results:
+                self.gates.after(ticket.change, written)
+
+    def close(self) -> None:
+        """Commit what waits and release everything."""
+        if self.closed:
+            return
+        try:
+            self.committer.drain()
+        finally:
+            self.closed = "the store is closed; open it again"
+            self.storage.close()
+            if self.ring_storage is not None:
+                self.ring_storage.close()
+

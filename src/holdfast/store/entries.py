@@ -1,0 +1,226 @@
+"""An entry: a clear envelope around a sealed body.
+
+The envelope can be checked, copied and witnessed without a key; its hash, chained, is what
+history rests on. It covers a commitment to the body, not the sealed bytes, so that a body can
+be sealed again under another key, or erased, without breaking the chain.
+
+Envelope, before the sealed body:
+
+| bytes | what |
+| --- | --- |
+| 1 | format of the entry: 1 |
+| 1 | flags: bit 0 a checkpoint's statement follows |
+| 16 | writer |
+| varint | key epoch when it was written |
+| 32 | hash of the entry before |
+| 32 | commitment to the body |
+| 110 | the statement of a checkpoint, if flagged |
+
+Statement: algorithm (1), root (32), key id of the signer (8), signature (64), sequence of the
+checkpoint before (5).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.errors import DamagedRecordError, NewerFormatError
+from holdfast.seal.sealer import read_varint, write_varint
+
+FORMAT = 1
+STATEMENT = 110
+UNSIGNED, ED25519 = 0, 1
+
+# operations
+SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK, GONE = 1, 2, 3, 4, 5, 6, 7, 8
+NAMES = {
+    SET: "set",
+    APPEND: "append",
+    PATCH: "set",
+    DELETE: "delete",
+    CHECKPOINT: "checkpoint",
+    RESTORE: "restore",
+    FORK: "fork",
+    GONE: "delete scope",
+}
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Cause(msgspec.Struct, array_like=True, frozen=True):
+    """Why an entry was made. Remarks of the caller; nothing is decided by them."""
+
+    actor: str | None = None
+    reason: str | None = None
+    correlation: str | None = None
+    parent: str | None = None
+    component: str | None = None
+    operation: str | None = None
+
+
+class Body(msgspec.Struct, array_like=True):
+    """What an entry says; sealed. Fields at the end are left out where they are empty."""
+
+    time: int
+    """Microseconds since 1970, as the writer's clock claimed."""
+    ops: list[Any]
+    atoms: list[bytes] = []
+    cause: Cause | None = None
+    save: tuple[int, int, bytes] | None = None
+    """(sequence, 0 index or 1 delta, hash): a save written with this entry."""
+    packs: list[bytes] = []
+    """Commitments to the packs that hold more atoms."""
+    change: str | None = None
+    also: list[tuple[int, int, int]] = []
+    """Entries of other scopes in the same change: (scope, timeline, sequence)."""
+    reads: list[tuple[int, int, int]] = []
+    """Heads of other timelines that this change rests on."""
+    step: int = 0
+    """Seconds by which the wall clock stepped against the monotonic one, if over a minute."""
+
+
+_decode_body = msgspec.msgpack.Decoder(Body).decode
+
+
+class Statement(NamedTuple):
+    """What a checkpoint states in clear: the root, and who signed it."""
+
+    algorithm: int
+    root: bytes
+    key_id: bytes
+    signature: bytes
+    previous: int
+
+    def pack(self) -> bytes:
+        """The 110 bytes that stand in the envelope."""
+        return b"".join(
+            (
+                bytes([self.algorithm]),
+                self.root,
+                self.key_id,
+                self.signature,
+                self.previous.to_bytes(5, "big"),
+            )
+        )
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Statement:
+        """The opposite of `pack`."""
+        previous = int.from_bytes(data[105:110], "big")
+        return cls(data[0], data[1:33], data[33:41], data[41:105], previous)
+
+
+class Envelope(NamedTuple):
+    """The clear part of an entry's row."""
+
+    data: bytes
+    """The envelope's own bytes."""
+    writer: bytes
+    epoch: int
+    before: bytes
+    commitment: bytes
+    statement: Statement | None
+
+
+def make_envelope(
+    writer: bytes, epoch: int, before: bytes, commitment: bytes, statement: Statement | None = None
+) -> bytes:
+    """The envelope's bytes."""
+    head = b"\1\1" if statement else b"\1\0"
+    tail = statement.pack() if statement else b""
+    return b"".join((head, writer, write_varint(epoch), before, commitment, tail))
+
+
+def split_row(row: bytes) -> tuple[Envelope, bytes]:
+    """Envelope and sealed body of an entry's row."""
+    if len(row) < 90:
+        raise DamagedRecordError("an entry's row is too short")
+    if row[0] != FORMAT:
+        raise NewerFormatError(f"an entry has format {row[0]}; this version reads format {FORMAT}")
+    if row[1] > 1:
+        raise NewerFormatError("an entry has flags that this version does not know")
+    epoch, at = read_varint(row, 18)
+    end = at + 64
+    statement = None
+    if row[1]:
+        statement = Statement.unpack(row[end : end + STATEMENT])
+        end += STATEMENT
+    data = row[:end]
+    envelope = Envelope(data, row[2:18], epoch, row[at : at + 32], row[at + 32 : at + 64], statement)
+    return envelope, row[end:]
+
+
+def entry_hash(prefix: bytes, key: bytes, envelope: bytes) -> bytes:
+    """Hash of an entry: domain, store and scope (`prefix`), place and envelope."""
+    return hashlib.sha256(b"holdfast/entry/1\0" + prefix + key + envelope).digest()
+
+
+def first_hash(prefix: bytes, line: bytes) -> bytes:
+    """What the first entry of a timeline names as the entry before it."""
+    return hashlib.sha256(b"holdfast/first/1\0" + prefix + line).digest()
+
+
+def signed_text(prefix: bytes, key: bytes, envelope: Envelope) -> bytes:
+    """What a checkpoint's signature covers.
+
+    The place binds store, scope, timeline and sequence; the commitment binds name, type, tags
+    and time; the hash before binds all of the history up to here.
+    """
+    statement = envelope.statement
+    assert statement is not None
+    unsigned = statement._replace(signature=bytes(64)).pack()
+    return b"".join(
+        (b"holdfast/checkpoint/1\0", prefix, key, envelope.before, envelope.commitment, unsigned)
+    )
+
+
+def encode_body(body: Body) -> bytes:
+    """The bytes of a body, before sealing."""
+    cause = body.cause and _trimmed(
+        [
+            body.cause.actor,
+            body.cause.reason,
+            body.cause.correlation,
+            body.cause.parent,
+            body.cause.component,
+            body.cause.operation,
+        ]
+    )
+    return _encode(
+        _trimmed(
+            [
+                body.time,
+                body.ops,
+                body.atoms,
+                cause,
+                body.save,
+                body.packs,
+                body.change,
+                body.also,
+                body.reads,
+                body.step,
+            ]
+        )
+    )
+
+
+def _trimmed(fields: list[Any]) -> list[Any]:
+    while fields and not fields[-1]:
+        fields.pop()
+    return fields
+
+
+def decode_body(data: bytes) -> Body:
+    """The opposite of `encode_body`."""
+    try:
+        return _decode_body(data)
+    except msgspec.MsgspecError:
+        raise DamagedRecordError("an entry's body cannot be read") from None
+
+
+def touched(ops: list[Any]) -> list[tuple[str, str]]:
+    """(operation, key) of each operation; the key is empty where it has none."""
+    return [(NAMES.get(op[0], "?"), op[1] if op[0] <= DELETE else "") for op in ops]

@@ -1,0 +1,147 @@
+"""The feed: which entries were committed, in lanes that every commit extends by one row.
+
+Row: for each timeline in the commit its scope number (6), timeline (2), first sequence (5),
+number of entries (3) and the hash of the last (32); then a tag (32) over lane, number, the tag
+of the row before and the row. So a lane is a chain, and its newest tag vouches for all of it.
+A store has 16 lanes; a process stays on one until it meets another there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from holdfast.errors import DamagedRecordError
+from holdfast.storage.contract import Storage
+from holdfast.store import rows
+
+LANES = 16
+ITEM = 48
+Position = dict[int, int]
+"""For each lane the number of the last row that was read."""
+
+
+class FeedItem(NamedTuple):
+    """Consecutive entries of one timeline in one commit."""
+
+    scope: int
+    timeline: int
+    first: int
+    count: int
+    hash: bytes
+
+
+class Lanes:
+    """Reads and extends the lanes of one store."""
+
+    def __init__(self, storage: Storage, tag: Callable[[bytes], bytes]) -> None:
+        self._storage = storage
+        self._tag = tag
+        self._lane = -1
+        self._number = 0
+        self._last = b""
+
+    def tag_of(self, lane: int, number: int, before: bytes, items: bytes) -> bytes:
+        """The tag of a row."""
+        return self._tag(bytes([lane]) + number.to_bytes(6, "big") + before + items)
+
+    def next_row(self, items: Sequence[FeedItem]) -> tuple[bytes, bytes]:
+        """The row that the next commit adds."""
+        if self._lane < 0:
+            self.move()
+        data = b"".join(
+            item.scope.to_bytes(6, "big")
+            + item.timeline.to_bytes(2, "big")
+            + item.first.to_bytes(5, "big")
+            + item.count.to_bytes(3, "big")
+            + item.hash
+            for item in items
+        )
+        number = self._number + 1
+        tag = self.tag_of(self._lane, number, self._last, data)
+        return rows.feed(self._lane, number), data + tag
+
+    def committed(self, row: bytes) -> None:
+        """The row is durable: the next one follows it."""
+        self._number += 1
+        self._last = row[-32:]
+
+    def move(self) -> None:
+        """Go to the end of a lane: the one used so far, or another after meeting somebody."""
+        self._lane = (self._lane + 1 + os.urandom(1)[0] % (LANES - 1)) % LANES
+        self._number, self._last = self.end(self._lane)
+
+    def end(self, lane: int) -> tuple[int, bytes]:
+        """Number and tag of a lane's newest row."""
+        found = self._storage.scan(
+            rows.feed(lane, 0), rows.after(b"F" + bytes([lane])), limit=1, reverse=True
+        )
+        if not found:
+            return 0, bytes(32)
+        key, row = found[0]
+        return int.from_bytes(key[2:], "big"), row[-32:]
+
+    def position(self) -> Position:
+        """Where all lanes end now."""
+        return {lane: n for lane in range(LANES) if (n := self.end(lane)[0])}
+
+    def read(self, lane: int, after: int, limit: int = 1000) -> list[tuple[int, list[FeedItem], bytes]]:
+        """Rows of a lane behind a number: (number, items, tag)."""
+        found = self._storage.scan(
+            rows.feed(lane, after + 1), rows.after(b"F" + bytes([lane])), limit=limit
+        )
+        return [(int.from_bytes(key[2:], "big"), items_of(row), row[-32:]) for key, row in found]
+
+
+    def rows_since(self, position: Position) -> dict[int, list[tuple[int, list[FeedItem]]]]:
+        """All rows behind a position, by lane: (number, items)."""
+        found: dict[int, list[tuple[int, list[FeedItem]]]] = {}
+        for lane in range(LANES):
+            after = position.get(lane, 0)
+            while page := self.read(lane, after):
+                found.setdefault(lane, []).extend((number, items) for number, items, _ in page)
+                after = page[-1][0]
+        return found
+
+
+def in_order(
+    lanes: dict[int, list[tuple[int, list[FeedItem]]]],
+) -> Iterator[tuple[int, int, list[FeedItem]]]:
+    """Rows of all lanes so that the entries of each timeline come in order."""
+    waiting: dict[tuple[int, int], list[int]] = {}
+    for pages in lanes.values():
+        for _, items in pages:
+            for item in items:
+                heappush(waiting.setdefault((item.scope, item.timeline), []), item.first)
+    heads = {lane: 0 for lane in lanes}
+    while heads:
+        for lane in list(heads):
+            pages = lanes[lane]
+            while heads[lane] < len(pages):
+                number, items = pages[heads[lane]]
+                if any(waiting[(i.scope, i.timeline)][0] != i.first for i in items):
+                    break  # another lane has what comes before
+                for item in items:
+                    heappop(waiting[(item.scope, item.timeline)])
+                heads[lane] += 1
+                yield lane, number, items
+            if heads[lane] == len(pages):
+                del heads[lane]
+
+
+def items_of(row: bytes) -> list[FeedItem]:
+    """What a row names."""
+    if len(row) < 32 or (len(row) - 32) % ITEM:
+        raise DamagedRecordError("a feed row cannot be read")
+    return [
+        FeedItem(
+            int.from_bytes(row[at : at + 6], "big"),
+            int.from_bytes(row[at + 6 : at + 8], "big"),
+            int.from_bytes(row[at + 8 : at + 13], "big"),
+            int.from_bytes(row[at + 13 : at + 16], "big"),
+            row[at + 16 : at + 48],
+        )
+        for at in range(0, len(row) - 32, ITEM)
+    ]

@@ -1,0 +1,102 @@
+"""Gates: what stands in front of and behind every change.
+
+The store knows the seam and nothing of what stands in it. A gate sees each change before it is
+built (`before` may refuse it or return another) and each one that became durable (`after` may
+not fail it: what it raises is kept in `Gates.errors` and logged). What is slow or reaches
+outside does not belong into a gate; it reads the feed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.errors import GateRefusedError, HoldfastError
+from holdfast.store.change import Change, Written
+from holdfast.store.entries import Cause
+from holdfast.store.scopes import Scope
+
+logger = logging.getLogger("holdfast.gates")
+
+
+@dataclass(slots=True)
+class Operation:
+    """One operation of a change, as a gate sees it: values as the caller gave them."""
+
+    kind: str
+    """set, append, delete, checkpoint, restore, fork or delete scope"""
+    key: str = ""
+    value: Any = None
+
+
+@dataclass(slots=True)
+class Request:
+    """A change to one timeline of one scope, before it is built.
+
+    A gate may change `operations` in place or return another request.
+    """
+
+    scope: Scope
+    timeline: str
+    operations: list[Operation] = field(default_factory=list)
+    cause: Cause | None = None
+    attempt: int = 1
+
+
+class Gate:
+    """Base of gates; both methods do nothing."""
+
+    def before(self, request: Request) -> Request | None:
+        """Refuse by raising `GateRefusedError`, replace by returning a request, or pass (None)."""
+        return None
+
+    def after(self, change: Change, written: Sequence[Written]) -> None:
+        """Take note of what is durable; raising here changes nothing."""
+
+
+class Gates:
+    """The gates of one store, in order."""
+
+    def __init__(self) -> None:
+        self.front: list[Gate] = []
+        self.behind: list[Gate] = []
+        self.errors: deque[str] = deque(maxlen=100)
+
+    def add(self, gate: Gate) -> None:
+        """Put a gate behind those that are there."""
+        if type(gate).before is not Gate.before:
+            self.front.append(gate)
+        if type(gate).after is not Gate.after:
+            self.behind.append(gate)
+
+    def remove(self, gate: Gate) -> None:
+        """Take a gate away."""
+        self.front = [g for g in self.front if g is not gate]
+        self.behind = [g for g in self.behind if g is not gate]
+
+    def ask(self, request: Request) -> Request:
+        """Lead a request through the gates in front."""
+        for gate in self.front:
+            try:
+                request = gate.before(request) or request
+            except HoldfastError:
+                raise
+            except Exception as error:
+                # A gate that breaks must not let through what it was there to check.
+                raise GateRefusedError(
+                    f"{request.scope}: the gate {type(gate).__name__} failed with "
+                    f"{type(error).__name__}; nothing was changed"
+                ) from error
+        return request
+
+    def after(self, change: Change, written: Sequence[Written]) -> None:
+        """Tell the gates behind."""
+        for gate in self.behind:
+            try:
+                gate.after(change, written)
+            except Exception as error:
+                self.errors.append(f"{type(gate).__name__}: {type(error).__name__}")
+                logger.exception("a gate failed behind a change")

@@ -1,0 +1,337 @@
+"""What the async and the blocking face share: everything but the waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from holdfast.errors import InvalidInputError, ReadOnlyError, ScopeNotFoundError
+from holdfast.store import entries, rows
+from holdfast.store.cause import cause_now
+from holdfast.store.change import Change, Target, Written
+from holdfast.store.compare import Diff
+from holdfast.store.core import Core
+from holdfast.store.entries import Body, Cause
+from holdfast.store.feed import in_order
+from holdfast.store.gates import Operation, Request
+from holdfast.store.history import History, Plan
+from holdfast.store.items import Entry, Page, ScopeInfo
+from holdfast.store.reading import Reader, moment
+from holdfast.store.scopes import KINDS, Scope, check_key
+from holdfast.store.stage import Stage
+from holdfast.store.timeline import Timeline
+from holdfast.store.writing import ScopedChange, build_change
+
+UPDATES = 100
+"""How often `update` tries before it gives up."""
+
+
+class LineHandle:
+    """One timeline of one scope: reads, and plans of what to write."""
+
+    def __init__(self, core: Core, scope: Scope, timeline: str, at: Timeline | None = None) -> None:
+        self.core = core
+        self.scope = scope
+        self.timeline = timeline
+        self.reader = Reader(core, scope, timeline, at)
+        self.history = History(core, scope, timeline)
+
+    # plans
+
+    def _plan(
+        self,
+        operations: list[Operation],
+        finish: Callable[[list[Written]], Any],
+        *,
+        expects: dict[str, int] | None = None,
+        cause: Cause | None = None,
+        attempt: int = 1,
+    ) -> Plan:
+        if self.reader.at is not None:
+            raise ReadOnlyError(f"{self.scope}: a view of the past cannot be changed; fork it")
+        target = (self.scope, self.timeline, operations, expects or {}, None)
+        change = build_change(self.core, [target], cause=cause or cause_now(), attempt=attempt)
+        return change, finish
+
+    def plan_set(self, key: str, value: Any, if_version: int | None) -> Plan:
+        """Set one key."""
+        key = check_key(key)
+        expects = {key: if_version} if if_version is not None else None
+        return self._plan([Operation("set", key, value)], _version, expects=expects)
+
+    def plan_delete(self, key: str, if_version: int | None) -> Plan:
+        """Remove one key; tells whether it was there."""
+        key = check_key(key)
+        expects = {key: if_version} if if_version is not None else None
+        return self._plan([Operation("delete", key)], lambda w: bool(w[0].answer[0]), expects=expects)
+
+    def plan_extend(self, key: str, items: Iterable[Any]) -> Plan:
+        """Add items to a list."""
+        return self._plan([Operation("append", check_key(key), list(items))], _version)
+
+    def plan_update(
+        self, key: str, change: Callable[[Any], Any], default: Any, attempt: int
+    ) -> tuple[Plan, Any]:
+        """One try at changing a value by a function of itself."""
+        key = check_key(key)
+        timeline = self.reader.now()
+        slot = timeline.slot(key) if timeline is not None else None
+        before = default
+        version = 0
+        if timeline is not None and slot is not None:
+            before, version = self.reader.value(timeline, slot), timeline.version(slot)
+        after = change(before)
+        operations = [Operation("set", key, after)]
+        plan = self._plan(operations, _version, expects={key: version}, attempt=attempt)
+        return plan, after
+
+    def plan_checkpoint(
+        self,
+        name: str,
+        type: str,
+        tags: Sequence[str],
+        description: str,
+        metadata: dict[str, Any] | None,
+    ) -> Plan:
+        """A checkpoint of the newest state."""
+        self._ask("checkpoint", name)
+        return self.history.plan_checkpoint(
+            name,
+            type=type,
+            tags=tags,
+            description=description,
+            metadata=metadata,
+            cause=cause_now(),
+        )
+
+    def plan_restore(
+        self, point: Any, verify: str, reason: str | None, if_head: int | None
+    ) -> Plan:
+        """Return to a point."""
+        self._ask("restore", str(getattr(point, "id", point)))
+        cause = cause_now(reason=reason)
+        return self.history.plan_restore(point, verify=verify, cause=cause, if_head=if_head)
+
+    def plan_fork(self, name: str, at: Any) -> Plan:
+        """A new timeline."""
+        self._ask("fork", name)
+        point = at if at is not None else self.place()[2]
+        return self.history.plan_fork(name, point, cause_now())
+
+    def _ask(self, kind: str, what: str) -> None:
+        """Lead what is no operation on keys through the gates, which may only refuse it."""
+        self.core.check_writable()
+        if self.reader.at is not None:
+            raise ReadOnlyError(f"{self.scope}: a view of the past cannot be changed; fork it")
+        if self.core.gates.front:
+            operation = Operation(kind, "", what)
+            self.core.gates.ask(Request(self.scope, self.timeline, [operation], cause_now()))
+
+    # looking
+
+    def place(self) -> tuple[Scope, str, int]:
+        """(scope, timeline, sequence) of the newest entry that this handle sees."""
+        line = self.reader.now()
+        return self.scope, self.timeline, line.sequence if line is not None else 0
+
+    def root(self) -> str:
+        """Commitment to the whole state, in hexadecimal."""
+        line = self.reader.now()
+        if line is None:
+            raise ScopeNotFoundError(f"there is no scope {self.scope} in this store")
+        return line.folded().hash.hex()
+
+    def view(self, point: Any) -> LineHandle:
+        """A handle on the state at a point."""
+        timeline, sequence = self.history.points.find(point)
+        line = self.history.points.view(timeline, sequence)
+        return LineHandle(self.core, self.scope, timeline, line)
+
+    def diff(self, since: Any, until: Any) -> Diff:
+        """What changed between two points; `until` is the newest state if it is left out."""
+        points = self.history.points
+        first = points.find(since)
+        before = points.view(*first)
+        if until is not None:
+            second = points.find(until)
+            after, name = points.view(*second), f"{second[0]}@{second[1]}"
+        else:
+            line = self.reader.now()
+            assert line is not None
+            after, name = line, f"{self.timeline}@{line.sequence}"
+        return self.history.diff(before, after, f"{first[0]}@{first[1]}", name)
+
+    def replay(
+        self, fold: Callable[[Any, Entry], Any], start: Any, since: int, until: int | None
+    ) -> Any:
+        """Lead every entry, oldest first, through a function."""
+        state = start
+        for key, envelope, body in self.history.entries(newest_first=False, low=since, high=until):
+            state = fold(state, self.history.entry(key, envelope, body))
+        return state
+
+
+def _version(written: list[Written]) -> int:
+    return written[0].sequence
+
+
+class StoreHandle:
+    """What both faces of a store share."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+
+    def line(self, scope: Scope | str, timeline: str = "main") -> LineHandle:
+        """A handle on a scope."""
+        if not isinstance(scope, Scope):
+            scope = Scope.parse(scope)
+        return LineHandle(self.core, scope, timeline)
+
+    def scopes(self, kind: str | None, prefix: str, limit: int | None, after: str | None) -> Page:
+        """Scopes in the order of their names."""
+        if kind is not None and kind not in KINDS:
+            raise InvalidInputError(f"unknown kind {kind!r}; scopes are {', '.join(KINDS)}")
+        self.core.check_open()
+        found = []
+        for scope, _, _, made in self.core.scopes():
+            text = str(scope)
+            if (kind is None or scope.kind == kind) and scope.id.startswith(prefix):
+                if after is None or text > after:
+                    found.append((text, ScopeInfo(scope, moment(made))))
+        found.sort(key=lambda pair: pair[0])
+        page = [info for _, info in found[:limit]]
+        more = limit is not None and len(found) > limit
+        return Page(page, found[len(page) - 1][0] if more and page else None)
+
+    def plan_delete(self, scope: Scope | str, cause: Cause | None) -> Plan:
+        """End a scope: its timelines get a last entry, its name can be used again."""
+        handle = self.line(scope)
+        handle._ask("delete scope", str(handle.scope))
+        core = self.core
+        ledger = core.known(handle.scope)
+        if ledger is None or core.current(handle.scope) is None:
+            raise ScopeNotFoundError(f"there is no scope {handle.scope} in this store")
+        directory = core.deletion(ledger)
+
+        def special(stage: Stage, body: Body) -> None:
+            if stage.timeline.number == 0:
+                stage.rows.append(directory)
+            stage.gone = True
+            body.ops = [[entries.GONE]]
+            stage.finish(body)
+
+        targets = [
+            Target(handle.scope, name, special=special, create=False)
+            for _, name, _, _ in core.timelines(ledger)
+        ]
+
+        def finish(written: list[Written]) -> int:
+            core.forget(ledger)
+            return written[0].sequence
+
+        return Change(targets, cause or cause_now()), finish
+
+    def correlated(self, correlation: str, limit: int | None) -> list[Entry]:
+        """Entries of all scopes that carry a correlation, by claimed time."""
+        core = self.core
+        core.check_open()
+        prefix = b"R" + core.tag(b"correlation", correlation)
+        names = {number: scope for scope, number, _, _ in core.scopes()}
+        found: list[Entry] = []
+        low = prefix
+        while page := core.storage.scan(low, rows.after(prefix), limit=1000):
+            for key, _ in page:
+                scope = names.get(int.from_bytes(key[17:23], "big"))
+                if scope is not None:
+                    line = int.from_bytes(key[23:25], "big")
+                    block = int.from_bytes(key[25:29], "big")
+                    found.extend(self._block(scope, line, block, correlation))
+            low = page[-1][0] + b"\0"
+        found.sort(key=lambda entry: (entry.time, str(entry.scope), entry.sequence))
+        return found[:limit]
+
+    def _block(self, scope: Scope, number: int, block: int, correlation: str) -> Iterator[Entry]:
+        lines = self.core.timelines(self.core.ledger(scope))
+        name = next((n for t, n, _, _ in lines if t == number), None)
+        if name is None:
+            return
+        history = History(self.core, scope, name)
+        low, high = max(1, block * rows.BLOCK), (block + 1) * rows.BLOCK - 1
+        for key, envelope, body in history.entries(newest_first=False, low=low, high=high):
+            if body.cause is not None and body.cause.correlation == correlation:
+                yield history.entry(key, envelope, body)
+
+    def feed(self, since: dict[int, int]) -> Iterator[tuple[Entry, dict[int, int]]]:
+        """Entries committed since a position, each with a position to go on from.
+
+        Between the entries of one commit that position is still the one before it, so that who
+        stops there gets them again rather than never.
+        """
+        core = self.core
+        core.check_open()
+        position = dict(since)
+        names: dict[int, Scope] = {}
+        for lane, number, items in in_order(core.lanes.rows_since(position)):
+            if any(item.scope not in names for item in items):
+                names = {n: scope for scope, n, _, _ in core.scopes()}
+            known = [item for item in items if item.scope in names]
+            found = [
+                entry
+                for item in known
+                for entry in self._range(names[item.scope], item.timeline, item.first, item.count)
+            ]
+            for entry in found[:-1]:
+                yield entry, dict(position)
+            position[lane] = number
+            if found:
+                yield found[-1], dict(position)
+
+    def _range(self, scope: Scope, number: int, first: int, count: int) -> Iterator[Entry]:
+        lines = {0: "main"}
+        if number:
+            lines = {t: n for t, n, _, _ in self.core.timelines(self.core.ledger(scope))}
+        history = History(self.core, scope, lines[number])
+        for key, envelope, body in history.entries(
+            newest_first=False, low=first, high=first + count - 1
+        ):
+            yield history.entry(key, envelope, body)
+
+
+class ChangeParts:
+    """A change over several scopes, while it is being put together."""
+
+    def __init__(
+        self, handle: StoreHandle, cause: Cause | None, id: str | None, *, timeline: str = "main"
+    ) -> None:
+        self._handle = handle
+        self._cause = cause
+        self._id = id
+        self.parts: dict[tuple[Scope, str], ScopedChange] = {}
+
+    def part(self, line: LineHandle) -> ScopedChange:
+        """The part for one timeline."""
+        if line.reader.at is not None:
+            raise ReadOnlyError(f"{line.scope}: a view of the past cannot be changed; fork it")
+        name = (line.scope, line.timeline)
+        if name not in self.parts:
+            self.parts[name] = ScopedChange(line.reader)
+        return self.parts[name]
+
+    def plan(self) -> Plan | None:
+        """The change, or None if nothing was written."""
+        if all(part.empty for part in self.parts.values()):
+            return None
+        targets = [part.target for part in self.parts.values()]
+        change = build_change(
+            self._handle.core, targets, cause=self._cause or cause_now(), id=self._id
+        )
+        return change, lambda written: written
+
+    def applied_before(self) -> bool:
+        """Whether a change with this id is in the store already."""
+        if self._id is None:
+            return False
+        targets = [Target(scope, line) for scope, line in self.parts] or []
+        tag = self._handle.core.change_tag(Change(targets, None, self._id)) if targets else None
+        return bool(tag and self._handle.core.outcome(tag))
+

@@ -1,0 +1,400 @@
+"""Checkpoints, restore, fork, log and diff: everything that looks back along a timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import (
+    CheckpointNotFoundError,
+    Conflict,
+    InvalidInputError,
+    StateIntegrityError,
+)
+from holdfast.seal.signer import Signer, key_id
+from holdfast.store import entries, refs, rows
+from holdfast.store.change import Change, Target, Written
+from holdfast.store.compare import MISSING, Diff, tree_changes, value_changes
+from holdfast.store.core import Core
+from holdfast.store.entries import Body, Cause, Envelope, Statement
+from holdfast.store.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
+from holdfast.store.points import Points
+from holdfast.store.reading import microseconds, moment
+from holdfast.store.scopes import Scope
+from holdfast.store.stage import Sign, Stage
+from holdfast.store.timeline import BEFORE, Timeline, slot_of
+from holdfast.store.trees import Node
+
+_encode = msgspec.msgpack.Encoder().encode
+_NOTHING = Cause()
+Plan = tuple[Change, Callable[[list[Written]], Any]]
+"""A change to commit, and what to make of the entries it became."""
+
+
+class History:
+    """The past of one timeline."""
+
+    def __init__(self, core: Core, scope: Scope, timeline: str) -> None:
+        self.core = core
+        self.scope = scope
+        self.timeline = timeline
+        self.points = Points(core, scope, timeline)
+
+    # checkpoints
+
+    def plan_checkpoint(
+        self,
+        name: str,
+        *,
+        type: str,
+        tags: Sequence[str],
+        description: str,
+        metadata: dict[str, Any] | None,
+        cause: Cause | None,
+    ) -> Plan:
+        """A checkpoint of the newest state."""
+        op = self._checkpoint_op(name, type, tags, description, metadata)
+
+        def special(stage: Stage, body: Body) -> None:
+            body.ops = [op]
+            stage.finish(body, sign=self._sign(stage))
+
+        target = Target(self.scope, self.timeline, special=special)
+        return Change([target], cause), lambda w: self.checkpoint_at(w[0].timeline, w[0].sequence)
+
+    def _checkpoint_op(
+        self,
+        name: str,
+        type: str,
+        tags: Sequence[str],
+        description: str,
+        metadata: dict[str, Any] | None,
+    ) -> list[Any]:
+        if type not in TYPES:
+            raise InvalidInputError(f"unknown type {type!r}; a checkpoint is {', '.join(TYPES)}")
+        if not isinstance(name, str) or len(name) > 256:
+            raise InvalidInputError("the name of a checkpoint is text of at most 256 characters")
+        if isinstance(tags, str) or any(not isinstance(tag, str) for tag in tags):
+            raise InvalidInputError("tags are a list of texts")
+        codec = self.core.codec
+        packed = codec.encode(codec.plain(metadata)) if metadata else b""
+        if len(packed) + sum(map(len, tags)) + len(description) > 64 * 1024:
+            raise InvalidInputError("tags, description and metadata take at most 64 KiB together")
+        op = [entries.CHECKPOINT, name, type, list(tags), description, packed]
+        while not op[-1]:
+            op.pop()
+        return op
+
+    def _sign(self, stage: Stage) -> Sign:
+        root = stage.fold().hash
+        signer, prefix = self.core.signer, stage.ledger.prefix
+
+        def sign(key: bytes, before: bytes, commitment: bytes) -> Statement:
+            algorithm = entries.ED25519 if signer else entries.UNSIGNED
+            name = signer.key_id if signer else bytes(8)
+            statement = Statement(algorithm, root, name, bytes(64), stage.checkpoint)
+            if signer is None:
+                return statement
+            envelope = Envelope(b"", b"", 0, before, commitment, statement)
+            text = entries.signed_text(prefix, key, envelope)
+            return statement._replace(signature=signer.sign(text))
+
+        return sign
+
+    def checkpoint_at(self, timeline: str, sequence: int) -> Checkpoint:
+        """The checkpoint that an entry is."""
+        line = self.points.line(timeline)
+        key = rows.entry(line.prefix, sequence)
+        envelope, body = line.ledger.open_entry(key, line.ledger.storage.get([key])[0])
+        if envelope.statement is None:
+            raise CheckpointNotFoundError(f"{self.scope}: entry {sequence} is no checkpoint")
+        return self._checkpoint(line, timeline, sequence, envelope, body)
+
+    def _checkpoint(
+        self, line: Timeline, timeline: str, sequence: int, envelope: Envelope, body: Body
+    ) -> Checkpoint:
+        assert envelope.statement is not None
+        op = next(op for op in body.ops if op[0] == entries.CHECKPOINT)
+        op = [*op, *([], "", b"", b"")[len(op) - 3 :]]
+        key = rows.entry(line.prefix, sequence)
+        signed = envelope.statement.algorithm != entries.UNSIGNED
+        return Checkpoint(
+            f"{timeline}@{sequence}",
+            self.scope,
+            timeline,
+            sequence,
+            op[1],
+            op[2],
+            moment(body.time),
+            tuple(op[3]),
+            op[4],
+            self.core.codec.decode(op[5]) if op[5] else {},
+            envelope.statement.root.hex(),
+            envelope.statement.key_id.hex() if signed else "",
+            body.cause or _NOTHING,
+            entries.entry_hash(line.ledger.prefix, key, envelope.data).hex(),
+        )
+
+    def checkpoints(
+        self,
+        *,
+        type: str | None = None,
+        tag: str | None = None,
+        name: str | None = None,
+        limit: int | None = None,
+    ) -> list[Checkpoint]:
+        """Checkpoints of this timeline, newest first."""
+        line = self.core.current(self.scope, self.timeline)
+        found: list[Checkpoint] = []
+        sequence = line.checkpoint if line is not None else 0
+        while sequence and line is not None and (limit is None or len(found) < limit):
+            key = rows.entry(line.prefix, sequence)
+            envelope, body = line.ledger.open_entry(key, line.ledger.storage.get([key])[0])
+            item = self._checkpoint(line, self.timeline, sequence, envelope, body)
+            wanted = (type, tag, name)
+            if all(w is None or w in h for w, h in zip(wanted, ([item.type], item.tags, [item.name]), strict=True)):
+                found.append(item)
+            assert envelope.statement is not None
+            sequence = envelope.statement.previous
+        return found
+
+    # restore
+
+    def plan_restore(
+        self, point: Any, *, verify: str, cause: Cause | None, if_head: int | None = None
+    ) -> Plan:
+        """Return to the state at a point; the state before is kept as a checkpoint."""
+        if verify not in ("full", "references", "none"):
+            raise InvalidInputError("verify is 'full', 'references' or 'none'")
+        timeline, sequence = self.points.find(point)
+        source = self.points.view(timeline, sequence)
+        root, checked = self.check_point(source, sequence, verify)
+        label = f"{timeline}@{sequence}"
+        backup: list[int] = []
+
+        def special(stage: Stage, body: Body) -> None:
+            note = f"before restore of {label}"
+            extra = Body(body.time, [[entries.CHECKPOINT, note, "recovery"]], [], body.cause)
+            stage.finish(extra, sign=self._sign(stage))
+            backup[:] = [stage.sequence]
+            stage.become(root, stage.sequence + 1)
+            stage.save(BEFORE)
+            body.ops = [[entries.RESTORE, source.number, sequence, root.hash]]
+            stage.finish(body)
+
+        def finish(written: list[Written]) -> Restored:
+            kept = self.checkpoint_at(self.timeline, backup[0])
+            return Restored(
+                self.scope,
+                self.timeline,
+                written[0].sequence,
+                label,
+                root.hash.hex(),
+                kept,
+                verify,
+                root.count,
+                checked,
+            )
+
+        target = Target(self.scope, self.timeline, special=special, create=False, head=if_head)
+        return Change([target], cause), finish
+
+    def dry_restore(self, point: Any, *, verify: str) -> Restored:
+        """What a restore would do; nothing is changed."""
+        timeline, sequence = self.points.find(point)
+        source = self.points.view(timeline, sequence)
+        root, checked = self.check_point(source, sequence, verify)
+        label = f"{timeline}@{sequence}"
+        diff = self.diff(self.points.line(), source, self.timeline, label)
+        head = self.points.line().sequence
+        return Restored(
+            self.scope, self.timeline, head, label, root.hash.hex(), None, verify, root.count,
+            checked, True, diff,
+        )  # fmt: skip
+
+    def check_point(self, source: Timeline, sequence: int, verify: str) -> tuple[Node, int]:
+        """The index at a point, checked: signature and root of a checkpoint, then what it holds."""
+        root = source.folded()
+        if sequence and verify != "none":
+            key = rows.entry(source.prefix, sequence)
+            envelope, _ = source.ledger.open_entry(key, source.ledger.storage.get([key])[0])
+            if envelope.statement is not None:
+                self._check_statement(source, key, envelope, root)
+        if verify == "none":
+            return root, 0
+        return root, check_values(source, root, read=verify == "full")
+
+    def _check_statement(
+        self, source: Timeline, key: bytes, envelope: Envelope, root: Node
+    ) -> None:
+        statement = envelope.statement
+        assert statement is not None
+        where = f"{self.scope}: the checkpoint at entry {rows.sequence_of(key)}"
+        if statement.root != root.hash:
+            raise StateIntegrityError(f"{where} names another state than its entries give")
+        public = self.core.public
+        if statement.algorithm == entries.UNSIGNED or public is None:
+            return
+        if statement.key_id == key_id(public):
+            text = entries.signed_text(source.ledger.prefix, key, envelope)
+            if not Signer.verify(public, text, statement.signature):
+                raise StateIntegrityError(f"{where} has a signature that does not fit")
+
+    # fork
+
+    def plan_fork(self, name: str, point: Any, cause: Cause | None) -> Plan:
+        """A new timeline that starts from a point; nothing is copied."""
+        if not isinstance(name, str) or not 0 < len(name) <= 128 or "@" in name:
+            raise InvalidInputError("a timeline's name has 1 to 128 characters and no '@'")
+        timeline, sequence = self.points.find(point)
+        source = self.points.view(timeline, sequence)
+        ledger = source.ledger
+        known = self.core.timelines(ledger)
+        if any(n == name for _, n, _, _ in known):
+            raise Conflict(f"{self.scope} has a timeline {name!r} already", [name])
+        number = max(n for n, _, _, _ in known) + 1
+        if number >= 1 << 16:
+            raise InvalidInputError(f"{self.scope} has all the timelines that it can have")
+        root = source.folded()
+        ledger.timelines[number] = Timeline(ledger, number)
+        ledger.names[name] = number
+        key = rows.line(b"T", ledger.number, number)
+        row = ledger.seal_row(key, _encode([name, source.number, sequence]), ledger.commit_line)
+
+        def special(stage: Stage, body: Body) -> None:
+            stage.rows.append((key, row))
+            stage.absent.append(key)
+            stage.become(root, 1)
+            stage.save(BEFORE)
+            body.ops = [[entries.FORK, source.number, sequence, root.hash]]
+            stage.finish(body)
+
+        target = Target(self.scope, name, special=special, create=False)
+        return Change([target], cause), lambda _: name
+
+    def timelines(self) -> list[TimelineInfo]:
+        """All timelines of the scope."""
+        ledger = self.core.known(self.scope)
+        if ledger is None or ledger.birth is not None:
+            return []
+        known = self.core.timelines(ledger)
+        names = {number: name for number, name, _, _ in known}
+        found = []
+        for number, name, parent, start in known:
+            line = self.core.current(self.scope, name)
+            head = line.sequence if line is not None else 0
+            found.append(TimelineInfo(name, names.get(parent) if number else None, start, head))
+        return found
+
+    # looking back
+
+    def entries(
+        self, *, newest_first: bool = True, low: int = 1, high: int | None = None
+    ) -> Iterator[tuple[bytes, Envelope, Body]]:
+        """Entries of the timeline, read page by page."""
+        line = self.core.current(self.scope, self.timeline)
+        if line is None:
+            return
+        high = line.sequence if high is None else min(high, line.sequence)
+        while low <= high:
+            page = line.ledger.storage.scan(
+                rows.entry(line.prefix, low),
+                rows.entry(line.prefix, high) + b"\0",
+                limit=200,
+                reverse=newest_first,
+            )
+            if not page:
+                return
+            for key, row in page:
+                yield (key, *line.ledger.open_entry(key, row))
+            last = rows.sequence_of(page[-1][0])
+            low, high = (low, last - 1) if newest_first else (last + 1, high)
+
+    def log(
+        self,
+        *,
+        key: str | None = None,
+        kind: str | None = None,
+        actor: str | None = None,
+        correlation: str | None = None,
+        since: datetime | int | None = None,
+        until: datetime | int | None = None,
+        limit: int | None = 50,
+        newest_first: bool = True,
+    ) -> list[Entry]:
+        """Entries that fit all that is given. A number bounds the sequence, a time the time."""
+        low = since if isinstance(since, int) else 1
+        high = until if isinstance(until, int) else None
+        found: list[Entry] = []
+        for row_key, envelope, body in self.entries(newest_first=newest_first, low=low, high=high):
+            if limit is not None and len(found) >= limit:
+                break
+            if isinstance(since, datetime) and body.time < microseconds(since):
+                continue
+            if isinstance(until, datetime) and body.time > microseconds(until):
+                continue
+            entry = self.entry(row_key, envelope, body)
+            if (
+                (key is None or key in entry.keys)
+                and (kind is None or kind in entry.kinds)
+                and (actor is None or actor == entry.cause.actor)
+                and (correlation is None or correlation == entry.cause.correlation)
+            ):
+                found.append(entry)
+        return found
+
+    def entry(self, key: bytes, envelope: Envelope, body: Body) -> Entry:
+        """An entry for people."""
+        line = self.points.line()
+        return Entry(
+            self.scope,
+            self.timeline,
+            rows.sequence_of(key),
+            moment(body.time),
+            tuple(entries.touched(body.ops)),
+            body.cause or _NOTHING,
+            entries.entry_hash(line.ledger.prefix, key, envelope.data).hex(),
+            body.change,
+            self.core.place_names(body.also) if body.also else (),
+            body.step,
+        )
+
+    def diff(self, before: Timeline, after: Timeline, old: str, new: str) -> Diff:
+        """What differs between two states of the scope, values included."""
+        found = Diff(old, new)
+        ledger = before.ledger
+        for key, was, now in tree_changes(ledger.trees, before.folded(), after.folded()):
+            values = []
+            for element in (was, now):
+                slot = slot_of(element) if element is not None else None
+                values.append(ledger.value(slot.ref, slot.location) if slot else MISSING)
+            value_changes(key, key, values[0], values[1], found)
+        return found
+
+
+def check_values(timeline: Timeline, root: Node, *, read: bool) -> int:
+    """Check every node of an index, and that each value is there (`read`: and is itself)."""
+    ledger = timeline.ledger
+    wanted: list[tuple[bytes, Any]] = []
+    checked = 0
+    for element in ledger.trees.walk(root):
+        slot = slot_of(element)
+        wanted.extend(leaves(timeline, slot.ref, slot.location))
+        while len(wanted) >= 2048:
+            checked += ledger.check_atoms(wanted[:2048], read=read)
+            del wanted[:2048]
+    return checked + ledger.check_atoms(wanted, read=read)
+
+
+def leaves(timeline: Timeline, ref: bytes, location: Any) -> Iterator[tuple[bytes, Any]]:
+    """(ref, place) of every atom that a value is made of."""
+    ref = refs.bare(ref)
+    if ref[0] != refs.TREE:
+        yield ref, location
+        return
+    trees = timeline.ledger.trees
+    for element in trees.walk(trees.load(location, refs.read_tree(ref)[1])):
+        yield from leaves(timeline, element[1], element[2])

@@ -1,0 +1,135 @@
+"""What the store hands out besides values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from holdfast.store.entries import Cause
+from holdfast.store.scopes import Scope
+
+TYPES = (
+    "manual",
+    "automatic",
+    "scheduled",
+    "triggered",
+    "recovery",
+    "migration",
+    "routine",
+    "pre_operation",
+    "session_start",
+    "post_operation",
+)
+"""The types of checkpoints."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A value with what is known of it."""
+
+    key: str
+    value: Any
+    version: int
+    """The entry that gave the key this value; `set(..., if_version=)` takes it."""
+    time: datetime
+    cause: Cause
+    expires: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a timeline, without its values."""
+
+    scope: Scope
+    timeline: str
+    sequence: int
+    time: datetime
+    operations: tuple[tuple[str, str], ...]
+    """(kind, key) of each; the key is empty where there is none."""
+    cause: Cause
+    hash: str
+    change: str | None = None
+    also: tuple[tuple[str, str, int], ...] = ()
+    """Entries of other scopes in the same change: (scope, timeline, sequence)."""
+    clock_step: int = 0
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that it changed."""
+        return tuple(key for _, key in self.operations if key)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What it did: set, append, delete, checkpoint, restore, fork, delete scope."""
+        return tuple(dict.fromkeys(kind for kind, _ in self.operations))
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A named point of a timeline that can be returned to."""
+
+    id: str
+    """TIMELINE@SEQUENCE, unique in its scope."""
+    scope: Scope
+    timeline: str
+    sequence: int
+    name: str
+    type: str
+    time: datetime
+    tags: tuple[str, ...]
+    description: str
+    metadata: dict[str, Any]
+    root: str
+    """Commitment to the whole state, in hexadecimal."""
+    signed_by: str
+    """Key id of the signer; empty if it is not signed."""
+    cause: Cause
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restore did."""
+
+    scope: Scope
+    timeline: str
+    sequence: int
+    """The entry of the restore."""
+    point: str
+    root: str
+    backup: Checkpoint | None
+    """The state before: restore it to undo the restore."""
+    verified: str
+    """full (every value was read), references (every record exists) or none"""
+    keys: int
+    values_checked: int = 0
+    dry_run: bool = False
+    diff: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineInfo:
+    """A timeline of a scope."""
+
+    name: str
+    parent: str | None
+    start: int
+    """The entry of the parent that it starts from."""
+    head: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeInfo:
+    """A scope of a store."""
+
+    scope: Scope
+    created: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some of the answers; ask again with `after=page.after` while it is not None."""
+
+    items: list[Any] = field(default_factory=list)
+    after: str | None = None

@@ -1,0 +1,255 @@
+"""One scope, opened: its keys, its trees, and the reading of its records."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from holdfast.errors import DamagedRecordError, HoldfastError
+from holdfast.seal.codec import Codec
+from holdfast.seal.sealer import Commitments, Seal
+from holdfast.store import entries, refs, rows
+from holdfast.store.cache import AtomCache
+from holdfast.store.entries import Body, Envelope
+from holdfast.store.scopes import Scope
+from holdfast.store.trees import NodeCache, Place, Trees
+from holdfast.store.values import Grower, Splitter
+
+if TYPE_CHECKING:
+    from holdfast.storage.contract import Storage
+    from holdfast.store.timeline import Timeline
+
+PACK = 4096
+"""Bytes of a pack, and of the atoms inside an entry's row: one read gives little more than
+what was asked for, and rows stay few."""
+_PREFETCH = 256
+
+_T = TypeVar("_T")
+
+_decode_pack = msgspec.msgpack.Decoder(list[bytes]).decode
+
+
+class Ledger:
+    """What is needed to read and write one scope."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        number: int,
+        scope_id: bytes,
+        *,
+        lineage: bytes,
+        storage: Storage,
+        seal: Seal,
+        commitments: Commitments,
+        codec: Codec,
+        nodes: NodeCache,
+        atoms: AtomCache,
+    ) -> None:
+        self.scope = scope
+        self.number = number
+        self.id = scope_id
+        self.seal = seal
+        self.codec = codec
+        self.storage = storage
+        self.prefix = lineage + scope_id
+        self.timelines: dict[int, Timeline] = {}
+        self.names: dict[str, int] = {}
+        self.views: dict[tuple[int, int], Timeline] = {}
+        self.birth: list[tuple[bytes, bytes]] | None = None
+        """Rows that bring the scope into being, until its first commit."""
+        self.ring_birth: list[tuple[bytes, bytes]] = []
+        self.gone = False
+        self._ad = b"holdfast/ad/1\0" + self.prefix
+        self._atoms = atoms
+        self.commit_body = commitments.domain(b"body")
+        self.commit_pack = commitments.domain(b"pack")
+        self.commit_save = commitments.domain(b"save")
+        self.commit_line = commitments.domain(b"timeline")
+        self.value_hash = commitments.domain(b"value")
+        ends = hashlib.blake2b(key=commitments.boundary_key, digest_size=8, person=b"ends").copy
+
+        def end_hash(data: bytes) -> bytes:
+            state = ends()
+            state.update(data)
+            return state.digest()
+
+        self.trees = Trees(
+            commitments.domain(b"node"), end_hash, self._fetch_node, nodes.scoped(number)
+        )
+        self.grower = Grower(self.trees)
+        self.splitter = Splitter(codec, self.value_hash, commitments.boundary_key)
+
+    # rows
+
+    def ad(self, key: bytes) -> bytes:
+        """Associated data of a row: store, scope and place."""
+        return self._ad + bytes([len(key)]) + key
+
+    def seal_row(self, key: bytes, plain: bytes, commit: Callable[[bytes], bytes]) -> bytes:
+        """A row's bytes at rest."""
+        return self.seal.seal(self.ad(key), plain, commit(plain))
+
+    def open_row(self, key: bytes, row: bytes | None) -> bytes:
+        """A row's plain bytes; what fails its check is read once more before it is damage."""
+        return self._checked(key, row, lambda data: self.seal.open(self.ad(key), data))
+
+    def open_entry(self, key: bytes, row: bytes | None) -> tuple[Envelope, Body]:
+        """An entry, with its body checked against the envelope's commitment."""
+        return self._checked(key, row, lambda data: self._open_entry(key, data))
+
+    def _open_entry(self, key: bytes, row: bytes) -> tuple[Envelope, Body]:
+        envelope, sealed = entries.split_row(row)
+        plain = self.seal.open(self.ad(key) + envelope.data, sealed, writer=envelope.writer)
+        if self.commit_body(plain) != envelope.commitment:
+            raise DamagedRecordError("the body is not the one that the envelope commits to")
+        return envelope, entries.decode_body(plain)
+
+    def _checked(self, key: bytes, row: bytes | None, read: Callable[[bytes], _T]) -> _T:
+        for attempt in (1, 2):
+            try:
+                if row is None:
+                    raise DamagedRecordError("it is missing")
+                return read(row)
+            except DamagedRecordError as error:
+                if attempt == 2:
+                    raise self.damage(key, str(error)) from None
+            row = self.storage.get([key])[0]
+        raise AssertionError
+
+    def damage(self, key: bytes, what: str) -> DamagedRecordError:
+        """The error for a damaged row; it says where and what to do."""
+        place = rows.describe(key)
+        return DamagedRecordError(
+            f"{self.scope}: {place}: {what}. Run `holdfast verify` to see what it touches, and "
+            "restore a checkpoint from before it",
+            place,
+        )
+
+    # atoms and nodes
+
+    def _row_of(self, place: Sequence[int]) -> bytes:
+        timeline, sequence, ordinal = place[:3]
+        if ordinal == 0:
+            return rows.entry(rows.line(b"E", self.number, timeline), sequence)
+        return rows.pack(rows.line(b"V", self.number, timeline), sequence, ordinal)
+
+    def atoms_in(self, key: bytes, row: bytes | None) -> list[bytes]:
+        """The atoms that a row holds: an entry's own or a pack's."""
+        if key[:1] == b"E":
+            return self.open_entry(key, row)[1].atoms
+        return self._checked(key, row, lambda data: self._open_pack(key, data))
+
+    def _open_pack(self, key: bytes, row: bytes) -> list[bytes]:
+        try:
+            return _decode_pack(self.seal.open(self.ad(key), row))
+        except msgspec.MsgspecError:
+            raise DamagedRecordError("a pack cannot be read") from None
+
+    def atom(self, ref: bytes, place: Any) -> bytes:
+        """The bytes of an atom, checked against its ref."""
+        if ref[0] == refs.ATOM_INLINE:
+            return ref[1:]
+        held = self._atoms.get((self.number, place))
+        if held is not None and held[0] == ref:
+            return held[1]
+        key = self._row_of(place)
+        data = self._pick(key, self.atoms_in(key, self.storage.get([key])[0]), ref, place)
+        self._atoms.put((self.number, place), ref, data)
+        return data
+
+    def _pick(self, key: bytes, found: list[bytes], ref: bytes, place: Any) -> bytes:
+        if place[3] >= len(found) or self.value_hash(found[place[3]]) != ref[1:33]:
+            raise self.damage(key, "a value is not the one that the index names")
+        return found[place[3]]
+
+    def hold_atom(self, place: Any, ref: bytes, data: bytes) -> None:
+        """Keep an atom that was just written."""
+        if ref[0] != refs.ATOM_INLINE:
+            self._atoms.put((self.number, place), ref, data)
+
+    def fetch_atoms(self, wanted: Iterable[tuple[bytes, Any]]) -> None:
+        """Bring atoms into the cache with few storage calls."""
+        by_row: dict[bytes, list[tuple[bytes, Any]]] = {}
+        for ref, place in wanted:
+            if ref[0] == refs.ATOM and not self._atoms.holds((self.number, place), ref):
+                by_row.setdefault(self._row_of(place), []).append((ref, place))
+        keys = list(by_row)
+        for start in range(0, len(keys), _PREFETCH):
+            page = keys[start : start + _PREFETCH]
+            for key, row in zip(page, self.storage.get(page), strict=True):
+                found = self.atoms_in(key, row)
+                for ref, place in by_row[key]:
+                    data = self._pick(key, found, ref, place)
+                    self._atoms.put((self.number, place), ref, data)
+
+    def check_atoms(self, wanted: Sequence[tuple[bytes, Any]], *, read: bool) -> int:
+        """Check that atoms are stored (`read`: and are themselves); the cache is not asked."""
+        by_row: dict[bytes, list[tuple[bytes, Any]]] = {}
+        for ref, place in wanted:
+            if ref[0] == refs.ATOM:
+                by_row.setdefault(self._row_of(place), []).append((ref, place))
+        keys = list(by_row)
+        for start in range(0, len(keys), _PREFETCH):
+            page = keys[start : start + _PREFETCH]
+            for key, row in zip(page, self.storage.get(page), strict=True):
+                if row is None:
+                    raise self.damage(key, "it is missing")
+                found = self.atoms_in(key, row) if read else None
+                for ref, place in by_row[key] if found is not None else ():
+                    self._pick(key, found or [], ref, place)
+        return len(wanted)
+
+    def _fetch_node(self, place: Place) -> bytes:
+        timeline, sequence, ordinal, number = place
+        key = rows.pack(rows.line(b"N", self.number, timeline), sequence, ordinal)
+        held = self._atoms.get((self.number, key))
+        if held is None:
+            row = self.storage.get([key])[0]
+            found: Any = self._checked(key, row, lambda data: self._open_pack(key, data))
+            self._atoms.put((self.number, key), b"", found)
+        else:
+            found = held[1]
+        if number >= len(found):
+            raise self.damage(key, "a node is missing")
+        return found[number]  # type: ignore[no-any-return]
+
+    # values
+
+    def value(self, ref: bytes, location: Any) -> Any:
+        """The value that a ref and its location describe; the caller owns it."""
+        try:
+            return self._value(ref, location)
+        except (ValueError, IndexError, StopIteration) as error:
+            if isinstance(error, HoldfastError):
+                raise
+            raise DamagedRecordError(f"{self.scope}: a value cannot be put together") from None
+
+    def _value(self, ref: bytes, location: Any) -> Any:
+        if ref[0] == refs.ATOM_INLINE:
+            return self.codec.decode(ref[1:])
+        if ref[0] == refs.ATOM:
+            return self.codec.decode(self.atom(ref, location))
+        if ref[0] == refs.TYPED:
+            name, version, inner = refs.read_typed(ref)
+            return self.codec.build(name, version, self._value(inner, location))
+        kind, hash_, _, _ = refs.read_tree(ref)
+        return self.assemble(kind, list(self.trees.walk(self.trees.load(location, hash_))))
+
+    def assemble(self, kind: int, elements: list[tuple[Any, ...]]) -> Any:
+        """A list, mapping, text or byte string of its elements."""
+        step = 4096
+        found: list[Any] = []
+        for start in range(0, len(elements), step):
+            part = elements[start : start + step]
+            self.fetch_atoms((e[1], e[2]) for e in part)
+            found.extend([self._value(e[1], e[2]) for e in part])
+        if kind == refs.LIST:
+            return found
+        if kind == refs.MAP:
+            return {e[0]: value for e, value in zip(elements, found, strict=True)}
+        data = b"".join(found)
+        return data if kind == refs.BYTES else data.decode()

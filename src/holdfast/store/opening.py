@@ -1,0 +1,303 @@
+"""Opening and creating stores: what is checked before anything is touched."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from holdfast.errors import (
+    Conflict,
+    DamagedRecordError,
+    InvalidInputError,
+    KeyMissingError,
+    KeyNotNeededError,
+    NewerFormatError,
+    StoreNotFoundError,
+    WitnessError,
+)
+from holdfast.seal.codec import Codec, ValueLimits
+from holdfast.seal.keys import FileKey, KeySource, parse_key
+from holdfast.seal.registry import Registry, default_registry
+from holdfast.seal.ring import Ring
+from holdfast.seal.sealer import PlainSeal
+from holdfast.seal.signer import Identity, Signer, parse_identity
+from holdfast.storage import open_storage
+from holdfast.storage.contract import Batch, Storage
+from holdfast.store import rows
+from holdfast.store.clock import Clock
+from holdfast.store.core import Core
+
+FORMAT = 1
+"""Of the store. A reader needs at least `oldest_reader`, a writer `oldest_writer`."""
+DEFAULT = "holdfast.db"
+META = rows.meta(b"store")
+_AD = b"holdfast/meta/1\0" + META
+
+
+class Meta(msgspec.Struct, array_like=True):
+    """What a store is; written once, when it is made."""
+
+    format: int
+    oldest_reader: int
+    oldest_writer: int
+    lineage: bytes
+    instance: bytes
+    encrypted: bool
+    public: bytes
+    """Of the signer; verifiers who want more than accidents found pin it."""
+    created: int
+    signer_inside: bool
+    """The signer is kept in the ring, or lies beside the file: reports say self-signed."""
+
+
+_decode = msgspec.msgpack.Decoder(Meta).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+@dataclass(slots=True)
+class Opening:
+    """The arguments of `holdfast.open`, and the steps that make a store of them."""
+
+    url: str
+    source: KeySource | None
+    signer_path: str | None
+    pinned: Identity | None
+    durability: str
+    create: bool
+    read_only: bool
+    registry: Registry
+    limits: ValueLimits | None
+    clock: Clock
+
+    def run(self, storage: Storage | None) -> Core:
+        """Open the store, or create it where that is allowed."""
+        if storage is None:
+            storage = open_storage(
+                self.url,
+                durability=self.durability,
+                create=self.create,
+                read_only=self.read_only,
+            )
+        try:
+            meta = read_meta(storage)
+            if meta is not None:
+                return self.open(storage, meta)
+            if self.create:
+                return self.make(storage)
+            raise StoreNotFoundError(f"there is no store at {self.url}, and none may be created")
+        except BaseException:
+            storage.close()
+            raise
+
+    def open(self, storage: Storage, meta: Meta) -> Core:
+        """Open what is there."""
+        self.check(meta)
+        ring = ring_storage = None
+        if meta.encrypted:
+            ring_storage = self.ring_storage(storage, create=False)
+            try:
+                ring = Ring.open(ring_storage, self.source, meta.lineage)
+            except BaseException:
+                ring_storage.close()
+                raise
+        return self.core(storage, meta, ring, ring_storage, self.find_signer(meta, ring))
+
+    def make(self, storage: Storage) -> Core:
+        """Create a store: its ring first, then, if nobody was faster, the row that makes it one."""
+        lineage = os.urandom(16)
+        ring = ring_storage = None
+        if self.source is not None:
+            _warn_beside(self.source, self.url)
+            ring_storage = self.ring_storage(storage, create=True)
+            try:
+                ring = Ring.create(ring_storage, self.source, lineage)
+            except Conflict:
+                ring_storage.close()
+                return self.second(storage)
+        signer = self.make_signer(storage, ring)
+        meta = Meta(
+            FORMAT,
+            FORMAT,
+            FORMAT,
+            lineage,
+            os.urandom(16),
+            ring is not None,
+            signer.public,
+            self.clock.now()[0],
+            self.signer_path is None,
+        )
+        row = PlainSeal(bytes(16)).seal(_AD, _encode(meta), bytes(32), compress=False)
+        try:
+            storage.commit(Batch(puts=[(META, row)], absent=[META]))
+        except Conflict:
+            if ring_storage is not None:
+                ring_storage.close()
+            return self.second(storage)
+        return self.core(storage, meta, ring, ring_storage, signer)
+
+    def second(self, storage: Storage) -> Core:
+        """Another process was faster: use the store that it made."""
+        for _ in range(200):
+            meta = read_meta(storage)
+            if meta is not None:
+                return self.open(storage, meta)
+            time.sleep(0.01)  # it has its ring and is about to write this row
+        raise DamagedRecordError(
+            "there is a ring beside this place, but no store: a creation was interrupted. Remove "
+            "the ring file if it belongs to no store"
+        )
+
+    def check(self, meta: Meta) -> None:
+        """Refuse a store that this call, or this version, must not use."""
+        if meta.oldest_reader > FORMAT:
+            raise NewerFormatError(
+                f"the store needs a reader of format {meta.oldest_reader}; this version has "
+                f"{FORMAT}: use a newer one"
+            )
+        if meta.oldest_writer > FORMAT and not self.read_only:
+            raise NewerFormatError(
+                f"the store needs a writer of format {meta.oldest_writer}; this version has "
+                f"{FORMAT}: use a newer one, or open it with read_only=True"
+            )
+        here = Identity(meta.lineage, meta.encrypted, meta.public)
+        if self.pinned is not None and self.pinned != here:
+            raise WitnessError("this is not the store that the identity names")
+        if meta.encrypted and self.source is None:
+            raise KeyMissingError("the store is encrypted: give its key (key= or HOLDFAST_KEY)")
+        if not meta.encrypted and self.source is not None:
+            raise KeyNotNeededError("the store is not encrypted: open it without a key")
+
+    def core(
+        self,
+        storage: Storage,
+        meta: Meta,
+        ring: Ring | None,
+        ring_storage: Storage | None,
+        signer: Signer | None,
+    ) -> Core:
+        """The open store."""
+        return Core(
+            storage,
+            meta.lineage,
+            instance=meta.instance,
+            public=meta.public,
+            self_signed=meta.signer_inside,
+            ring=ring,
+            ring_storage=ring_storage,
+            signer=signer,
+            codec=Codec(self.registry, self.limits),
+            clock=self.clock,
+            read_only=self.read_only,
+        )
+
+    def ring_storage(self, storage: Storage, *, create: bool) -> Storage:
+        """The ring lies beside the store, never in it: a copy of the one lacks the other."""
+        scheme, _, path = self.url.partition(":")
+        if scheme == "memory" and not path:
+            return open_storage("memory:", durability=self.durability)
+        url = f"{scheme}:{path or DEFAULT}.keys"
+        try:
+            return open_storage(url, durability=self.durability, create=create)
+        except StoreNotFoundError:
+            raise KeyMissingError(
+                f"the store is encrypted and its ring ({url}) is missing; put it back from a copy"
+            ) from None
+
+    def beside(self) -> str | None:
+        """Where the signer of a plain store lies if none is given; none for memory."""
+        scheme, _, path = self.url.partition(":")
+        return f"{path or DEFAULT}.sign" if scheme == "sqlite" else None
+
+    def make_signer(self, storage: Storage, ring: Ring | None) -> Signer:
+        """The pair that signs for a new store."""
+        path = self.signer_path
+        if path is None and ring is not None:
+            signer = Signer.generate()
+            ring.put_signer(signer.seed())
+            return signer
+        path = path or self.beside()
+        if path is None:
+            return Signer.generate()
+        return Signer.load(path) if os.path.exists(path) else Signer.create(path)
+
+    def find_signer(self, meta: Meta, ring: Ring | None) -> Signer | None:
+        """The store's signer, or None if it is not here: checkpoints are then unsigned."""
+        if self.signer_path is not None:
+            signer = Signer.load(self.signer_path)
+            if signer.public != meta.public:
+                raise WitnessError(
+                    f"the signer in {self.signer_path} is not the one this store was made with"
+                )
+            return signer
+        found: Signer | None = None
+        beside = self.beside()
+        if ring is not None:
+            seed = ring.signer_seed()
+            found = Signer.from_seed(seed) if seed is not None else None
+        elif beside is not None and os.path.exists(beside):
+            found = Signer.load(beside)
+        return found if found is not None and found.public == meta.public else None
+
+
+def open_core(
+    url: str,
+    *,
+    key: str | None = None,
+    durability: str = "full",
+    create: bool = True,
+    read_only: bool = False,
+    signer: str | None = None,
+    identity: str | None = None,
+    registry: Registry | None = None,
+    limits: ValueLimits | None = None,
+    clock: Clock | None = None,
+    storage: Storage | None = None,
+) -> Core:
+    """Open or create a store; see `holdfast.open` for the arguments."""
+    if signer is not None and (not signer.startswith("file:") or len(signer) == 5):
+        raise InvalidInputError("a signer is given as file:PATH")
+    pinned = parse_identity(identity) if identity is not None else None
+    opening = Opening(
+        url,
+        parse_key(key),
+        os.path.expanduser(signer[5:]) if signer else None,
+        pinned,
+        durability,
+        create and not read_only and pinned is None,
+        read_only,
+        registry or default_registry,
+        limits,
+        clock or Clock(),
+    )
+    return opening.run(storage)
+
+
+def read_meta(storage: Storage) -> Meta | None:
+    """What the store says of itself; None if there is no store in this storage."""
+    row = storage.get([META])[0]
+    if row is None:
+        if storage.scan(b"A", b"[", limit=1):
+            raise DamagedRecordError("the row that says what this store is, is missing", "store row")
+        return None
+    try:
+        plain = PlainSeal(bytes(16)).open(_AD, row)
+        meta = _decode(plain)
+    except (msgspec.MsgspecError, DamagedRecordError):
+        raise DamagedRecordError("the row that says what this store is, is damaged", "store row") from None
+    return meta
+
+
+def _warn_beside(source: KeySource, url: str) -> None:
+    path = url.partition(":")[2]
+    folder = Path(path).parent.resolve()
+    if isinstance(source, FileKey) and path and source.path.parent.resolve() == folder:
+        warnings.warn(
+            f"the key file {source.path} lies in the same folder as the store: who copies the "
+            "folder has both",
+            stacklevel=6,
+        )

@@ -1,0 +1,157 @@
+"""Points: naming an entry of any timeline of a scope."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from holdfast.errors import (
+    CheckpointNotFoundError,
+    InvalidInputError,
+    PointNotFoundError,
+    ScopeNotFoundError,
+)
+from holdfast.store import rows
+from holdfast.store.core import Core
+from holdfast.store.items import Checkpoint, Entry
+from holdfast.store.reading import microseconds
+from holdfast.store.scopes import Scope
+from holdfast.store.timeline import Timeline, read_save
+
+VIEWS = 8
+
+
+class Points:
+    """Finds points of one scope, as seen from one of its timelines."""
+
+    def __init__(self, core: Core, scope: Scope, timeline: str) -> None:
+        self.core = core
+        self.scope = scope
+        self.timeline = timeline
+
+    def line(self, name: str | None = None) -> Timeline:
+        """A timeline that is up to date; refused if there is none."""
+        timeline = self.core.current(self.scope, name or self.timeline)
+        if timeline is None:
+            raise ScopeNotFoundError(f"there is no scope {self.scope} in this store")
+        return timeline
+
+    def find(self, point: Any) -> tuple[str, int]:
+        """(timeline, sequence) of a point.
+
+        A point is a sequence number, a time, a checkpoint, its id (TIMELINE@SEQUENCE) or its
+        name, an entry, or a state or view (whose newest entry is meant).
+        """
+        if isinstance(point, Checkpoint | Entry):
+            if point.scope != self.scope:
+                raise PointNotFoundError(f"that point belongs to {point.scope}, not to {self.scope}")
+            return self._checked(point.timeline, point.sequence)
+        if isinstance(point, bool):
+            raise InvalidInputError("True and False are no points")
+        if isinstance(point, int):
+            return self._checked(self.timeline, point)
+        if isinstance(point, datetime):
+            return self.timeline, self.at_time(microseconds(point))
+        if isinstance(point, str):
+            return self._named(point)
+        place = getattr(point, "place", None)
+        if callable(place):
+            scope, timeline, sequence = place()
+            if scope != self.scope:
+                raise PointNotFoundError(f"that point belongs to {scope}, not to {self.scope}")
+            return timeline, sequence
+        raise InvalidInputError(
+            f"{type(point).__name__} is no point; give an entry's number, a time, a checkpoint or "
+            "its name"
+        )
+
+    def _checked(self, timeline: str, sequence: int) -> tuple[str, int]:
+        head = self.line(timeline).sequence
+        if not 0 <= sequence <= head:
+            raise PointNotFoundError(
+                f"{self.scope}: timeline {timeline} has entries 0 to {head}, not {sequence}"
+            )
+        return timeline, sequence
+
+    def _named(self, text: str) -> tuple[str, int]:
+        timeline, at, number = text.rpartition("@")
+        if at and number.isdecimal() and timeline:
+            return self._checked(timeline, int(number))
+        found = self.checkpoint_named(text)
+        if found is not None:
+            return found
+        if text.isdecimal():
+            return self._checked(self.timeline, int(text))
+        raise CheckpointNotFoundError(
+            f"{self.scope}: no checkpoint is named {text!r}; `checkpoints()` lists them"
+        )
+
+    def checkpoint_named(self, name: str) -> tuple[str, int] | None:
+        """The newest checkpoint of this timeline that has this name."""
+        timeline = self.line()
+        sequence = timeline.checkpoint
+        while sequence:
+            key = rows.entry(timeline.prefix, sequence)
+            envelope, body = timeline.ledger.open_entry(
+                key, timeline.ledger.storage.get([key])[0]
+            )
+            if any(op[0] == 5 and op[1] == name for op in body.ops):
+                return self.timeline, sequence
+            sequence = envelope.statement.previous if envelope.statement else 0
+        return None
+
+    def at_time(self, time: int) -> int:
+        """The last entry, by sequence, whose claimed time is not later.
+
+        Saves say between which times their entries lie, so that whole blocks are passed over;
+        never a binary search, because clocks step.
+        """
+        timeline = self.line()
+        ledger = timeline.ledger
+        high = timeline.sequence
+        line = rows.line(b"S", ledger.number, timeline.number)
+        low_key, high_key = rows.entry(line, 0), rows.after(line)
+        while found := ledger.storage.scan(low_key, high_key, limit=64, reverse=True):
+            for key, row in found:
+                save = read_save(ledger.open_row(key, row))
+                sequence = rows.sequence_of(key)
+                answer = self._in_block(timeline, sequence, high, time)
+                if answer is not None:
+                    return answer
+                high = min(high, sequence)
+                if save.earliest > time:
+                    high = save.previous  # all of the block below is later
+            high_key = found[-1][0]
+        answer = self._in_block(timeline, 0, high, time)
+        if answer is None:
+            raise PointNotFoundError(f"{self.scope}: that time lies before the first entry")
+        return answer
+
+    def _in_block(self, timeline: Timeline, low: int, high: int, time: int) -> int | None:
+        """The last entry of low+1..high that is not later than a time."""
+        while high > low:
+            page = timeline.ledger.storage.scan(
+                rows.entry(timeline.prefix, max(low, high - 256) + 1),
+                rows.entry(timeline.prefix, high) + b"\0",
+                limit=256,
+                reverse=True,
+            )
+            for key, row in page:
+                if timeline.ledger.open_entry(key, row)[1].time <= time:
+                    return rows.sequence_of(key)
+            high = max(low, high - 256)
+        return None
+
+    def view(self, timeline: str, sequence: int) -> Timeline:
+        """The state at an entry. The last few are kept: forks of one point share its tree."""
+        line = self.line(timeline)
+        kept: dict[tuple[int, int], Timeline] = line.ledger.views
+        found = kept.get((line.number, sequence))
+        if found is None:
+            found = Timeline(line.ledger, line.number)
+            if sequence:
+                found.load(sequence)
+            kept[(line.number, sequence)] = found
+            while len(kept) > VIEWS:
+                kept.pop(next(iter(kept)))
+        return found

@@ -1,0 +1,187 @@
+"""Reading the state of one timeline: the newest, or that at an older entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from holdfast.errors import InvalidInputError
+from holdfast.seal.codec import convert
+from holdfast.store import refs, rows
+from holdfast.store.core import Core
+from holdfast.store.entries import Cause
+from holdfast.store.items import Item
+from holdfast.store.scopes import Scope, check_key
+from holdfast.store.timeline import Slot, Timeline
+
+_NOTHING = Cause()
+
+
+class Reader:
+    """Reads of one timeline; `at` fixes the entry, else every read sees the newest."""
+
+    def __init__(self, core: Core, scope: Scope, timeline: str, at: Timeline | None = None) -> None:
+        self.core = core
+        self.scope = scope
+        self.timeline = timeline
+        self.at = at
+
+    def now(self) -> Timeline | None:
+        """The timeline to read; None if the scope does not exist."""
+        self.core.check_open()
+        return self.at or self.core.current(self.scope, self.timeline)
+
+    def get(self, key: str, default: Any = None, as_: Any = None) -> Any:
+        """The value of a key, or the default."""
+        check_key(key, owner=True)
+        timeline = self.now()
+        slot = timeline.slot(key) if timeline is not None else None
+        if slot is None:
+            return default
+        assert timeline is not None
+        value = self.value(timeline, slot)
+        return convert(value, as_) if as_ is not None else value
+
+    def value(self, timeline: Timeline, slot: Slot) -> Any:
+        """The value that a slot describes."""
+        slot = timeline.settled(slot)
+        return timeline.ledger.value(slot.ref, slot.location)
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, Any]:
+        """Values of those keys that are there, of one moment."""
+        timeline = self.now()
+        if timeline is None:
+            return {}
+        with timeline.lock:
+            found = [(key, timeline.slot(check_key(key, owner=True))) for key in keys]
+        present = [(key, slot) for key, slot in found if slot is not None]
+        timeline.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in present)
+        return {key: self.value(timeline, slot) for key, slot in present}
+
+    def item(self, key: str) -> Item | None:
+        """The value of a key with its version, time and cause."""
+        check_key(key, owner=True)
+        timeline = self.now()
+        slot = timeline.slot(key) if timeline is not None else None
+        if timeline is None or slot is None:
+            return None
+        line = rows.line(b"E", timeline.ledger.number, slot.timeline)
+        row_key = rows.entry(line, slot.sequence)
+        _, body = timeline.ledger.open_entry(row_key, timeline.ledger.storage.get([row_key])[0])
+        return Item(
+            key,
+            self.value(timeline, slot),
+            timeline.version(slot),
+            moment(body.time),
+            body.cause or _NOTHING,
+        )
+
+    def version(self, key: str) -> int:
+        """The version of a key, 0 if it is absent."""
+        timeline = self.now()
+        return timeline.version(timeline.slot(key)) if timeline is not None else 0
+
+    def exists(self, key: str) -> bool:
+        """Whether a key is there."""
+        check_key(key, owner=True)
+        timeline = self.now()
+        return timeline is not None and timeline.slot(key) is not None
+
+    def keys(self, prefix: str = "", limit: int | None = None, after: str = "") -> list[str]:
+        """Keys in order, from behind `after` on."""
+        return [key for key, _ in self._slots(prefix, limit, after)]
+
+    def items(
+        self, prefix: str = "", limit: int | None = None, after: str = ""
+    ) -> list[tuple[str, Any]]:
+        """Keys and values in order, of one moment."""
+        timeline = self.now()
+        if timeline is None:
+            return []
+        found = list(self._slots(prefix, limit, after, timeline))
+        timeline.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in found)
+        return [(key, self.value(timeline, slot)) for key, slot in found]
+
+    def _slots(
+        self, prefix: str, limit: int | None, after: str, timeline: Timeline | None = None
+    ) -> Iterator[tuple[str, Slot]]:
+        timeline = timeline or self.now()
+        if timeline is None:
+            return
+        number = 0
+        for key, slot in timeline.scan(prefix, after):
+            if limit is not None and number >= limit:
+                return
+            if key[0] == "$" and not prefix.startswith("$"):
+                continue  # what parts of Holdfast keep here is theirs
+            number += 1
+            yield key, slot
+
+    def length(self, key: str) -> int:
+        """Number of items of a list; 0 if the key is absent."""
+        timeline, slot = self._list_slot(key)
+        if timeline is None or slot is None:
+            return 0
+        count = slot.length()
+        return count if count is not None else len(self._small_list(timeline, slot, key))
+
+    def tail(self, key: str, count: int) -> list[Any]:
+        """The last items of a list, without reading the rest."""
+        if count < 0:
+            raise InvalidInputError("tail takes a count of 0 or more")
+        timeline, slot = self._list_slot(key)
+        if timeline is None or slot is None or count == 0:
+            return []
+        length = slot.length()
+        if length is None:
+            return self._small_list(timeline, slot, key)[-count:]
+        return self._items(timeline, slot, max(0, length - count), length)
+
+    def slice(self, key: str, start: int | None = None, stop: int | None = None) -> list[Any]:
+        """Items start..stop of a list, as with Python's slices, without reading the rest."""
+        timeline, slot = self._list_slot(key)
+        if timeline is None or slot is None:
+            return []
+        length = slot.length()
+        if length is None:
+            return self._small_list(timeline, slot, key)[start:stop]
+        low, high, _ = slice(start, stop).indices(length)
+        return self._items(timeline, slot, low, high)
+
+    def _list_slot(self, key: str) -> tuple[Timeline | None, Slot | None]:
+        check_key(key, owner=True)
+        timeline = self.now()
+        return timeline, (timeline.slot(key) if timeline is not None else None)
+
+    def _small_list(self, timeline: Timeline, slot: Slot, key: str) -> list[Any]:
+        value = self.value(timeline, slot) if not refs.is_tree(slot.ref) else None
+        if type(value) is not list:
+            raise InvalidInputError(f"{self.scope}: the value of {key!r} is not a list")
+        return value
+
+    def _items(self, timeline: Timeline, slot: Slot, low: int, high: int) -> list[Any]:
+        _, hash_, count, _ = refs.read_tree(slot.ref)
+        found: list[Any] = []
+        if low < count:
+            root = timeline.ledger.trees.load(slot.location, hash_)
+            found = list(timeline.ledger.trees.slice(root, low, min(high, count)))
+        if high > count:
+            found.extend((slot.tail or ())[max(0, low - count) : high - count])
+        values: list[Any] = timeline.ledger.assemble(refs.LIST, found)
+        return values
+
+
+_START = datetime.fromtimestamp(0, UTC)
+
+
+def moment(microseconds: int) -> datetime:
+    """A claimed time as a datetime in UTC."""
+    return _START + timedelta(microseconds=microseconds)
+
+
+def microseconds(time: datetime) -> int:
+    """A datetime with zone as a claimed time."""
+    if time.tzinfo is None:
+        raise InvalidInputError("a time needs a zone, for example datetime.now(UTC)")
+    return (time - _START) // timedelta(microseconds=1)

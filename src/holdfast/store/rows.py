@@ -1,0 +1,103 @@
+"""Keys of records in storage: a kind, then numbers. Names never appear in them.
+
+| kind | key after the kind | what it holds |
+| --- | --- | --- |
+| M | name | what the store is: format, lineage, mode, signer |
+| D | tag(16) incarnation(4) state(1) | a scope's name and number; state 1 says that it is deleted |
+| T | scope(6) timeline(2) | a timeline's name and where it starts |
+| E | scope(6) timeline(2) sequence(5) | an entry |
+| V | scope(6) timeline(2) sequence(5) ordinal(3) | a pack of the entry's atoms |
+| S | scope(6) timeline(2) sequence(5) | a save: the index, or what changed in it |
+| N | scope(6) timeline(2) sequence(5) ordinal(3) | a pack of the save's nodes |
+| F | lane(1) number(6) | a row of the feed |
+| R | tag(16) scope(6) timeline(2) block(4) | a correlation was used in this block of entries |
+| I | tag(16) | what became of a change with an id |
+"""
+
+from __future__ import annotations
+
+SCOPE, TIMELINE, SEQUENCE, ORDINAL = 6, 2, 5, 3
+LAST_SEQUENCE = (1 << 40) - 1
+BLOCK = 256
+"""Entries of a timeline that share one row for a correlation."""
+
+
+def meta(name: bytes) -> bytes:
+    """Key of a row about the store."""
+    return b"M" + name
+
+
+def directory(tag: bytes, incarnation: int, state: int) -> bytes:
+    """Key of a scope's row in the directory."""
+    return b"D" + tag + incarnation.to_bytes(4, "big") + bytes([state])
+
+
+def line(kind: bytes, scope: int, timeline: int) -> bytes:
+    """Prefix of all rows of a kind that belong to one timeline."""
+    return kind + scope.to_bytes(SCOPE, "big") + timeline.to_bytes(TIMELINE, "big")
+
+
+def entry(prefix: bytes, sequence: int) -> bytes:
+    """Key of an entry or a save, behind its timeline's prefix."""
+    return prefix + sequence.to_bytes(SEQUENCE, "big")
+
+
+def pack(prefix: bytes, sequence: int, ordinal: int) -> bytes:
+    """Key of a pack, behind its timeline's prefix."""
+    return prefix + sequence.to_bytes(SEQUENCE, "big") + ordinal.to_bytes(ORDINAL, "big")
+
+
+def feed(lane: int, number: int) -> bytes:
+    """Key of a row of the feed."""
+    return b"F" + bytes([lane]) + number.to_bytes(6, "big")
+
+
+def correlation(tag: bytes, scope: int, timeline: int, sequence: int) -> bytes:
+    """Key that says where entries of a correlation are."""
+    block = (sequence // BLOCK).to_bytes(4, "big")
+    return line(b"R" + tag, scope, timeline) + block
+
+
+def change(tag: bytes) -> bytes:
+    """Key of the result of a change with an id."""
+    return b"I" + tag
+
+
+def after(prefix: bytes) -> bytes:
+    """The first key behind all that begin with this prefix."""
+    number = int.from_bytes(prefix, "big") + 1
+    return number.to_bytes(len(prefix), "big")
+
+
+def sequence_of(key: bytes) -> int:
+    """The sequence number in the key of an entry or save."""
+    return int.from_bytes(key[9:14], "big")
+
+
+def describe(key: bytes) -> str:
+    """A row's key for people: kind and numbers."""
+    kind = key[:1].decode("latin-1")
+    if kind in "TEVSN" and len(key) >= 9:
+        parts = [f"scope {int.from_bytes(key[1:7], 'big'):x}", f"timeline {key[7] * 256 + key[8]}"]
+        if len(key) >= 14:
+            parts.append(f"entry {sequence_of(key)}")
+        if len(key) >= 17:
+            parts.append(f"pack {int.from_bytes(key[14:17], 'big')}")
+        return f"{_KINDS[kind]} ({', '.join(parts)})"
+    if kind == "F" and len(key) == 8:
+        return f"feed row (lane {key[1]}, number {int.from_bytes(key[2:], 'big')})"
+    return f"{_KINDS.get(kind, 'row')} ({key[1:].hex()})"
+
+
+_KINDS = {
+    "M": "store row",
+    "D": "directory row",
+    "T": "timeline",
+    "E": "entry",
+    "V": "values",
+    "S": "index save",
+    "N": "index nodes",
+    "F": "feed row",
+    "R": "correlation row",
+    "I": "change row",
+}

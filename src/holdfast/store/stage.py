@@ -1,0 +1,402 @@
+"""Building entries on a timeline before they are durable.
+
+A stage is what the next entries rest on while a group is being put together. Readers see
+nothing of it; it becomes the timeline's state when the commit has returned, and is dropped when
+the commit has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import InvalidInputError
+from holdfast.store import entries, refs, rows
+from holdfast.store.entries import Body, Statement
+from holdfast.store.ledger import PACK, Ledger
+from holdfast.store.timeline import BEFORE, DELTA, INDEX, Save, Slot, Timeline
+from holdfast.store.trees import Node, Place, placed
+from holdfast.store.values import Atom, Branch, Part, emit, emit_parts
+
+MOST_ATOM = 512 * 1024
+Sign = Callable[[bytes, bytes, bytes], Statement]
+"""Makes a checkpoint's statement from the entry's key, the hash before and the commitment."""
+_encode = msgspec.msgpack.Encoder().encode
+_ABSENT = object()
+_SIMPLE = ("sequence", "head", "checkpoint", "origin", "gone", "base", "announce")
+_GROWING = ("absent", "rows", "laid", "bodies", "saves")
+
+
+class Packer:
+    """Lays the atoms of an entry into its row and, once that is full, into packs."""
+
+    def __init__(self, ledger: Ledger, timeline: int, sequence: int) -> None:
+        self.ledger = ledger
+        self.at = (timeline, sequence)
+        self.packs: list[list[bytes]] = [[]]
+        self.used = 0
+        self.laid: list[tuple[Any, bytes, bytes]] = []
+
+    def lay(self, atom: Atom) -> tuple[bytes, Any]:
+        """(ref, place) of an atom in this entry."""
+        data = atom.data(self.ledger.codec)
+        size = len(data)
+        if size > MOST_ATOM:
+            raise InvalidInputError(f"a part of the value takes {size} bytes; split it")
+        if self.used + size > PACK and (self.packs[-1] or len(self.packs) == 1):
+            self.packs.append([])
+            self.used = 0
+        self.used += size
+        pack = self.packs[-1]
+        pack.append(data)
+        if size <= refs.INLINE:
+            return atom.ref, None
+        place = (*self.at, len(self.packs) - 1, len(pack) - 1)
+        self.laid.append((place, atom.ref, data))
+        return atom.ref, place
+
+    def rows(self) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
+        """Rows of the packs, and the commitments that the entry names."""
+        ledger = self.ledger
+        line = rows.line(b"V", ledger.number, self.at[0])
+        made: list[tuple[bytes, bytes]] = []
+        commitments: list[bytes] = []
+        for ordinal, pack in enumerate(self.packs[1:], 1):
+            key = rows.pack(line, self.at[1], ordinal)
+            plain = _encode(pack)
+            commitments.append(ledger.commit_pack(plain))
+            made.append((key, ledger.seal.seal(ledger.ad(key), plain, commitments[-1])))
+        return made, commitments
+
+
+class Stage:
+    """The state that the next entry of a timeline rests on."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.ledger = timeline.ledger
+        self.start = timeline.sequence
+        self.sequence = timeline.sequence
+        self.head = timeline.head
+        self.base: Node | None = None
+        self.overlay: dict[str, Slot | None] = {}
+        self.fresh: set[str] = set()
+        self.checkpoint = timeline.checkpoint
+        self.origin = timeline.origin
+        self.gone = timeline.gone
+        self.rows: list[tuple[bytes, bytes]] = []
+        self.absent: list[bytes] = []
+        self.laid: list[tuple[Any, bytes, bytes]] = []
+        self.bodies: list[Body] = []
+        self.announce: tuple[int, int, bytes] | None = None
+        self.saves: list[tuple[int, int, list[Node], dict[int, Place]]] = []
+        self.remember: dict[str, Branch] = {}
+        self.blocks: dict[str, int] = {}
+        self._undo: list[tuple[str, Any]] = []
+
+    # state
+
+    def slot(self, key: str) -> Slot | None:
+        """What is known of a key after the entries staged so far."""
+        if key in self.overlay:
+            return self.overlay[key]
+        if self.base is not None:
+            return Timeline.slot_in(self.ledger, self.base, key)
+        return self.timeline.slot(key)
+
+    def version(self, key: str) -> int:
+        """The entry that wrote a key, 0 if it is absent."""
+        slot = self.slot(key)
+        if slot is None:
+            return 0
+        if slot.timeline == self.timeline.number and slot.sequence > self.origin:
+            return slot.sequence
+        return self.origin or slot.sequence
+
+    def fold(self) -> Node:
+        """The index as one tree; the next entries build on it."""
+        timeline = self.timeline
+        if self.base is None:
+            self.base = timeline.folded()
+        if self.overlay:
+            self.base = self.ledger.trees.edit(self.base, edits_of(self.overlay, timeline))
+            self.overlay = {}
+        return self.base
+
+    def mark(self, *, whole: bool = False) -> dict[str, Any]:
+        """Where to return to if the change that is built now fails.
+
+        `whole` copies the state: for changes that fold, save or restore. For others it is enough
+        to note what each key was before.
+        """
+        self._undo = []
+        kept = {name: getattr(self, name) for name in _SIMPLE}
+        kept |= {name: len(getattr(self, name)) for name in _GROWING}
+        if whole:
+            kept |= {"overlay": dict(self.overlay), "fresh": set(self.fresh)}
+        return kept
+
+    def undo(self, mark: dict[str, Any]) -> None:
+        """Forget what was built since the mark."""
+        for name in _GROWING:
+            del getattr(self, name)[mark[name] :]
+        for name in _SIMPLE:
+            setattr(self, name, mark[name])
+        if "overlay" in mark:
+            self.overlay, self.fresh = mark["overlay"], mark["fresh"]
+            return
+        for key, before in reversed(self._undo):
+            if before is _ABSENT:
+                self.overlay.pop(key, None)
+            else:
+                self.overlay[key] = before
+
+    def _put(self, key: str, slot: Slot | None) -> None:
+        self._undo.append((key, self.overlay.get(key, _ABSENT)))
+        self.overlay[key] = slot
+        self.fresh.add(key)
+
+    # operations
+
+    def add(self, ops: Sequence[tuple[Any, ...]], body: Body) -> None:
+        """Build the next entry from what the caller asked for."""
+        sequence = self.sequence + 1
+        packer = Packer(self.ledger, self.timeline.number, sequence)
+        for op in ops:
+            body.ops.append(self._operation(sequence, op, packer))
+        self.finish(body, packer)
+
+    def finish(self, body: Body, packer: Packer | None = None, sign: Sign | None = None) -> None:
+        """Seal the next entry and chain it."""
+        ledger = self.ledger
+        sequence = self.sequence + 1
+        key = rows.entry(self.timeline.prefix, sequence)
+        if self.announce is not None:
+            body.save, self.announce = self.announce, None
+        if packer is not None:
+            pack_rows, body.packs = packer.rows()
+            body.atoms = packer.packs[0]
+        plain = entries.encode_body(body)
+        commitment = ledger.commit_body(plain)
+        writer, epoch = ledger.seal.writer, ledger.seal.epoch
+        statement = sign(key, self.head, commitment) if sign else None
+        envelope = entries.make_envelope(writer, epoch, self.head, commitment, statement)
+        sealed = ledger.seal.seal(
+            ledger.ad(key) + envelope, plain, commitment, writer_outside=True, writer=writer
+        )
+        self.rows.append((key, envelope + sealed))
+        if packer is not None:
+            self.rows.extend(pack_rows)
+            self.laid.extend(packer.laid)
+        self.bodies.append(body)
+        self.head = entries.entry_hash(ledger.prefix, key, envelope)
+        self.sequence = sequence
+        if statement is not None:
+            self.checkpoint = sequence
+
+    def _operation(self, sequence: int, op: tuple[Any, ...], packer: Packer) -> Any:
+        kind, key = op[0], op[1]
+        if kind == "set":
+            return self._set(sequence, key, op[2], packer)
+        if kind == "append":
+            return self._append(sequence, key, op[2], packer)
+        if kind == "delete":
+            self._put(key, None)
+            return [entries.DELETE, key]
+        assert kind == "gone"
+        self.gone = True
+        return [entries.GONE]
+
+    def _set(self, sequence: int, key: str, part: Part, packer: Packer, *, how: int = 0) -> Any:
+        tail = [how] if how else []
+        if type(part) is Atom:
+            ref, place = packer.lay(part)
+            self._put(key, Slot(ref, place, self.timeline.number, sequence))
+            return [entries.SET, key, 1, *tail]
+        assert type(part) is Branch
+        old = self.slot(key)
+        atoms: list[Atom] = []
+        op: list[Any] | None = None
+        if old is not None and refs.is_tree(old.ref):
+            old = self.timeline.settled(old)
+            steps = self.ledger.grower.difference(old.ref, old.location, part, atoms)
+            if steps is not None:
+                op = [entries.PATCH, key, steps]
+                # Set again once, it may well be set again: the next time compares faster.
+                self.remember[key] = part
+        if op is None:
+            atoms = []
+            op = [entries.SET, key, emit(part, atoms), *tail]
+        feed = iter([packer.lay(atom) for atom in atoms])
+        self._put(key, self.timeline.changed(sequence, op, feed, lambda _: old))
+        return op
+
+    def _append(self, sequence: int, key: str, parts: list[Part], packer: Packer) -> Any:
+        old = self.slot(key)
+        if old is not None and old.length() is not None:
+            atoms: list[Atom] = []
+            op = [entries.APPEND, key, emit_parts([(None, part) for part in parts], atoms)]
+            feed = iter([packer.lay(atom) for atom in atoms])
+            self._put(key, self.timeline.changed(sequence, op, feed, lambda _: old))
+            return op
+        items = self._items_of(key, old)
+        return self._set(sequence, key, self._joined(items + parts), packer, how=1)
+
+    def _items_of(self, key: str, old: Slot | None) -> list[Part]:
+        """The items of a list that is so short that it is kept whole."""
+        if old is None:
+            return []
+        value = self.ledger.value(old.ref, old.location) if not refs.is_tree(old.ref) else None
+        if type(value) is not list:
+            raise InvalidInputError(
+                f"{self.ledger.scope}: the value of {key!r} is not a list; "
+                "append needs a list or an absent key"
+            )
+        codec, splitter = self.ledger.codec, self.ledger.splitter
+        return [splitter.atom(codec.encode(codec.plain(item))) for item in value]
+
+    def _joined(self, parts: list[Part]) -> Part:
+        """A list of parts: one atom if it is short, else a branch."""
+        if all(type(part) is Atom for part in parts):
+            encoded = [part.data(self.ledger.codec) for part in parts]  # type: ignore[union-attr]
+            data = _array_header(len(parts)) + b"".join(encoded)
+            if len(data) <= refs.WHOLE:
+                return self.ledger.splitter.atom(data)
+        return Branch(refs.LIST, [(None, part) for part in parts])
+
+    def become(self, root: Node, sequence: int) -> None:
+        """Stand on another state from the entry that is built now on."""
+        self.base = root
+        self.overlay = {}
+        self.fresh = set()
+        self.origin = sequence
+
+    # saving
+
+    def save(self, kind: int) -> None:
+        """Write the index, or what changed in it, with the entry that is built next."""
+        timeline = self.timeline
+        at = self.sequence + (kind == BEFORE)
+        root: Node | None = None
+        items: list[Any] = []
+        if kind == DELTA:
+            slots = {key: self.slot(key) for key in sorted(timeline.fresh | self.fresh)}
+            slots = {k: timeline.settled(s) if s is not None else None for k, s in slots.items()}
+            roots = [s.location for s in slots.values() if s and type(s.location) is Node]
+        else:
+            root = self.fold()
+            roots = [root]
+        nodes: list[Node] = []
+        for tree_root in roots:
+            self.ledger.trees.unsaved(tree_root, nodes)
+        places, packs = self._lay_nodes(at, nodes)
+        if kind == DELTA:
+            for key, slot in slots.items():
+                hint = placed(slot.hint(), places) if slot else 0
+                items.append([key, slot.ref if slot else None, hint])
+        place: Any = 0
+        if root is not None and root.count:
+            place = root.place or places[id(root)]
+        plain = _encode(
+            Save(
+                kind,
+                timeline.saved,
+                self.head,
+                self.checkpoint,
+                self.origin,
+                timeline.earliest,
+                timeline.latest,
+                root.hash if root else b"",
+                place,
+                items,
+                timeline.since_full if kind == DELTA else 0,
+            )
+        )
+        if kind == DELTA and len(plain) > MOST_ATOM:
+            self.save(INDEX)  # a delta must fit into one row
+            return
+        key = rows.entry(rows.line(b"S", self.ledger.number, timeline.number), at)
+        commitment = self.ledger.commit_save(plain)
+        self.rows.extend(packs)
+        self.rows.append((key, self.ledger.seal.seal(self.ledger.ad(key), plain, commitment)))
+        self.announce = (at, kind, commitment)
+        self.saves.append((at, kind, nodes, places))
+        self.fresh = set()
+
+    def _lay_nodes(
+        self, at: int, nodes: list[Node]
+    ) -> tuple[dict[int, Place], list[tuple[bytes, bytes]]]:
+        ledger, number = self.ledger, self.timeline.number
+        line = rows.line(b"N", ledger.number, number)
+        places: dict[int, Place] = {}
+        packs: list[tuple[bytes, bytes]] = []
+        pack: list[bytes] = []
+        used = 0
+
+        def close() -> None:
+            key = rows.pack(line, at, len(packs))
+            packs.append((key, ledger.seal_row(key, _encode(pack), ledger.commit_pack)))
+
+        for node in nodes:
+            data = ledger.trees.pack(node, places)
+            if pack and used + len(data) > PACK:
+                close()
+                pack, used = [], 0
+            places[id(node)] = (number, at, len(packs), len(pack))
+            pack.append(data)
+            used += len(data)
+        if pack:
+            close()
+        return places, packs
+
+    # after the commit
+
+    def publish(self, token: object) -> None:
+        """The commit has returned: let readers see it."""
+        timeline = self.timeline
+        with timeline.lock:
+            for save in self.saves:
+                self.ledger.trees.settle(save[2], save[3])
+            for place, ref, data in self.laid:
+                self.ledger.hold_atom(place, ref, data)
+            if timeline.sequence != self.start:
+                return  # a reader has followed the entries already
+            if self.base is not None:
+                timeline.rebase(self.base, self.overlay)
+            else:
+                timeline.overlay.update(self.overlay)
+            timeline.fresh = self.fresh if self.saves else timeline.fresh | self.fresh
+            for at, kind, _, _ in self.saves:
+                timeline.note_save(at, kind)
+            for body in self.bodies:
+                timeline.since_full += 1
+                timeline.atoms_since += len(body.atoms) + 8 * len(body.packs)
+                timeline.note_time(body.time)
+            if len(timeline.blocks) > 256:
+                timeline.blocks.clear()
+            timeline.blocks |= self.blocks
+            timeline.sequence = self.sequence
+            timeline.head = self.head
+            timeline.checkpoint = self.checkpoint
+            timeline.origin = self.origin
+            timeline.gone = self.gone
+            timeline.seen = token
+
+
+def edits_of(overlay: dict[str, Slot | None], timeline: Timeline) -> list[tuple[str, Any, Any]]:
+    """An overlay as edits of an index, in key order."""
+    found: list[tuple[str, Any, Any]] = []
+    for key in sorted(overlay):
+        slot = overlay[key]
+        if slot is not None:
+            slot = timeline.settled(slot)
+        found.append((key, slot.ref, slot.hint()) if slot is not None else (key, None, None))
+    return found
+
+
+def _array_header(count: int) -> bytes:
+    if count < 16:
+        return bytes([0x90 | count])
+    return b"\xdc" + count.to_bytes(2, "big") if count < 65536 else b"\xdd" + count.to_bytes(4, "big")

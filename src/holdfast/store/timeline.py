@@ -1,0 +1,437 @@
+"""One line of a scope's history, as it is held in memory.
+
+The state at an entry is the newest index saved before it and the fold of the entries since.
+In memory that is a tree (`base`) and an `overlay` of the keys changed since; the tree is
+changed only when a root is needed or a save is due.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.errors import ChainError, DamagedRecordError, NewerFormatError
+from holdfast.store import entries, refs, rows
+from holdfast.store.entries import Body, Envelope
+from holdfast.store.ledger import Ledger
+from holdfast.store.trees import Element, Node
+
+DELTA_EVERY = 512
+"""Entries between two saves: what opening and time travel have to replay at most."""
+DELTAS = 64
+"""Most deltas on one full save: what opening has to read at most."""
+HEAVY = 4096
+"""Atoms since the last save after which the next commit saves, whatever the entries."""
+TAIL = 256
+"""Items appended to a list before they are worked into its tree."""
+
+_decode = msgspec.msgpack.Decoder().decode
+
+
+class Slot:
+    """What an overlay says of a key: what its value is, where it lies, which entry wrote it."""
+
+    __slots__ = ("location", "ref", "sequence", "tail", "timeline")
+
+    def __init__(
+        self, ref: bytes, location: Any, timeline: int, sequence: int, tail: Any = None
+    ) -> None:
+        self.ref = ref
+        self.location = location
+        self.timeline = timeline
+        self.sequence = sequence
+        self.tail: tuple[Element, ...] | None = tail
+        """Items appended to a list since its tree was made."""
+
+    def hint(self) -> Any:
+        """The hint that stands beside the ref in the index."""
+        at = (self.timeline, self.sequence)
+        location = self.location
+        if location is None:
+            return at
+        if type(location) is Node:
+            return (*at, location)
+        if self.ref[0] == refs.ATOM and location[:2] == at:
+            return (*at, *location[2:])
+        return (*at, *location)
+
+    def length(self) -> int | None:
+        """Number of items, if it is a list kept as a tree."""
+        if self.ref[0] != refs.TREE or self.ref[1] != refs.LIST:
+            return None
+        return refs.read_tree(self.ref)[2] + (len(self.tail) if self.tail else 0)
+
+
+def slot_of(element: Element) -> Slot:
+    """The slot that an index element describes."""
+    _, ref, hint = element
+    location: Any = hint[2:]
+    if not location:
+        location = None
+    elif len(location) == 1:
+        location = location[0]
+    elif len(location) == 2:
+        location = hint
+    return Slot(ref, location, hint[0], hint[1])
+
+
+INDEX, DELTA, BEFORE = 0, 1, 2
+"""The whole index; what changed in it since the save before; the whole index as it stands before
+the entry of the same number, which is a restore or fork to just this state."""
+
+
+class Save(NamedTuple):
+    """A saved index, or what changed in it since the save before."""
+
+    kind: int  # INDEX, DELTA or BEFORE
+    previous: int  # sequence of the save before, 0 if none
+    head: bytes  # hash of the entry that the save stands at
+    checkpoint: int  # sequence of the newest checkpoint
+    origin: int  # sequence of the newest restore or fork
+    earliest: int  # least and greatest claimed time of the entries since the save before
+    latest: int
+    root: bytes  # of the whole index
+    place: Any  # of the root's node; 0 if the index is empty
+    items: list[Any]  # of a delta: [key, ref or nil, hint]
+    entries_since_full: int
+
+
+class Timeline:
+    """The newest known state of one timeline; or, as a copy, its state at an older entry."""
+
+    def __init__(self, ledger: Ledger, number: int) -> None:
+        self.ledger = ledger
+        self.number = number
+        self.lock = threading.RLock()
+        self.seen: object = None
+        self.sequence = 0
+        self.prefix = rows.line(b"E", ledger.number, number)
+        self.head = entries.first_hash(ledger.prefix, self.prefix)
+        self.base: Node = ledger.trees.empty
+        self._lazy: tuple[Any, bytes] | None = None
+        self.overlay: dict[str, Slot | None] = {}
+        self.fresh: set[str] = set()
+        self.checkpoint = 0
+        self.origin = 0
+        self.gone = False
+        self.saved = 0
+        self.since_full = 0
+        self.deltas = 0
+        self.atoms_since = 0
+        self.earliest = self.latest = 0
+        self.blocks: dict[str, int] = {}
+
+    # loading
+
+    def load(self, until: int | None = None) -> Timeline:
+        """Read the state at the newest entry, or at entry `until`."""
+        last = rows.LAST_SEQUENCE if until is None else until
+        save_line = rows.line(b"S", self.ledger.number, self.number)
+        found = self.ledger.storage.scan(
+            rows.entry(save_line, 0), rows.entry(save_line, last) + b"\0", limit=DELTAS + 1, reverse=True
+        )
+        announced = self._take_saves(found)
+        self._replay(last, announced)
+        if until is not None and self.sequence < until:
+            raise DamagedRecordError(f"{self.ledger.scope}: entry {until} is missing")
+        return self
+
+    def _take_saves(self, found: list[tuple[bytes, bytes]]) -> dict[int, tuple[int, bytes]]:
+        """Start from the newest save that is whole; returns what the chain must say of it."""
+        saves: list[tuple[int, Save, bytes]] = []
+        for key, row in found:
+            plain = self.ledger.open_row(key, row)
+            save = read_save(plain)
+            saves.append((rows.sequence_of(key), save, self.ledger.commit_save(plain)))
+            if save.kind != DELTA:
+                break
+        if not saves or saves[-1][1].kind == DELTA:
+            return {}
+        for sequence, save, _ in reversed(saves):
+            self._take(sequence, save)
+        return {saves[0][0]: (saves[0][1].kind, saves[0][2])}
+
+    def _take(self, sequence: int, save: Save) -> None:
+        if save.kind != DELTA:
+            self.overlay = {}
+            self._lazy = (tuple(save.place), save.root) if save.place else None
+            self.base = self.ledger.trees.empty
+            self.deltas = 0
+        else:
+            for key, ref, hint in save.items:
+                self.overlay[key] = slot_of((key, ref, tuple(hint))) if ref is not None else None
+            self.deltas += 1
+        self.saved = sequence
+        self.sequence = sequence - (save.kind == BEFORE)
+        self.head = save.head
+        self.checkpoint = save.checkpoint
+        self.origin = save.origin
+        self.since_full = save.entries_since_full
+
+    def _replay(self, last: int, announced: dict[int, tuple[int, bytes]]) -> None:
+        """Apply the entries behind the save; one of them must vouch for it."""
+        limit = 1000
+        while self.sequence < last:
+            page = self.ledger.storage.scan(
+                rows.entry(self.prefix, self.sequence + 1),
+                rows.entry(self.prefix, last) + b"\0",
+                limit=limit,
+            )
+            for key, row in page:
+                body = self.follow(key, row)
+                if body.save and body.save[0] in announced:
+                    kind, hash_ = announced.pop(body.save[0])
+                    if (body.save[1], body.save[2]) != (kind, hash_):
+                        raise self.ledger.damage(key, "an index save is not the one it announces")
+            if len(page) < limit:
+                break
+        if announced and next(iter(announced)) != self.sequence:
+            raise DamagedRecordError(f"{self.ledger.scope}: no entry vouches for an index save")
+
+    def follow(self, key: bytes, row: bytes | None) -> Body:
+        """Check the next entry against the chain and apply it."""
+        sequence = rows.sequence_of(key)
+        if sequence != self.sequence + 1:
+            raise self._broken(f"entry {self.sequence + 1} is missing before entry {sequence}")
+        envelope, body = self.ledger.open_entry(key, row)
+        if envelope.before != self.head:
+            raise self._broken(f"entry {sequence} does not follow from the entry before it")
+        self.apply(sequence, envelope, body, self.feed_of(sequence, body))
+        self.head = entries.entry_hash(self.ledger.prefix, key, envelope.data)
+        return body
+
+    def _broken(self, what: str) -> ChainError:
+        return ChainError(f"{self.ledger.scope}: the chain is broken: {what}")
+
+    def feed_of(self, sequence: int, body: Body) -> Iterator[tuple[bytes, Any]]:
+        """(ref, place) of an entry's atoms, in the order in which its operations take them."""
+        ref_of = self.ledger.splitter.ref_of
+        number = self.number
+        for index, data in enumerate(body.atoms):
+            ref = ref_of(data)
+            yield ref, ((number, sequence, 0, index) if ref[0] else None)
+        if body.packs:
+            line = rows.line(b"V", self.ledger.number, number)
+            for ordinal in range(1, len(body.packs) + 1):
+                key = rows.pack(line, sequence, ordinal)
+                for index, data in enumerate(
+                    self.ledger.atoms_in(key, self.ledger.storage.get([key])[0])
+                ):
+                    ref = ref_of(data)
+                    yield ref, ((number, sequence, ordinal, index) if ref[0] else None)
+
+    # applying
+
+    def apply(
+        self,
+        sequence: int,
+        envelope: Envelope | None,
+        body: Body,
+        feed: Iterator[tuple[bytes, Any]],
+    ) -> None:
+        """Fold one entry into the state."""
+        if body.save and body.save[0] > self.saved:
+            self.note_save(body.save[0], body.save[1])
+            self.fresh = set()
+        for op in body.ops:
+            self.apply_op(sequence, op, feed)
+        if envelope is not None and envelope.statement is not None:
+            self.checkpoint = sequence
+        self.sequence = sequence
+        self.since_full += 1
+        self.atoms_since += len(body.atoms) + 8 * len(body.packs)
+        self.note_time(body.time)
+
+    def note_time(self, time: int) -> None:
+        """Keep the least and greatest claimed time since the last save."""
+        self.earliest = min(self.earliest, time) if self.earliest else time
+        self.latest = max(self.latest, time)
+
+    def apply_op(self, sequence: int, op: Any, feed: Iterator[tuple[bytes, Any]]) -> None:
+        """Fold one operation into the state."""
+        code = op[0]
+        if code <= entries.DELETE:
+            slot = self.changed(sequence, op, feed, self.slot)
+            self.overlay[op[1]] = slot
+            self.fresh.add(op[1])
+        elif code in (entries.RESTORE, entries.FORK):
+            self.become(op[1], op[2], op[3], sequence)
+        elif code == entries.GONE:
+            self.gone = True
+        elif code != entries.CHECKPOINT:
+            raise NewerFormatError(
+                f"{self.ledger.scope}: entry {sequence} holds an operation that this version does "
+                "not know; use the newest version of Holdfast"
+            )
+
+    def changed(
+        self, sequence: int, op: Any, feed: Iterator[tuple[bytes, Any]], find: Any
+    ) -> Slot | None:
+        """The slot of the key after a set, append, patch or delete."""
+        code, key = op[0], op[1]
+        if code == entries.DELETE:
+            return None
+        grower = self.ledger.grower
+        try:
+            if code == entries.SET:
+                ref, location = next(feed) if op[2] == 1 else grower.grow(op[2], feed)
+                return Slot(ref, location, self.number, sequence)
+            old = find(key)
+            if code == entries.PATCH:
+                old = self.settled(old)
+                ref, location = grower.patch(old.ref, old.location, op[2], feed)
+                return Slot(ref, location, self.number, sequence)
+            added = tuple(grower.elements(None, op[2], feed))
+            slot = Slot(old.ref, old.location, self.number, sequence, (old.tail or ()) + added)
+            return self.settled(slot) if len(slot.tail or ()) > TAIL else slot
+        except (StopIteration, AttributeError, TypeError, ValueError, IndexError):
+            raise DamagedRecordError(
+                f"{self.ledger.scope}: entry {sequence} cannot be applied to {key!r}"
+            ) from None
+
+    def settled(self, slot: Slot) -> Slot:
+        """The slot with appended items worked into the list's tree."""
+        if not slot.tail:
+            return slot
+        ref, root = self.ledger.grower.extend(slot.ref, slot.location, list(slot.tail))
+        return Slot(ref, root, slot.timeline, slot.sequence)
+
+    def become(self, timeline: int, sequence: int, root: bytes, at: int) -> None:
+        """Take over the state at an older entry, of this or another timeline of the scope.
+
+        The save that a restore or fork writes for itself makes this rare: only a reader that
+        comes by way of the entries needs it.
+        """
+        if not self.overlay and self.root().hash == root:
+            pass  # the save that was written with this entry is what we stand on
+        elif sequence:
+            source = Timeline(self.ledger, timeline).load(sequence)
+            self.base, self.overlay, self._lazy = source.folded(), {}, None
+        else:
+            self.base, self.overlay, self._lazy = self.ledger.trees.empty, {}, None
+        if self.base.hash != root:
+            raise DamagedRecordError(
+                f"{self.ledger.scope}: the state restored by entry {at} is not the one it names"
+            )
+        self.fresh = set()
+        self.origin = at
+
+    # reading
+
+    def root(self) -> Node:
+        """The tree below the overlay, loaded when first needed."""
+        if self._lazy is not None:
+            self.base = self.ledger.trees.load(*self._lazy)
+            self._lazy = None
+        return self.base
+
+    def slot(self, key: str) -> Slot | None:
+        """What is known of a key; None if it is not there."""
+        # The overlay is looked at first: a fold that runs meanwhile only moves keys from it
+        # into a new base, which is in place before the overlay is emptied.
+        overlay = self.overlay
+        if key in overlay:
+            return overlay[key]
+        return self.slot_in(self.ledger, self.root(), key)
+
+    @staticmethod
+    def slot_in(ledger: Ledger, root: Node, key: str) -> Slot | None:
+        """What an index says of a key."""
+        element = ledger.trees.find(root, key)
+        return slot_of(element) if element is not None else None
+
+    def version(self, slot: Slot | None) -> int:
+        """The entry of this timeline that gave a key its present value; 0 if it is absent."""
+        if slot is None:
+            return 0
+        if slot.timeline == self.number and slot.sequence > self.origin:
+            return slot.sequence
+        return self.origin or slot.sequence
+
+    def edits(self) -> list[tuple[str, bytes | None, Any]]:
+        """The overlay as edits of the tree, in key order."""
+        found: list[tuple[str, bytes | None, Any]] = []
+        for key in sorted(self.overlay):
+            slot = self.overlay[key]
+            if slot is not None and slot.tail:
+                slot = self.overlay[key] = self.settled(slot)
+            found.append((key, slot.ref, slot.hint()) if slot is not None else (key, None, None))
+        return found
+
+    def folded(self) -> Node:
+        """The index as one tree: base and overlay. Nothing is changed."""
+        return self.ledger.trees.edit(self.root(), self.edits())
+
+    def rebase(self, base: Node, overlay: dict[str, Slot | None]) -> None:
+        """Stand on another tree. The base comes first: see `slot`."""
+        self.base, self._lazy = base, None
+        self.overlay = overlay
+
+    def note_save(self, at: int, kind: int) -> None:
+        """A save was written; what is counted since then begins anew."""
+        self.saved = at
+        self.deltas = self.deltas + 1 if kind == DELTA else 0
+        if kind != DELTA:
+            self.since_full = 0
+        self.atoms_since = 0
+        self.earliest = self.latest = 0
+
+    def refresh(self) -> None:
+        """Follow entries that others have committed."""
+        token = self.ledger.storage.version()
+        if token == self.seen:
+            return
+        with self.lock:
+            self._replay(rows.LAST_SEQUENCE, {})
+            self.seen = token
+
+    def scan(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, Slot]]:
+        """Keys and slots in key order, of one moment."""
+        with self.lock:
+            base = self.root()
+            changed = dict(self.overlay) if self.overlay else {}
+        start = max(prefix, after)
+        mine = sorted(k for k in changed if k >= start and k.startswith(prefix))
+        position = 0
+        for element in self.ledger.trees.walk(base, start):
+            key = element[0]
+            if not key.startswith(prefix):
+                break
+            while position < len(mine) and mine[position] < key:
+                yield from _present(mine[position], changed[mine[position]], after)
+                position += 1
+            if position < len(mine) and mine[position] == key:
+                yield from _present(key, changed[key], after)
+                position += 1
+            elif key != after:
+                yield key, slot_of(element)
+        for key in mine[position:]:
+            yield from _present(key, changed[key], after)
+
+    # saving
+
+    def due(self) -> int | None:
+        """Which kind of save the next commit should write, if any."""
+        since = self.sequence - self.saved
+        if since < DELTA_EVERY and self.atoms_since < HEAVY:
+            return None
+        keys = self.base.count if self._lazy is None else 0
+        if self.saved == 0 or self.deltas >= DELTAS - 1 or len(self.fresh) > HEAVY:
+            return INDEX
+        return INDEX if self.since_full >= max(2 * DELTA_EVERY, min(keys // 8, 1 << 15)) else DELTA
+
+
+def _present(key: str, slot: Slot | None, after: str) -> Iterator[tuple[str, Slot]]:
+    if slot is not None and key != after:
+        yield key, slot
+
+
+def read_save(plain: bytes) -> Save:
+    """A save from the plain bytes of its row."""
+    try:
+        return Save(*_decode(plain))
+    except (msgspec.DecodeError, TypeError):
+        raise DamagedRecordError("an index save cannot be read") from None

@@ -1,0 +1,321 @@
+"""Verifying: everything that is stored is read and checked against everything else.
+
+Of each timeline all entries are replayed: the chain, the commitment to each body and to each
+pack of values, the signature and root of each checkpoint, each saved index against the state that
+the entries give. Of the store: the feed's lanes, the feed against the timelines, the directory,
+and rows that nothing accounts for. A finding never stops it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInputError,
+    KeyringError,
+    ScopeNotFoundError,
+    StateIntegrityError,
+)
+from holdfast.seal.signer import parse_identity
+from holdfast.store import rows
+from holdfast.store.core import Core
+from holdfast.store.feed import LANES, items_of
+from holdfast.store.ledger import Ledger
+from holdfast.store.scopes import Scope
+from holdfast.store.verify_line import LineCheck
+from holdfast.store.witness import Witness, read_witness, store_identity
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be."""
+
+    kind: str
+    """damage, chain, signature, root, feed, witness, identity, unaccounted"""
+    place: str
+    message: str
+    scope: str = ""
+    keys: tuple[str, ...] = ()
+    """Keys of the newest state that use what is damaged."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What `verify` found and how much it looked at."""
+
+    findings: list[Finding] = field(default_factory=list)
+    scopes: int = 0
+    timelines: int = 0
+    entries: int = 0
+    checkpoints: int = 0
+    signed: int = 0
+    values: int = 0
+    saves: int = 0
+    feed_rows: int = 0
+    seconds: float = 0.0
+    trust: str = ""
+    """Whose key vouched for the checkpoints, and what that is worth."""
+    resume: str | None = None
+    """Give this to `verify(resume=)` to go on; None if it is finished."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found; true of what was looked at."""
+        return not self.findings
+
+    @property
+    def exit_code(self) -> int:
+        """0 all is well, 1 something was found, 3 stopped by the budget with nothing found."""
+        return 1 if self.findings else 3 if self.resume else 0
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.entries} entries of {self.scopes} scopes, {self.values} values, "
+            f"{self.checkpoints} checkpoints ({self.signed} signed), {self.feed_rows} feed rows "
+            f"in {self.seconds:.2f} s"
+        ]
+        if self.trust:
+            lines.append(self.trust)
+        lines += [f"{f.kind}: {f.place}: {f.message}" for f in self.findings]
+        if self.resume:
+            lines.append(f"stopped by the budget; resume with {self.resume}")
+        if self.ok and not self.resume:
+            lines.append("nothing was found")
+        return "\n".join(lines)
+
+
+class _Budget(Exception):
+    """The time is used up."""
+
+
+def verify_store(
+    core: Core,
+    scope: Scope | None = None,
+    *,
+    expect: str | None = None,
+    identity: str | None = None,
+    budget: float | None = None,
+    resume: str | None = None,
+    progress: Callable[[str, int], None] | None = None,
+) -> Report:
+    """Verify a scope or the whole store; see `Store.verify`."""
+    core.check_open()
+    check = _Check(core, budget, progress)
+    started = time.monotonic()
+    try:
+        check.run(scope, expect, identity, resume)
+    except _Budget:
+        pass
+    check.report.seconds = time.monotonic() - started
+    return check.report
+
+
+class _Check:
+    def __init__(
+        self, core: Core, budget: float | None, progress: Callable[[str, int], None] | None
+    ) -> None:
+        self.core = core
+        self.report = Report()
+        self.end = time.monotonic() + budget if budget is not None else None
+        self.progress = progress
+        self.heads: dict[tuple[int, int], tuple[int, bytes]] = {}
+        """What the feed says is the newest entry of each timeline."""
+        self.seen: set[tuple[int, int]] = set()
+        self.public = core.public
+
+    def find(self, kind: str, place: str, message: str, scope: str = "", keys: Any = ()) -> None:
+        """Note a finding."""
+        self.report.findings.append(Finding(kind, place, message, scope, tuple(keys)))
+
+    def run(
+        self, scope: Scope | None, expect: str | None, identity: str | None, resume: str | None
+    ) -> None:
+        self._identity(identity)
+        witness = read_witness(expect, self.public) if expect is not None else None
+        start = _parse_resume(resume)
+        self._feed(witness)
+        found = sorted(self._ledgers(), key=lambda ledger: (str(ledger.scope), ledger.number))
+        if scope is not None:
+            found = [ledger for ledger in found if ledger.scope == scope]
+            if not found:
+                raise ScopeNotFoundError(f"there is no scope {scope} in this store")
+        for ledger in found:
+            if (str(ledger.scope), ledger.number) >= start[:2]:
+                self.report.scopes += 1
+                self._scope(ledger, start)
+        if scope is None:
+            self._feed_without_scope({ledger.number for ledger in found})
+            self._others({ledger.number for ledger in found})
+
+    def _identity(self, identity: str | None) -> None:
+        core = self.core
+        if identity is not None:
+            pinned = parse_identity(identity)
+            self.public = pinned.public
+            if identity.strip() != store_identity(core):
+                self.find("identity", "store", "this is not the store that the identity names")
+            self.report.trust = f"checkpoints are checked against the pinned key {pinned.public.hex()[:16]}…"
+        elif core.self_signed:
+            self.report.trust = (
+                "self-signed: the signer lies with the store, so this finds accidents and those who "
+                "cannot read it; keep the signer elsewhere, or pin identity= and keep witnesses"
+            )
+        else:
+            self.report.trust = "checkpoints are checked against the key that the store names; pin identity="
+
+    # the feed
+
+    def _feed(self, witness: Witness | None) -> None:
+        if witness is not None and witness.lineage != self.core.lineage:
+            raise InvalidInputError("the witness belongs to another store")
+        for lane in range(LANES):
+            expected = witness.lanes.get(lane) if witness is not None else None
+            self._lane(lane, expected)
+
+    def _lane(self, lane: int, expected: tuple[int, bytes] | None) -> None:
+        number, tag = 0, bytes(32)
+        low = rows.feed(lane, 0)
+        high = rows.after(b"F" + bytes([lane]))
+        while page := self.core.storage.scan(low, high, limit=1000):
+            for key, row in page:
+                place = rows.describe(key)
+                at = int.from_bytes(key[2:], "big")
+                if at != number + 1:
+                    self.find("feed", place, f"rows {number + 1} to {at - 1} are missing")
+                try:
+                    items = items_of(row)
+                except StateIntegrityError as error:
+                    self.find("damage", place, str(error))
+                    items = []
+                if at == number + 1 and self.core.lanes.tag_of(lane, at, tag, row[:-32]) != row[-32:]:
+                    self.find("feed", place, "it was changed, or does not follow the row before it")
+                number, tag = at, row[-32:]
+                self.report.feed_rows += 1
+                if expected is not None and expected[0] == at and expected[1] != tag:
+                    self.find("witness", place, "the witness saw another row here")
+                for item in items:
+                    last = item.first + item.count - 1
+                    line = (item.scope, item.timeline)
+                    if self.heads.get(line, (0, b""))[0] < last:
+                        self.heads[line] = (last, item.hash)
+            low = page[-1][0] + b"\0"
+        if expected is not None and number < expected[0]:
+            self.find(
+                "witness",
+                f"feed lane {lane}",
+                f"the witness saw {expected[0]} commits, only {number} are here: the store was put back",
+            )
+
+    def _feed_without_scope(self, known: set[int]) -> None:
+        for number, line in sorted(self.heads):
+            if number not in known:
+                self.find(
+                    "feed", f"scope {number:x}", "the feed names a scope that is not in the directory"
+                )
+            elif (number, line) not in self.seen:
+                self.find("feed", f"scope {number:x}", f"the feed names timeline {line}: it is missing")
+
+    # scopes
+
+    def _ledgers(self) -> Iterator[Ledger]:
+        """Every scope, deleted ones included."""
+        core = self.core
+        low = b"D"
+        while page := core.storage.scan(low, b"E", limit=1000):
+            for key, row in page:
+                if len(key) != 22:
+                    self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
+                    continue
+                try:
+                    if key[21] == 0:
+                        yield core.ledger_of(key, row)
+                    else:
+                        core.open_row(key, row)
+                except (StateIntegrityError, KeyringError, ValueError) as error:
+                    self.find("damage", rows.describe(key), str(error))
+            low = page[-1][0] + b"\0"
+
+    def _scope(self, ledger: Ledger, start: tuple[str, int, int, int]) -> None:
+        try:
+            lines = self.core.timelines(ledger)
+        except StateIntegrityError as error:
+            self.find("damage", "timeline", str(error), str(ledger.scope))
+            lines = [(0, "main", 0, 0)]
+        if not any(number == 0 for number, _, _, _ in lines):
+            self.find("damage", "timeline 0", "the row of timeline main is missing", str(ledger.scope))
+            lines = [(0, "main", 0, 0), *lines]
+        for number, name, _, _ in lines:
+            here = (str(ledger.scope), ledger.number, number)
+            if here < start[:3]:
+                self.seen.add((ledger.number, number))
+                continue
+            begin = start[3] if here == start[:3] else 0
+            check = LineCheck(self, ledger, number, name, begin)
+            self.report.timelines += 1
+            self.seen.add((ledger.number, number))
+            check.run()
+
+    def pause(self, ledger: Ledger, timeline: int, sequence: int) -> None:
+        """Tell how far it is, and stop if the time is used up."""
+        if self.progress is not None:
+            self.progress(str(ledger.scope), self.report.entries)
+        if self.end is not None and time.monotonic() > self.end:
+            self.report.resume = f"{ledger.number:x}/{timeline}/{sequence}/{ledger.scope}"
+            raise _Budget
+
+    # rows that belong to nothing
+
+    def _others(self, known: set[int]) -> None:
+        for kind in (b"A", b"B", b"C", b"G", b"H", b"J", b"K", b"L", b"M", b"O", b"P", b"Q", b"U"):
+            for key, _ in self.core.storage.scan(kind, rows.after(kind), limit=100):
+                if key != b"Mstore":
+                    self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
+        for low, high in ((b"", b"A"), (b"W", b"\xff" * 64)):
+            for key, _ in self.core.storage.scan(low, high, limit=100):
+                self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
+        for kind in (b"E", b"V", b"S", b"N", b"T"):
+            self._strays(kind, known)
+        self._outcomes()
+        self._correlations(known)
+
+    def _strays(self, kind: bytes, known: set[int]) -> None:
+        """Rows of scopes that the directory does not name."""
+        low = kind
+        while found := self.core.storage.scan(low, rows.after(kind), limit=1):
+            key = found[0][0]
+            number = int.from_bytes(key[1:7], "big")
+            if number not in known:
+                self.find("unaccounted", rows.describe(key), "it belongs to no scope")
+            low = rows.after(key[:7])
+
+    def _outcomes(self) -> None:
+        low = b"I"
+        while page := self.core.storage.scan(low, b"J", limit=1000):
+            for key, row in page:
+                try:
+                    self.core.open_row(key, row)
+                except HoldfastError as error:
+                    self.find("damage", rows.describe(key), str(error))
+            low = page[-1][0] + b"\0"
+
+    def _correlations(self, known: set[int]) -> None:
+        low = b"R"
+        while page := self.core.storage.scan(low, b"S", limit=1000):
+            for key, row in page:
+                if len(key) != 29 or row or int.from_bytes(key[17:23], "big") not in known:
+                    self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
+            low = page[-1][0] + b"\0"
+
+
+def _parse_resume(text: str | None) -> tuple[str, int, int, int]:
+    if text is None:
+        return ("", 0, 0, 0)
+    try:
+        number, timeline, sequence, scope = text.split("/", 3)
+        return (scope, int(number, 16), int(timeline), int(sequence))
+    except ValueError:
+        raise InvalidInputError("resume takes what a report gave as `resume`") from None

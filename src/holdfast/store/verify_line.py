@@ -1,0 +1,289 @@
+"""Verifying one timeline by replaying it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import HoldfastError, NewerFormatError, StateIntegrityError
+from holdfast.seal.signer import Signer, key_id
+from holdfast.store import entries, refs, rows
+from holdfast.store.entries import Body, Envelope
+from holdfast.store.history import leaves
+from holdfast.store.ledger import Ledger
+from holdfast.store.timeline import BEFORE, DELTA, Save, Timeline, read_save, slot_of
+from holdfast.store.trees import Node
+
+if TYPE_CHECKING:
+    from holdfast.store.verify import _Check
+
+PAGE = 500
+
+
+class LineCheck:
+    """One timeline: its entries, values, checkpoints and saves."""
+
+    def __init__(self, check: _Check, ledger: Ledger, number: int, name: str, begin: int) -> None:
+        self.check = check
+        self.report = check.report
+        self.ledger = ledger
+        self.storage = ledger.storage
+        self.name = name
+        self.begin = begin
+        self.line = Timeline(ledger, number)
+        self.folding = True
+        self.damaged: set[tuple[int, int]] = set()
+        self.known: set[bytes] = set()
+        """Hashes of nodes that have been checked."""
+        self.announced: dict[int, tuple[int, bytes]] = {}
+        self.packs: set[bytes] = set()
+
+    def find(self, kind: str, key: bytes, message: str) -> None:
+        """Note a finding in this scope."""
+        self.check.find(kind, rows.describe(key), message, str(self.ledger.scope))
+        if key[:1] in b"EV" and len(key) >= 14:
+            self.damaged.add((self.line.number, rows.sequence_of(key)))
+
+    def run(self) -> None:
+        """Check everything of this timeline."""
+        line = self.line
+        if self.begin:
+            line.load(self.begin)
+        expected = self.check.heads.get((self.ledger.number, line.number), (0, b""))
+        while True:
+            page = self.storage.scan(
+                rows.entry(line.prefix, line.sequence + 1), rows.after(line.prefix), limit=PAGE
+            )
+            for key, row in page:
+                self._entry(key, row, expected)
+            self._values(page)
+            if len(page) < PAGE:
+                break
+            self.check.pause(self.ledger, line.number, line.sequence)
+        if line.sequence < expected[0]:
+            key = rows.entry(line.prefix, line.sequence + 1)
+            message = f"the feed names entry {expected[0]}, the newest here is {line.sequence}"
+            self.find("feed", key, f"{message}: the scope was put back, or entries were dropped")
+        elif line.sequence > expected[0]:
+            key = rows.entry(line.prefix, line.sequence)
+            self.find("feed", key, f"the feed knows no entry after {expected[0]}")
+        self._saves()
+        self._nodes()
+        if self.damaged:
+            self._name_keys()
+
+    # entries
+
+    def _entry(self, key: bytes, row: bytes, expected: tuple[int, bytes]) -> None:
+        line = self.line
+        sequence = rows.sequence_of(key)
+        self.report.entries += 1
+        if sequence != line.sequence + 1:
+            self.find("chain", key, f"entries {line.sequence + 1} to {sequence - 1} are missing")
+            self._stop_folding()
+        try:
+            envelope, _ = entries.split_row(row)
+        except HoldfastError as error:
+            self.find("damage", key, str(error))
+            self._stop_folding()
+            line.sequence = sequence
+            line.head = b""
+            return
+        if line.head and envelope.before != line.head:
+            self.find("chain", key, "it does not follow from the entry before it")
+            self._stop_folding()
+        before = line.sequence
+        body = self._body(key, row, envelope)
+        line.head = entries.entry_hash(self.ledger.prefix, key, envelope.data)
+        line.sequence = sequence
+        if sequence == expected[0] and line.head != expected[1]:
+            self.find("feed", key, "it is not the entry that the feed names")
+        if envelope.statement is not None:
+            self._statement(key, envelope, body is not None and before == sequence - 1)
+            line.checkpoint = sequence
+
+    def _body(self, key: bytes, row: bytes, envelope: Envelope) -> Body | None:
+        try:
+            _, body = self.ledger.open_entry(key, row)
+        except NewerFormatError:
+            raise
+        except HoldfastError as error:
+            self.find("damage", key, str(error))
+            self._stop_folding()
+            return None
+        sequence = rows.sequence_of(key)
+        if body.save:
+            self.announced[body.save[0]] = (body.save[1], body.save[2])
+            self._compare_save(body.save, key)
+        self.report.values += len(body.atoms)
+        self._packs(sequence, body)
+        if self.folding:
+            try:
+                self.line.apply(sequence, envelope, body, self.line.feed_of(sequence, body))
+            except StateIntegrityError as error:
+                self.find("damage", key, str(error))
+                self._stop_folding()
+        return body
+
+    def _stop_folding(self) -> None:
+        """The state can no longer be made from entries; the next saved index may help."""
+        self.folding = False
+
+    def _packs(self, sequence: int, body: Body) -> None:
+        line = rows.line(b"V", self.ledger.number, self.line.number)
+        for ordinal, commitment in enumerate(body.packs, 1):
+            key = rows.pack(line, sequence, ordinal)
+            self.packs.add(key)
+            try:
+                plain = self.ledger.open_row(key, self.storage.get([key])[0])
+                if self.ledger.commit_pack(plain) != commitment:
+                    raise StateIntegrityError("it is not the pack that its entry commits to")
+                self.report.values += len(self.ledger.atoms_in(key, self.storage.get([key])[0]))
+            except HoldfastError as error:
+                self.find("damage", key, str(error))
+                self._stop_folding()
+
+    def _statement(self, key: bytes, envelope: Envelope, whole: bool) -> None:
+        statement = envelope.statement
+        assert statement is not None
+        self.report.checkpoints += 1
+        if statement.algorithm == entries.ED25519:
+            self.report.signed += 1
+            text = entries.signed_text(self.ledger.prefix, key, envelope)
+            public = self.check.public
+            if statement.key_id != key_id(public):
+                self.find("signature", key, "it was signed by a key that is not trusted here")
+            elif not Signer.verify(public, text, statement.signature):
+                self.find("signature", key, "the signature does not fit")
+        elif statement.algorithm != entries.UNSIGNED:
+            self.find("signature", key, "it is signed in a way that this version does not know")
+        if self.folding and whole:
+            root = self.line.folded()
+            self.line.rebase(root, {})
+            if root.hash != statement.root:
+                self.find("root", key, "the checkpoint names another state than the entries give")
+
+    # values that no entry names
+
+    def _values(self, page: list[tuple[bytes, bytes]]) -> None:
+        if not page:
+            return
+        line = rows.line(b"V", self.ledger.number, self.line.number)
+        low = rows.pack(line, rows.sequence_of(page[0][0]), 0)
+        last = rows.sequence_of(page[-1][0])
+        high = rows.after(line) if len(page) < PAGE else rows.pack(line, last + 1, 0)
+        while found := self.storage.scan(low, high, limit=1000):
+            for key, _ in found:
+                if key not in self.packs:
+                    self.find("unaccounted", key, "no entry names this pack")
+            low = found[-1][0] + b"\0"
+        self.packs.clear()
+
+    # saves and nodes
+
+    def _compare_save(self, save: tuple[int, int, bytes], key: bytes) -> None:
+        """Check a saved index against the state that the entries give at that point."""
+        at, kind, commitment = save
+        row_key = rows.entry(rows.line(b"S", self.ledger.number, self.line.number), at)
+        self.report.saves += 1
+        try:
+            plain = self.ledger.open_row(row_key, self.storage.get([row_key])[0])
+            if self.ledger.commit_save(plain) != commitment:
+                raise StateIntegrityError(f"it is not the one that {rows.describe(key)} announces")
+            stored = read_save(plain)
+            if stored.kind != kind:
+                raise StateIntegrityError("it is of another kind than its entry says")
+            self._save_trees(row_key, stored)
+        except HoldfastError as error:
+            self.find("damage", row_key, str(error))
+            return
+        if kind == DELTA or kind == BEFORE:
+            return
+        if self.folding:
+            root = self.line.folded()
+            self.line.rebase(root, {})
+            if root.hash != stored.root:
+                self.find("root", row_key, "the saved index is not what the entries give")
+        elif self.line.sequence == at:
+            self.line = self._from_save(at, stored)
+            self.folding = True
+
+    def _from_save(self, at: int, stored: Save) -> Timeline:
+        line = Timeline(self.ledger, self.line.number)
+        line._take(at, stored)
+        line.head = self.line.head
+        return line
+
+    def _save_trees(self, key: bytes, stored: Save) -> None:
+        trees = self.ledger.trees
+        if stored.kind != DELTA:
+            if stored.place:
+                self._tree(trees.load(tuple(stored.place), stored.root), indexed=True)
+            return
+        for name, ref, hint in stored.items:
+            if ref is not None and refs.is_tree(ref):
+                slot = slot_of((name, ref, tuple(hint)))
+                self._tree(trees.load(slot.location, refs.read_tree(refs.bare(ref))[1]), indexed=False)
+
+    def _tree(self, node: Node, *, indexed: bool) -> None:
+        """Check all nodes that were not checked before; loading compares each with its hash."""
+        if node.hash in self.known:
+            return
+        trees = self.ledger.trees
+        for element in node.elements:
+            if node.level:
+                if element[1] not in self.known:
+                    self._tree(trees.load(element[2], element[1]), indexed=indexed)
+            elif refs.is_tree(element[1]):
+                location = slot_of(element).location if indexed else element[2]
+                hash_ = refs.read_tree(refs.bare(element[1]))[1]
+                if hash_ not in self.known:
+                    self._tree(trees.load(location, hash_), indexed=False)
+        self.known.add(node.hash)
+
+    def _saves(self) -> None:
+        """Saves that no entry announces."""
+        line = rows.line(b"S", self.ledger.number, self.line.number)
+        low = rows.entry(line, self.begin)
+        while page := self.storage.scan(low, rows.after(line), limit=1000):
+            for key, _ in page:
+                if rows.sequence_of(key) not in self.announced and rows.sequence_of(key) > self.begin:
+                    self.find("unaccounted", key, "no entry announces this save")
+            low = page[-1][0] + b"\0"
+
+    def _nodes(self) -> None:
+        """Packs of nodes: each opens, and belongs to a save."""
+        line = rows.line(b"N", self.ledger.number, self.line.number)
+        low = rows.pack(line, self.begin, 0)
+        while page := self.storage.scan(low, rows.after(line), limit=200):
+            for key, row in page:
+                if rows.sequence_of(key) <= self.begin:
+                    continue
+                if rows.sequence_of(key) not in self.announced:
+                    self.find("unaccounted", key, "no save uses these nodes")
+                    continue
+                try:
+                    self.ledger.atoms_in(key, row)
+                except HoldfastError as error:
+                    self.find("damage", key, str(error))
+            low = page[-1][0] + b"\0"
+
+    def _name_keys(self) -> None:
+        """Name the keys of the newest state that use what is damaged."""
+        try:
+            line = Timeline(self.ledger, self.line.number).load()
+            keys = []
+            for key, slot in line.scan():
+                settled = line.settled(slot)
+                places: list[Any] = [p for _, p in leaves(line, settled.ref, settled.location)]
+                if any(p is not None and p[:2] in self.damaged for p in places):
+                    keys.append(key)
+        except HoldfastError:
+            return  # the state itself cannot be read; the findings say why
+        if keys:
+            self.check.find(
+                "damage",
+                f"keys of {self.ledger.scope}",
+                f"{len(keys)} keys of the newest state use a damaged record: {', '.join(keys[:10])}",
+                str(self.ledger.scope),
+                keys,
+            )

@@ -1,0 +1,102 @@
+"""Witnesses, identity and figures of a store.
+
+A witness is a small signed token over the ends of all lanes of the feed, and so over every entry
+committed until then. Kept elsewhere, it shows whether a scope or the whole store was put back.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import InvalidInputError, Unavailable
+from holdfast.seal.signer import Identity, Signer, format_identity
+from holdfast.store.core import Core
+from holdfast.store.feed import LANES
+
+_PREFIX = "holdfast-witness1:"
+_DOMAIN = b"holdfast/witness/1\0"
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Position(dict[int, int]):
+    """Where a reader of the feed is: for each lane the number of the last row it has read."""
+
+
+class Witness(msgspec.Struct, array_like=True, frozen=True):
+    """What was in a store at a moment."""
+
+    lineage: bytes
+    instance: bytes
+    time: int
+    public: bytes
+    lanes: dict[int, tuple[int, bytes]]
+    """Number and tag of the newest row of each lane."""
+
+
+def make_witness(core: Core) -> str:
+    """A witness of now, as text."""
+    core.check_open()
+    if core.signer is None:
+        raise Unavailable("this store's signer is not here; give it with signer=file:PATH")
+    lanes = {}
+    for lane in range(LANES):
+        number, tag = core.lanes.end(lane)
+        if number:
+            lanes[lane] = (number, tag)
+    time = core.clock.now()[0]
+    plain = _encode(Witness(core.lineage, core.instance, time, core.public, lanes))
+    signature = core.signer.sign(_DOMAIN + plain)
+    return _PREFIX + base64.urlsafe_b64encode(signature + plain).decode()
+
+
+def read_witness(text: str, public: bytes) -> Witness:
+    """The witness in a text, if the holder of this public key signed it."""
+    text = text.strip()
+    try:
+        if not text.startswith(_PREFIX):
+            raise ValueError
+        data = base64.urlsafe_b64decode(text[len(_PREFIX) :].encode())
+        witness = msgspec.msgpack.decode(data[64:], type=Witness)
+    except (ValueError, binascii.Error, msgspec.MsgspecError):
+        raise InvalidInputError(
+            f"this is no witness; it begins with {_PREFIX} and is copied whole"
+        ) from None
+    if not Signer.verify(public, _DOMAIN + data[64:], data[:64]):
+        raise InvalidInputError("the witness was not signed by this store's signer, or was changed")
+    return witness
+
+
+def store_identity(core: Core) -> str:
+    """Lineage, mode and signer in one text."""
+    return format_identity(Identity(core.lineage, core.ring is not None, core.public))
+
+
+def store_stats(core: Core) -> dict[str, Any]:
+    """Figures of a store."""
+    core.check_open()
+    kinds: dict[str, int] = {}
+    entries = 0
+    scopes = 0
+    for scope, _, _, _ in core.scopes():
+        scopes += 1
+        kinds[scope.kind] = kinds.get(scope.kind, 0) + 1
+        line = core.current(scope)
+        entries += line.sequence if line is not None else 0
+    cache = core.atoms
+    asked = cache.hits + cache.misses
+    return {
+        "engine": core.storage.limits.name,
+        "encrypted": core.ring is not None,
+        "lineage": core.lineage.hex(),
+        "identity": store_identity(core),
+        "bytes": core.storage.size(),
+        "scopes": scopes,
+        "scopes_by_kind": kinds,
+        "entries": entries,
+        "cache_hit_rate": round(cache.hits / asked, 3) if asked else 0.0,
+        "waiting": core.committer.waiting,
+    }

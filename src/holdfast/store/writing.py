@@ -1,0 +1,191 @@
+"""From what a caller asks for to a change that can be committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from typing import Any
+
+from holdfast.errors import InvalidInputError
+from holdfast.store.change import Change, Target
+from holdfast.store.core import Core
+from holdfast.store.entries import Cause
+from holdfast.store.gates import Operation, Request
+from holdfast.store.reading import Reader
+from holdfast.store.scopes import Scope, check_key
+
+MOST_OPERATIONS = 100_000
+_MISSING: Any = object()
+
+
+def build_change(
+    core: Core,
+    targets: Sequence[tuple[Scope, str, list[Operation], dict[str, int], int | None]],
+    *,
+    cause: Cause | None = None,
+    id: str | None = None,
+    attempt: int = 1,
+) -> Change:
+    """A change of (scope, timeline, operations, expected versions, expected head) each."""
+    core.check_writable()
+    if id is not None and not (isinstance(id, str) and 0 < len(id) <= 256):
+        raise InvalidInputError("the id of a change is text of 1 to 256 characters")
+    made = []
+    for scope, timeline, operations, expects, head in targets:
+        if len(operations) > MOST_OPERATIONS:
+            raise InvalidInputError(f"a change has at most {MOST_OPERATIONS} operations")
+        if core.gates.front and operations:
+            request = core.gates.ask(Request(scope, timeline, operations, cause, attempt))
+            scope, timeline, operations = request.scope, request.timeline, request.operations
+        made.append(_target(core, scope, timeline, operations, expects, head))
+    return Change(made, cause, id, attempt)
+
+
+def _target(
+    core: Core,
+    scope: Scope,
+    timeline: str,
+    operations: list[Operation],
+    expects: dict[str, int],
+    head: int | None,
+) -> Target:
+    ledger = core.ledger(scope, create=True)
+    ops: list[tuple[Any, ...]] = []
+    for operation in operations:
+        key = check_key(operation.key, owner=True)
+        if operation.kind == "set":
+            ops.append(("set", key, core.split(ledger, key, operation.value)))
+        elif operation.kind == "append":
+            if type(operation.value) is not list:
+                raise InvalidInputError(f"{scope}: append takes a list of items for {key!r}")
+            parts = [ledger.splitter.split(item) for item in operation.value]
+            if parts:
+                ops.append(("append", key, parts))
+        elif operation.kind == "delete":
+            ops.append(("delete", key))
+        else:
+            raise InvalidInputError(f"{scope}: unknown operation {operation.kind!r}")
+    return Target(scope, timeline, ops, expects, head, ledger=ledger)
+
+
+class ScopedChange:
+    """The part of a change that concerns one timeline of one scope.
+
+    Writes are noted and become durable when the block ends. What is read here is expected: if
+    somebody changes it before, the change fails with `Conflict` and nothing of it is applied.
+    Reads see the writes noted before them.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self.operations: list[Operation] = []
+        self.expects: dict[str, int] = {}
+        self.head: int | None = None
+
+    # writing
+
+    def set(self, key: str, value: Any, *, if_version: int | None = None) -> None:
+        """Set a key."""
+        self._note("set", key, value, if_version)
+
+    def append(self, key: str, item: Any) -> None:
+        """Add an item to the end of a list, which is made if the key is absent."""
+        self._note("append", key, [item])
+
+    def extend(self, key: str, items: Iterable[Any]) -> None:
+        """Add items to the end of a list."""
+        self._note("append", key, list(items))
+
+    def delete(self, key: str, *, if_version: int | None = None) -> None:
+        """Remove a key; one that is absent is no error."""
+        self._note("delete", key, None, if_version)
+
+    def _note(self, kind: str, key: str, value: Any = None, if_version: int | None = None) -> None:
+        check_user_key(key)
+        if if_version is not None:
+            self.expects.setdefault(key, if_version)
+        # The caller may change its object before the block ends; what was meant is what it is now.
+        self.operations.append(Operation(kind, key, deepcopy(value)))
+
+    # reading
+
+    def get(self, key: str, default: Any = None, *, as_: Any = None) -> Any:
+        """The value of a key, which must not change until this change is applied."""
+        value = self._staged(key)
+        if value is _MISSING:
+            return default
+        if as_ is not None:
+            from holdfast.seal.codec import convert
+
+            return convert(value, as_)
+        return value
+
+    def exists(self, key: str) -> bool:
+        """Whether a key is there, which must not change until this change is applied."""
+        return self._staged(key) is not _MISSING
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """Keys, none of which may change (the whole timeline) until this change is applied."""
+        self._expect_head()
+        found = set(self._reader.keys(prefix))
+        for operation in self.operations:
+            if operation.key.startswith(prefix):
+                (found.discard if operation.kind == "delete" else found.add)(operation.key)
+        return sorted(found)
+
+    def tail(self, key: str, count: int) -> list[Any]:
+        """The last items of a list, which must not change until this change is applied."""
+        value = self._staged(key)
+        return [] if value is _MISSING else value[-count:] if count else []
+
+    def length(self, key: str) -> int:
+        """Number of items of a list, which must not change until this change is applied."""
+        value = self._staged(key)
+        return 0 if value is _MISSING else len(value)
+
+    def _staged(self, key: str) -> Any:
+        value = _MISSING
+        known = False
+        for operation in self.operations:
+            if operation.key != key:
+                continue
+            if operation.kind == "set":
+                value, known = deepcopy(operation.value), True
+            elif operation.kind == "delete":
+                value, known = _MISSING, True
+            else:
+                if not known:
+                    value, known = self._read(key), True
+                value = ([] if value is _MISSING else value) + deepcopy(operation.value)
+        return value if known else self._read(key)
+
+    def _read(self, key: str) -> Any:
+        check_key(key, owner=True)
+        timeline = self._reader.now()
+        slot = timeline.slot(key) if timeline is not None else None
+        version = timeline.version(slot) if timeline is not None else 0
+        self.expects.setdefault(key, version)
+        if timeline is None or slot is None:
+            return _MISSING
+        return self._reader.value(timeline, slot)
+
+    def _expect_head(self) -> None:
+        if self.head is None:
+            timeline = self._reader.now()
+            self.head = timeline.sequence if timeline is not None else 0
+
+    @property
+    def target(self) -> tuple[Scope, str, list[Operation], dict[str, int], int | None]:
+        """What `build_change` takes."""
+        reader = self._reader
+        return reader.scope, reader.timeline, self.operations, self.expects, self.head
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was written."""
+        return not self.operations
+
+
+def check_user_key(key: str) -> str:
+    """Keys that a caller may write: all but those that parts of Holdfast own."""
+    return check_key(key)

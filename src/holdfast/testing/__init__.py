@@ -1,0 +1,12 @@
+"""What Holdfast's own tests use, open to everybody who writes an engine.
+
+`check_storage` runs the conformance suite of the storage contract; `CHECKS` has its checks
+by name, for a test runner that shows each as its own case.
+"""
+
+from __future__ import annotations
+
+from holdfast.testing.conformance import CHECKS, Report, check_storage
+from holdfast.testing.helpers import CheckFailedError
+
+__all__ = ["CHECKS", "CheckFailedError", "Report", "check_storage"]

@@ -1,0 +1,231 @@
+"""Only registered classes are stored and built, and they come back as they were."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import InitVar, dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+
+from holdfast.errors import InvalidInputError, InvalidValueError, UnknownTypeError
+from holdfast.seal.codec import Codec
+from holdfast.seal.registry import Registry, default_registry
+
+
+@dataclass
+class Plain:
+    a: int
+    b: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    a: int
+
+
+@dataclass
+class Computed:
+    a: int
+    double: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.double = 2 * self.a
+        self.cache: dict[str, int] = {}
+
+
+class Record(msgspec.Struct, frozen=True):
+    a: int
+    inner: Any = None
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    a: int = Field(alias="theA")
+    b: str = "x"
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+class Rights(enum.Flag):
+    READ = 1
+    WRITE = 2
+
+
+OBJECTS = [
+    Plain(1, [2]),
+    Frozen(1),
+    Computed(3),
+    Record(1, Plain(2)),
+    Model(theA=1, extra=[1]),
+    Colour.RED,
+    Level.HIGH,
+    Rights.READ | Rights.WRITE,
+    Rights(0),
+]
+
+
+def through(obj: Any, writer: Registry, reader: Registry) -> Any:
+    codec = Codec(writer)
+    return Codec(reader).decode(codec.encode(codec.plain(obj)))
+
+
+@pytest.mark.parametrize("obj", OBJECTS, ids=lambda obj: type(obj).__name__)
+def test_objects_come_back(obj: Any) -> None:
+    registry = Registry()
+    for cls in (Plain, Frozen, Computed, Record, Model, Colour, Level, Rights):
+        registry.register(cls)
+    (back,) = through([obj], registry, registry)
+    assert back == obj
+    assert type(back) is type(obj)
+
+
+def test_what_was_stored_wins_over_what_the_constructor_computes() -> None:
+    registry = Registry()
+    registry.register(Computed)
+    obj = Computed(3)
+    obj.double = 7
+    back = through(obj, registry, registry)
+    assert back.double == 7
+    assert back.cache == {}
+
+
+def test_decorator() -> None:
+    registry = Registry()
+
+    @registry.register
+    @dataclass
+    class One:
+        a: int
+
+    @registry.register(name="second", version=3)
+    @dataclass
+    class Two:
+        a: int
+
+    one, two = registry.find(One), registry.by_name("second")
+    assert one is not None
+    assert two is not None
+    assert (one.name, one.version) == ("One", 1)
+    assert (two.cls, two.version) == (Two, 3)
+    assert registry.find(Plain) is None
+    assert registry.by_name("x") is None
+    assert default_registry.find(One) is None
+
+
+def test_one_name_one_class() -> None:
+    registry = Registry()
+    registry.register(Plain, name="p")
+    registry.register(Plain, name="p", version=2)
+    with pytest.raises(InvalidInputError, match="Plain is registered as 'p'"):
+        registry.register(Frozen, name="p")
+    with pytest.raises(InvalidInputError, match="one name"):
+        registry.register(Plain, name="q")
+
+
+class Hidden(BaseModel):
+    a: int = 1
+    _cache: int = PrivateAttr(default=0)
+
+
+@dataclass
+class Needy:
+    a: int
+    other: InitVar[int]
+
+
+class Ordinary:
+    pass
+
+
+@pytest.mark.parametrize("cls", [Hidden, Needy, Ordinary, int, Plain(1)])
+def test_what_cannot_be_registered(cls: Any) -> None:
+    with pytest.raises(InvalidInputError):
+        Registry().register(cls)
+
+
+@pytest.mark.parametrize(("name", "version"), [("", 1), ("a\n", 1), ("x" * 201, 1), ("a", 0)])
+def test_names_and_versions(name: str, version: int) -> None:
+    with pytest.raises(InvalidInputError):
+        Registry().register(Plain, name=name, version=version)
+
+
+def test_a_subclass_is_another_class() -> None:
+    class Sub(Plain):
+        pass
+
+    registry = Registry()
+    registry.register(Plain)
+    with pytest.raises(InvalidValueError, match="register"):
+        Codec(registry).plain(Sub(1))
+
+
+def versions(new: type, **options: Any) -> tuple[Registry, Registry]:
+    old, now = Registry(), Registry()
+    old.register(Plain, name="plan")
+    now.register(new, name="plan", version=2, **options)
+    return old, now
+
+
+def test_older_version_that_the_class_accepts() -> None:
+    @dataclass
+    class Now:
+        a: int
+        b: list[int]
+        c: str = "new"
+
+    assert through(Plain(1, [2]), *versions(Now)) == Now(1, [2], "new")
+
+
+class Later(BaseModel):
+    a: str
+
+
+@pytest.mark.parametrize("new", [Frozen, Record, Later, Colour])
+def test_older_version_that_the_class_refuses(new: type) -> None:
+    with pytest.raises(InvalidValueError, match=r"version 1 .*version 2.*upgrade=") as caught:
+        through(Plain(1, [2]), *versions(new))
+    assert caught.value.__suppress_context__
+
+
+def test_upgrade() -> None:
+    def upgrade(version: int, fields: dict[str, Any]) -> dict[str, Any]:
+        assert version == 1
+        return {"a": fields["a"] + len(fields["b"])}
+
+    assert through(Plain(1, [2]), *versions(Frozen, upgrade=upgrade)) == Frozen(2)
+
+
+def test_newer_version() -> None:
+    old, now = versions(Frozen)
+    with pytest.raises(InvalidValueError, match="update the program"):
+        through(Frozen(1), now, old)
+
+
+def test_errors_hold_no_values() -> None:
+    registry = Registry()
+    registry.register(Plain, name="plan")
+    with pytest.raises(InvalidValueError) as caught:
+        registry.build("plan", 1, {"hush": "hush"})
+    assert "hush" not in str(caught.value)
+    with pytest.raises(UnknownTypeError):
+        registry.build("os.system", 1, "true")
+    with pytest.raises(InvalidValueError):
+        registry.build("plan", 1, [1])
+
+
+def test_unset_fields_are_refused_by_path() -> None:
+    registry = Registry()
+    registry.register(Plain)
+    obj = Plain(1)
+    del obj.a
+    with pytest.raises(InvalidValueError, match=r"\$\.x: .*fields"):
+        Codec(registry).plain({"x": obj})
