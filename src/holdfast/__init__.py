@@ -9,20 +9,36 @@
 `holdfast.sync` has the same names without `await`. Start with docs/getting-started.md.
 """
 
-from holdfast.aio import Change, State, Store, View, open
-from holdfast.errors import HoldfastError
-from holdfast.seal.codec import ValueLimits
-from holdfast.seal.registry import Registry, default_registry
-from holdfast.store.clock import Clock
-from holdfast.store.compare import Diff, Difference
-from holdfast.store.entries import Cause
-from holdfast.store.gates import Gate, Operation, Request
-from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, ScopeInfo, TimelineInfo
-from holdfast.store.scopes import Scope
-from holdfast.store.verify import Finding, Report
-from holdfast.store.witness import Position
+from __future__ import annotations
 
-register = default_registry.register
+from typing import TYPE_CHECKING
+
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast import sync as sync
+    from holdfast.seal.codec import ValueLimits
+    from holdfast.seal.registry import Registry, default_registry
+    from holdfast.store.async_state import Change, State, View
+    from holdfast.store.async_store import Store, open
+    from holdfast.store.clock import Clock
+    from holdfast.store.compare import Diff, Difference
+    from holdfast.store.entries import Cause
+    from holdfast.store.gates import Gate, Operation, Request
+    from holdfast.store.items import (
+        Checkpoint,
+        Entry,
+        Item,
+        Page,
+        Restored,
+        ScopeInfo,
+        TimelineInfo,
+    )
+    from holdfast.store.scopes import Scope
+    from holdfast.store.verify import Finding, Report
+    from holdfast.store.witness import Position
+
+    register = default_registry.register
 
 __version__ = "0.1.0"
 
@@ -55,3 +71,39 @@ __all__ = [
     "open",
     "register",
 ]
+
+_HOMES = {
+    "holdfast.seal.codec": "ValueLimits",
+    "holdfast.seal.registry": "Registry",
+    "holdfast.store.async_state": "Change State View",
+    "holdfast.store.async_store": "Store open",
+    "holdfast.store.clock": "Clock",
+    "holdfast.store.compare": "Diff Difference",
+    "holdfast.store.entries": "Cause",
+    "holdfast.store.gates": "Gate Operation Request",
+    "holdfast.store.items": "Checkpoint Entry Item Page Restored ScopeInfo TimelineInfo",
+    "holdfast.store.scopes": "Scope",
+    "holdfast.store.verify": "Finding Report",
+    "holdfast.store.witness": "Position",
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Import a name when it is first used: a blocking program never loads asyncio."""
+        from importlib import import_module
+
+        if name == "sync":
+            return import_module("holdfast.sync")
+        if name == "register":
+            found = import_module("holdfast.seal.registry").default_registry.register
+        elif name in _HOME:
+            found = getattr(import_module(_HOME[name]), name)
+        else:
+            raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+        globals()[name] = found
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__, "sync"})

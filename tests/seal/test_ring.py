@@ -27,6 +27,9 @@ from holdfast.storage.memory import MemoryStorage
 
 LINEAGE = b"L" * 16
 SCOPE = b"s" * 16
+FIRST = bytes((0, 0, 0, 1))
+"""The first generation, and the first epoch."""
+STORE, SIGNER, SCOPE_ROW = b"S" + FIRST, b"P" + FIRST, b"K" + SCOPE + FIRST + FIRST
 
 
 class Given(KeySource):
@@ -140,7 +143,7 @@ def test_another_stores_ring() -> None:
         Ring.open(storage, Given(), b"M" * 16)
 
 
-@pytest.mark.parametrize("key", [b"M", b"S", b"K" + SCOPE, b"P"])
+@pytest.mark.parametrize("key", [b"M", STORE, SCOPE_ROW, SIGNER])
 @pytest.mark.parametrize("source", [Given(), PassphraseKey("hush")], ids=["raw", "passphrase"])
 def test_every_bit_of_every_row(key: bytes, source: KeySource) -> None:
     storage, _ = full(source)
@@ -163,7 +166,7 @@ def test_every_bit_of_every_row(key: bytes, source: KeySource) -> None:
 
 def test_missing_rows() -> None:
     storage, _ = full()
-    change(storage, b"S", None)
+    change(storage, STORE, None)
     with pytest.raises(DamagedRecordError, match="store row"):
         read_all(storage)
     storage, _ = full()
@@ -171,8 +174,8 @@ def test_missing_rows() -> None:
     with pytest.raises(DamagedRecordError, match="generation"):
         read_all(storage)
     storage, _ = full()
-    change(storage, b"K" + SCOPE, None)
-    change(storage, b"P", None)
+    change(storage, SCOPE_ROW, None)
+    change(storage, SIGNER, None)
     assert read_all(storage)[1:] == (None, None)
 
 
@@ -182,25 +185,25 @@ def test_rows_do_not_move() -> None:
     other = b"t" * 16
     _, records = made.stage_scope(other)
     made.commit(records)
-    change(storage, b"K" + SCOPE, storage.get([b"K" + other])[0])
+    change(storage, SCOPE_ROW, storage.get([b"K" + other + FIRST + FIRST])[0])
     with pytest.raises(DamagedRecordError, match="scope row"):
         read_all(storage)
 
     storage, made = full()
-    change(storage, b"P", storage.get([b"S"])[0])
+    change(storage, SIGNER, storage.get([STORE])[0])
     with pytest.raises(DamagedRecordError, match="signer row"):
         read_all(storage)
 
     storage, made = full()
     foreign = MemoryStorage()
     Ring.create(foreign, Given(), b"M" * 16)
-    change(storage, b"S", foreign.get([b"S"])[0])
+    change(storage, STORE, foreign.get([STORE])[0])
     with pytest.raises(DamagedRecordError, match="store row"):
         read_all(storage)
 
     storage, made = full()
     row = made._wraps[b"S"].wrap(bytes(32), generation=2)
-    change(storage, b"S", row)
+    change(storage, STORE, row)
     with pytest.raises(DamagedRecordError, match="store row"):
         read_all(storage)
 
@@ -278,7 +281,7 @@ def test_the_second_to_make_a_scope_loses() -> None:
     one.commit(records)
     with pytest.raises(Conflict) as caught:
         two.commit(late)
-    assert caught.value.keys == (b"K" + SCOPE,)
+    assert caught.value.keys == (SCOPE_ROW,)
     assert two.scope_keys(SCOPE) == first
     two.put_signer(b"a" * 32)
     with pytest.raises(Conflict):

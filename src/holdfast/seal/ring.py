@@ -3,9 +3,12 @@
     M              record  msgpack [format, kind, lineage, generation, argon cost, salt,
                            wrapped master, key check] and a 16-byte checksum
     G              cell    generation, 4 bytes
-    S              record  wrapped store key
-    K + scope id   record  wrapped [commitment key, [[epoch, data key], ...]]
-    P              record  wrapped private key of the signer
+    S + generation                     record  wrapped store key
+    K + scope id + generation + epoch  record  wrapped [commitment key, [[epoch, data key], ...]]
+    P + generation                     record  wrapped private key of the signer
+
+Rows are written once: another master, or another data key of a scope, has rows of its own, so
+that rotation adds before it removes. The row of the highest epoch holds a scope's keys.
 
 A wrapped row is format (1), generation (4), epoch (4), nonce (12), ciphertext and tag; sealed
 with AES-256-GCM under a key derived from the master for its kind, with lineage, kind, scope
@@ -175,8 +178,8 @@ class Ring:
         row = ring._wraps[_STORE].wrap(ring.store_key, generation=meta.generation)
         storage.commit(
             Batch(
-                puts=[(_META, _pack_meta(meta)), (_STORE, row)],
-                absent=[_META, _STORE],
+                puts=[(_META, _pack_meta(meta)), (ring._key(_STORE), row)],
+                absent=[_META, ring._key(_STORE)],
                 cells=[(_GENERATION, None, meta.generation.to_bytes(4, "big"))],
             )
         )
@@ -190,7 +193,7 @@ class Ring:
         fit, `DamagedRecordError` if a row is damaged, `FormatError` if its passphrase
         parameters are out of bounds.
         """
-        row, store_row = storage.get([_META, _STORE])
+        row = storage.get([_META])[0]
         if row is None:
             raise KeyMissingError(
                 "the store is encrypted and its ring, which holds the wrapped keys, is missing or "
@@ -204,12 +207,16 @@ class Ring:
         expected = meta.generation.to_bytes(4, "big")
         if storage.cells(_GENERATION, _GENERATION + b"\0") != [(_GENERATION, expected)]:
             raise _damaged("generation cell")
+        store_row = storage.get([ring._key(_STORE)])[0]
         if store_row is None:
             raise _damaged("store row")
         ring.store_key = ring._unwrap(_STORE, store_row, "store row")
         if len(ring.store_key) != KEY:
             raise _damaged("store row")
         return ring
+
+    def _key(self, kind: bytes, scope_id: bytes = b"") -> bytes:
+        return kind + scope_id + self.generation.to_bytes(4, "big")
 
     def _unwrap(self, kind: bytes, row: bytes, name: str, scope: bytes = b"") -> bytes:
         return self._wraps[kind].unwrap(row, name, generation=self.generation, scope=scope)
@@ -225,9 +232,11 @@ class Ring:
                 self._cache.move_to_end(scope_id)
                 return keys
         _check_id(scope_id, "scope id")
-        row = self._storage.get([_SCOPE + scope_id])[0]
-        if row is None:
+        prefix = self._key(_SCOPE, scope_id)
+        found = self._storage.scan(prefix, prefix + b"\xff" * 5, limit=1, reverse=True)
+        if not found:
             return None
+        row = found[0][1]
         plain = self._unwrap(_SCOPE, row, "scope row", scope_id)
         keys = _unpack_scope(plain, int.from_bytes(row[5:_ROW_HEAD], "big"))
         self._keep(scope_id, keys)
@@ -253,7 +262,7 @@ class Ring:
         row = self._wraps[_SCOPE].wrap(
             plain, generation=self.generation, epoch=keys.epoch, scope=scope_id
         )
-        return keys, [(_SCOPE + scope_id, row)]
+        return keys, [(self._key(_SCOPE, scope_id) + keys.epoch.to_bytes(4, "big"), row)]
 
     def commit(self, records: list[tuple[bytes, bytes]]) -> None:
         """Put staged records if none of them is there and the generation is still ours.
@@ -273,7 +282,7 @@ class Ring:
 
     def signer_seed(self) -> bytes | None:
         """The signer's private key, or None if the ring holds none."""
-        row = self._storage.get([_SIGNER])[0]
+        row = self._storage.get([self._key(_SIGNER)])[0]
         return None if row is None else self._unwrap(_SIGNER, row, "signer row")
 
     def put_signer(self, seed: bytes) -> None:
@@ -281,7 +290,7 @@ class Ring:
         if len(seed) != KEY:
             raise InvalidInputError(f"a signer's seed has {KEY} bytes")
         row = self._wraps[_SIGNER].wrap(seed, generation=self.generation)
-        self.commit([(_SIGNER, row)])
+        self.commit([(self._key(_SIGNER), row)])
 
 
 def _check_id(value: bytes, what: str) -> None:

@@ -14,7 +14,7 @@ What may be assumed of `commit`:
 - `OutcomeUnknown` means that it may have been applied, or may be later.
 
 What may not be assumed: that two reads see one moment; that notifications arrive; that a
-clock runs; that `version` distinguishes more than "nothing was committed since".
+clock runs; that `version` distinguishes more than "nobody else has committed since".
 
 Retry, counting, fault injection and latency are wrappers of this same contract.
 """
@@ -80,7 +80,10 @@ class Storage(Protocol):
         """Apply the batch; see the module's text for what its outcomes mean."""
 
     def version(self) -> object:
-        """A token. While it stays equal, nobody has committed anything since it was taken."""
+        """A token. While it stays equal, no other handle has committed anything since it was taken.
+
+        The handle's own commits need not change it: whoever makes them knows of them.
+        """
 
     def turn(self) -> AbstractContextManager[None]:
         """Take the right to commit early, so that what is read meanwhile stays true.

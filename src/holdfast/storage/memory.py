@@ -141,6 +141,7 @@ class MemoryStorage:
         self._space = space or _Space()
         self._read_only = read_only
         self._closed = False
+        self._own = 0
         self._pid = os.getpid()
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -182,7 +183,7 @@ class MemoryStorage:
 
     def version(self) -> object:
         self._usable()
-        return self._space.version
+        return self._space.version - self._own
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -221,6 +222,7 @@ class MemoryStorage:
         for key, _, new in batch.cells:
             self._set(space.cells, key, new)
         space.version += 1
+        self._own += 1
 
     def _set(self, rows: _Rows, key: bytes, value: bytes | None) -> None:
         old = rows.values.get(key)

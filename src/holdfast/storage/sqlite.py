@@ -126,12 +126,17 @@ class SqliteStorage:
 
     def version(self) -> object:
         self._usable()
+        # Asked of the writing connection, which does not count its own commits; while another
+        # thread commits with it, "perhaps" has to do.
+        if not self._write_lock.acquire(blocking=False):
+            return object()
         try:
-            with self._read_lock:
-                # The pragma, because apsw's own data_version() does not see other processes.
-                return self._cursor.execute(_VERSION).get
+            # The pragma, because apsw's own data_version() does not see other processes.
+            return self._write_cursor.execute(_VERSION).get
         except apsw.Error as error:
             self._reading_failed(error)
+        finally:
+            self._write_lock.release()
 
     @contextmanager
     def turn(self) -> Iterator[None]:

@@ -1,8 +1,10 @@
-"""What was read or written last, kept as bytes: bounded, and shared by all scopes of a store."""
+"""What was read or written last: bounded, and shared by all scopes of a store."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from holdfast.store.trees import Node
 
 
 class AtomCache:
@@ -52,6 +54,52 @@ class AtomCache:
         """Forget everything."""
         self._items.clear()
         self._held = 0
+
+
+class NodeCache:
+    """The nodes used last, of all scopes of a store; bounded by their number of elements."""
+
+    def __init__(self, capacity: int = 120_000) -> None:
+        self._capacity = capacity
+        self._held = 0
+        self._nodes: dict[Any, Node] = {}
+
+    def scoped(self, scope: int) -> ScopedNodes:
+        """The part of the cache that one scope sees."""
+        return ScopedNodes(self, scope)
+
+    def get(self, key: Any) -> Node | None:
+        """The node, if it is held."""
+        return self._nodes.get(key)
+
+    def put(self, key: Any, node: Node) -> None:
+        """Hold a node; the oldest ones make room."""
+        nodes = self._nodes
+        if key not in nodes:
+            self._held += len(node.elements) + 4
+        nodes[key] = node
+        while self._held > self._capacity and nodes:
+            try:
+                old = nodes.pop(next(iter(nodes)))
+            except (KeyError, StopIteration, RuntimeError):
+                return  # another thread is making room
+            self._held -= len(old.elements) + 4
+
+
+class ScopedNodes:
+    """A view of the store's node cache for one scope."""
+
+    def __init__(self, shared: NodeCache, scope: int) -> None:
+        self._shared = shared
+        self._scope = scope
+
+    def get(self, key: Any) -> Node | None:
+        """The node of this scope at a place."""
+        return self._shared.get((self._scope, key))
+
+    def put(self, key: Any, node: Node) -> None:
+        """Hold a node of this scope."""
+        self._shared.put((self._scope, key), node)
 
 
 def _weight(data: Any) -> int:

@@ -19,7 +19,7 @@ from holdfast.store import rows
 from holdfast.store.change import Change, Target, Ticket, Written
 from holdfast.store.entries import Body
 from holdfast.store.feed import FeedItem, Lanes
-from holdfast.store.stage import Stage
+from holdfast.store.stage import Mark, Stage
 
 if TYPE_CHECKING:
     from holdfast.store.core import Core
@@ -80,6 +80,7 @@ class Committer:
             self._commit(group)
         except BaseException as error:
             # Whatever it is, nobody may wait for ever.
+            self._core.lost()
             wrapped = error if isinstance(error, HoldfastError) else _internal(error)
             self._fail([ticket for ticket in group if not ticket.done], wrapped)
             if not isinstance(error, Exception):
@@ -113,9 +114,7 @@ class Committer:
                 return True
             batch, feed_row = attempt.batch(self._lanes)
             try:
-                for ledger in attempt.ledgers:
-                    if ledger.ring_birth:
-                        self._core.commit_ring(ledger)
+                self._core.commit_ring(attempt.ledgers)
                 storage.commit(batch)
             except Conflict as conflict:
                 self._conflicted(attempt, conflict)
@@ -209,7 +208,7 @@ class _Attempt:
 
     def build(self, ticket: Ticket) -> None:
         """Make entries of a change; if that fails, the change fails and leaves no trace."""
-        marks: list[tuple[Stage, dict[str, Any]]] = []
+        marks: list[tuple[Stage, Mark]] = []
         extra, absent = len(self.extra), len(self.absent)
         try:
             written = self._build(ticket.change, marks)
@@ -224,7 +223,7 @@ class _Attempt:
         self.built.append(ticket)
         self.used[id(ticket)] = [stage for stage, _ in marks]
 
-    def _build(self, change: Change, marks: list[tuple[Stage, dict[str, Any]]]) -> list[Written]:
+    def _build(self, change: Change, marks: list[tuple[Stage, Mark]]) -> list[Written]:
         tag = self.core.change_tag(change)
         if tag is not None:
             before = self.ids.get(tag) or self.core.outcome(tag)
@@ -236,7 +235,12 @@ class _Attempt:
         time, step = self.core.clock.now()
         bodies: list[Body] = []
         for target, stage in staged:
-            marks.append((stage, stage.mark(whole=target.special is not None or stage.sequence == stage.start)))
+            marks.append(
+                (
+                    stage,
+                    stage.mark(whole=target.special is not None or stage.sequence == stage.start),
+                )
+            )
             body = Body(time, [], [], change.cause, None, [], change.id, [], [], step)
             bodies.append(body)
         if len(staged) > 1:
@@ -249,7 +253,9 @@ class _Attempt:
                 continue
             answer = self._entry(target, stage, body)
             self._correlate(change, stage)
-            done = Written(target.scope, target.timeline, stage.sequence, stage.head, time, answer=answer)
+            done = Written(
+                target.scope, target.timeline, stage.sequence, stage.head, time, answer=answer
+            )
             written.append(done)
         if tag is not None:
             self.ids[tag] = [replace(w, repeated=True) for w in written]
@@ -274,7 +280,7 @@ class _Attempt:
         key = (ledger.number, timeline.number)
         stage = self.stages.get(key)
         if stage is None:
-            timeline.refresh()
+            timeline.refresh(self.token)
             if timeline.gone:
                 # Deleted by somebody else: what is written now belongs to a new incarnation.
                 self.core.forget(ledger)
@@ -289,7 +295,10 @@ class _Attempt:
             return
         correlation = change.cause.correlation
         block = stage.sequence // rows.BLOCK
-        if stage.timeline.blocks.get(correlation) == block or stage.blocks.get(correlation) == block:
+        if (
+            stage.timeline.blocks.get(correlation) == block
+            or stage.blocks.get(correlation) == block
+        ):
             return
         stage.blocks[correlation] = block
         tag = self.core.tag(b"correlation", correlation)
@@ -313,7 +322,9 @@ class _Attempt:
         for stage in self.stages.values():
             count = stage.sequence - stage.start
             ledger, timeline = stage.ledger, stage.timeline
-            items.append(FeedItem(ledger.number, timeline.number, stage.start + 1, count, stage.head))
+            items.append(
+                FeedItem(ledger.number, timeline.number, stage.start + 1, count, stage.head)
+            )
             batch.puts.extend(stage.rows)
             batch.absent.append(rows.entry(timeline.prefix, stage.start + 1))
             batch.absent.extend(stage.absent)

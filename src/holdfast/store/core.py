@@ -24,7 +24,7 @@ from holdfast.seal.sealer import Commitments, KeySeal, PlainSeal, Seal, new_writ
 from holdfast.seal.signer import Signer
 from holdfast.storage.contract import Storage
 from holdfast.store import rows
-from holdfast.store.cache import AtomCache
+from holdfast.store.cache import AtomCache, NodeCache
 from holdfast.store.change import Change, Target, Ticket, Written
 from holdfast.store.clock import Clock
 from holdfast.store.committer import Committer
@@ -34,7 +34,6 @@ from holdfast.store.ledger import Ledger
 from holdfast.store.scopes import Scope
 from holdfast.store.stage import Stage
 from holdfast.store.timeline import Timeline
-from holdfast.store.trees import NodeCache
 from holdfast.store.values import Memo
 
 LEDGERS = 1000
@@ -232,7 +231,9 @@ class Core:
         if last is not None and last[0][21] == 0:
             yield last
 
-    def place_names(self, places: Sequence[tuple[int, int, int]]) -> tuple[tuple[str, str, int], ...]:
+    def place_names(
+        self, places: Sequence[tuple[int, int, int]]
+    ) -> tuple[tuple[str, str, int], ...]:
         """(scope, timeline, sequence) with names for numbers, where they are still known."""
         names = {number: scope for scope, number, _, _ in self.scopes()}
         found = []
@@ -261,11 +262,13 @@ class Core:
         with self._lock:
             self._ledgers.clear()
 
-    def commit_ring(self, ledger: Ledger) -> None:
-        """Make a new scope's keys durable, before anything is sealed with them for good."""
-        assert self.ring is not None
-        self.ring.commit(ledger.ring_birth)
-        ledger.ring_birth = []
+    def commit_ring(self, ledgers: Sequence[Ledger]) -> None:
+        """Make the keys of new scopes durable, before anything sealed with them is."""
+        born = [ledger for ledger in ledgers if ledger.ring_birth]
+        if born and self.ring is not None:
+            self.ring.commit([row for ledger in born for row in ledger.ring_birth])
+            for ledger in born:
+                ledger.ring_birth = []
 
     # timelines
 
@@ -368,12 +371,14 @@ class Core:
     def remember(self, stage: Stage) -> None:
         """Keep what long values looked like, so that setting them again compares faster."""
         for key, part in stage.remember.items():
-            memo: Memo = {}
-            held = stage.ledger.splitter.remember(part, memo)
             name = (stage.ledger.number, key)
-            old = self._memos.pop(name, None)
-            self._memo_bytes += held - (old[1] if old else 0)
-            self._memos[name] = (memo, held)
+            memo, held = self._memos.pop(name, ({}, 0))
+            if len(memo) > 100_000:
+                self._memo_bytes -= held
+                memo, held = {}, 0
+            more = stage.ledger.splitter.remember(part, memo)
+            self._memo_bytes += more
+            self._memos[name] = (memo, held + more)
             while self._memo_bytes > MEMO_BYTES and self._memos:
                 _, (_, size) = self._memos.popitem(last=False)
                 self._memo_bytes -= size
@@ -422,4 +427,3 @@ class Core:
             self.storage.close()
             if self.ring_storage is not None:
                 self.ring_storage.close()
-

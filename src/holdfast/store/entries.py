@@ -142,14 +142,16 @@ def split_row(row: bytes) -> tuple[Envelope, bytes]:
         raise NewerFormatError(f"an entry has format {row[0]}; this version reads format {FORMAT}")
     if row[1] > 1:
         raise NewerFormatError("an entry has flags that this version does not know")
-    epoch, at = read_varint(row, 18)
+    epoch, at = (row[18], 19) if row[18] < 128 else read_varint(row, 18)
     end = at + 64
     statement = None
     if row[1]:
         statement = Statement.unpack(row[end : end + STATEMENT])
         end += STATEMENT
     data = row[:end]
-    envelope = Envelope(data, row[2:18], epoch, row[at : at + 32], row[at + 32 : at + 64], statement)
+    envelope = Envelope(
+        data, row[2:18], epoch, row[at : at + 32], row[at + 32 : at + 64], statement
+    )
     return envelope, row[end:]
 
 

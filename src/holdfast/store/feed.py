@@ -29,7 +29,7 @@ class FeedItem(NamedTuple):
     scope: int
     timeline: int
     first: int
-    count: int
+    entries: int
     hash: bytes
 
 
@@ -55,7 +55,7 @@ class Lanes:
             item.scope.to_bytes(6, "big")
             + item.timeline.to_bytes(2, "big")
             + item.first.to_bytes(5, "big")
-            + item.count.to_bytes(3, "big")
+            + item.entries.to_bytes(3, "big")
             + item.hash
             for item in items
         )
@@ -87,13 +87,14 @@ class Lanes:
         """Where all lanes end now."""
         return {lane: n for lane in range(LANES) if (n := self.end(lane)[0])}
 
-    def read(self, lane: int, after: int, limit: int = 1000) -> list[tuple[int, list[FeedItem], bytes]]:
+    def read(
+        self, lane: int, after: int, limit: int = 1000
+    ) -> list[tuple[int, list[FeedItem], bytes]]:
         """Rows of a lane behind a number: (number, items, tag)."""
         found = self._storage.scan(
             rows.feed(lane, after + 1), rows.after(b"F" + bytes([lane])), limit=limit
         )
         return [(int.from_bytes(key[2:], "big"), items_of(row), row[-32:]) for key, row in found]
-
 
     def rows_since(self, position: Position) -> dict[int, list[tuple[int, list[FeedItem]]]]:
         """All rows behind a position, by lane: (number, items)."""
@@ -115,7 +116,7 @@ def in_order(
         for _, items in pages:
             for item in items:
                 heappush(waiting.setdefault((item.scope, item.timeline), []), item.first)
-    heads = {lane: 0 for lane in lanes}
+    heads = dict.fromkeys(lanes, 0)
     while heads:
         for lane in list(heads):
             pages = lanes[lane]

@@ -63,7 +63,9 @@ class LineHandle:
         """Remove one key; tells whether it was there."""
         key = check_key(key)
         expects = {key: if_version} if if_version is not None else None
-        return self._plan([Operation("delete", key)], lambda w: bool(w[0].answer[0]), expects=expects)
+        return self._plan(
+            [Operation("delete", key)], lambda w: bool(w[0].answer[0]), expects=expects
+        )
 
     def plan_extend(self, key: str, items: Iterable[Any]) -> Plan:
         """Add items to a list."""
@@ -278,7 +280,7 @@ class StoreHandle:
             found = [
                 entry
                 for item in known
-                for entry in self._range(names[item.scope], item.timeline, item.first, item.count)
+                for entry in self._range(names[item.scope], item.timeline, item.first, item.entries)
             ]
             for entry in found[:-1]:
                 yield entry, dict(position)
@@ -334,4 +336,3 @@ class ChangeParts:
         targets = [Target(scope, line) for scope, line in self.parts] or []
         tag = self._handle.core.change_tag(Change(targets, None, self._id)) if targets else None
         return bool(tag and self._handle.core.outcome(tag))
-

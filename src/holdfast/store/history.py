@@ -155,7 +155,10 @@ class History:
             envelope, body = line.ledger.open_entry(key, line.ledger.storage.get([key])[0])
             item = self._checkpoint(line, self.timeline, sequence, envelope, body)
             wanted = (type, tag, name)
-            if all(w is None or w in h for w, h in zip(wanted, ([item.type], item.tags, [item.name]), strict=True)):
+            if all(
+                w is None or w in h
+                for w, h in zip(wanted, ([item.type], item.tags, [item.name]), strict=True)
+            ):
                 found.append(item)
             assert envelope.statement is not None
             sequence = envelope.statement.previous

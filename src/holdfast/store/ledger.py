@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from holdfast.errors import DamagedRecordError, HoldfastError
+from holdfast.errors import DamagedRecordError, HoldfastError, KeyMissingError
 from holdfast.seal.codec import Codec
 from holdfast.seal.sealer import Commitments, Seal
 from holdfast.store import entries, refs, rows
-from holdfast.store.cache import AtomCache
+from holdfast.store.cache import AtomCache, NodeCache
 from holdfast.store.entries import Body, Envelope
 from holdfast.store.scopes import Scope
-from holdfast.store.trees import NodeCache, Place, Trees
+from holdfast.store.trees import Place, Trees
 from holdfast.store.values import Grower, Splitter
 
 if TYPE_CHECKING:
@@ -103,10 +103,14 @@ class Ledger:
 
     def _open_entry(self, key: bytes, row: bytes) -> tuple[Envelope, Body]:
         envelope, sealed = entries.split_row(row)
+        return envelope, self.open_body(key, envelope, sealed)
+
+    def open_body(self, key: bytes, envelope: Envelope, sealed: bytes) -> Body:
+        """The body of an entry, checked against the envelope's commitment."""
         plain = self.seal.open(self.ad(key) + envelope.data, sealed, writer=envelope.writer)
         if self.commit_body(plain) != envelope.commitment:
             raise DamagedRecordError("the body is not the one that the envelope commits to")
-        return envelope, entries.decode_body(plain)
+        return entries.decode_body(plain)
 
     def _checked(self, key: bytes, row: bytes | None, read: Callable[[bytes], _T]) -> _T:
         for attempt in (1, 2):
@@ -114,7 +118,7 @@ class Ledger:
                 if row is None:
                     raise DamagedRecordError("it is missing")
                 return read(row)
-            except DamagedRecordError as error:
+            except (DamagedRecordError, KeyMissingError) as error:
                 if attempt == 2:
                     raise self.damage(key, str(error)) from None
             row = self.storage.get([key])[0]
@@ -155,7 +159,7 @@ class Ledger:
             return ref[1:]
         held = self._atoms.get((self.number, place))
         if held is not None and held[0] == ref:
-            return held[1]
+            return held[1]  # type: ignore[no-any-return]
         key = self._row_of(place)
         data = self._pick(key, self.atoms_in(key, self.storage.get([key])[0]), ref, place)
         self._atoms.put((self.number, place), ref, data)
@@ -164,7 +168,7 @@ class Ledger:
     def _pick(self, key: bytes, found: list[bytes], ref: bytes, place: Any) -> bytes:
         if place[3] >= len(found) or self.value_hash(found[place[3]]) != ref[1:33]:
             raise self.damage(key, "a value is not the one that the index names")
-        return found[place[3]]
+        return bytes(found[place[3]])
 
     def hold_atom(self, place: Any, ref: bytes, data: bytes) -> None:
         """Keep an atom that was just written."""
@@ -237,7 +241,7 @@ class Ledger:
             name, version, inner = refs.read_typed(ref)
             return self.codec.build(name, version, self._value(inner, location))
         kind, hash_, _, _ = refs.read_tree(ref)
-        return self.assemble(kind, list(self.trees.walk(self.trees.load(location, hash_))))
+        return self.assemble(kind, self.trees.all(self.trees.load(location, hash_)))
 
     def assemble(self, kind: int, elements: list[tuple[Any, ...]]) -> Any:
         """A list, mapping, text or byte string of its elements."""

@@ -264,7 +264,7 @@ def open_core(
     pinned = parse_identity(identity) if identity is not None else None
     opening = Opening(
         url,
-        parse_key(key),
+        parse_key(key if key is not None else os.environ.get("HOLDFAST_KEY")),
         os.path.expanduser(signer[5:]) if signer else None,
         pinned,
         durability,
@@ -282,13 +282,17 @@ def read_meta(storage: Storage) -> Meta | None:
     row = storage.get([META])[0]
     if row is None:
         if storage.scan(b"A", b"[", limit=1):
-            raise DamagedRecordError("the row that says what this store is, is missing", "store row")
+            raise DamagedRecordError(
+                "the row that says what this store is, is missing", "store row"
+            )
         return None
     try:
         plain = PlainSeal(bytes(16)).open(_AD, row)
         meta = _decode(plain)
     except (msgspec.MsgspecError, DamagedRecordError):
-        raise DamagedRecordError("the row that says what this store is, is damaged", "store row") from None
+        raise DamagedRecordError(
+            "the row that says what this store is, is damaged", "store row"
+        ) from None
     return meta
 
 

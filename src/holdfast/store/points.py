@@ -44,7 +44,9 @@ class Points:
         """
         if isinstance(point, Checkpoint | Entry):
             if point.scope != self.scope:
-                raise PointNotFoundError(f"that point belongs to {point.scope}, not to {self.scope}")
+                raise PointNotFoundError(
+                    f"that point belongs to {point.scope}, not to {self.scope}"
+                )
             return self._checked(point.timeline, point.sequence)
         if isinstance(point, bool):
             raise InvalidInputError("True and False are no points")
@@ -92,9 +94,7 @@ class Points:
         sequence = timeline.checkpoint
         while sequence:
             key = rows.entry(timeline.prefix, sequence)
-            envelope, body = timeline.ledger.open_entry(
-                key, timeline.ledger.storage.get([key])[0]
-            )
+            envelope, body = timeline.ledger.open_entry(key, timeline.ledger.storage.get([key])[0])
             if any(op[0] == 5 and op[1] == name for op in body.ops):
                 return self.timeline, sequence
             sequence = envelope.statement.previous if envelope.statement else 0

@@ -27,10 +27,14 @@ class Scope:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise InvalidScopeError(f"unknown kind of scope {self.kind!r}; use one of {', '.join(KINDS)}")
+            raise InvalidScopeError(
+                f"unknown kind of scope {self.kind!r}; use one of {', '.join(KINDS)}"
+            )
         if self.kind == "global":
             if self.id:
-                raise InvalidScopeError("the global scope has no id; use custom:NAME for a namespace")
+                raise InvalidScopeError(
+                    "the global scope has no id; use custom:NAME for a namespace"
+                )
             return
         _check_id(self.kind, self.id)
 
@@ -41,7 +45,9 @@ class Scope:
             raise InvalidScopeError(f"a scope is text such as 'agent:7', not {type(text).__name__}")
         kind, colon, rest = text.partition(":")
         if kind != "global" and not colon:
-            raise InvalidScopeError(f"{text[:80]!r} is no scope; write KIND:ID, for example agent:7")
+            raise InvalidScopeError(
+                f"{text[:80]!r} is no scope; write KIND:ID, for example agent:7"
+            )
         return cls(kind, rest)
 
     @classmethod
@@ -110,7 +116,7 @@ def check_key(key: str, *, owner: bool = False) -> str:
     if len(key) > (SCOPED_LENGTH if owner else KEY_LENGTH):
         raise InvalidKeyError(f"a key has at most {KEY_LENGTH} characters; this one has {len(key)}")
     if key[0] in "_$":
-        if key.startswith("__") or key.startswith("$$"):
+        if key.startswith(("__", "$$")):
             raise InvalidKeyError(f"the key {key[:40]!r} begins with a reserved prefix (__ or $$)")
         if key[0] == RESERVED and not owner:
             raise InvalidKeyError(f"keys that begin with $ are reserved: {key[:40]!r}")

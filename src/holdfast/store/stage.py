@@ -25,8 +25,7 @@ Sign = Callable[[bytes, bytes, bytes], Statement]
 """Makes a checkpoint's statement from the entry's key, the hash before and the commitment."""
 _encode = msgspec.msgpack.Encoder().encode
 _ABSENT = object()
-_SIMPLE = ("sequence", "head", "checkpoint", "origin", "gone", "base", "announce")
-_GROWING = ("absent", "rows", "laid", "bodies", "saves")
+Mark = tuple[Any, ...]
 
 
 class Packer:
@@ -125,27 +124,33 @@ class Stage:
             self.overlay = {}
         return self.base
 
-    def mark(self, *, whole: bool = False) -> dict[str, Any]:
+    def mark(self, *, whole: bool = False) -> Mark:
         """Where to return to if the change that is built now fails.
 
         `whole` copies the state: for changes that fold, save or restore. For others it is enough
         to note what each key was before.
         """
         self._undo = []
-        kept = {name: getattr(self, name) for name in _SIMPLE}
-        kept |= {name: len(getattr(self, name)) for name in _GROWING}
-        if whole:
-            kept |= {"overlay": dict(self.overlay), "fresh": set(self.fresh)}
-        return kept
+        grown = (
+            len(self.rows),
+            len(self.laid),
+            len(self.bodies),
+            len(self.absent),
+            len(self.saves),
+        )
+        simple = (self.sequence, self.head, self.checkpoint, self.origin, self.gone)
+        copies = (dict(self.overlay), set(self.fresh)) if whole else None
+        return grown, simple, self.base, self.announce, copies
 
-    def undo(self, mark: dict[str, Any]) -> None:
+    def undo(self, mark: Mark) -> None:
         """Forget what was built since the mark."""
-        for name in _GROWING:
-            del getattr(self, name)[mark[name] :]
-        for name in _SIMPLE:
-            setattr(self, name, mark[name])
-        if "overlay" in mark:
-            self.overlay, self.fresh = mark["overlay"], mark["fresh"]
+        grown, simple, self.base, self.announce, copies = mark
+        lists = (self.rows, self.laid, self.bodies, self.absent, self.saves)
+        for growing, length in zip(lists, grown, strict=True):
+            del growing[length:]  # type: ignore[attr-defined]
+        self.sequence, self.head, self.checkpoint, self.origin, self.gone = simple
+        if copies is not None:
+            self.overlay, self.fresh = copies
             return
         for key, before in reversed(self._undo):
             if before is _ABSENT:
@@ -317,10 +322,11 @@ class Stage:
         if kind == DELTA and len(plain) > MOST_ATOM:
             self.save(INDEX)  # a delta must fit into one row
             return
-        key = rows.entry(rows.line(b"S", self.ledger.number, timeline.number), at)
+        row_key = rows.entry(rows.line(b"S", self.ledger.number, timeline.number), at)
         commitment = self.ledger.commit_save(plain)
+        row = self.ledger.seal.seal(self.ledger.ad(row_key), plain, commitment)
         self.rows.extend(packs)
-        self.rows.append((key, self.ledger.seal.seal(self.ledger.ad(key), plain, commitment)))
+        self.rows.append((row_key, row))
         self.announce = (at, kind, commitment)
         self.saves.append((at, kind, nodes, places))
         self.fresh = set()
@@ -399,4 +405,6 @@ def edits_of(overlay: dict[str, Slot | None], timeline: Timeline) -> list[tuple[
 def _array_header(count: int) -> bytes:
     if count < 16:
         return bytes([0x90 | count])
-    return b"\xdc" + count.to_bytes(2, "big") if count < 65536 else b"\xdd" + count.to_bytes(4, "big")
+    return (
+        b"\xdc" + count.to_bytes(2, "big") if count < 65536 else b"\xdd" + count.to_bytes(4, "big")
+    )

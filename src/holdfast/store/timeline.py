@@ -131,7 +131,10 @@ class Timeline:
         last = rows.LAST_SEQUENCE if until is None else until
         save_line = rows.line(b"S", self.ledger.number, self.number)
         found = self.ledger.storage.scan(
-            rows.entry(save_line, 0), rows.entry(save_line, last) + b"\0", limit=DELTAS + 1, reverse=True
+            rows.entry(save_line, 0),
+            rows.entry(save_line, last) + b"\0",
+            limit=DELTAS + 1,
+            reverse=True,
         )
         announced = self._take_saves(found)
         self._replay(last, announced)
@@ -237,7 +240,12 @@ class Timeline:
             self.note_save(body.save[0], body.save[1])
             self.fresh = set()
         for op in body.ops:
-            self.apply_op(sequence, op, feed)
+            if op[0] == entries.SET and op[2] == 1:
+                ref, location = next(feed)
+                self.overlay[op[1]] = Slot(ref, location, self.number, sequence)
+                self.fresh.add(op[1])
+            else:
+                self.apply_op(sequence, op, feed)
         if envelope is not None and envelope.statement is not None:
             self.checkpoint = sequence
         self.sequence = sequence
@@ -379,9 +387,10 @@ class Timeline:
         self.atoms_since = 0
         self.earliest = self.latest = 0
 
-    def refresh(self) -> None:
-        """Follow entries that others have committed."""
-        token = self.ledger.storage.version()
+    def refresh(self, token: object = None) -> None:
+        """Follow entries that others have committed; `token` is the storage's version now."""
+        if token is None:
+            token = self.ledger.storage.version()
         if token == self.seen:
             return
         with self.lock:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -60,6 +60,16 @@ class Node:
             self.size = sum([element_size(e[0], e[1]) for e in elements])
 
 
+class Nodes(Protocol):
+    """Where nodes that were read or saved are kept."""
+
+    def get(self, key: Any) -> Node | None:
+        """The node at a place, if it is held."""
+
+    def put(self, key: Any, node: Node) -> None:
+        """Hold the node at a place."""
+
+
 class Trees:
     """Makes, reads and edits the trees of one scope.
 
@@ -72,7 +82,7 @@ class Trees:
         commit: Callable[[bytes], bytes],
         ends: Callable[[bytes], bytes],
         fetch: Callable[[Place], bytes],
-        cache: NodeCache,
+        cache: Nodes,
     ) -> None:
         self._commit = commit
         self._ends = ends
@@ -89,7 +99,7 @@ class Trees:
         elif type(key) is str:
             data = key.encode("utf-8", "surrogatepass")
         else:
-            data = b"\0%d" % key
+            data = b"\0" + str(key).encode()
         number = int.from_bytes(self._ends(data), "big")
         end = ((number & -number).bit_length() - 1) // FANOUT_BITS if number else 20
         if end == 0 and len(data) > LONG_KEY and key is not None:
@@ -169,6 +179,15 @@ class Trees:
         first = _child(root.elements, start) if start else 0
         for number, element in enumerate(root.elements[first:]):
             yield from self.walk(self.load(element[2], element[1]), "" if number else start)
+
+    def all(self, root: Node) -> list[Element]:
+        """Every leaf element."""
+        if root.level == 0:
+            return root.elements[:]
+        found: list[Element] = []
+        for element in root.elements:
+            found += self.all(self.load(element[2], element[1]))
+        return found
 
     def slice(self, root: Node, low: int, high: int) -> Iterator[Element]:
         """Leaf elements low..high by position."""
@@ -444,52 +463,6 @@ class _Splicer:
                 self.builder.keep(level, element)
                 return
         self.feed(self.trees.load(element[2], element[1]), at)
-
-
-class NodeCache:
-    """The nodes used last, of all scopes of a store; bounded by their number of elements."""
-
-    def __init__(self, capacity: int = 120_000) -> None:
-        self._capacity = capacity
-        self._held = 0
-        self._nodes: dict[Any, Node] = {}
-
-    def scoped(self, scope: int) -> ScopedNodes:
-        """The part of the cache that one scope sees."""
-        return ScopedNodes(self, scope)
-
-    def get(self, key: Any) -> Node | None:
-        """The node, if it is held."""
-        return self._nodes.get(key)
-
-    def put(self, key: Any, node: Node) -> None:
-        """Hold a node; the oldest ones make room."""
-        nodes = self._nodes
-        if key not in nodes:
-            self._held += len(node.elements) + 4
-        nodes[key] = node
-        while self._held > self._capacity and nodes:
-            try:
-                old = nodes.pop(next(iter(nodes)))
-            except (KeyError, StopIteration, RuntimeError):
-                return  # another thread is making room
-            self._held -= len(old.elements) + 4
-
-
-class ScopedNodes(NodeCache):
-    """A view of the store's node cache for one scope."""
-
-    def __init__(self, shared: NodeCache, scope: int) -> None:
-        self._shared = shared
-        self._scope = scope
-
-    def get(self, key: Any) -> Node | None:
-        """The node of this scope at a place."""
-        return self._shared.get((self._scope, key))
-
-    def put(self, key: Any, node: Node) -> None:
-        """Hold a node of this scope."""
-        self._shared.put((self._scope, key), node)
 
 
 def _hint(stored: Any) -> Any:

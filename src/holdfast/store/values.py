@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import marshal
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from holdfast.errors import DamagedRecordError, InvalidValueError, LimitExceededError
@@ -73,7 +73,9 @@ tells exact types apart and is much cheaper than checking, encoding and hashing 
 class Splitter:
     """Takes values of one scope apart."""
 
-    def __init__(self, codec: Codec, value_hash: Callable[[bytes], bytes], chunk_key: bytes) -> None:
+    def __init__(
+        self, codec: Codec, value_hash: Callable[[bytes], bytes], chunk_key: bytes
+    ) -> None:
         self._codec = codec
         self._hash = value_hash
         self._chunk_key = chunk_key
@@ -126,7 +128,9 @@ class Splitter:
         if depth > 32:
             return None
         if kind is list and len(value) >= MEMO_ITEMS:
-            return self._whole(Branch(refs.LIST, [(None, self._known(item, memo)) for item in value]))
+            return self._whole(
+                Branch(refs.LIST, [(None, self._known(item, memo)) for item in value])
+            )
         if kind is dict and value:
             items: list[tuple[Any, Part]] = []
             for key, inner in value.items():
@@ -156,9 +160,11 @@ class Splitter:
         for key, part in branch.items:
             if type(part) is Branch:
                 return branch
-            total += refs.size_of(part.ref) + (len(key) if key is not None else 0)  # type: ignore[arg-type]
-        # Header and key lengths are at most 5 bytes each; near the limit encode and see.
-        return branch if total > refs.WHOLE else None
+            assert part.ref is not None
+            total += refs.size_of(part.ref) + (len(key) if key is not None else 0)
+            if total > refs.WHOLE:
+                return branch
+        return None
 
     def _chunks(self, kind: int, data: bytes) -> Branch:
         if self._cut is None:
@@ -198,12 +204,14 @@ class Splitter:
             for _, item in part.items:
                 if type(item) is Branch:
                     held += self.remember(item, memo)
-                elif long:
+                elif long and type(item) is Atom:
                     held += self._remember_item(item, memo)
         return held
 
     def _remember_item(self, atom: Atom, memo: Memo) -> int:
         seen = atom.seen
+        if atom._data is None:
+            return 0  # recognised by this very memo
         if seen is None:
             data = atom.data(self._codec)
             # marshal writes a bytearray like bytes, so an item that may hold bytes is not
@@ -214,7 +222,7 @@ class Splitter:
                 seen = marshal.dumps(self._codec.decode(data), 2)
             except ValueError:
                 return 0
-        elif atom._data is not None and _may_hold_bytes(atom._data):
+        elif _may_hold_bytes(atom._data):
             return 0
         memo[seen] = atom.ref
         return len(seen) + 120
@@ -373,20 +381,52 @@ class Grower:
         if not _alike(ref, branch):
             return None
         kind, hash_, _, _ = refs.read_tree(refs.bare(ref))
-        old = list(self.trees.walk(self.trees.load(location, hash_)))
-        keyed = kind == refs.MAP
-        new_refs = [self.ref_of(part) for _, part in branch.items]
-        if keyed:
+        old = self.trees.all(self.trees.load(location, hash_))
+        inside: set[int] = set()
+        if kind == refs.MAP:
+            # A long value under the same key is compared inside; until then it counts as equal.
+            stored = {e[0]: e[1] for e in old}
             old_ids: list[Any] = [(e[0], e[1]) for e in old]
-            new_ids: list[Any] = [(item[0], r) for item, r in zip(branch.items, new_refs, strict=True)]
+            new_ids: list[Any] = []
+            for number, (key, part) in enumerate(branch.items):
+                if type(part) is Branch and _alike(stored.get(key, b"\0"), part):
+                    inside.add(number)
+                    new_ids.append((key, stored[key]))
+                else:
+                    new_ids.append((key, self.ref_of(part)))
         else:
             old_ids = [e[1] for e in old]
-            new_ids = new_refs
+            new_ids = [self.ref_of(part) for _, part in branch.items]
         steps: list[Any] = []
-        done = 0
-        for low, high, first, last in changes(old_ids, new_ids):
-            done = self._steps(steps, old, branch, (low, high, first, last), done, atoms)
+        done = before = shift = 0
+        end = (len(old), len(old), len(new_ids), len(new_ids))
+        for span in [*changes(old_ids, new_ids), end]:
+            if inside:
+                equal = (n for n in range(before, span[0]) if n + shift in inside)
+                done = self._steps_inside(steps, old, branch, equal, shift, done, atoms)
+            done = self._steps(steps, old, branch, span, done, atoms)
+            before, shift = span[1], span[3] - span[1]
         return steps
+
+    def _steps_inside(
+        self,
+        steps: list[Any],
+        old: list[Element],
+        branch: Branch,
+        positions: Iterable[int],
+        shift: int,
+        done: int,
+        atoms: list[Atom],
+    ) -> int:
+        """Steps into long values whose key stayed where it was."""
+        for position in positions:
+            part = branch.items[position + shift][1]
+            assert type(part) is Branch
+            inner = self.difference(old[position][1], old[position][2], part, atoms)
+            if inner:
+                steps.append([position - done, inner])
+                done = position + 1
+        return done
 
     def _steps(
         self,

@@ -158,14 +158,18 @@ class _Check:
             self.public = pinned.public
             if identity.strip() != store_identity(core):
                 self.find("identity", "store", "this is not the store that the identity names")
-            self.report.trust = f"checkpoints are checked against the pinned key {pinned.public.hex()[:16]}…"
+            self.report.trust = (
+                f"checkpoints are checked against the pinned key {pinned.public.hex()[:16]}…"
+            )
         elif core.self_signed:
             self.report.trust = (
                 "self-signed: the signer lies with the store, so this finds accidents and those who "
                 "cannot read it; keep the signer elsewhere, or pin identity= and keep witnesses"
             )
         else:
-            self.report.trust = "checkpoints are checked against the key that the store names; pin identity="
+            self.report.trust = (
+                "checkpoints are checked against the key that the store names; pin identity="
+            )
 
     # the feed
 
@@ -191,14 +195,17 @@ class _Check:
                 except StateIntegrityError as error:
                     self.find("damage", place, str(error))
                     items = []
-                if at == number + 1 and self.core.lanes.tag_of(lane, at, tag, row[:-32]) != row[-32:]:
+                if (
+                    at == number + 1
+                    and self.core.lanes.tag_of(lane, at, tag, row[:-32]) != row[-32:]
+                ):
                     self.find("feed", place, "it was changed, or does not follow the row before it")
                 number, tag = at, row[-32:]
                 self.report.feed_rows += 1
                 if expected is not None and expected[0] == at and expected[1] != tag:
                     self.find("witness", place, "the witness saw another row here")
                 for item in items:
-                    last = item.first + item.count - 1
+                    last = item.first + item.entries - 1
                     line = (item.scope, item.timeline)
                     if self.heads.get(line, (0, b""))[0] < last:
                         self.heads[line] = (last, item.hash)
@@ -214,10 +221,14 @@ class _Check:
         for number, line in sorted(self.heads):
             if number not in known:
                 self.find(
-                    "feed", f"scope {number:x}", "the feed names a scope that is not in the directory"
+                    "feed",
+                    f"scope {number:x}",
+                    "the feed names a scope that is not in the directory",
                 )
             elif (number, line) not in self.seen:
-                self.find("feed", f"scope {number:x}", f"the feed names timeline {line}: it is missing")
+                self.find(
+                    "feed", f"scope {number:x}", f"the feed names timeline {line}: it is missing"
+                )
 
     # scopes
 
@@ -246,7 +257,9 @@ class _Check:
             self.find("damage", "timeline", str(error), str(ledger.scope))
             lines = [(0, "main", 0, 0)]
         if not any(number == 0 for number, _, _, _ in lines):
-            self.find("damage", "timeline 0", "the row of timeline main is missing", str(ledger.scope))
+            self.find(
+                "damage", "timeline 0", "the row of timeline main is missing", str(ledger.scope)
+            )
             lines = [(0, "main", 0, 0), *lines]
         for number, name, _, _ in lines:
             here = (str(ledger.scope), ledger.number, number)

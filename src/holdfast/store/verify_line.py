@@ -81,7 +81,7 @@ class LineCheck:
             self.find("chain", key, f"entries {line.sequence + 1} to {sequence - 1} are missing")
             self._stop_folding()
         try:
-            envelope, _ = entries.split_row(row)
+            envelope, sealed = entries.split_row(row)
         except HoldfastError as error:
             self.find("damage", key, str(error))
             self._stop_folding()
@@ -92,7 +92,7 @@ class LineCheck:
             self.find("chain", key, "it does not follow from the entry before it")
             self._stop_folding()
         before = line.sequence
-        body = self._body(key, row, envelope)
+        body = self._body(key, sequence, envelope, sealed)
         line.head = entries.entry_hash(self.ledger.prefix, key, envelope.data)
         line.sequence = sequence
         if sequence == expected[0] and line.head != expected[1]:
@@ -101,21 +101,21 @@ class LineCheck:
             self._statement(key, envelope, body is not None and before == sequence - 1)
             line.checkpoint = sequence
 
-    def _body(self, key: bytes, row: bytes, envelope: Envelope) -> Body | None:
+    def _body(self, key: bytes, sequence: int, envelope: Envelope, sealed: bytes) -> Body | None:
         try:
-            _, body = self.ledger.open_entry(key, row)
+            body = self.ledger.open_body(key, envelope, sealed)
         except NewerFormatError:
             raise
         except HoldfastError as error:
             self.find("damage", key, str(error))
             self._stop_folding()
             return None
-        sequence = rows.sequence_of(key)
         if body.save:
             self.announced[body.save[0]] = (body.save[1], body.save[2])
             self._compare_save(body.save, key)
         self.report.values += len(body.atoms)
-        self._packs(sequence, body)
+        if body.packs:
+            self._packs(sequence, body)
         if self.folding:
             try:
                 self.line.apply(sequence, envelope, body, self.line.feed_of(sequence, body))
@@ -196,7 +196,7 @@ class LineCheck:
         except HoldfastError as error:
             self.find("damage", row_key, str(error))
             return
-        if kind == DELTA or kind == BEFORE:
+        if kind in (DELTA, BEFORE):
             return
         if self.folding:
             root = self.line.folded()
@@ -222,7 +222,9 @@ class LineCheck:
         for name, ref, hint in stored.items:
             if ref is not None and refs.is_tree(ref):
                 slot = slot_of((name, ref, tuple(hint)))
-                self._tree(trees.load(slot.location, refs.read_tree(refs.bare(ref))[1]), indexed=False)
+                self._tree(
+                    trees.load(slot.location, refs.read_tree(refs.bare(ref))[1]), indexed=False
+                )
 
     def _tree(self, node: Node, *, indexed: bool) -> None:
         """Check all nodes that were not checked before; loading compares each with its hash."""
@@ -246,7 +248,10 @@ class LineCheck:
         low = rows.entry(line, self.begin)
         while page := self.storage.scan(low, rows.after(line), limit=1000):
             for key, _ in page:
-                if rows.sequence_of(key) not in self.announced and rows.sequence_of(key) > self.begin:
+                if (
+                    rows.sequence_of(key) not in self.announced
+                    and rows.sequence_of(key) > self.begin
+                ):
                     self.find("unaccounted", key, "no entry announces this save")
             low = page[-1][0] + b"\0"
 
@@ -283,7 +288,7 @@ class LineCheck:
             self.check.find(
                 "damage",
                 f"keys of {self.ledger.scope}",
-                f"{len(keys)} keys of the newest state use a damaged record: {', '.join(keys[:10])}",
+                f"{len(keys)} keys of the newest state use damaged records: {', '.join(keys[:10])}",
                 str(self.ledger.scope),
                 keys,
             )

@@ -1,0 +1,338 @@
+"""The async face of a scope's state.
+
+Reads of embedded engines run in the event loop: they take microseconds. What may take long
+(restore, diff, log) leaves it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any, TypeVar
+
+from holdfast.errors import Conflict
+from holdfast.store.cause import cause_now
+from holdfast.store.change import Written
+from holdfast.store.compare import Diff
+from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
+from holdfast.store.history import Plan
+from holdfast.store.items import Checkpoint, Entry, Item, Restored, TimelineInfo
+from holdfast.store.pump import Pump
+from holdfast.store.scopes import Scope
+from holdfast.store.writing import ScopedChange
+
+_T = TypeVar("_T")
+
+
+class View:
+    """The state of one timeline as it was at one entry; it cannot be changed."""
+
+    def __init__(self, handle: LineHandle) -> None:
+        self._handle = handle
+        self._read = handle.reader
+
+    async def _do(self, function: Callable[..., _T], *args: Any) -> _T:
+        """Run a read: here if the engine does not wait for a network, else in a thread."""
+        if self._handle.core.storage.limits.embedded:
+            return function(*args)
+        return await asyncio.to_thread(function, *args)
+
+    @property
+    def scope(self) -> Scope:
+        """The scope's name."""
+        return self._handle.scope
+
+    @property
+    def timeline(self) -> str:
+        """The timeline's name."""
+        return self._handle.timeline
+
+    def place(self) -> tuple[Scope, str, int]:
+        """(scope, timeline, entry) that a read made now would see."""
+        return self._handle.place()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.scope} {self.timeline}>"
+
+    async def get(self, key: str, default: Any = None, *, as_: Any = None) -> Any:
+        """The value of a key, or the default; with `as_`, as an object of that type.
+
+        What is returned belongs to the caller: changing it changes nothing in the store.
+        """
+        return await self._do(self._read.get, key, default, as_)
+
+    async def get_many(self, keys: Iterable[str]) -> dict[str, Any]:
+        """Values of those keys that are there, of one moment."""
+        return await self._do(self._read.get_many, keys)
+
+    async def item(self, key: str) -> Item | None:
+        """The value of a key with its version, time and cause; None if it is absent."""
+        return await self._do(self._read.item, key)
+
+    async def exists(self, key: str) -> bool:
+        """Whether a key is there."""
+        return await self._do(self._read.exists, key)
+
+    async def keys(
+        self, prefix: str = "", *, limit: int | None = None, after: str = ""
+    ) -> list[str]:
+        """Keys in order; for the next page give the last key as `after`."""
+        return await self._do(self._read.keys, prefix, limit, after)
+
+    async def items(
+        self, prefix: str = "", *, limit: int | None = None, after: str = ""
+    ) -> list[tuple[str, Any]]:
+        """Keys and values in order, of one moment."""
+        return await self._do(self._read.items, prefix, limit, after)
+
+    async def tail(self, key: str, count: int) -> list[Any]:
+        """The last items of a list, without reading the rest."""
+        return await self._do(self._read.tail, key, count)
+
+    async def slice(self, key: str, start: int | None = None, stop: int | None = None) -> list[Any]:
+        """Items of a list as with Python's slices, without reading the rest."""
+        return await self._do(self._read.slice, key, start, stop)
+
+    async def length(self, key: str) -> int:
+        """Number of items of a list; 0 if the key is absent."""
+        return await self._do(self._read.length, key)
+
+    async def root(self) -> str:
+        """Commitment to the whole state: equal for equal states of this scope."""
+        return await asyncio.to_thread(self._handle.root)
+
+
+class State(View):
+    """A handle on one timeline of one scope. Making one touches nothing."""
+
+    def __init__(self, handle: LineHandle, pump: Pump) -> None:
+        super().__init__(handle)
+        self._pump = pump
+
+    async def _run(self, plan: Plan) -> Any:
+        return await self._pump.commit(plan)
+
+    async def set(self, key: str, value: Any, *, if_version: int | None = None) -> int:
+        """Set a key; returns the entry's number, which is the key's new version.
+
+        With `if_version` (0: the key must be absent) it is applied only if the key still has
+        that version, else `Conflict`. Setting a long value again stores what differs.
+        """
+        return await self._run(self._handle.plan_set(key, value, if_version))  # type: ignore[no-any-return]
+
+    async def delete(self, key: str, *, if_version: int | None = None) -> bool:
+        """Remove a key; tells whether it was there."""
+        return await self._run(self._handle.plan_delete(key, if_version))  # type: ignore[no-any-return]
+
+    async def append(self, key: str, item: Any) -> int:
+        """Add an item to the end of a list, which is made if the key is absent."""
+        return await self._run(self._handle.plan_extend(key, [item]))  # type: ignore[no-any-return]
+
+    async def extend(self, key: str, items: Iterable[Any]) -> int:
+        """Add items to the end of a list, as one entry."""
+        return await self._run(self._handle.plan_extend(key, items))  # type: ignore[no-any-return]
+
+    async def update(self, key: str, function: Callable[[Any], Any], default: Any = None) -> Any:
+        """Set a key to a function of its value; tried again when somebody was faster.
+
+        The function may run several times and should have no effects of its own. Returns what
+        it returned last.
+        """
+        for attempt in range(1, UPDATES + 1):
+            plan, after = self._handle.plan_update(key, function, default, attempt)
+            try:
+                await self._run(plan)
+                return after
+            except Conflict:
+                if attempt == UPDATES:
+                    raise
+        raise AssertionError
+
+    @asynccontextmanager
+    async def change(
+        self,
+        *,
+        reason: str | None = None,
+        actor: str | None = None,
+        correlation: str | None = None,
+        parent: str | None = None,
+        id: str | None = None,
+    ) -> AsyncIterator[ChangePart]:
+        """Several operations as one entry, committed when the block ends without an error.
+
+        What is read inside is expected. With an `id` it is applied once, however often it is
+        sent, also after a restart.
+        """
+        cause = cause_now(actor, reason, correlation, parent)
+        parts = ChangeParts(StoreHandle(self._handle.core), cause, id)
+        yield ChangePart(parts.part(self._handle))
+        plan = parts.plan()
+        if plan is not None:
+            await self._run(plan)
+
+    async def checkpoint(
+        self,
+        name: str = "",
+        *,
+        type: str = "manual",
+        tags: Sequence[str] = (),
+        description: str = "",
+        metadata: dict[str, Any] | None = None,
+    ) -> Checkpoint:
+        """A named point to return to. Nothing is copied, whatever the state's size."""
+        plan = self._handle.plan_checkpoint(name, type, tags, description, metadata)
+        return await self._away(plan)  # type: ignore[no-any-return]
+
+    async def _away(self, plan: Plan) -> Any:
+        """Commit something whose building may take long: never in the loop."""
+        change, finish = plan
+        return finish(await asyncio.to_thread(self._handle.core.run, change))
+
+    async def checkpoints(
+        self,
+        *,
+        type: str | None = None,
+        tag: str | None = None,
+        name: str | None = None,
+        limit: int | None = None,
+    ) -> list[Checkpoint]:
+        """Checkpoints of this timeline, newest first."""
+        return await asyncio.to_thread(
+            lambda: self._handle.history.checkpoints(type=type, tag=tag, name=name, limit=limit)
+        )
+
+    async def restore(
+        self,
+        point: Any,
+        *,
+        verify: str = "full",
+        reason: str | None = None,
+        dry_run: bool = False,
+        if_head: int | None = None,
+    ) -> Restored:
+        """Return to the state at a point, of any timeline of the scope; all or nothing.
+
+        The point is verified first (`full`: every value is read and checked; `references`: every
+        record exists; `none`). The state before becomes a checkpoint in the same commit:
+        `restore(result.backup)` undoes the restore. A dry run returns the diff and changes
+        nothing. With `if_head`, it is refused if other entries were written since that one.
+        """
+        history = self._handle.history
+        if dry_run:
+            return await asyncio.to_thread(lambda: history.dry_restore(point, verify=verify))
+        plan = await asyncio.to_thread(self._handle.plan_restore, point, verify, reason, if_head)
+        return await self._away(plan)  # type: ignore[no-any-return]
+
+    async def adopt(self, timeline: str | State, *, reason: str | None = None) -> Restored:
+        """Take over the newest state of another timeline of the scope."""
+        other = timeline if isinstance(timeline, State) else self.on(timeline)
+        return await self.restore(other, reason=reason or f"adopted {other.timeline}")
+
+    def at(self, point: Any) -> View:
+        """The state at a point: an entry, a time, a checkpoint or its name."""
+        return View(self._handle.view(point))
+
+    def on(self, timeline: str) -> State:
+        """A handle on another timeline of the scope."""
+        return State(LineHandle(self._handle.core, self.scope, timeline), self._pump)
+
+    async def fork(self, name: str, *, at: Any = None) -> State:
+        """A new timeline that starts from a point (the newest state); nothing is copied."""
+        for _ in range(50):
+            try:
+                plan = await asyncio.to_thread(self._handle.plan_fork, name, at)
+                return self.on(await self._away(plan))
+            except Conflict as conflict:
+                if name in conflict.keys:
+                    raise
+        raise Conflict(f"{self.scope}: other forks were always faster; try again")
+
+    async def timelines(self) -> list[TimelineInfo]:
+        """All timelines of the scope."""
+        return await asyncio.to_thread(self._handle.history.timelines)
+
+    async def diff(self, since: Any, until: Any = None) -> Diff:
+        """What changed from one point to another, or to the newest state."""
+        return await asyncio.to_thread(self._handle.diff, since, until)
+
+    async def log(
+        self,
+        *,
+        key: str | None = None,
+        kind: str | None = None,
+        actor: str | None = None,
+        correlation: str | None = None,
+        since: datetime | int | None = None,
+        until: datetime | int | None = None,
+        limit: int | None = 50,
+        newest_first: bool = True,
+    ) -> list[Entry]:
+        """Entries that fit all that is given; bounds are entries' numbers or times."""
+        return await asyncio.to_thread(
+            lambda: self._handle.history.log(
+                key=key,
+                kind=kind,
+                actor=actor,
+                correlation=correlation,
+                since=since,
+                until=until,
+                limit=limit,
+                newest_first=newest_first,
+            )
+        )
+
+    async def replay(
+        self,
+        function: Callable[[Any, Entry], Any],
+        start: Any = None,
+        *,
+        since: int = 1,
+        until: int | None = None,
+    ) -> Any:
+        """Lead entries, oldest first, through `function(state, entry) -> state`."""
+        return await asyncio.to_thread(self._handle.replay, function, start, since, until)
+
+
+class ChangePart:
+    """The part of a change that concerns one timeline; reads are awaited, writes are noted."""
+
+    def __init__(self, part: ScopedChange) -> None:
+        self._part = part
+        self.set = part.set
+        self.append = part.append
+        self.extend = part.extend
+        self.delete = part.delete
+
+    async def get(self, key: str, default: Any = None, *, as_: Any = None) -> Any:
+        """The value of a key, which must not change until this change is applied."""
+        return self._part.get(key, default, as_=as_)
+
+    async def exists(self, key: str) -> bool:
+        """Whether a key is there, which must not change until this change is applied."""
+        return self._part.exists(key)
+
+    async def keys(self, prefix: str = "") -> list[str]:
+        """Keys, none of which may change (the whole timeline) until this change is applied."""
+        return self._part.keys(prefix)
+
+    async def tail(self, key: str, count: int) -> list[Any]:
+        """The last items of a list, which must not change until this change is applied."""
+        return self._part.tail(key, count)
+
+    async def length(self, key: str) -> int:
+        """Number of items of a list, which must not change until this change is applied."""
+        return self._part.length(key)
+
+
+class Change:
+    """A change over several scopes: `change[state]` is the part for one of them."""
+
+    def __init__(self, parts: ChangeParts) -> None:
+        self._parts = parts
+        self.entries: list[Written] = []
+        """What it became, once the block has ended."""
+
+    def __getitem__(self, state: State) -> ChangePart:
+        return ChangePart(self._parts.part(state._handle))

@@ -1,0 +1,292 @@
+"""The async face of a store; `holdfast` itself exports it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import AbstractContextManager, asynccontextmanager
+from types import TracebackType
+from typing import Any
+
+from holdfast.errors import InvalidInputError
+from holdfast.store import blocking
+from holdfast.store.async_state import Change, State
+from holdfast.store.cause import acting, cause_now
+from holdfast.store.entries import Cause
+from holdfast.store.gates import Gate
+from holdfast.store.handles import ChangeParts, StoreHandle
+from holdfast.store.items import Entry, Page
+from holdfast.store.opening import open_core
+from holdfast.store.pump import Pump
+from holdfast.store.scopes import Scope
+from holdfast.store.verify import Report
+from holdfast.store.witness import Position, make_witness, store_identity, store_stats
+
+
+class Opening:
+    """What `holdfast.open` returns: await it, or use it with `async with`."""
+
+    def __init__(self, url: str, options: dict[str, Any], commit: str | None) -> None:
+        self._url = url
+        self._options = options
+        self._commit = commit
+        self._store: Store | None = None
+
+    async def _open(self) -> Store:
+        if self._commit not in (None, "thread", "inline"):
+            raise InvalidInputError("commit is 'thread' or 'inline'")
+        core = await asyncio.to_thread(open_core, self._url, **self._options)
+        full = self._options.get("durability", "full") == "full"
+        return Store(StoreHandle(core), self._commit or ("thread" if full else "inline"))
+
+    def __await__(self) -> Generator[Any, None, Store]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Store:
+        self._store = await self._open()
+        return self._store
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._store is not None:
+            await self._store.close()
+
+
+def open(
+    url: str = "sqlite:",
+    *,
+    key: str | None = None,
+    durability: str = "full",
+    create: bool = True,
+    read_only: bool = False,
+    signer: str | None = None,
+    identity: str | None = None,
+    commit: str | None = None,
+    **options: Any,
+) -> Opening:
+    """Open a store, or create it: `async with holdfast.open(url) as store`, or await it.
+
+    url: `sqlite:PATH` (default `holdfast.db`) or `memory:`.
+    key: `file:PATH`, `env:NAME` or `passphrase:TEXT`; a store is encrypted if it is created
+        with one. Without it `HOLDFAST_KEY` is used if it is set.
+    durability: `full` (a write that returned survives power loss) or `normal` (kill -9).
+    create: whether a store may be made where there is none.
+    signer: `file:PATH` of the key that signs checkpoints and witnesses.
+    identity: what `Store.identity()` gave; another store is refused, and none is created.
+    commit: `thread` or `inline`: where commits run; by default `thread` at `full`.
+    Further options: `registry` (named types), `limits` (of values), `clock`.
+    """
+    options |= {
+        "key": key,
+        "durability": durability,
+        "create": create,
+        "read_only": read_only,
+        "signer": signer,
+        "identity": identity,
+    }
+    return Opening(url, options, commit)
+
+
+class Store:
+    """One opened storage with its keys and its clock."""
+
+    def __init__(self, handle: StoreHandle, mode: str) -> None:
+        self._handle = handle
+        self._core = handle.core
+        self._pump = Pump(handle.core, mode)
+        self._blocking = blocking.Store(handle)
+
+    async def __aenter__(self) -> Store:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return repr(self._blocking)
+
+    async def close(self) -> None:
+        """Commit what waits and release everything; a second call does nothing."""
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        if not self._core.closed:
+            self._pump.stop()
+            self._core.close()
+
+    # scopes
+
+    def scope(self, scope: Scope | str) -> State:
+        """The state of a scope given as text (`agent:7`) or value."""
+        return State(self._handle.line(scope), self._pump)
+
+    def agent(self, id: str) -> State:
+        """The state of an agent."""
+        return self.scope(Scope("agent", id))
+
+    def workflow(self, id: str) -> State:
+        """The state of a workflow."""
+        return self.scope(Scope("workflow", id))
+
+    def step(self, workflow: str, step: str) -> State:
+        """The state of one step of a workflow."""
+        return self.scope(Scope.step(workflow, step))
+
+    def session(self, id: str) -> State:
+        """The state of a session."""
+        return self.scope(Scope("session", id))
+
+    def custom(self, name: str) -> State:
+        """The state of a namespace of your own."""
+        return self.scope(Scope("custom", name))
+
+    @property
+    def shared(self) -> State:
+        """The state of the one global scope."""
+        return self.scope(Scope("global"))
+
+    async def scopes(
+        self,
+        *,
+        kind: str | None = None,
+        prefix: str = "",
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page:
+        """Scopes in the order of their names, by kind and by the beginning of their ids."""
+        return await asyncio.to_thread(self._handle.scopes, kind, prefix, limit, after)
+
+    async def delete(self, scope: Scope | str | State) -> None:
+        """End a scope with all its timelines. A scope made again under its name starts empty.
+
+        Its records stay in the storage until they are pruned; only erasing makes them unreadable.
+        """
+        name = scope.scope if isinstance(scope, State) else scope
+        await asyncio.to_thread(self._blocking.delete, name)
+
+    # changes
+
+    @asynccontextmanager
+    async def change(
+        self,
+        *,
+        reason: str | None = None,
+        actor: str | None = None,
+        correlation: str | None = None,
+        parent: str | None = None,
+        id: str | None = None,
+    ) -> AsyncIterator[Change]:
+        """A change over several scopes: one entry in each, in one commit, or none at all."""
+        cause = cause_now(actor, reason, correlation, parent)
+        change = Change(ChangeParts(self._handle, cause, id))
+        yield change
+        plan = change._parts.plan()
+        if plan is not None:
+            change.entries = await self._pump.commit(plan)
+
+    def acting(
+        self,
+        actor: str | None = None,
+        *,
+        reason: str | None = None,
+        correlation: str | None = None,
+        parent: str | None = None,
+        component: str | None = None,
+        operation: str | None = None,
+    ) -> AbstractContextManager[Cause]:
+        """Name the cause of all that this thread or task writes inside the block."""
+        return acting(
+            actor,
+            reason=reason,
+            correlation=correlation,
+            parent=parent,
+            component=component,
+            operation=operation,
+        )
+
+    def add_gate(self, gate: Gate) -> None:
+        """Put a gate behind those that stand in front of every change."""
+        self._core.gates.add(gate)
+
+    def remove_gate(self, gate: Gate) -> None:
+        """Take a gate away."""
+        self._core.gates.remove(gate)
+
+    # following
+
+    async def position(self) -> Position:
+        """Where the feed ends now."""
+        return await asyncio.to_thread(self._blocking.position)
+
+    async def feed(self, since: Position | None = None) -> AsyncIterator[tuple[Entry, Position]]:
+        """Every entry committed since a position (the beginning), and the position behind it.
+
+        Gap-free in any process. Entries of one timeline come in order. It ends where the feed
+        ends; ask again with the last position.
+        """
+        rows = self._blocking.feed(since)
+        while page := await asyncio.to_thread(_take, rows, 200):
+            for pair in page:
+                yield pair
+
+    async def correlated(self, correlation: str, *, limit: int | None = None) -> list[Entry]:
+        """Entries of all scopes that carry this correlation, by their time."""
+        return await asyncio.to_thread(self._handle.correlated, correlation, limit)
+
+    # proving
+
+    def identity(self) -> str:
+        """What to pin elsewhere: which store this is, whether encrypted, and who signs for it."""
+        return store_identity(self._core)
+
+    async def witness(self) -> str:
+        """A small signed token over all that is in the store now. Keep it elsewhere."""
+        return await asyncio.to_thread(make_witness, self._core)
+
+    async def verify(
+        self,
+        scope: Scope | str | None = None,
+        *,
+        expect: str | None = None,
+        identity: str | None = None,
+        budget: float | None = None,
+        resume: str | None = None,
+        progress: Callable[[str, int], None] | None = None,
+    ) -> Report:
+        """Check everything that is stored, of one scope or of all; returns a report.
+
+        `expect` takes a witness, `identity` what `identity()` gave. With a `budget` in seconds it
+        stops when that is used up, and `resume=report.resume` goes on.
+        """
+        return await asyncio.to_thread(
+            lambda: self._blocking.verify(
+                scope,
+                expect=expect,
+                identity=identity,
+                budget=budget,
+                resume=resume,
+                progress=progress,
+            )
+        )
+
+    async def stats(self) -> dict[str, Any]:
+        """Figures of the store: scopes, entries, bytes, caches."""
+        return await asyncio.to_thread(store_stats, self._core)
+
+
+def _take(rows: Any, count: int) -> list[tuple[Entry, Position]]:
+    found = []
+    for pair in rows:
+        found.append(pair)
+        if len(found) == count:
+            break
+    return found

@@ -1,0 +1,463 @@
+"""The blocking face of a store; `holdfast.sync` exports it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
+from types import TracebackType
+from typing import Any
+
+from holdfast.errors import Conflict
+from holdfast.store.cause import acting, cause_now
+from holdfast.store.change import Written
+from holdfast.store.compare import Diff
+from holdfast.store.entries import Cause
+from holdfast.store.gates import Gate
+from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
+from holdfast.store.history import Plan
+from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, TimelineInfo
+from holdfast.store.scopes import Scope
+from holdfast.store.verify import Report, verify_store
+from holdfast.store.witness import Position, make_witness, store_identity, store_stats
+from holdfast.store.writing import ScopedChange
+
+
+class View:
+    """The state of one timeline as it was at one entry; it cannot be changed."""
+
+    def __init__(self, handle: LineHandle) -> None:
+        self._handle = handle
+        self._read = handle.reader
+
+    @property
+    def scope(self) -> Scope:
+        """The scope's name."""
+        return self._handle.scope
+
+    @property
+    def timeline(self) -> str:
+        """The timeline's name."""
+        return self._handle.timeline
+
+    def place(self) -> tuple[Scope, str, int]:
+        """(scope, timeline, entry) that a read made now would see."""
+        return self._handle.place()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.scope} {self.timeline}>"
+
+    def get(self, key: str, default: Any = None, *, as_: Any = None) -> Any:
+        """The value of a key, or the default; with `as_`, as an object of that type.
+
+        What is returned belongs to the caller: changing it changes nothing in the store.
+        """
+        return self._read.get(key, default, as_)
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, Any]:
+        """Values of those keys that are there, of one moment."""
+        return self._read.get_many(keys)
+
+    def item(self, key: str) -> Item | None:
+        """The value of a key with its version, time and cause; None if it is absent."""
+        return self._read.item(key)
+
+    def exists(self, key: str) -> bool:
+        """Whether a key is there."""
+        return self._read.exists(key)
+
+    def keys(self, prefix: str = "", *, limit: int | None = None, after: str = "") -> list[str]:
+        """Keys in order; for the next page give the last key as `after`."""
+        return self._read.keys(prefix, limit, after)
+
+    def items(
+        self, prefix: str = "", *, limit: int | None = None, after: str = ""
+    ) -> list[tuple[str, Any]]:
+        """Keys and values in order, of one moment."""
+        return self._read.items(prefix, limit, after)
+
+    def tail(self, key: str, count: int) -> list[Any]:
+        """The last items of a list, without reading the rest."""
+        return self._read.tail(key, count)
+
+    def slice(self, key: str, start: int | None = None, stop: int | None = None) -> list[Any]:
+        """Items of a list as with Python's slices, without reading the rest."""
+        return self._read.slice(key, start, stop)
+
+    def length(self, key: str) -> int:
+        """Number of items of a list; 0 if the key is absent."""
+        return self._read.length(key)
+
+    def root(self) -> str:
+        """Commitment to the whole state: equal for equal states of this scope."""
+        return self._handle.root()
+
+
+class State(View):
+    """A handle on one timeline of one scope. Making one touches nothing."""
+
+    def _run(self, plan: Plan) -> Any:
+        change, finish = plan
+        return finish(self._handle.core.run(change))
+
+    def set(self, key: str, value: Any, *, if_version: int | None = None) -> int:
+        """Set a key; returns the entry's number, which is the key's new version.
+
+        With `if_version` (0: the key must be absent) it is applied only if the key still has
+        that version, else `Conflict`. Setting a long value again stores what differs.
+        """
+        return self._run(self._handle.plan_set(key, value, if_version))  # type: ignore[no-any-return]
+
+    def delete(self, key: str, *, if_version: int | None = None) -> bool:
+        """Remove a key; tells whether it was there."""
+        return self._run(self._handle.plan_delete(key, if_version))  # type: ignore[no-any-return]
+
+    def append(self, key: str, item: Any) -> int:
+        """Add an item to the end of a list, which is made if the key is absent."""
+        return self._run(self._handle.plan_extend(key, [item]))  # type: ignore[no-any-return]
+
+    def extend(self, key: str, items: Iterable[Any]) -> int:
+        """Add items to the end of a list, as one entry."""
+        return self._run(self._handle.plan_extend(key, items))  # type: ignore[no-any-return]
+
+    def update(self, key: str, function: Callable[[Any], Any], default: Any = None) -> Any:
+        """Set a key to a function of its value; tried again when somebody was faster.
+
+        The function may run several times and should have no effects of its own. Returns what
+        it returned last.
+        """
+        for attempt in range(1, UPDATES + 1):
+            plan, after = self._handle.plan_update(key, function, default, attempt)
+            try:
+                self._run(plan)
+                return after
+            except Conflict:
+                if attempt == UPDATES:
+                    raise
+        raise AssertionError
+
+    @contextmanager
+    def change(
+        self,
+        *,
+        reason: str | None = None,
+        actor: str | None = None,
+        correlation: str | None = None,
+        parent: str | None = None,
+        id: str | None = None,
+    ) -> Iterator[ScopedChange]:
+        """Several operations as one entry, committed when the block ends without an error.
+
+        What is read inside is expected. With an `id` it is applied once, however often it is
+        sent, also after a restart.
+        """
+        cause = cause_now(actor, reason, correlation, parent)
+        parts = ChangeParts(StoreHandle(self._handle.core), cause, id)
+        yield parts.part(self._handle)
+        plan = parts.plan()
+        if plan is not None:
+            self._run(plan)
+
+    def checkpoint(
+        self,
+        name: str = "",
+        *,
+        type: str = "manual",
+        tags: Sequence[str] = (),
+        description: str = "",
+        metadata: dict[str, Any] | None = None,
+    ) -> Checkpoint:
+        """A named point to return to. Nothing is copied, whatever the state's size."""
+        return self._run(self._handle.plan_checkpoint(name, type, tags, description, metadata))  # type: ignore[no-any-return]
+
+    def checkpoints(
+        self,
+        *,
+        type: str | None = None,
+        tag: str | None = None,
+        name: str | None = None,
+        limit: int | None = None,
+    ) -> list[Checkpoint]:
+        """Checkpoints of this timeline, newest first."""
+        return self._handle.history.checkpoints(type=type, tag=tag, name=name, limit=limit)
+
+    def restore(
+        self,
+        point: Any,
+        *,
+        verify: str = "full",
+        reason: str | None = None,
+        dry_run: bool = False,
+        if_head: int | None = None,
+    ) -> Restored:
+        """Return to the state at a point, of any timeline of the scope; all or nothing.
+
+        The point is verified first (`full`: every value is read and checked; `references`: every
+        record exists; `none`). The state before becomes a checkpoint in the same commit:
+        `restore(result.backup)` undoes the restore. A dry run returns the diff and changes
+        nothing. With `if_head`, it is refused if other entries were written since that one.
+        """
+        if dry_run:
+            return self._handle.history.dry_restore(point, verify=verify)
+        return self._run(self._handle.plan_restore(point, verify, reason, if_head))  # type: ignore[no-any-return]
+
+    def adopt(self, timeline: str | State, *, reason: str | None = None) -> Restored:
+        """Take over the newest state of another timeline of the scope."""
+        other = timeline if isinstance(timeline, State) else self.on(timeline)
+        return self.restore(other, reason=reason or f"adopted {other.timeline}")
+
+    def at(self, point: Any) -> View:
+        """The state at a point: an entry, a time, a checkpoint or its name."""
+        return View(self._handle.view(point))
+
+    def on(self, timeline: str) -> State:
+        """A handle on another timeline of the scope."""
+        return State(LineHandle(self._handle.core, self.scope, timeline))
+
+    def fork(self, name: str, *, at: Any = None) -> State:
+        """A new timeline that starts from a point (the newest state); nothing is copied."""
+        for _ in range(50):
+            try:
+                return self.on(self._run(self._handle.plan_fork(name, at)))
+            except Conflict as conflict:
+                if name in conflict.keys:
+                    raise
+        raise Conflict(f"{self.scope}: other forks were always faster; try again")
+
+    def timelines(self) -> list[TimelineInfo]:
+        """All timelines of the scope."""
+        return self._handle.history.timelines()
+
+    def diff(self, since: Any, until: Any = None) -> Diff:
+        """What changed from one point to another, or to the newest state."""
+        return self._handle.diff(since, until)
+
+    def log(
+        self,
+        *,
+        key: str | None = None,
+        kind: str | None = None,
+        actor: str | None = None,
+        correlation: str | None = None,
+        since: datetime | int | None = None,
+        until: datetime | int | None = None,
+        limit: int | None = 50,
+        newest_first: bool = True,
+    ) -> list[Entry]:
+        """Entries that fit all that is given; bounds are entries' numbers or times."""
+        return self._handle.history.log(
+            key=key,
+            kind=kind,
+            actor=actor,
+            correlation=correlation,
+            since=since,
+            until=until,
+            limit=limit,
+            newest_first=newest_first,
+        )
+
+    def replay(
+        self,
+        function: Callable[[Any, Entry], Any],
+        start: Any = None,
+        *,
+        since: int = 1,
+        until: int | None = None,
+    ) -> Any:
+        """Lead entries, oldest first, through `function(state, entry) -> state`."""
+        return self._handle.replay(function, start, since, until)
+
+
+class Change:
+    """A change over several scopes: `change[state]` is the part for one of them."""
+
+    def __init__(self, parts: ChangeParts) -> None:
+        self._parts = parts
+        self.entries: list[Written] = []
+        """What it became, once the block has ended."""
+
+    def __getitem__(self, state: State) -> ScopedChange:
+        return self._parts.part(state._handle)
+
+
+class Store:
+    """One opened storage with its keys and its clock."""
+
+    def __init__(self, handle: StoreHandle) -> None:
+        self._handle = handle
+        self._core = handle.core
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Store {self._core.lineage.hex()[:8]} on {self._core.storage.limits.name}>"
+
+    def close(self) -> None:
+        """Commit what waits and release everything; a second call does nothing."""
+        self._core.close()
+
+    # scopes
+
+    def scope(self, scope: Scope | str) -> State:
+        """The state of a scope given as text (`agent:7`) or value."""
+        return State(self._handle.line(scope))
+
+    def agent(self, id: str) -> State:
+        """The state of an agent."""
+        return self.scope(Scope("agent", id))
+
+    def workflow(self, id: str) -> State:
+        """The state of a workflow."""
+        return self.scope(Scope("workflow", id))
+
+    def step(self, workflow: str, step: str) -> State:
+        """The state of one step of a workflow."""
+        return self.scope(Scope.step(workflow, step))
+
+    def session(self, id: str) -> State:
+        """The state of a session."""
+        return self.scope(Scope("session", id))
+
+    def custom(self, name: str) -> State:
+        """The state of a namespace of your own."""
+        return self.scope(Scope("custom", name))
+
+    @property
+    def shared(self) -> State:
+        """The state of the one global scope."""
+        return self.scope(Scope("global"))
+
+    def scopes(
+        self,
+        *,
+        kind: str | None = None,
+        prefix: str = "",
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page:
+        """Scopes in the order of their names, by kind and by the beginning of their ids."""
+        return self._handle.scopes(kind, prefix, limit, after)
+
+    def delete(self, scope: Scope | str | State) -> None:
+        """End a scope with all its timelines. A scope made again under its name starts empty.
+
+        Its records stay in the storage until they are pruned; only erasing makes them unreadable.
+        """
+        name = scope.scope if isinstance(scope, State) else scope
+        change, finish = self._handle.plan_delete(name, None)
+        finish(self._core.run(change))
+
+    # changes
+
+    @contextmanager
+    def change(
+        self,
+        *,
+        reason: str | None = None,
+        actor: str | None = None,
+        correlation: str | None = None,
+        parent: str | None = None,
+        id: str | None = None,
+    ) -> Iterator[Change]:
+        """A change over several scopes: one entry in each, in one commit, or none at all."""
+        cause = cause_now(actor, reason, correlation, parent)
+        change = Change(ChangeParts(self._handle, cause, id))
+        yield change
+        plan = change._parts.plan()
+        if plan is not None:
+            change.entries = self._core.run(plan[0])
+
+    def acting(
+        self,
+        actor: str | None = None,
+        *,
+        reason: str | None = None,
+        correlation: str | None = None,
+        parent: str | None = None,
+        component: str | None = None,
+        operation: str | None = None,
+    ) -> AbstractContextManager[Cause]:
+        """Name the cause of all that this thread or task writes inside the block."""
+        return acting(
+            actor,
+            reason=reason,
+            correlation=correlation,
+            parent=parent,
+            component=component,
+            operation=operation,
+        )
+
+    def add_gate(self, gate: Gate) -> None:
+        """Put a gate behind those that stand in front of every change."""
+        self._core.gates.add(gate)
+
+    def remove_gate(self, gate: Gate) -> None:
+        """Take a gate away."""
+        self._core.gates.remove(gate)
+
+    # following
+
+    def position(self) -> Position:
+        """Where the feed ends now."""
+        return Position(self._core.lanes.position())
+
+    def feed(self, since: Position | None = None) -> Iterator[tuple[Entry, Position]]:
+        """Every entry committed since a position (the beginning), and the position behind it.
+
+        Gap-free in any process. Entries of one timeline come in order. It ends where the feed
+        ends; ask again with the last position.
+        """
+        for entry, position in self._handle.feed(since or {}):
+            yield entry, Position(position)
+
+    def correlated(self, correlation: str, *, limit: int | None = None) -> list[Entry]:
+        """Entries of all scopes that carry this correlation, by their time."""
+        return self._handle.correlated(correlation, limit)
+
+    # proving
+
+    def identity(self) -> str:
+        """What to pin elsewhere: which store this is, whether encrypted, and who signs for it."""
+        return store_identity(self._core)
+
+    def witness(self) -> str:
+        """A small signed token over all that is in the store now. Keep it elsewhere."""
+        return make_witness(self._core)
+
+    def verify(
+        self,
+        scope: Scope | str | None = None,
+        *,
+        expect: str | None = None,
+        identity: str | None = None,
+        budget: float | None = None,
+        resume: str | None = None,
+        progress: Callable[[str, int], None] | None = None,
+    ) -> Report:
+        """Check everything that is stored, of one scope or of all; returns a report.
+
+        `expect` takes a witness, `identity` what `identity()` gave. With a `budget` in seconds it
+        stops when that is used up, and `resume=report.resume` goes on.
+        """
+        return verify_store(
+            self._core,
+            Scope.parse(scope) if isinstance(scope, str) else scope,
+            expect=expect,
+            identity=identity,
+            budget=budget,
+            resume=resume,
+            progress=progress,
+        )
+
+    def stats(self) -> dict[str, Any]:
+        """Figures of the store: scopes, entries, bytes, caches."""
+        return store_stats(self._core)

@@ -1,0 +1,105 @@
+"""Commits for the async face: where they run, and who is woken.
+
+At `full` a commit waits for the disk and runs on the store's one writer thread; at `normal` it
+runs in the loop, once for all changes that wait at that moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from typing import Any
+
+from holdfast.errors import StoreClosedError
+from holdfast.store.change import Ticket
+from holdfast.store.core import Core
+from holdfast.store.history import Plan
+
+
+class Pump:
+    """Commits what waits, and wakes the tasks that wait for it."""
+
+    def __init__(self, core: Core, mode: str) -> None:
+        self._core = core
+        self._inline = mode == "inline"
+        self._wake = threading.Semaphore(0)
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+        self._lock = threading.Lock()
+        self._done: dict[asyncio.AbstractEventLoop, deque[asyncio.Future[None]]] = {}
+        self._scheduled: set[asyncio.AbstractEventLoop] = set()
+
+    async def commit(self, plan: Plan) -> Any:
+        """Commit a change; cancelling withdraws it only while it waits."""
+        change, finish = plan
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        if self._stopped:
+            raise StoreClosedError("the store is closed; open it again")
+        ticket = Ticket(change)
+        ticket.on_done = lambda _: self._finished(loop, future)
+        self._core.check_writable()
+        self._core.committer.submit(ticket)
+        self._start(loop)
+        try:
+            await asyncio.shield(future)
+        except asyncio.CancelledError:
+            if not self._core.committer.withdraw(ticket):
+                await future  # it is on its way: its outcome stands, then the task ends
+            raise
+        return finish(ticket.outcome())
+
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._inline:
+            if loop not in self._scheduled:
+                self._scheduled.add(loop)
+                loop.call_soon(self._drain, loop)
+            return
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = threading.Thread(
+                        target=self._work, name="holdfast-writer", daemon=True
+                    )
+                    self._thread.start()
+        self._wake.release()
+
+    def _drain(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._scheduled.discard(loop)
+        self._core.committer.drain()
+
+    def _work(self) -> None:
+        while True:
+            self._wake.acquire()
+            if self._stopped:
+                return
+            self._core.committer.drain()
+
+    def _finished(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+        """Wake the waiting task; one call into the loop serves all that finish together."""
+        with self._lock:
+            waiting = self._done.setdefault(loop, deque())
+            waiting.append(future)
+            first = len(waiting) == 1
+        if first:
+            try:
+                loop.call_soon_threadsafe(self._resolve, loop)
+            except RuntimeError:
+                with self._lock:
+                    self._done.pop(loop, None)  # the loop is gone, and with it who waited
+
+    def _resolve(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            waiting = self._done.pop(loop, deque())
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def stop(self) -> None:
+        """Commit what waits and end the writer thread."""
+        self._core.committer.drain()
+        self._stopped = True
+        if self._thread is not None:
+            self._wake.release()
+            self._thread.join()
