@@ -331,7 +331,7 @@ class Demo:
             good, passed = self.newest_good(state)
             self.claim(
                 good is not None,
-                f"{passed} checkpoints rest on the damaged entry and are refused; the next verifies",
+                f"{passed} checkpoints rest on the damaged entry and are refused; the next is good",
             )
             assert good is not None
             turns = [told for told in self.acked if told["ack"] < self.victim]

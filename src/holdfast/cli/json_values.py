@@ -25,6 +25,7 @@ import json
 import math
 import re
 from datetime import datetime, timedelta, timezone
+from functools import cache
 from typing import Any, cast
 
 from holdfast.errors import InvalidValueError
@@ -36,25 +37,32 @@ _UNSEEN = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 class Thing:
-    """An object of a class that is registered elsewhere: its name, version and fields."""
+    """An object whose class is registered elsewhere: made by `thing`, one class a name."""
 
-    __slots__ = ("fields", "name", "version")
+    name = ""
+    version = 0
+    __slots__ = ("fields",)
 
-    def __init__(self, name: str, version: int, fields: Any) -> None:
-        self.name = name
-        self.version = version
+    def __init__(self, fields: Any) -> None:
         self.fields = fields
 
     def __eq__(self, other: object) -> bool:
-        if type(other) is not Thing:
-            return NotImplemented
-        mine, theirs = (self.name, self.version), (other.name, other.version)
-        return mine == theirs and bool(self.fields == other.fields)
+        return type(self) is type(other) and bool(self.fields == other.fields)
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"{self.name}({self.fields!r})"
+
+
+def thing(name: str, version: int, fields: Any) -> Thing:
+    """An object of a class that this program does not know."""
+    return _class(name, version)(fields)
+
+
+@cache
+def _class(name: str, version: int) -> type[Thing]:
+    return type("Thing", (Thing,), {"__slots__": (), "name": name, "version": version})
 
 
 def dumps(value: Any, *, indent: int | None = None) -> str:
@@ -107,14 +115,15 @@ def tagged(value: Any) -> Any:
         return {"$bytes": base64.b64encode(value).decode()}
     if kind is datetime:
         return {"$time": _time(value)}
-    if kind is Thing:
+    if issubclass(kind, Thing):
         fields = {"name": value.name, "version": value.version, "fields": tagged(value.fields)}
         return {"$object": fields}
     return value  # None, True, False
 
 
 def _dict(value: dict[Any, Any]) -> Any:
-    if all(type(key) is str for key in value) and not (len(value) == 1 and next(iter(value))[:1] == "$"):
+    plain = all(type(key) is str for key in value)
+    if plain and not (len(value) == 1 and next(iter(value)).startswith("$")):
         return {key: tagged(part) for key, part in value.items()}
     return {"$map": [[tagged(key), tagged(part)] for key, part in value.items()]}
 
@@ -153,7 +162,7 @@ def _mapping(pairs: list[tuple[str, Any]]) -> Any:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise InvalidValueError("a mapping names one key twice; remove one of them")
-    if len(pairs) == 1 and pairs[0][0][:1] == "$":
+    if len(pairs) == 1 and pairs[0][0].startswith("$"):
         return _untagged(*pairs[0])
     return found
 
@@ -222,7 +231,9 @@ def _moment(content: Any) -> datetime:
 
 
 def _pairs(content: Any) -> dict[Any, Any]:
-    found = {key: value for key, value in content}
+    if type(content) is not list or any(type(pair) is not list for pair in content):
+        raise ValueError
+    found = dict(content)
     if len(found) < len(content) or any(type(key) not in (str, int) for key in found):
         raise ValueError
     return found
@@ -232,7 +243,7 @@ def _thing(content: Any) -> Thing:
     name, version, fields = content["name"], content["version"], content["fields"]
     if len(content) != 3 or type(name) is not str or type(version) is not int:
         raise ValueError
-    return Thing(name, version, fields)
+    return thing(name, version, fields)
 
 
 _TAGS: dict[str, Any] = {

@@ -218,6 +218,14 @@ class Ring:
     def _key(self, kind: bytes, scope_id: bytes = b"") -> bytes:
         return kind + scope_id + self.generation.to_bytes(4, "big")
 
+    @staticmethod
+    def unused(storage: Storage) -> bytes | None:
+        """The lineage of a ring that holds no scope's keys yet, so that no data rests on it."""
+        row = storage.get([_META])[0]
+        if row is None or storage.scan(_SCOPE, _SCOPE + b"\xff" * (ID + 1), limit=1):
+            return None
+        return _unpack_meta(row).lineage
+
     def _unwrap(self, kind: bytes, row: bytes, name: str, scope: bytes = b"") -> bytes:
         return self._wraps[kind].unwrap(row, name, generation=self.generation, scope=scope)
 

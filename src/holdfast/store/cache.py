@@ -14,7 +14,7 @@ class AtomCache:
     wrong answer: an entry is only used if it carries the ref that the reader expects.
     """
 
-    def __init__(self, capacity: int = 32 << 20) -> None:
+    def __init__(self, capacity: int = 20 << 20) -> None:
         self._capacity = capacity
         self._held = 0
         self._items: dict[Any, tuple[bytes, Any]] = {}
@@ -59,7 +59,7 @@ class AtomCache:
 class NodeCache:
     """The nodes used last, of all scopes of a store; bounded by their number of elements."""
 
-    def __init__(self, capacity: int = 120_000) -> None:
+    def __init__(self, capacity: int = 125_000) -> None:
         self._capacity = capacity
         self._held = 0
         self._nodes: dict[Any, Node] = {}
@@ -76,14 +76,14 @@ class NodeCache:
         """Hold a node; the oldest ones make room."""
         nodes = self._nodes
         if key not in nodes:
-            self._held += len(node.elements) + 4
+            self._held += len(node.elements) + 1
         nodes[key] = node
         while self._held > self._capacity and nodes:
             try:
                 old = nodes.pop(next(iter(nodes)))
             except (KeyError, StopIteration, RuntimeError):
                 return  # another thread is making room
-            self._held -= len(old.elements) + 4
+            self._held -= len(old.elements) + 1
 
 
 class ScopedNodes:

@@ -6,7 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from holdfast.errors import InvalidInputError
 from holdfast.store.entries import Cause
+
+MOST_TEXT = 4096
+"""Characters of each part of a cause: it is a remark, not a place for values."""
 
 _current: ContextVar[Cause | None] = ContextVar("holdfast_cause", default=None)
 
@@ -36,8 +40,22 @@ def acting(
         _current.reset(token)
 
 
+def check_text(text: object, what: str, most: int = MOST_TEXT, *, least: int = 0) -> None:
+    """Refuse what is no text that can be stored; an entry with it could never be read again."""
+    if not isinstance(text, str) or not least <= len(text) <= most:
+        raise InvalidInputError(f"{what} is text of {least} to {most} characters")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInputError(f"{what} must be valid Unicode") from None
+
+
 def combined(cause: Cause, outer: Cause | None) -> Cause:
-    """A cause with its gaps filled from the one around it."""
+    """A cause, checked, with its gaps filled from the one around it."""
+    for name in Cause.__struct_fields__:
+        text = getattr(cause, name)
+        if text is not None:
+            check_text(text, f"the {name} of a change")
     if outer is None:
         return cause
     parent = cause.parent

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from holdfast.errors import InvalidInputError
 from holdfast.store.entries import Cause
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ class Target:
     """Versions of keys that the change rests on; 0 stands for absent."""
     head: int | None = None
     """The newest entry that the change rests on, if on all of the state."""
+    life: int | None = None
+    """The number of the scope that was read: a name that is used again is another scope."""
     special: Callable[[Stage, Any], Any] | None = None
     """Builds an entry that is not made of operations on keys: a checkpoint, a restore."""
     create: bool = True
@@ -57,6 +60,12 @@ class Written:
     repeated: bool = False
     """The change had been applied before, under the same id; this is the entry of then."""
     answer: Any = None
+
+
+def check_version(version: int | None) -> None:
+    """Refuse what can be no key's version; a comparison with it would fail, or worse, fit."""
+    if version is not None and (type(version) is not int or version < 0):
+        raise InvalidInputError("if_version takes the version of an item, or 0 for an absent key")
 
 
 class Ticket:

@@ -88,24 +88,21 @@ class Committer:
         self._tell(group)
 
     def _commit(self, group: list[Ticket]) -> None:
-        for attempt in range(1, ATTEMPTS + 1):
-            open_tickets = [ticket for ticket in group if not ticket.done]
-            if not open_tickets:
-                return
-            for ticket in open_tickets:
-                ticket.change.attempt = attempt
-            if self._try(open_tickets):
-                return
-        self._fail(
-            [ticket for ticket in group if not ticket.done],
-            Unavailable("other writers were always faster; try again"),
-        )
+        conflicts = 0
+        while waiting := [ticket for ticket in group if not ticket.done]:
+            for ticket in waiting:
+                ticket.change.attempt = conflicts + 1
+            if not self._try(waiting):
+                conflicts += 1
+            if conflicts >= ATTEMPTS:
+                error = Unavailable("other writers were always faster; try again")
+                self._fail([ticket for ticket in group if not ticket.done], error)
 
     def _try(self, group: list[Ticket]) -> bool:
         """Build and commit once; False if it has to be built again."""
-        attempt = _Attempt(self._core)
         storage = self._core.storage
         with storage.turn():
+            attempt = _Attempt(self._core)
             for ticket in group:
                 attempt.build(ticket)
             attempt.drop_unused()
@@ -114,7 +111,7 @@ class Committer:
                 return True
             batch, feed_row = attempt.batch(self._lanes)
             try:
-                self._core.commit_ring(attempt.ledgers)
+                self._core.commit_ring(attempt.born)
                 storage.commit(batch)
             except Conflict as conflict:
                 self._conflicted(attempt, conflict)
@@ -132,7 +129,7 @@ class Committer:
         for stage in attempt.stages.values():
             stage.publish(attempt.token)
             self._core.remember(stage)
-        for ledger in attempt.ledgers:
+        for ledger in attempt.born:
             ledger.birth = None
         attempt.settle()
         self._core.committed(attempt.results)
@@ -142,7 +139,7 @@ class Committer:
         keys = {key for key in conflict.keys if isinstance(key, bytes)}
         if any(key[:1] == b"F" for key in keys):
             self._lanes.move()
-        for ledger in attempt.ledgers:
+        for ledger in attempt.ledgers.values():
             if ledger.birth is not None and any(key[:1] in (b"D", b"T") for key in keys):
                 self._core.forget(ledger)
         for stage in attempt.stages.values():
@@ -191,6 +188,10 @@ class Committer:
                 ticket.on_done(ticket)
 
 
+class _Later(Exception):
+    """The scope is being deleted in this group: what follows belongs into the next one."""
+
+
 class _Attempt:
     """One try at a group: stages, and what each change became on them."""
 
@@ -198,7 +199,9 @@ class _Attempt:
         self.core = core
         self.token = core.storage.version()
         self.stages: dict[tuple[int, int], Stage] = {}
-        self.ledgers: list[Ledger] = []
+        self.ledgers: dict[int, Ledger] = {}
+        self.born: list[Ledger] = []
+        """Scopes that this commit brings into being."""
         self.results: list[tuple[Ticket, list[Written]]] = []
         self.built: list[Ticket] = []
         self.extra: list[tuple[bytes, bytes]] = []
@@ -212,6 +215,8 @@ class _Attempt:
         extra, absent = len(self.extra), len(self.absent)
         try:
             written = self._build(ticket.change, marks)
+        except _Later:
+            return
         except Exception as error:
             for stage, mark in reversed(marks):
                 stage.undo(mark)
@@ -250,6 +255,7 @@ class _Attempt:
             if not target.ops and target.special is None:
                 # Only read: nobody may extend it until this change is durable.
                 self.absent.append(rows.entry(stage.timeline.prefix, stage.start + 1))
+                self.absent.extend(key for key, _ in stage.ledger.birth or ())
                 continue
             answer = self._entry(target, stage, body)
             self._correlate(change, stage)
@@ -283,11 +289,12 @@ class _Attempt:
             timeline.refresh(self.token)
             if timeline.gone:
                 # Deleted by somebody else: what is written now belongs to a new incarnation.
-                self.core.forget(ledger)
+                self.core.ended(ledger)
                 return self._stage(target)
             stage = self.stages[key] = Stage(timeline)
-            if ledger not in self.ledgers:
-                self.ledgers.append(ledger)
+            self.ledgers[ledger.number] = ledger
+        elif stage.gone:
+            raise _Later
         return stage
 
     def _correlate(self, change: Change, stage: Stage) -> None:
@@ -308,6 +315,8 @@ class _Attempt:
     def drop_unused(self) -> None:
         """Leave out timelines that were only looked at."""
         self.stages = {key: stage for key, stage in self.stages.items() if stage.bodies}
+        used = {stage.ledger.number for stage in self.stages.values()}
+        self.born = [self.ledgers[n] for n in used if self.ledgers[n].birth]
 
     def settle(self) -> None:
         """The changes have become what their results say."""
@@ -328,10 +337,9 @@ class _Attempt:
             batch.puts.extend(stage.rows)
             batch.absent.append(rows.entry(timeline.prefix, stage.start + 1))
             batch.absent.extend(stage.absent)
-        for ledger in self.ledgers:
-            if ledger.birth:
-                batch.puts.extend(ledger.birth)
-                batch.absent.extend(key for key, _ in ledger.birth)
+        for ledger in self.born:
+            batch.puts.extend(ledger.birth or ())
+            batch.absent.extend(key for key, _ in ledger.birth or ())
         batch.puts.extend(self.extra)
         batch.absent.extend(self.absent)
         feed_key, feed_row = lanes.next_row(items)
@@ -345,6 +353,11 @@ def _check(target: Target, stage: Stage) -> None:
     if target.head is not None and stage.sequence != target.head:
         raise Conflict(
             f"{target.scope}: entry {stage.sequence} was written since; read again and retry",
+            [str(target.scope)],
+        )
+    if target.life is not None and stage.ledger.number != target.life:
+        raise Conflict(
+            f"{target.scope}: it was deleted and made again since; read again and retry",
             [str(target.scope)],
         )
     changed = [key for key, version in target.expects.items() if stage.version(key) != version]

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.store.building import Element
 from holdfast.store.sequence import changes
-from holdfast.store.trees import Element, Node, Trees
+from holdfast.store.trees import Node, Trees
 
 MOST = 1000
 _MISSING: Any = object()
@@ -82,11 +83,10 @@ def tree_changes(
     """(key, old element, new element) wherever two indexes differ, in key order."""
     left, right = [(old.level + 1, _top(old))], [(new.level + 1, _top(new))]
     while left or right:
-        if left and right and left[-1][0] == right[-1][0] and left[-1][1][1] == right[-1][1][1]:
-            if left[-1][0] or left[-1][1][0] == right[-1][1][0]:
-                left.pop()
-                right.pop()
-                continue
+        if left and right and _same_part(left[-1], right[-1]):
+            left.pop()
+            right.pop()
+            continue
         if left and (not right or left[-1][0] >= right[-1][0]) and left[-1][0]:
             _unfold(trees, left)
             continue
@@ -106,6 +106,14 @@ def tree_changes(
             left.pop()
             right.pop()
             yield a[0], a, b
+
+
+def _same_part(left: tuple[int, Element], right: tuple[int, Element]) -> bool:
+    """Whether two subtrees, or two leaf elements, are equal."""
+    level, element = left
+    if level != right[0] or element[1] != right[1][1]:
+        return False
+    return level > 0 or bool(element[0] == right[1][0])
 
 
 def _top(node: Node) -> Element:

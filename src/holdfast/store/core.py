@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -144,10 +144,10 @@ class Core:
 
     def _find(self, scope: Scope, create: bool) -> Ledger | None:
         tag = self.tag(b"directory", str(scope))
-        found = self.storage.scan(b"D" + tag, rows.after(b"D" + tag), limit=1000)
+        found = self._newest(tag)
         incarnation = 0
         if found:
-            key, row = found[-1]
+            key, row = found[0]
             incarnation = int.from_bytes(key[17:21], "big")
             if key[21] == 0:
                 ledger = self.ledger_of(key, row)
@@ -157,6 +157,10 @@ class Core:
         if not create:
             return None
         return self._make(scope, tag, incarnation + 1)
+
+    def _newest(self, tag: bytes) -> list[tuple[bytes, bytes]]:
+        """The last of a name's rows in the directory, if it has any."""
+        return self.storage.scan(b"D" + tag, rows.after(b"D" + tag), limit=1, reverse=True)
 
     def _make(self, scope: Scope, tag: bytes, incarnation: int) -> Ledger:
         number = int.from_bytes(os.urandom(rows.SCOPE), "big")
@@ -247,8 +251,7 @@ class Core:
     def deletion(self, ledger: Ledger) -> tuple[bytes, bytes]:
         """The directory row that says that a scope is gone."""
         tag = self.tag(b"directory", str(ledger.scope))
-        found = self.storage.scan(b"D" + tag, rows.after(b"D" + tag), limit=1000)
-        key = found[-1][0][:21] + b"\1"
+        key = self._newest(tag)[0][0][:21] + b"\1"
         return key, self.seal_row(key, _encode([ledger.number, self.clock.now()[0]]))
 
     def forget(self, ledger: Ledger) -> None:
@@ -257,12 +260,21 @@ class Core:
             if self._ledgers.get(ledger.scope) is ledger:
                 del self._ledgers[ledger.scope]
 
+    def ended(self, ledger: Ledger) -> None:
+        """A scope's last entry says that it is deleted: look its name up again."""
+        self.forget(ledger)
+        again = self.known(ledger.scope)
+        if again is not None and again.number == ledger.number:
+            raise DamagedRecordError(
+                f"{ledger.scope}: its last entry says that it is deleted, the directory does not"
+            )
+
     def lost(self) -> None:
         """Nothing that is held can be trusted to be what is stored."""
         with self._lock:
             self._ledgers.clear()
 
-    def commit_ring(self, ledgers: Sequence[Ledger]) -> None:
+    def commit_ring(self, ledgers: Iterable[Ledger]) -> None:
         """Make the keys of new scopes durable, before anything sealed with them is."""
         born = [ledger for ledger in ledgers if ledger.ring_birth]
         if born and self.ring is not None:
@@ -312,13 +324,19 @@ class Core:
         ledger = self.known(scope)
         if ledger is None:
             return None
+        if ledger.birth is not None:
+            # It was to be made here, and is not yet: another process may have made it.
+            found = self._find(scope, create=False)
+            if found is None:
+                return None
+            if found.number != ledger.number:
+                self.forget(ledger)
+                return self.current(scope, name)
         timeline = self.timeline(ledger, name)
         timeline.refresh()
         if timeline.gone:
-            self.forget(ledger)
+            self.ended(ledger)
             return self.current(scope, name)
-        if ledger.birth is not None and timeline.sequence == 0:
-            return None
         return timeline
 
     # changes

@@ -70,8 +70,9 @@ class Lanes:
 
     def move(self) -> None:
         """Go to the end of a lane: the one used so far, or another after meeting somebody."""
-        self._lane = (self._lane + 1 + os.urandom(1)[0] % (LANES - 1)) % LANES
-        self._number, self._last = self.end(self._lane)
+        lane = (self._lane + 1 + os.urandom(1)[0] % (LANES - 1)) % LANES
+        number, last = self.end(lane)  # if this fails, the lane used so far stands
+        self._lane, self._number, self._last = lane, number, last
 
     def end(self, lane: int) -> tuple[int, bytes]:
         """Number and tag of a lane's newest row."""

@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.errors import InvalidInputError, ReadOnlyError, ScopeNotFoundError
 from holdfast.store import entries, rows
 from holdfast.store.cause import cause_now
-from holdfast.store.change import Change, Target, Written
+from holdfast.store.change import Change, Target, Written, check_version
 from holdfast.store.compare import Diff
 from holdfast.store.core import Core
 from holdfast.store.entries import Body, Cause
@@ -44,32 +44,35 @@ class LineHandle:
         finish: Callable[[list[Written]], Any],
         *,
         expects: dict[str, int] | None = None,
+        life: int | None = None,
         cause: Cause | None = None,
         attempt: int = 1,
     ) -> Plan:
         if self.reader.at is not None:
             raise ReadOnlyError(f"{self.scope}: a view of the past cannot be changed; fork it")
-        target = (self.scope, self.timeline, operations, expects or {}, None)
+        target = (self.scope, self.timeline, operations, expects or {}, None, life)
         change = build_change(self.core, [target], cause=cause or cause_now(), attempt=attempt)
         return change, finish
 
     def plan_set(self, key: str, value: Any, if_version: int | None) -> Plan:
         """Set one key."""
         key = check_key(key)
+        check_version(if_version)
         expects = {key: if_version} if if_version is not None else None
-        return self._plan([Operation("set", key, value)], _version, expects=expects)
+        return self._plan([Operation("set", key, value)], self._version, expects=expects)
 
     def plan_delete(self, key: str, if_version: int | None) -> Plan:
         """Remove one key; tells whether it was there."""
         key = check_key(key)
+        check_version(if_version)
         expects = {key: if_version} if if_version is not None else None
         return self._plan(
-            [Operation("delete", key)], lambda w: bool(w[0].answer[0]), expects=expects
+            [Operation("delete", key)], lambda w: bool(w and w[0].answer[0]), expects=expects
         )
 
     def plan_extend(self, key: str, items: Iterable[Any]) -> Plan:
         """Add items to a list."""
-        return self._plan([Operation("append", check_key(key), list(items))], _version)
+        return self._plan([Operation("append", check_key(key), list(items))], self._version)
 
     def plan_update(
         self, key: str, change: Callable[[Any], Any], default: Any, attempt: int
@@ -84,8 +87,15 @@ class LineHandle:
             before, version = self.reader.value(timeline, slot), timeline.version(slot)
         after = change(before)
         operations = [Operation("set", key, after)]
-        plan = self._plan(operations, _version, expects={key: version}, attempt=attempt)
+        life = timeline.ledger.number if timeline is not None else None
+        plan = self._plan(
+            operations, self._version, expects={key: version}, life=life, attempt=attempt
+        )
         return plan, after
+
+    def _version(self, written: list[Written]) -> int:
+        """The number of the new entry; of the newest one if there was nothing to write."""
+        return written[0].sequence if written else self.place()[2]
 
     def plan_checkpoint(
         self,
@@ -173,10 +183,6 @@ class LineHandle:
         return state
 
 
-def _version(written: list[Written]) -> int:
-    return written[0].sequence
-
-
 class StoreHandle:
     """What both faces of a store share."""
 
@@ -197,9 +203,9 @@ class StoreHandle:
         found = []
         for scope, _, _, made in self.core.scopes():
             text = str(scope)
-            if (kind is None or scope.kind == kind) and scope.id.startswith(prefix):
-                if after is None or text > after:
-                    found.append((text, ScopeInfo(scope, moment(made))))
+            wanted = (kind is None or scope.kind == kind) and scope.id.startswith(prefix)
+            if wanted and (after is None or text > after):
+                found.append((text, ScopeInfo(scope, moment(made))))
         found.sort(key=lambda pair: pair[0])
         page = [info for _, info in found[:limit]]
         more = limit is not None and len(found) > limit
@@ -218,6 +224,7 @@ class StoreHandle:
         def special(stage: Stage, body: Body) -> None:
             if stage.timeline.number == 0:
                 stage.rows.append(directory)
+                stage.absent.append(directory[0])
             stage.gone = True
             body.ops = [[entries.GONE]]
             stage.finish(body)

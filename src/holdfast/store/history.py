@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import (
-    CheckpointNotFoundError,
     Conflict,
     InvalidInputError,
     StateIntegrityError,
@@ -23,7 +22,7 @@ from holdfast.store.entries import Body, Cause, Envelope, Statement
 from holdfast.store.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
 from holdfast.store.points import Points
 from holdfast.store.reading import microseconds, moment
-from holdfast.store.scopes import Scope
+from holdfast.store.scopes import Scope, check_key
 from holdfast.store.stage import Sign, Stage
 from holdfast.store.timeline import BEFORE, Timeline, slot_of
 from holdfast.store.trees import Node
@@ -57,13 +56,15 @@ class History:
     ) -> Plan:
         """A checkpoint of the newest state."""
         op = self._checkpoint_op(name, type, tags, description, metadata)
+        made: list[Checkpoint] = []
 
         def special(stage: Stage, body: Body) -> None:
             body.ops = [op]
             stage.finish(body, sign=self._sign(stage))
+            made[:] = [self._staged(stage, body)]
 
         target = Target(self.scope, self.timeline, special=special)
-        return Change([target], cause), lambda w: self.checkpoint_at(w[0].timeline, w[0].sequence)
+        return Change([target], cause), lambda _: made[0]
 
     def _checkpoint_op(
         self,
@@ -104,14 +105,10 @@ class History:
 
         return sign
 
-    def checkpoint_at(self, timeline: str, sequence: int) -> Checkpoint:
-        """The checkpoint that an entry is."""
-        line = self.points.line(timeline)
-        key = rows.entry(line.prefix, sequence)
-        envelope, body = line.ledger.open_entry(key, line.ledger.storage.get([key])[0])
-        if envelope.statement is None:
-            raise CheckpointNotFoundError(f"{self.scope}: entry {sequence} is no checkpoint")
-        return self._checkpoint(line, timeline, sequence, envelope, body)
+    def _staged(self, stage: Stage, body: Body) -> Checkpoint:
+        """The checkpoint that was just built. Reading it back could fail after it is durable."""
+        envelope, _ = entries.split_row(stage.rows[-1][1])
+        return self._checkpoint(stage.timeline, self.timeline, stage.sequence, envelope, body)
 
     def _checkpoint(
         self, line: Timeline, timeline: str, sequence: int, envelope: Envelope, body: Body
@@ -176,27 +173,26 @@ class History:
         source = self.points.view(timeline, sequence)
         root, checked = self.check_point(source, sequence, verify)
         label = f"{timeline}@{sequence}"
-        backup: list[int] = []
+        backup: list[Checkpoint] = []
 
         def special(stage: Stage, body: Body) -> None:
             note = f"before restore of {label}"
             extra = Body(body.time, [[entries.CHECKPOINT, note, "recovery"]], [], body.cause)
             stage.finish(extra, sign=self._sign(stage))
-            backup[:] = [stage.sequence]
+            backup[:] = [self._staged(stage, extra)]
             stage.become(root, stage.sequence + 1)
             stage.save(BEFORE)
             body.ops = [[entries.RESTORE, source.number, sequence, root.hash]]
             stage.finish(body)
 
         def finish(written: list[Written]) -> Restored:
-            kept = self.checkpoint_at(self.timeline, backup[0])
             return Restored(
                 self.scope,
                 self.timeline,
                 written[0].sequence,
                 label,
                 root.hash.hex(),
-                kept,
+                backup[0],
                 verify,
                 root.count,
                 checked,
@@ -329,6 +325,7 @@ class History:
         newest_first: bool = True,
     ) -> list[Entry]:
         """Entries that fit all that is given. A number bounds the sequence, a time the time."""
+        key = check_key(key, owner=True) if key is not None else None
         low = since if isinstance(since, int) else 1
         high = until if isinstance(until, int) else None
         found: list[Entry] = []
@@ -385,7 +382,10 @@ def check_values(timeline: Timeline, root: Node, *, read: bool) -> int:
     checked = 0
     for element in ledger.trees.walk(root):
         slot = slot_of(element)
-        wanted.extend(leaves(timeline, slot.ref, slot.location))
+        if slot.ref[0] <= refs.ATOM:
+            wanted.append((slot.ref, slot.location))
+        else:
+            wanted.extend(leaves(timeline, slot.ref, slot.location))
         while len(wanted) >= 2048:
             checked += ledger.check_atoms(wanted[:2048], read=read)
             del wanted[:2048]
@@ -399,5 +399,8 @@ def leaves(timeline: Timeline, ref: bytes, location: Any) -> Iterator[tuple[byte
         yield ref, location
         return
     trees = timeline.ledger.trees
-    for element in trees.walk(trees.load(location, refs.read_tree(ref)[1])):
-        yield from leaves(timeline, element[1], element[2])
+    for element in trees.all(trees.load(location, refs.read_tree(ref)[1])):
+        if element[1][0] <= refs.ATOM:
+            yield element[1], element[2]
+        else:
+            yield from leaves(timeline, element[1], element[2])

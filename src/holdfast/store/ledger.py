@@ -192,20 +192,26 @@ class Ledger:
 
     def check_atoms(self, wanted: Sequence[tuple[bytes, Any]], *, read: bool) -> int:
         """Check that atoms are stored (`read`: and are themselves); the cache is not asked."""
-        by_row: dict[bytes, list[tuple[bytes, Any]]] = {}
+        packs: dict[tuple[int, int, int], list[tuple[int, bytes]]] = {}
         for ref, place in wanted:
             if ref[0] == refs.ATOM:
-                by_row.setdefault(self._row_of(place), []).append((ref, place))
-        keys = list(by_row)
-        for start in range(0, len(keys), _PREFETCH):
-            page = keys[start : start + _PREFETCH]
-            for key, row in zip(page, self.storage.get(page), strict=True):
+                packs.setdefault(place[:3], []).append((place[3], ref[1:33]))
+        names = list(packs)
+        for start in range(0, len(names), _PREFETCH):
+            page = names[start : start + _PREFETCH]
+            keys = [self._row_of(name) for name in page]
+            for name, key, row in zip(page, keys, self.storage.get(keys), strict=True):
                 if row is None:
                     raise self.damage(key, "it is missing")
-                found = self.atoms_in(key, row) if read else None
-                for ref, place in by_row[key] if found is not None else ():
-                    self._pick(key, found or [], ref, place)
+                if read:
+                    self._check_pack(key, self.atoms_in(key, row), packs[name])
         return len(wanted)
+
+    def _check_pack(self, key: bytes, found: list[bytes], wanted: list[tuple[int, bytes]]) -> None:
+        value_hash = self.value_hash
+        for index, hash_ in wanted:
+            if index >= len(found) or value_hash(found[index]) != hash_:
+                raise self.damage(key, "a value is not the one that the index names")
 
     def _fetch_node(self, place: Place) -> bytes:
         timeline, sequence, ordinal, number = place

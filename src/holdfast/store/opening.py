@@ -119,6 +119,12 @@ class Opening:
             except Conflict:
                 ring_storage.close()
                 return self.second(storage)
+        return self.found(storage, lineage, ring, ring_storage)
+
+    def found(
+        self, storage: Storage, lineage: bytes, ring: Ring | None, ring_storage: Storage | None
+    ) -> Core:
+        """Write the row that makes it a store; if another process has, use the store it made."""
         signer = self.make_signer(storage, ring)
         meta = Meta(
             FORMAT,
@@ -147,10 +153,23 @@ class Opening:
             if meta is not None:
                 return self.open(storage, meta)
             time.sleep(0.01)  # it has its ring and is about to write this row
-        raise DamagedRecordError(
-            "there is a ring beside this place, but no store: a creation was interrupted. Remove "
-            "the ring file if it belongs to no store"
-        )
+        return self.take_over(storage)
+
+    def take_over(self, storage: Storage) -> Core:
+        """Finish a creation that was cut short behind its ring, if nothing rests on that ring."""
+        ring_storage = self.ring_storage(storage, create=False)
+        try:
+            lineage = Ring.unused(ring_storage)
+            if lineage is None:
+                raise DamagedRecordError(
+                    "there is a ring with the keys of scopes beside this place, but no store: put "
+                    "the store's file back, or remove the ring file if it belongs to no store"
+                )
+            ring = Ring.open(ring_storage, self.source, lineage)
+        except BaseException:
+            ring_storage.close()
+            raise
+        return self.found(storage, lineage, ring, ring_storage)
 
     def check(self, meta: Meta) -> None:
         """Refuse a store that this call, or this version, must not use."""
@@ -218,7 +237,10 @@ class Opening:
         path = self.signer_path
         if path is None and ring is not None:
             signer = Signer.generate()
-            ring.put_signer(signer.seed())
+            try:
+                ring.put_signer(signer.seed())
+            except Conflict:  # a creation that was cut short, or is under way, has put its own
+                return Signer.from_seed(ring.signer_seed() or b"")
             return signer
         path = path or self.beside()
         if path is None:

@@ -23,7 +23,7 @@ class Pump:
     def __init__(self, core: Core, mode: str) -> None:
         self._core = core
         self._inline = mode == "inline"
-        self._wake = threading.Semaphore(0)
+        self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._stopped = False
         self._lock = threading.Lock()
@@ -63,7 +63,8 @@ class Pump:
                         target=self._work, name="holdfast-writer", daemon=True
                     )
                     self._thread.start()
-        self._wake.release()
+        if not self._wake.is_set():
+            self._wake.set()
 
     def _drain(self, loop: asyncio.AbstractEventLoop) -> None:
         self._scheduled.discard(loop)
@@ -71,10 +72,12 @@ class Pump:
 
     def _work(self) -> None:
         while True:
-            self._wake.acquire()
+            self._wake.wait()
+            # Cleared before looking: what comes later sets it again.
+            self._wake.clear()
+            self._core.committer.drain()
             if self._stopped:
                 return
-            self._core.committer.drain()
 
     def _finished(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
         """Wake the waiting task; one call into the loop serves all that finish together."""
@@ -101,5 +104,5 @@ class Pump:
         self._core.committer.drain()
         self._stopped = True
         if self._thread is not None:
-            self._wake.release()
+            self._wake.set()
             self._thread.join()

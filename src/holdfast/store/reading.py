@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unicodedata import normalize
 
 from holdfast.errors import InvalidInputError
 from holdfast.seal.codec import convert
@@ -34,7 +35,7 @@ class Reader:
 
     def get(self, key: str, default: Any = None, as_: Any = None) -> Any:
         """The value of a key, or the default."""
-        check_key(key, owner=True)
+        key = check_key(key, owner=True)
         timeline = self.now()
         slot = timeline.slot(key) if timeline is not None else None
         if slot is None:
@@ -61,7 +62,7 @@ class Reader:
 
     def item(self, key: str) -> Item | None:
         """The value of a key with its version, time and cause."""
-        check_key(key, owner=True)
+        key = check_key(key, owner=True)
         timeline = self.now()
         slot = timeline.slot(key) if timeline is not None else None
         if timeline is None or slot is None:
@@ -84,7 +85,7 @@ class Reader:
 
     def exists(self, key: str) -> bool:
         """Whether a key is there."""
-        check_key(key, owner=True)
+        key = check_key(key, owner=True)
         timeline = self.now()
         return timeline is not None and timeline.slot(key) is not None
 
@@ -110,6 +111,7 @@ class Reader:
         if timeline is None:
             return
         number = 0
+        prefix, after = normalize("NFC", prefix), normalize("NFC", after)
         for key, slot in timeline.scan(prefix, after):
             if limit is not None and number >= limit:
                 return
@@ -150,7 +152,7 @@ class Reader:
         return self._items(timeline, slot, low, high)
 
     def _list_slot(self, key: str) -> tuple[Timeline | None, Slot | None]:
-        check_key(key, owner=True)
+        key = check_key(key, owner=True)
         timeline = self.now()
         return timeline, (timeline.slot(key) if timeline is not None else None)
 

@@ -14,6 +14,7 @@ if more than `LONG`. The rule looks at the content alone, so that equal state ha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.seal.sealer import read_varint, write_varint
@@ -87,8 +88,16 @@ def size_of(ref: bytes) -> int:
     return size_of(inner) + len(name) + 4
 
 
-def element_size(key: Any, ref: bytes) -> int:
-    """Encoded bytes of an element with its key."""
-    if key is None:
-        return size_of(ref)
-    return size_of(ref) + (len(key) + 1 if type(key) is str else 4)
+def leaf_size(elements: Sequence[tuple[Any, ...]]) -> int:
+    """Encoded bytes of a leaf's elements with their keys."""
+    total = 0
+    for key, ref, _ in elements:
+        if ref[0] == ATOM_INLINE:
+            total += len(ref) - 1
+        elif ref[0] == ATOM and ref[33] < 128:
+            total += ref[33]
+        else:
+            total += size_of(ref)
+        if key is not None:
+            total += len(key) + 1 if type(key) is str else 4
+    return total

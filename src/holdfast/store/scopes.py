@@ -48,11 +48,15 @@ class Scope:
             raise InvalidScopeError(
                 f"{text[:80]!r} is no scope; write KIND:ID, for example agent:7"
             )
+        if text == "global:":
+            raise InvalidScopeError("the global scope is written 'global'")
         return cls(kind, rest)
 
     @classmethod
     def step(cls, workflow: str, step: str) -> Scope:
         """The scope of one step of a workflow."""
+        if not isinstance(workflow, str) or not isinstance(step, str):
+            raise InvalidScopeError("a step is named by two texts, its workflow's id and its own")
         return cls("step", f"{_escape(workflow)}/{_escape(step)}")
 
     @property

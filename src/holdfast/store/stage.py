@@ -292,7 +292,7 @@ class Stage:
             roots = [s.location for s in slots.values() if s and type(s.location) is Node]
         else:
             root = self.fold()
-            roots = [root]
+            roots = [root] if root.count else []
         nodes: list[Node] = []
         for tree_root in roots:
             self.ledger.trees.unsaved(tree_root, nodes)

@@ -15,15 +15,18 @@ import msgspec
 
 from holdfast.errors import ChainError, DamagedRecordError, NewerFormatError
 from holdfast.store import entries, refs, rows
+from holdfast.store.building import Element
 from holdfast.store.entries import Body, Envelope
 from holdfast.store.ledger import Ledger
-from holdfast.store.trees import Element, Node
+from holdfast.store.trees import Node
 
 DELTA_EVERY = 512
 """Entries between two saves: what opening and time travel have to replay at most."""
 DELTAS = 64
 """Most deltas on one full save: what opening has to read at most."""
-HEAVY = 4096
+MOST_BEHIND = 8192
+"""Entries that deltas may cover before the whole index is saved again."""
+HEAVY = 1024
 """Atoms since the last save after which the next commit saves, whatever the entries."""
 TAIL = 256
 """Items appended to a list before they are worked into its tree."""
@@ -428,9 +431,11 @@ class Timeline:
         if since < DELTA_EVERY and self.atoms_since < HEAVY:
             return None
         keys = self.base.count if self._lazy is None else 0
-        if self.saved == 0 or self.deltas >= DELTAS - 1 or len(self.fresh) > HEAVY:
+        if self.saved == 0 or self.deltas >= DELTAS - 1 or len(self.fresh) > 4 * HEAVY:
             return INDEX
-        return INDEX if self.since_full >= max(2 * DELTA_EVERY, min(keys // 8, 1 << 15)) else DELTA
+        return (
+            INDEX if self.since_full >= max(2 * DELTA_EVERY, min(keys // 8, MOST_BEHIND)) else DELTA
+        )
 
 
 def _present(key: str, slot: Slot | None, after: str) -> Iterator[tuple[str, Slot]]:

@@ -22,20 +22,16 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.errors import DamagedRecordError
-from holdfast.store.refs import element_size
+from holdfast.store.building import Builder, Element, Hunk, Splicer
+from holdfast.store.refs import leaf_size
 
 FANOUT_BITS = 3
 """A node has 2**3 elements on average: the best compromise of bytes written and depth."""
-CAP = 64
-"""Most elements of a node, so that no content can make one long."""
 LONG_KEY = 1024
 """A mapping's key longer than this ends its leaf, which bounds the bytes of a node."""
 
 Key = str | int | None
 Place = tuple[int, int, int, int]
-Element = tuple[Any, ...]
-Hunk = tuple[int, int, Sequence[Element]]
-"""(position, how many to remove, what to put there)"""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
@@ -44,20 +40,23 @@ _decode = msgspec.msgpack.Decoder().decode
 class Node:
     """An immutable node; `place` is None until it is saved."""
 
-    __slots__ = ("canonical", "count", "elements", "hash", "level", "place", "size")
+    __slots__ = ("_size", "count", "elements", "hash", "level", "place")
 
-    def __init__(self, level: int, elements: list[Element], canonical: bytes, hash_: bytes) -> None:
+    def __init__(self, level: int, elements: list[Element], hash_: bytes) -> None:
         self.level = level
         self.elements = elements
-        self.canonical: bytes | None = canonical
         self.hash = hash_
         self.place: Place | None = None
-        if level:
-            self.count: int = sum([e[3] for e in elements])
-            self.size: int = sum([e[4] for e in elements])
-        else:
-            self.count = len(elements)
-            self.size = sum([element_size(e[0], e[1]) for e in elements])
+        self.count: int = sum([e[3] for e in elements]) if level else len(elements)
+        self._size = -1
+
+    @property
+    def size(self) -> int:
+        """Encoded bytes of all that is below."""
+        if self._size < 0:
+            elements = self.elements
+            self._size = sum([e[4] for e in elements]) if self.level else leaf_size(elements)
+        return self._size
 
 
 class Nodes(Protocol):
@@ -108,20 +107,7 @@ class Trees:
 
     def make(self, level: int, elements: list[Element], *, indexed: bool) -> Node:
         """A new node of these elements."""
-        if level == 0:
-            keys = [e[0] for e in elements] if elements and elements[0][0] is not None else None
-            body: list[Any] = [0, keys, [e[1] for e in elements]]
-        else:
-            body = [
-                level,
-                [e[0] for e in elements] if indexed else None,
-                b"".join([e[1] for e in elements]),
-                [e[3] for e in elements],
-                [e[4] for e in elements],
-                bytes([e[5] for e in elements]),
-            ]
-        canonical = _encode(body)
-        return Node(level, elements, canonical, self._commit(canonical))
+        return Node(level, elements, self._commit(_canonical(level, elements, indexed)))
 
     def load(self, hint: Any, hash_: bytes) -> Node:
         """The node that a hint leads to, checked against its hash."""
@@ -144,15 +130,17 @@ class Trees:
             elements = _elements(_decode(canonical), [_hint(h) for h in hints])
         except (msgspec.DecodeError, ValueError, TypeError, IndexError):
             raise DamagedRecordError("a node cannot be read") from None
-        node = Node(elements[0], elements[1], canonical, hash_)
-        node.canonical = None
+        node = Node(elements[0], elements[1], hash_)
         node.place = place
         return node
 
     @staticmethod
     def pack(node: Node, places: dict[int, Place]) -> bytes:
         """The bytes to store; `places` says where children that have no place yet will lie."""
-        return _encode([node.canonical, [placed(e[2], places) or 0 for e in node.elements]])
+        elements = node.elements
+        # Made again rather than kept: nodes wait in memory for long, and most are never saved.
+        canonical = _canonical(node.level, elements, indexed=elements[0][0] is not None)
+        return _encode([canonical, [placed(e[2], places) or 0 for e in elements]])
 
     # reading
 
@@ -216,14 +204,14 @@ class Trees:
 
     def build(self, elements: Iterable[Element]) -> Node:
         """A tree of a sequence of elements."""
-        builder = _Builder(self, indexed=False)
+        builder = Builder(self, indexed=False)
         for element in elements:
             builder.push(element, self.end_of(element[0], element[1]))
         return builder.finish()
 
     def splice(self, root: Node, hunks: Sequence[Hunk]) -> Node:
         """The tree after replacing ranges by position; hunks are in order and apart."""
-        splicer = _Splicer(self, hunks)
+        splicer = Splicer(self, hunks)
         splicer.feed(root, 0)
         splicer.insert(root.count)
         return splicer.builder.finish()
@@ -232,14 +220,14 @@ class Trees:
         """The index after setting (ref, hint) or removing (None) keys; edits sorted by key."""
         if not edits:
             return root
-        builder = _Builder(self, indexed=True)
+        builder = Builder(self, indexed=True)
         keys = [e[0] for e in edits]
         self._edit(builder, root, edits, keys, 0, len(edits))
         return builder.finish()
 
     def _edit(
         self,
-        builder: _Builder,
+        builder: Builder,
         node: Node,
         edits: Sequence[tuple[str, bytes | None, Any]],
         keys: list[str],
@@ -262,7 +250,7 @@ class Trees:
 
     def _edit_leaf(
         self,
-        builder: _Builder,
+        builder: Builder,
         node: Node,
         edits: Sequence[tuple[str, bytes | None, Any]],
         low: int,
@@ -270,20 +258,22 @@ class Trees:
     ) -> None:
         elements = node.elements
         position, total = 0, len(elements)
-        while position < total or low < high:
-            if low < high and (position == total or edits[low][0] <= elements[position][0]):
-                key, ref, hint = edits[low]
-                if position < total and elements[position][0] == key:
-                    position += 1
-                if ref is not None:
-                    builder.push((key, ref, hint), self.end_of(key, ref))
-                low += 1
-            else:
-                element = elements[position]
+        for key, ref, hint in edits[low:high]:
+            found = bisect_left(elements, key, position, key=_first)
+            if found > position:
+                last = found == total
+                builder.run(elements[position:found], self._last_end(elements) if last else 0)
+                position = found
+            if position < total and elements[position][0] == key:
                 position += 1
-                # Inside a leaf only the last element can end anything.
-                end = self.end_of(element[0], element[1]) if position == total else 0
-                builder.push(element, end)
+            if ref is not None:
+                builder.push((key, ref, hint), self.end_of(key, ref))
+        if position < total:
+            builder.run(elements[position:], self._last_end(elements))
+
+    def _last_end(self, elements: list[Element]) -> int:
+        """Inside a leaf only the last element can end anything."""
+        return self.end_of(elements[-1][0], elements[-1][1])
 
     # saving
 
@@ -309,8 +299,24 @@ class Trees:
                 hint = element[2]
                 if type(hint) is Node or (type(hint) is tuple and type(hint[-1]) is Node):
                     elements[number] = (*element[:2], placed(hint, places), *element[3:])
-            node.canonical = None
             self._cache.put(places[id(node)], node)
+
+
+def _canonical(level: int, elements: list[Element], indexed: bool) -> bytes:
+    """The bytes that a node's hash covers."""
+    if level == 0:
+        keys = [e[0] for e in elements] if elements and elements[0][0] is not None else None
+        return _encode([0, keys, [e[1] for e in elements]])
+    return _encode(
+        [
+            level,
+            [e[0] for e in elements] if indexed else None,
+            b"".join([e[1] for e in elements]),
+            [e[3] for e in elements],
+            [e[4] for e in elements],
+            bytes([e[5] for e in elements]),
+        ]
+    )
 
 
 def placed(hint: Any, places: dict[int, Place]) -> Any:
@@ -320,149 +326,6 @@ def placed(hint: Any, places: dict[int, Place]) -> Any:
     if type(hint) is tuple and type(hint[-1]) is Node:
         return (*hint[:-1], *(hint[-1].place or places[id(hint[-1])]))
     return hint
-
-
-class _Builder:
-    """Cuts a stream of elements into nodes, level by level."""
-
-    __slots__ = ("indexed", "made", "open", "tail", "trees")
-
-    def __init__(self, trees: Trees, *, indexed: bool) -> None:
-        self.trees = trees
-        self.indexed = indexed
-        self.open: list[list[Element]] = [[]]
-        self.made: list[int] = [0]
-        # The old tree's right edge ended because nothing followed. It can be taken over as it
-        # is only if nothing follows now either, so it waits here until that is known.
-        self.tail: tuple[int, Element] | None = None
-
-    def push(self, element: Element, end: int) -> None:
-        """Add a leaf element."""
-        while self.tail is not None:
-            self._open_tail()
-        self._push(0, element, end)
-
-    def keep(self, level: int, element: Element) -> None:
-        """Take over a whole subtree, where the levels below begin afresh here."""
-        while self.tail is not None:
-            self._open_tail()
-        while len(self.open) <= level:
-            self.open.append([])
-            self.made.append(0)
-        for below in range(level):
-            if self.open[below]:
-                self._unfold(element)
-                return
-        if element[5] >= level:
-            self._push(level, element, element[5])
-        else:
-            self.tail = (level, element)
-
-    def finish(self) -> Node:
-        """The root of all that was added."""
-        if self.tail is not None:
-            level, element = self.tail
-            self.tail = None
-            self._push(level, element, element[5])
-        level = 0
-        while any(self.open[n] or self.made[n] for n in range(level + 1, len(self.open))):
-            chunk = self.open[level]
-            if chunk:
-                self.open[level] = []
-                self._close(level, chunk, chunk[-1][5] if level else 0)
-            level += 1
-        chunk = self.open[level]
-        if not chunk:
-            return self.trees.empty
-        if level and len(chunk) == 1:
-            root = self.trees.load(chunk[0][2], chunk[0][1])
-        else:
-            root = self.trees.make(level, chunk, indexed=self.indexed)
-        while root.level and len(root.elements) == 1:
-            root = self.trees.load(root.elements[0][2], root.elements[0][1])
-        return root
-
-    def _push(self, level: int, element: Element, end: int) -> None:
-        chunk = self.open[level]
-        chunk.append(element)
-        if end > level or len(chunk) >= CAP:
-            self.open[level] = []
-            self._close(level, chunk, end)
-
-    def _close(self, level: int, chunk: list[Element], end: int) -> None:
-        node = self.trees.make(level, chunk, indexed=self.indexed)
-        self.made[level] += 1
-        if level + 1 == len(self.open):
-            self.open.append([])
-            self.made.append(0)
-        key = chunk[-1][0] if self.indexed else None
-        self._push(level + 1, (key, node.hash, node, node.count, node.size, end), end)
-
-    def _open_tail(self) -> None:
-        assert self.tail is not None
-        level, element = self.tail
-        self.tail = None
-        node = self.trees.load(element[2], element[1])
-        if len(node.elements) >= CAP:
-            self._push(level, element, element[5])  # ended by the bound, so it is whole
-        else:
-            self._unfold(element)
-
-    def _unfold(self, element: Element) -> None:
-        node = self.trees.load(element[2], element[1])
-        if node.level:
-            for child in node.elements:
-                self.keep(node.level, child)
-            return
-        final = len(node.elements) - 1
-        for number, leaf in enumerate(node.elements):
-            self._push(0, leaf, element[5] if number == final else 0)
-
-
-class _Splicer:
-    """Feeds a tree to a builder, with ranges replaced on the way."""
-
-    __slots__ = ("builder", "hunks", "next", "skip", "trees")
-
-    def __init__(self, trees: Trees, hunks: Sequence[Hunk]) -> None:
-        self.trees = trees
-        self.builder = _Builder(trees, indexed=False)
-        self.hunks = hunks
-        self.next = 0
-        self.skip = 0  # elements before this position are removed
-
-    def insert(self, position: int) -> None:
-        """Put in what belongs before `position`, and note what is removed from there on."""
-        while self.next < len(self.hunks) and self.hunks[self.next][0] == position:
-            _, remove, new = self.hunks[self.next]
-            for element in new:
-                self.builder.push(element, self.trees.end_of(element[0], element[1]))
-            self.skip = position + remove
-            self.next += 1
-
-    def feed(self, node: Node, at: int) -> None:
-        if node.level:
-            for element in node.elements:
-                self._feed_child(node.level, element, at)
-                at += element[3]
-            return
-        final = len(node.elements) - 1
-        for number, element in enumerate(node.elements):
-            self.insert(at)
-            if at >= self.skip:
-                end = self.trees.end_of(element[0], element[1]) if number == final else 0
-                self.builder.push(element, end)
-            at += 1
-
-    def _feed_child(self, level: int, element: Element, at: int) -> None:
-        after = at + element[3]
-        if self.next == len(self.hunks) or self.hunks[self.next][0] >= after:
-            if self.skip >= after:
-                return  # removed whole: not even loaded
-            if self.skip <= at:
-                self.builder.keep(level, element)
-                return
-        self.feed(self.trees.load(element[2], element[1]), at)
 
 
 def _hint(stored: Any) -> Any:

@@ -22,8 +22,9 @@ from typing import Any
 from holdfast.errors import DamagedRecordError, InvalidValueError, LimitExceededError
 from holdfast.seal.codec import Codec, Typed
 from holdfast.store import refs
+from holdfast.store.building import Element
 from holdfast.store.sequence import changes
-from holdfast.store.trees import Element, Node, Trees
+from holdfast.store.trees import Node, Trees
 
 CHUNK_LEAST, CHUNK_MOST = 4 * 1024, 32 * 1024
 MAP_KEY = 256 * 1024

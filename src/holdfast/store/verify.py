@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,11 +74,12 @@ class Report:
         return 1 if self.findings else 3 if self.resume else 0
 
     def __str__(self) -> str:
-        lines = [
+        looked = (
             f"{self.entries} entries of {self.scopes} scopes, {self.values} values, "
             f"{self.checkpoints} checkpoints ({self.signed} signed), {self.feed_rows} feed rows "
             f"in {self.seconds:.2f} s"
-        ]
+        )
+        lines = [looked]
         if self.trust:
             lines.append(self.trust)
         lines += [f"{f.kind}: {f.place}: {f.message}" for f in self.findings]
@@ -106,10 +108,8 @@ def verify_store(
     core.check_open()
     check = _Check(core, budget, progress)
     started = time.monotonic()
-    try:
+    with suppress(_Budget):
         check.run(scope, expect, identity, resume)
-    except _Budget:
-        pass
     check.report.seconds = time.monotonic() - started
     return check.report
 
@@ -163,8 +163,8 @@ class _Check:
             )
         elif core.self_signed:
             self.report.trust = (
-                "self-signed: the signer lies with the store, so this finds accidents and those who "
-                "cannot read it; keep the signer elsewhere, or pin identity= and keep witnesses"
+                "self-signed: the signer lies with the store, so this finds accidents and those "
+                "who cannot read it; keep the signer elsewhere, or pin identity= and keep witnesses"
             )
         else:
             self.report.trust = (
@@ -214,7 +214,7 @@ class _Check:
             self.find(
                 "witness",
                 f"feed lane {lane}",
-                f"the witness saw {expected[0]} commits, only {number} are here: the store was put back",
+                f"the witness saw {expected[0]} commits, only {number} are here: it was put back",
             )
 
     def _feed_without_scope(self, known: set[int]) -> None:

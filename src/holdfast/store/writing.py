@@ -5,50 +5,52 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from typing import Any
+from unicodedata import normalize
 
-from holdfast.errors import InvalidInputError
-from holdfast.store.change import Change, Target
+from holdfast.errors import Conflict, InvalidInputError
+from holdfast.store.cause import check_text
+from holdfast.store.change import Change, Target, check_version
 from holdfast.store.core import Core
 from holdfast.store.entries import Cause
 from holdfast.store.gates import Operation, Request
 from holdfast.store.reading import Reader
 from holdfast.store.scopes import Scope, check_key
+from holdfast.store.timeline import Timeline
 
 MOST_OPERATIONS = 100_000
 _MISSING: Any = object()
 
 
+Asked = tuple[Scope, str, list[Operation], dict[str, int], int | None, int | None]
+"""Scope, timeline, operations, expected versions, expected head, and which life of the scope."""
+
+
 def build_change(
     core: Core,
-    targets: Sequence[tuple[Scope, str, list[Operation], dict[str, int], int | None]],
+    targets: Sequence[Asked],
     *,
     cause: Cause | None = None,
     id: str | None = None,
     attempt: int = 1,
 ) -> Change:
-    """A change of (scope, timeline, operations, expected versions, expected head) each."""
+    """A change of what is asked for in each scope."""
     core.check_writable()
-    if id is not None and not (isinstance(id, str) and 0 < len(id) <= 256):
-        raise InvalidInputError("the id of a change is text of 1 to 256 characters")
+    if id is not None:
+        check_text(id, "the id of a change", 256, least=1)
     made = []
-    for scope, timeline, operations, expects, head in targets:
+    for scope, timeline, operations, expects, head, life in targets:
         if len(operations) > MOST_OPERATIONS:
             raise InvalidInputError(f"a change has at most {MOST_OPERATIONS} operations")
         if core.gates.front and operations:
             request = core.gates.ask(Request(scope, timeline, operations, cause, attempt))
             scope, timeline, operations = request.scope, request.timeline, request.operations
-        made.append(_target(core, scope, timeline, operations, expects, head))
+        target = _target(core, scope, timeline, operations)
+        target.expects, target.head, target.life = expects, head, life
+        made.append(target)
     return Change(made, cause, id, attempt)
 
 
-def _target(
-    core: Core,
-    scope: Scope,
-    timeline: str,
-    operations: list[Operation],
-    expects: dict[str, int],
-    head: int | None,
-) -> Target:
+def _target(core: Core, scope: Scope, timeline: str, operations: list[Operation]) -> Target:
     ledger = core.ledger(scope, create=True)
     ops: list[tuple[Any, ...]] = []
     for operation in operations:
@@ -65,7 +67,7 @@ def _target(
             ops.append(("delete", key))
         else:
             raise InvalidInputError(f"{scope}: unknown operation {operation.kind!r}")
-    return Target(scope, timeline, ops, expects, head, ledger=ledger)
+    return Target(scope, timeline, ops, ledger=ledger)
 
 
 class ScopedChange:
@@ -81,6 +83,7 @@ class ScopedChange:
         self.operations: list[Operation] = []
         self.expects: dict[str, int] = {}
         self.head: int | None = None
+        self.life: int | None = None
 
     # writing
 
@@ -101,9 +104,14 @@ class ScopedChange:
         self._note("delete", key, None, if_version)
 
     def _note(self, kind: str, key: str, value: Any = None, if_version: int | None = None) -> None:
-        check_user_key(key)
-        if if_version is not None:
-            self.expects.setdefault(key, if_version)
+        key = check_user_key(key)
+        check_version(if_version)
+        if if_version is not None and self.expects.setdefault(key, if_version) != if_version:
+            raise Conflict(
+                f"{self._reader.scope}: {key!r} has version {self.expects[key]}, not {if_version}; "
+                "read again and retry",
+                [key],
+            )
         # The caller may change its object before the block ends; what was meant is what it is now.
         self.operations.append(Operation(kind, key, deepcopy(value)))
 
@@ -127,6 +135,7 @@ class ScopedChange:
     def keys(self, prefix: str = "") -> list[str]:
         """Keys, none of which may change (the whole timeline) until this change is applied."""
         self._expect_head()
+        prefix = normalize("NFC", prefix)
         found = set(self._reader.keys(prefix))
         for operation in self.operations:
             if operation.key.startswith(prefix):
@@ -135,15 +144,24 @@ class ScopedChange:
 
     def tail(self, key: str, count: int) -> list[Any]:
         """The last items of a list, which must not change until this change is applied."""
-        value = self._staged(key)
-        return [] if value is _MISSING else value[-count:] if count else []
+        if count < 0:
+            raise InvalidInputError("tail takes a count of 0 or more")
+        items = self._items(key, self._staged(key))
+        return items[-count:] if count else []
 
     def length(self, key: str) -> int:
         """Number of items of a list, which must not change until this change is applied."""
-        value = self._staged(key)
-        return 0 if value is _MISSING else len(value)
+        return len(self._items(key, self._staged(key)))
+
+    def _items(self, key: str, value: Any) -> list[Any]:
+        if value is _MISSING:
+            return []
+        if type(value) is not list:
+            raise InvalidInputError(f"{self._reader.scope}: the value of {key!r} is not a list")
+        return value
 
     def _staged(self, key: str) -> Any:
+        key = check_key(key, owner=True)
         value = _MISSING
         known = False
         for operation in self.operations:
@@ -156,15 +174,15 @@ class ScopedChange:
             else:
                 if not known:
                     value, known = self._read(key), True
-                value = ([] if value is _MISSING else value) + deepcopy(operation.value)
+                value = self._items(key, value) + deepcopy(operation.value)
         return value if known else self._read(key)
 
     def _read(self, key: str) -> Any:
-        check_key(key, owner=True)
         timeline = self._reader.now()
         slot = timeline.slot(key) if timeline is not None else None
         version = timeline.version(slot) if timeline is not None else 0
         self.expects.setdefault(key, version)
+        self._note_life(timeline)
         if timeline is None or slot is None:
             return _MISSING
         return self._reader.value(timeline, slot)
@@ -173,12 +191,17 @@ class ScopedChange:
         if self.head is None:
             timeline = self._reader.now()
             self.head = timeline.sequence if timeline is not None else 0
+            self._note_life(timeline)
+
+    def _note_life(self, timeline: Timeline | None) -> None:
+        if self.life is None and timeline is not None:
+            self.life = timeline.ledger.number
 
     @property
-    def target(self) -> tuple[Scope, str, list[Operation], dict[str, int], int | None]:
+    def target(self) -> Asked:
         """What `build_change` takes."""
         reader = self._reader
-        return reader.scope, reader.timeline, self.operations, self.expects, self.head
+        return reader.scope, reader.timeline, self.operations, self.expects, self.head, self.life
 
     @property
     def empty(self) -> bool:

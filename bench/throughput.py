@@ -1,0 +1,149 @@
+"""How much a second: writers in tasks, a blocking writer, reads. Goals, not musts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from common import LoopGaps, Row, at_least, at_most, place, quantile, timed, told, words, writers
+from machine import bare
+
+KEYS = 1000
+
+
+def run(quick: bool) -> list[Row]:
+    """All goals, each with bare apsw measured right after it."""
+    seconds = 1.5 if quick else 5.0
+    return [
+        *group(64, 1, seconds, 15_000),
+        *group(1000, 1, seconds, 25_000),
+        *group(1000, 1000, seconds, 25_000),
+        *blocking("normal", seconds),
+        *blocking("full", seconds),
+        *reads(5_000 if quick else 20_000),
+    ]
+
+
+def value(number: int) -> dict[str, Any]:
+    """A small value, about 100 bytes."""
+    return {"fact": "the quick brown fox jumps over the lazy dog", "step": number, "sure": 0.5}
+
+
+# writers in tasks
+
+
+def group(count: int, scopes: int, seconds: float, least: float) -> list[Row]:
+    """So many writers over so many scopes, at `full`, on the writer thread and in the loop."""
+    thread = asyncio.run(_group(count, scopes, seconds, "thread"))
+    inline = asyncio.run(_group(count, scopes, seconds, "inline"))
+    plain = bare(round(thread["batch"]), round(thread["row"]), "full", seconds / 2)
+    where = "one scope" if scopes == 1 else f"{scopes:,} scopes"
+    name = f"{count:,} writers, {where}"
+    note = f"{thread['batch']:.0f} a commit; inline {inline['rate']:,.0f}"
+    rows = [at_least(name, thread["rate"], least, "sets/s", goal=True, note=note)]
+    ratio = thread["rate"] / plain
+    bare_note = f"bare {plain:,.0f} rows/s of {thread['row']:.0f} B"
+    if count == 64:
+        rows.append(at_least(f"{name} / bare apsw", ratio, 0.25, goal=True, note=bare_note))
+    else:
+        rows.append(told(f"{name} / bare apsw", ratio, note=bare_note))
+    gap = at_most(f"{name}: event-loop gap p99", thread["gap"] * 1e3, 2, "ms", goal=True)
+    return [*rows, gap, told(f"{name}: the same, inline", inline["gap"] * 1e3, "ms")]
+
+
+async def _group(count: int, scopes: int, seconds: float, mode: str) -> dict[str, float]:
+    with place() as here:
+        async with here.open(counted=True, commit=mode) as store:
+            states = [store.agent(f"a{number}") for number in range(scopes)]
+            await asyncio.gather(*(state.set("first", 1) for state in states))
+
+            async def work(writer: int, number: int) -> None:
+                key = f"memory/facts/{(writer + number * 61) % KEYS}"
+                await states[writer % scopes].set(key, value(number))
+
+            assert here.counting is not None
+            here.counting.reset()
+            async with LoopGaps() as gaps:
+                load = await writers(count, seconds, work)
+            written = here.counting.bytes_written
+            applied = here.counting.applied
+    return {
+        "rate": load.rate,
+        "gap": quantile(gaps.late, 0.99),
+        "batch": load.done / applied,
+        "row": written / load.done,
+    }
+
+
+# one blocking writer
+
+
+def blocking(durability: str, seconds: float) -> list[Row]:
+    """One writer through the blocking face."""
+    with place() as here, here.sync(durability, counted=True) as store:
+        state = store.agent("a")
+        state.set("first", 1)
+        assert here.counting is not None
+        here.counting.reset()
+        count = 0
+        spent = 0.0
+        while spent < seconds:
+            spent += timed(lambda: [_set(state, n) for n in range(count, count + 200)])  # noqa: B023
+            count += 200
+        row = here.counting.bytes_written / count
+    plain = bare(1, round(row), durability, seconds / 2)
+    note = f"bare {plain:,.0f}"
+    name = f"one blocking writer, {durability}"
+    rate = count / spent
+    if durability == "normal":
+        return [
+            at_least(name, rate, 8_000, "sets/s", goal=True, note=note),
+            told(f"{name} / bare apsw", rate / plain),
+        ]
+    return [
+        at_least(f"{name} / bare apsw", rate / plain, 0.6, goal=True, note=note),
+        told(name, rate, "sets/s"),
+    ]
+
+
+def _set(state: Any, number: int) -> None:
+    state.set(f"memory/facts/{number % KEYS}", value(number))
+
+
+# reads
+
+
+def reads(keys: int) -> list[Row]:
+    """Reads from the cache, with the check for other processes, and from SQLite."""
+    with place() as here:
+        asyncio.run(_fill(here, keys))
+        with here.sync() as store:
+            state = store.agent("a")
+            state.keys()  # the index is in memory, the values are not
+            names = [f"memory/facts/{n * 7919 % keys}" for n in range(keys)]
+            cold = keys / timed(lambda: _each(state.get, names))
+            few = names[:500]
+            _each(state.get, few)
+            warm = 50_000 / timed(lambda: [_each(state.get, few) for _ in range(100)])
+    return [
+        at_least("reads from the cache", warm, 100_000, "gets/s", goal=True),
+        at_least("reads from SQLite", cold, 25_000, "gets/s", goal=True),
+    ]
+
+
+async def _fill(here: Any, keys: int) -> None:
+    left = iter(range(keys))
+    async with here.open("normal") as store:
+        state = store.agent("a")
+
+        async def writer() -> None:
+            for number in left:
+                await state.set(f"memory/facts/{number}", {"fact": words(300, number)})
+
+        await asyncio.gather(*(writer() for _ in range(64)))
+
+
+def _each(get: Callable[[str], Any], names: list[str]) -> None:
+    for name in names:
+        get(name)

@@ -1,0 +1,120 @@
+"""Going back: time travel, restore, and how long it takes to verify a state."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import msgspec
+from common import Place, Row, at_most, median, message, place, quantile, timed, told, words
+
+from holdfast.sync import State
+
+
+def run(quick: bool) -> list[Row]:
+    """Any of 100,000 entries; a restore; 1 MB verified."""
+    return [*travel(20_000 if quick else 100_000, 60 if quick else 300), *restores()]
+
+
+def travel(count: int, points: int) -> list[Row]:
+    """A get at a point, for points all over the history, each for the first time."""
+    with place() as here:
+        asyncio.run(write(here, count))
+        pick = random.Random(4)
+        cold: list[float] = []
+        with here.sync() as store:
+            state = store.agent("a")
+            last = state.place()[2]
+            for _ in range(points):
+                at = pick.randrange(last // 20, last)
+                key = f"memory/facts/{pick.randrange(1000)}"
+                cold.append(timed(lambda: state.at(at).get(key)))  # noqa: B023
+    return [
+        at_most(
+            f"time travel to any of {count:,} entries",
+            max(cold) * 1e3,
+            20,
+            "ms",
+            note=f"greatest of {points}; median {median(cold) * 1e3:.1f}",
+        )
+    ]
+
+
+async def write(here: Place, count: int) -> None:
+    """Entries over 5,000 keys."""
+    left = iter(range(count))
+    async with here.open("normal") as store:
+        state = store.agent("a")
+
+        async def writer() -> None:
+            for number in left:
+                await state.set(f"memory/facts/{number * 7919 % 5000}", {"fact": number})
+
+        await asyncio.gather(*(writer() for _ in range(64)))
+
+
+# restore
+
+DATA = [message(number, 500) for number in range(2000)]
+
+
+def restores() -> list[Row]:
+    """1 MB as one text, as a list and as 2,000 values.
+
+    The measure is the time in which msgspec decodes the 2,000 messages as one value.
+    """
+    packed = msgspec.msgpack.encode(DATA)
+    decode = median([timed(lambda: msgspec.msgpack.decode(packed)) for _ in range(30)])
+    shapes = {
+        "one value": lambda state: state.set("all", words(len(packed), 1)),
+        "a list of 2,000": lambda state: state.set("all", DATA),
+        "2,000 values": _values,
+    }
+    found = {name: _restore(fill) for name, fill in shapes.items()}
+    entry = found["2,000 values"]["entry"]
+    ratio = {name: found[name]["verify"] / decode for name in shapes}
+    size = f"{len(packed) / 1e6:.2f} MB"
+    return [
+        at_most("a restore's entry", median(entry) * 1e3, 5, "ms", note=_greatest(entry)),
+        at_most(f"verify {size} as one value / decoding it", ratio["one value"], 1),
+        at_most(f"verify {size} as 2,000 values / decoding it", ratio["2,000 values"], 4),
+        at_most(f"verify {size} as a list of 2,000 / decoding it", ratio["a list of 2,000"], 4),
+        told(f"decoding {size}", decode * 1e3, "ms"),
+    ]
+
+
+def _greatest(times: list[float]) -> str:
+    return f"greatest of {len(times)}: {quantile(times, 1) * 1e3:.1f}"
+
+
+def _values(state: State) -> None:
+    with state.change() as change:
+        for number, item in enumerate(DATA):
+            change.set(f"memory/{number}", item)
+
+
+def _restore(fill: Any) -> dict[str, Any]:
+    """Seconds of restores that check nothing, and of checking every value, with nothing cached."""
+    entry: list[float] = []
+    checks: list[float] = []
+    with place() as here:
+        with here.sync() as store:
+            state = store.agent("a")
+            fill(state)
+            safe = state.checkpoint("safe")
+            for number in range(20):
+                state.set("other", number)
+                entry.append(timed(lambda: state.restore(safe, verify="none")))
+            state.set("other", 2)
+        for _ in range(5):
+            checks.append(_dry(here, safe, "full") - _dry(here, safe, "none"))
+    return {"entry": entry, "verify": median(checks)}
+
+
+def _dry(here: Place, safe: Any, verify: str) -> float:
+    """Seconds of a dry restore in a store just opened: finding the point, checking it, a diff."""
+    with here.sync() as store:
+        state = store.agent("a")
+        state.get("other")
+        return timed(lambda: state.restore(safe, verify=verify, dry_run=True))

@@ -1,0 +1,133 @@
+"""Commands that take the global options in any place, and are loaded when they are used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import click
+
+from holdfast.cli.session import Session
+
+EPILOG = "Global options (--store, --key, --json …) may stand here, too: see holdfast --help."
+pass_session = click.make_pass_decorator(Session, ensure=True)
+
+
+def _note(context: click.Context, option: click.Parameter, value: Any) -> None:
+    """Put what was given into the session; what was not given changes nothing."""
+    session = context.find_root().ensure_object(Session)
+    if value is not None and value is not False:
+        setattr(session, str(option.name), value)
+
+
+def _global(*names: str, **more: Any) -> click.Option:
+    return click.Option(names, expose_value=False, callback=_note, **more)
+
+
+def global_options(*, hidden: bool) -> list[click.Option]:
+    """The options that every command takes."""
+    return [
+        _global(
+            "--store",
+            metavar="URL",
+            hidden=hidden,
+            help="sqlite:PATH, or a bare path. [HOLDFAST_STORE; default sqlite:holdfast.db]",
+        ),
+        _global(
+            "--key",
+            metavar="SOURCE",
+            hidden=hidden,
+            help="file:PATH, env:NAME, or `passphrase:` to be asked. [HOLDFAST_KEY]",
+        ),
+        _global(
+            "--passphrase-file",
+            metavar="PATH",
+            hidden=hidden,
+            help="Take the passphrase from the first line of a file.",
+        ),
+        _global(
+            "--signer",
+            metavar="file:PATH",
+            hidden=hidden,
+            help="The signing key, if it is kept apart. [HOLDFAST_SIGNER]",
+        ),
+        _global("--timeline", metavar="NAME", hidden=hidden, help="[default main]"),
+        _global("--actor", metavar="NAME", hidden=hidden, help="Who acts. [default the login]"),
+        _global(
+            "--durability",
+            type=click.Choice(["full", "normal"]),
+            hidden=hidden,
+            help="What a write survives: power loss, or kill -9. [default full]",
+        ),
+        _global("--json", is_flag=True, hidden=hidden, help="One JSON document, errors too."),
+    ]
+
+
+class Anywhere(click.Command):
+    """A command that takes the global options behind its name, unless it has its own."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Its own parameters, then the global ones."""
+        own = super().get_params(ctx)
+        taken = {name for param in own for name in param.opts}
+        names = {param.name for param in own}
+        more = [
+            option
+            for option in global_options(hidden=ctx.parent is not None)
+            if not taken.intersection(option.opts) and option.name not in names
+        ]
+        return [*own[:-1], *more, *own[-1:]]  # --help stays last
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Say that they may stand here."""
+        super().format_epilog(ctx, formatter)
+        if ctx.parent is not None:
+            formatter.write_paragraph()
+            formatter.write_text(EPILOG)
+
+
+class Command(Anywhere):
+    """One command."""
+
+
+class Group(Anywhere, click.Group):
+    """A noun with its verbs."""
+
+    command_class = Command
+    group_class = type
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the words name; a slip of the pen is pointed out."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], self.list_commands(ctx), 1)
+            if not close or "Did you mean" in error.message:
+                raise
+            text = f"{error.message} Did you mean {close[0]!r}?"
+            raise click.UsageError(text, ctx) from None
+
+
+class LazyGroup(Group):
+    """A group that imports a command when it is used; `homes` says where it is."""
+
+    def __init__(self, *args: Any, homes: dict[str, str], **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._homes = homes
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of the table."""
+        return list(self._homes)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import it."""
+        home = self._homes.get(cmd_name)
+        if home is None:
+            return None
+        module, _, name = home.partition(":")
+        found: click.Command = getattr(import_module(module), name)
+        return found

@@ -1,0 +1,94 @@
+"""Errors as one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from holdfast import errors
+
+BAD_USAGE, INTERNAL, INTERRUPTED, BROKEN_PIPE = 2, 70, 130, 141
+CODES: tuple[tuple[type[Exception], int], ...] = (
+    (errors.MissingError, 4),
+    (errors.Conflict, 5),
+    (errors.StateIntegrityError, 6),
+    (errors.RefusedError, BAD_USAGE),
+    (errors.Unavailable, 7),
+    (errors.OutcomeUnknown, 8),
+    (click.ClickException, BAD_USAGE),
+)
+HELP = """\b
+Exit codes:
+  0   done
+  1   verify found something; diff --exit-code: there are differences
+  2   bad usage, or refused (also a key that does not fit)
+  3   verify was stopped by its budget, nothing found so far
+  4   not found: store, scope, key, point, checkpoint or timeline
+  5   conflict: someone else changed it, or the name is taken
+  6   damage was found while reading
+  7   the storage is unavailable: locked, full, read-only
+  8   the outcome of a write is unknown: look before trying again
+  70  a bug in Holdfast; HOLDFAST_DEBUG=1 shows where
+"""
+# The library speaks of arguments, this program of options.
+_WORDS = (
+    ("give its key (key= or HOLDFAST_KEY)", "give its key with --key or HOLDFAST_KEY"),
+    ("with key= or HOLDFAST_KEY", "with --key or HOLDFAST_KEY"),
+    ("open it without a key", "leave out --key and unset HOLDFAST_KEY"),
+    (
+        "a key is given as file:PATH, env:NAME or passphrase:TEXT",
+        "--key takes file:PATH, env:NAME or `passphrase:`",
+    ),
+    ("`checkpoints()` lists them", "`holdfast checkpoint list` shows them"),
+    ("signer=file:PATH", "--signer file:PATH"),
+    ("open it with create=True", "make a store there with `holdfast init`"),
+)
+
+
+def exit_code(error: BaseException) -> int:
+    """The code that `holdfast --help` documents."""
+    if isinstance(error, click.Abort | KeyboardInterrupt):
+        return INTERRUPTED
+    return next((code for kind, code in CODES if isinstance(error, kind)), INTERNAL)
+
+
+def text_of(error: BaseException) -> str:
+    """One line: what went wrong and what to do next."""
+    if isinstance(error, click.ClickException):
+        text = error.format_message()
+    elif isinstance(error, click.Abort | KeyboardInterrupt):
+        text = "interrupted"
+    elif exit_code(error) == INTERNAL:
+        kind = type(error).__name__
+        text = f"{error}" if isinstance(error, errors.HoldfastError) else f"unexpected {kind}"
+        text += "; this is a bug: run it again with HOLDFAST_DEBUG=1 and report what it shows"
+    else:
+        text = str(error)
+    for said, meant in _WORDS:
+        text = text.replace(said, meant)
+    return " ".join(text.split())
+
+
+def report(error: BaseException, *, as_json: bool) -> int:
+    """Say it on stderr; returns the exit code."""
+    if os.environ.get("HOLDFAST_DEBUG"):
+        import traceback
+
+        traceback.print_exception(error, file=sys.stderr)
+    if as_json:
+        from holdfast.cli.json_values import dumps
+
+        click.echo(dumps({"error": _name(error), "message": text_of(error)}), err=True)
+    else:
+        from holdfast.cli.output import clean
+
+        click.echo(f"error: {clean(text_of(error))}", err=True)
+        if isinstance(error, click.UsageError) and error.ctx is not None:
+            click.echo(f"see `{error.ctx.command_path} --help`", err=True)
+    return exit_code(error)
+
+
+def _name(error: BaseException) -> str:
+    return "Interrupted" if isinstance(error, click.Abort) else type(error).__name__

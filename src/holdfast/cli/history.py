@@ -1,0 +1,116 @@
+"""`holdfast show`, `log` and `diff`: the state of a scope, and how it came about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from holdfast.cli import output, shapes
+from holdfast.cli.commands import Command, pass_session
+from holdfast.cli.json_values import tagged
+from holdfast.cli.key import at_option, scope_argument
+from holdfast.cli.points import bound, point
+from holdfast.cli.session import Session
+from holdfast.errors import InvalidInputError
+
+
+@click.command(cls=Command)
+@scope_argument
+@at_option
+@click.option("--prefix", default="", help="Keys that begin so.")
+@pass_session
+def show(session: Session, scope: str, at: str | None, prefix: str) -> None:
+    """The whole state of a scope: every key with its value."""
+    with session.reading() as store:
+        state: Any = session.state(store, scope)
+        view = state if at is None else state.at(point(at))
+        _, timeline, number = view.place()
+        found = {name: tagged(value) for name, value in view.items(prefix)}
+    if session.json:
+        place = {"scope": str(view.scope), "timeline": timeline, "entry": number}
+        output.document({**place, "state": found})
+    else:
+        output.value(found)
+
+
+@click.command(cls=Command)
+@scope_argument
+@click.option("--key", "name", metavar="KEY", help="Entries that changed this key.")
+@click.option("--kind", help="set, append, delete, checkpoint, restore, fork.")
+@click.option("--actor", "who", metavar="NAME", help="Entries made by this actor.")
+@click.option("--correlation", metavar="TEXT", help="Entries with this correlation.")
+@click.option("--since", metavar="WHEN", help="From this entry or time on.")
+@click.option("--until", metavar="WHEN", help="Up to this entry or time.")
+@click.option("--limit", type=click.IntRange(0), default=50, help="At most so many; 0 for all.")
+@click.option("--reverse", is_flag=True, help="Oldest first.")
+@pass_session
+def log(
+    session: Session,
+    scope: str,
+    name: str | None,
+    kind: str | None,
+    who: str | None,
+    correlation: str | None,
+    since: str | None,
+    until: str | None,
+    limit: int,
+    reverse: bool,
+) -> None:
+    """The entries of a scope, newest first. (--key and --actor behind `log` are filters.)"""
+    _check_kind(kind)
+    with session.reading() as store:
+        found = session.state(store, scope).log(
+            key=name,
+            kind=kind,
+            actor=who,
+            correlation=correlation,
+            since=bound(since) if since else None,
+            until=bound(until) if until else None,
+            limit=limit or None,
+            newest_first=not reverse,
+        )
+    if session.json:
+        output.document({"entries": [shapes.entry(one) for one in found]})
+        return
+    output.table(
+        ["entry", "time", "what", "keys", "actor", "reason", "correlation"],
+        [
+            [
+                one.sequence,
+                one.time,
+                one.kinds,
+                one.keys,
+                one.cause.actor,
+                one.cause.reason,
+                one.cause.correlation,
+            ]
+            for one in found
+        ],
+    )
+
+
+def _check_kind(kind: str | None) -> None:
+    from holdfast.store.entries import NAMES
+
+    if kind is not None and kind not in NAMES.values():
+        known = ", ".join(dict.fromkeys(NAMES.values()))
+        raise InvalidInputError(f"there is no kind of entry {kind!r}; use one of {known}")
+
+
+@click.command(cls=Command)
+@scope_argument
+@click.argument("since", metavar="POINT")
+@click.argument("until", metavar="[POINT]", required=False)
+@click.option("--exit-code", is_flag=True, help="Exit with 1 if there are differences.")
+@pass_session
+def diff(session: Session, scope: str, since: str, until: str | None, exit_code: bool) -> int:
+    """What changed from one point to another, or to the newest state."""
+    with session.reading() as store:
+        state = session.state(store, scope)
+        found = state.diff(point(since), point(until) if until is not None else None)
+    if session.json:
+        output.document({"scope": str(state.scope), **shapes.diff(found)})
+    else:
+        output.changes(found)
+    return 1 if exit_code and found else 0

@@ -1,0 +1,190 @@
+"""`holdfast key`: the keys of a scope and their values."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from holdfast.cli import json_values, output, shapes
+from holdfast.cli.commands import Group, pass_session
+from holdfast.cli.completion import complete_key, complete_scope
+from holdfast.cli.points import point
+from holdfast.cli.session import Session
+from holdfast.errors import InvalidInputError, MissingError
+
+scope_argument = click.argument("scope", shell_complete=complete_scope)
+key_argument = click.argument("name", metavar="KEY", shell_complete=complete_key)
+at_option = click.option("--at", metavar="POINT", help="As it was at a point.")
+# A value such as -5 looks like an option.
+_VALUES = {"ignore_unknown_options": True}
+
+
+@click.group(cls=Group)
+def key() -> None:
+    """List, read and change keys."""
+
+
+@key.command("list")
+@scope_argument
+@click.option("--prefix", default="", help="Keys that begin so.")
+@click.option("--limit", type=click.IntRange(1), help="At most so many.")
+@click.option("--after", default="", help="Go on behind this key.")
+@at_option
+@pass_session
+def list_(
+    session: Session, scope: str, prefix: str, limit: int | None, after: str, at: str | None
+) -> None:
+    """The keys of a scope, in order."""
+    with session.reading() as store:
+        state: Any = session.state(store, scope)
+        view = state if at is None else state.at(point(at))
+        # One more than asked for tells whether there are more.
+        found = view.keys(prefix, limit=limit + 1 if limit else None, after=after)
+    shown = found[:limit]
+    more = shown[-1] if len(found) > len(shown) else None
+    if session.json:
+        output.document({"scope": str(state.scope), "keys": shown, "after": more})
+        return
+    output.table(["key"], [[name] for name in shown])
+    if more:
+        output.note(f"there are more: --after {more!r}")
+
+
+@key.command()
+@scope_argument
+@key_argument
+@at_option
+@click.option("--text", is_flag=True, help="Print a text (or bytes) as it is, not as JSON.")
+@pass_session
+def get(session: Session, scope: str, name: str, at: str | None, text: bool) -> None:
+    """The value of a key, as JSON."""
+    with session.reading() as store:
+        state: Any = session.state(store, scope)
+        view = state if at is None else state.at(point(at))
+        item = view.item(name)
+    if item is None:
+        raise _no_key(state.scope, name, at)
+    if session.json:
+        about = {
+            "scope": str(view.scope),
+            "timeline": view.timeline,
+            "key": name,
+            "value": json_values.tagged(item.value),
+            "version": item.version,
+            "time": shapes.time_text(item.time),
+            "cause": shapes.cause(item.cause),
+        }
+        output.document(about)
+    elif text:
+        _raw(item.value)
+    else:
+        output.value(json_values.tagged(item.value))
+
+
+def _no_key(scope: object, name: str, at: str | None) -> MissingError:
+    when = f" at {at}" if at else ""
+    return MissingError(
+        f"{scope} has no key {name!r}{when}; `holdfast key list {scope}` shows them"
+    )
+
+
+def _raw(value: Any) -> None:
+    if not isinstance(value, str | bytes):
+        raise InvalidInputError("the value is neither text nor bytes; leave out --text")
+    content = value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass")
+    sys.stdout.flush()
+    sys.stdout.buffer.write(content)
+
+
+def _read(value: str, text: bool) -> Any:
+    """The value that was given, or that stdin holds."""
+    if value == "-":
+        content = sys.stdin.buffer.read()
+        try:
+            value = content.decode()
+        except UnicodeDecodeError:
+            raise InvalidInputError('what stdin holds is not UTF-8; use {"$bytes": …}') from None
+    return value if text else json_values.loads(value)
+
+
+def _written(session: Session, state: Any, name: str, version: int) -> None:
+    if session.json:
+        place = {"scope": str(state.scope), "timeline": state.timeline, "key": name}
+        output.document({**place, "version": version})
+    else:
+        output.say(output.clean(f"{state.scope} {name}: version {version}"))
+
+
+value_argument = click.argument("value")
+text_option = click.option("--text", is_flag=True, help="VALUE is plain text, not JSON.")
+create_option = click.option("--create", is_flag=True, help="Make the store if there is none.")
+version_option = click.option(
+    "--if-version",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Only if the key has this version (0: only if it is absent).",
+)
+
+
+@key.command("set", context_settings=_VALUES)
+@scope_argument
+@key_argument
+@value_argument
+@text_option
+@version_option
+@create_option
+@pass_session
+def set_(
+    session: Session,
+    scope: str,
+    name: str,
+    value: str,
+    text: bool,
+    if_version: int | None,
+    create: bool,
+) -> None:
+    """Set a key. VALUE is JSON; `-` reads it from stdin."""
+    content = _read(value, text)
+    with session.writing(create=create) as store:
+        state = session.state(store, scope, new=True)
+        version = state.set(name, content, if_version=if_version)
+    _written(session, state, name, version)
+
+
+@key.command(context_settings=_VALUES)
+@scope_argument
+@key_argument
+@value_argument
+@text_option
+@create_option
+@pass_session
+def append(session: Session, scope: str, name: str, value: str, text: bool, create: bool) -> None:
+    """Add an item to the list under a key. VALUE is JSON; `-` reads it from stdin."""
+    content = _read(value, text)
+    with session.writing(create=create) as store:
+        state = session.state(store, scope, new=True)
+        version = state.append(name, content)
+    _written(session, state, name, version)
+
+
+@key.command()
+@scope_argument
+@key_argument
+@version_option
+@pass_session
+def delete(session: Session, scope: str, name: str, if_version: int | None) -> None:
+    """Remove a key; its past stays."""
+    with session.writing() as store:
+        state = session.state(store, scope)
+        if if_version is None and not state.exists(name):
+            raise _no_key(state.scope, name, None)
+        state.delete(name, if_version=if_version)
+        version = state.place()[2]
+    if session.json:
+        output.document(
+            {"scope": str(state.scope), "timeline": state.timeline, "key": name, "entry": version}
+        )
+    else:
+        output.say(output.clean(f"{state.scope} {name}: deleted"))

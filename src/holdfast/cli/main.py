@@ -1,0 +1,84 @@
+"""The entry point."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+import holdfast
+from holdfast.cli import failures
+from holdfast.cli.commands import LazyGroup
+from holdfast.cli.session import Session
+
+HOMES = {
+    "init": "holdfast.cli.store:init",
+    "scope": "holdfast.cli.scope:scope",
+    "key": "holdfast.cli.key:key",
+    "show": "holdfast.cli.history:show",
+    "log": "holdfast.cli.history:log",
+    "diff": "holdfast.cli.history:diff",
+    "checkpoint": "holdfast.cli.checkpoint:checkpoint",
+    "restore": "holdfast.cli.checkpoint:restore",
+    "fork": "holdfast.cli.checkpoint:fork",
+    "timelines": "holdfast.cli.checkpoint:timelines",
+    "verify": "holdfast.cli.proof:verify",
+    "witness": "holdfast.cli.proof:witness",
+    "stats": "holdfast.cli.store:stats",
+    "completion": "holdfast.cli.completion:completion",
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    homes=HOMES,
+    epilog=failures.HELP,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(holdfast.__version__, prog_name="holdfast", message="%(prog)s %(version)s")
+def root() -> None:
+    """Durable, verifiable state for AI agents.
+
+    SCOPE is `global`, agent:ID, workflow:ID, step:WORKFLOW/STEP, session:ID or custom:NAME. POINT
+    is an entry's number, TIMELINE@NUMBER, an ISO 8601 time, or the name of a checkpoint.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line (default: this program's own); returns the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    session = Session()
+    try:
+        code = _run(words, session)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _silence()
+        return failures.BROKEN_PIPE
+    except (Exception, KeyboardInterrupt) as error:
+        return failures.report(error, as_json=session.json or "--json" in words)
+    return code
+
+
+def _run(words: list[str], session: Session) -> int:
+    shell = os.environ.get("_HOLDFAST_COMPLETE")
+    if shell:
+        from holdfast.cli.completion import answer
+
+        return answer(root, session, shell)
+    try:
+        with root.make_context("holdfast", words, obj=session) as context:
+            code = root.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    return code if isinstance(code, int) else 0
+
+
+def _silence() -> None:
+    """Who read the output is gone: let the interpreter's last flush go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""`holdfast scope`: the scopes of a store."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from holdfast.cli import output, shapes
+from holdfast.cli.commands import Group, pass_session
+from holdfast.cli.completion import complete_scope
+from holdfast.cli.session import Session
+from holdfast.errors import InvalidInputError
+
+
+@click.group(cls=Group)
+def scope() -> None:
+    """List and delete scopes."""
+
+
+@scope.command("list")
+@click.option("--kind", help="global, agent, workflow, step, session or custom.")
+@click.option("--prefix", default="", help="Scopes whose id begins so.")
+@click.option("--limit", type=click.IntRange(1), help="At most so many.")
+@click.option("--after", help="Go on behind this scope.")
+@pass_session
+def list_(
+    session: Session, kind: str | None, prefix: str, limit: int | None, after: str | None
+) -> None:
+    """The scopes of the store, in order."""
+    with session.reading() as store:
+        page = store.scopes(kind=kind, prefix=prefix, limit=limit, after=after)
+    if session.json:
+        found = [
+            {"scope": str(one.scope), "created": shapes.time_text(one.created)}
+            for one in page.items
+        ]
+        output.document({"scopes": found, "after": page.after})
+        return
+    output.table(["scope", "created"], [[one.scope, one.created] for one in page.items])
+    if page.after:
+        output.note(f"there are more: --after {page.after}")
+
+
+@scope.command()
+@click.argument("scope", shell_complete=complete_scope)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_session
+def delete(session: Session, scope: str, yes: bool) -> None:
+    """End a scope with all its timelines."""
+    with session.writing() as store:
+        state = session.state(store, scope)
+        if not yes:
+            _confirm(str(state.scope))
+        store.delete(state.scope)
+    if session.json:
+        output.document({"deleted": str(state.scope)})
+    else:
+        output.say(output.clean(f"{state.scope}: deleted"))
+
+
+def _confirm(scope: str) -> None:
+    if not sys.stdin.isatty():
+        raise InvalidInputError(f"{scope} would be deleted: add --yes if that is meant")
+    click.confirm(output.clean(f"Delete {scope} with all its timelines?"), abort=True, err=True)

@@ -1,0 +1,237 @@
+"""The global options, and the store that they open."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.errors import (
+    InvalidInputError,
+    KeyringError,
+    RefusedError,
+    ScopeNotFoundError,
+    StoreNotFoundError,
+)
+
+if TYPE_CHECKING:
+    from holdfast.seal.registry import Registry
+    from holdfast.sync import State, Store
+
+DEFAULT = "sqlite:holdfast.db"
+_PROMPT = "passphrase:"
+
+
+class Session:
+    """What was said before or behind the command that holds for every command."""
+
+    def __init__(self) -> None:
+        self.store: str | None = None
+        self.key: str | None = None
+        self.passphrase_file: str | None = None
+        self.signer: str | None = None
+        self.timeline = "main"
+        self.json = False
+        self.actor: str | None = None
+        self.durability = "full"
+
+    # where, and with what key
+
+    @property
+    def url(self) -> str:
+        """The store's URL; a bare path is one of SQLite."""
+        text = self.store or os.environ.get("HOLDFAST_STORE") or DEFAULT
+        scheme, colon, _ = text.partition(":")
+        if scheme == "memory" and colon:
+            raise InvalidInputError("a store in memory would end with this command: name a file")
+        # One letter before the colon is a drive, not an engine.
+        named = colon and len(scheme) > 1 and scheme.isalnum()
+        return text if named else f"sqlite:{text}"
+
+    @property
+    def path(self) -> str:
+        """The store's file."""
+        return self.url.partition(":")[2] or DEFAULT.partition(":")[2]
+
+    def key_source(self, *, new: bool = False) -> str | None:
+        """What to open the store with. Asks for a passphrase, twice if it is to be a new one."""
+        if self.passphrase_file is not None:
+            if self.key not in (None, _PROMPT):
+                raise InvalidInputError("give --key or --passphrase-file, not both")
+            return _PROMPT + _first_line(self.passphrase_file)
+        if self.key is None:
+            if not os.environ.get("HOLDFAST_KEY"):
+                os.environ.pop("HOLDFAST_KEY", None)  # empty is as good as unset
+            return os.environ.get("HOLDFAST_KEY")
+        if self.key == _PROMPT:
+            return _PROMPT + _ask(new)
+        if self.key.startswith(_PROMPT):
+            raise InvalidInputError(
+                "a passphrase does not belong on the command line, where `ps` and the shell's "
+                "history show it; use `--key passphrase:` to be asked, or --passphrase-file. "
+                "Change it if it was a real one"
+            )
+        return self.key
+
+    @property
+    def would_ask(self) -> bool:
+        """Whether opening the store asks a question."""
+        return self.key == _PROMPT
+
+    @property
+    def key_name(self) -> str:
+        """Where the key comes from, without its content."""
+        source = self.key or os.environ.get("HOLDFAST_KEY", "")
+        return "passphrase" if source.startswith(_PROMPT) else source
+
+    @property
+    def signer_source(self) -> str | None:
+        """Where the signer is, if it is not with the store."""
+        return self.signer or os.environ.get("HOLDFAST_SIGNER") or None
+
+    # opening
+
+    @contextmanager
+    def reading(self) -> Iterator[Store]:
+        """The store, for looking only."""
+        with self._open(create=False, read_only=True) as store:
+            yield store
+
+    @contextmanager
+    def writing(self, *, create: bool = False) -> Iterator[Store]:
+        """The store, for changes in the name of the actor."""
+        with self._open(create=create) as store, store.acting(self.actor or login()):
+            yield store
+
+    @contextmanager
+    def creating(self) -> Iterator[Store]:
+        """A new store."""
+        if self._is_store():
+            raise RefusedError(f"there is a store at {self.path!r} already; nothing was changed")
+        with self._open(create=True) as store:
+            yield store
+
+    @contextmanager
+    def _open(self, *, create: bool, read_only: bool = False) -> Iterator[Store]:
+        is_there = _is_file(self.path)
+        if not create and not is_there and os.path.isdir(os.path.dirname(self.path) or "."):
+            raise StoreNotFoundError(
+                f"there is no store at {self.path!r}; make one with `holdfast init`, or name "
+                "another with --store or HOLDFAST_STORE"
+            )
+        key = self.key_source(new=create and not is_there)
+        from holdfast import sync
+
+        with _warnings_told():
+            store = sync.open(
+                self.url,
+                key=key,
+                durability=self.durability,
+                create=create,
+                read_only=read_only,
+                signer=self.signer_source,
+                registry=_any_class(),
+            )
+        with store:
+            yield store
+
+    def _is_store(self) -> bool:
+        if not _is_file(self.path):
+            return False
+        from holdfast import sync
+
+        try:
+            sync.open(self.url, create=False, read_only=True).close()
+        except StoreNotFoundError:
+            return False  # its creation was cut short
+        except KeyringError:
+            pass
+        return True
+
+    def state(self, store: Store, scope: str, *, new: bool = False) -> State:
+        """The timeline of a scope; refused if it is not there, unless it may be new."""
+        state = store.scope(scope).on(self.timeline)
+        if not new and state.place()[2] == 0:
+            raise ScopeNotFoundError(
+                f"there is no scope {state.scope} in this store; `holdfast scope list` shows them"
+            )
+        return state
+
+
+def login() -> str:
+    """The name of who is logged in."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # a user id without a name, as in containers
+        return f"uid {os.getuid()}" if hasattr(os, "getuid") else "unknown"
+
+
+def _is_file(path: str) -> bool:
+    """Whether something is there; an empty file is as good as none."""
+    return os.path.exists(path) and (os.path.isdir(path) or os.path.getsize(path) > 0)
+
+
+def _first_line(path: str) -> str:
+    """The passphrase in a file, or in a pipe such as /dev/fd/3."""
+    from pathlib import Path
+
+    from holdfast.seal.files import read_secret
+
+    try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            with open(path, "rb") as pipe:
+                content = pipe.readline(4096)
+        else:
+            content = read_secret(Path(path).expanduser(), "passphrase file")
+        return content.decode().partition("\n")[0].rstrip("\r")
+    except (OSError, UnicodeDecodeError):
+        raise InvalidInputError("the passphrase file cannot be read as a line of text") from None
+
+
+def _ask(new: bool) -> str:
+    if not sys.stdin.isatty():
+        raise InvalidInputError(
+            "there is no terminal to ask for the passphrase at; use --passphrase-file"
+        )
+    text: str = click.prompt("Passphrase", hide_input=True, confirmation_prompt=new, err=True)
+    return text
+
+
+@contextmanager
+def _warnings_told() -> Iterator[None]:
+    """Show what the library warns of as a line, not as Python shows it."""
+    import warnings
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for warning in caught:
+        click.echo(f"warning: {warning.message}", err=True)
+
+
+def _any_class() -> Registry:
+    """A registry that knows every class, as a name and fields."""
+    from holdfast.cli.json_values import Thing, thing
+    from holdfast.seal.registry import Entry, Registry
+
+    class Fields(Entry):
+        def to_plain(self, obj: Any) -> Any:
+            return obj.fields
+
+        def from_plain(self, payload: Any) -> Any:
+            return self.cls(payload)
+
+    class AnyClass(Registry):
+        def find(self, cls: type) -> Entry | None:
+            return Fields(cls, cls.name, cls.version, None) if issubclass(cls, Thing) else None
+
+        def build(self, name: str, version: int, payload: Any) -> Any:
+            return thing(name, version, payload)
+
+    return AnyClass()

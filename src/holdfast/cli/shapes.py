@@ -1,0 +1,137 @@
+"""The JSON shapes of what the store hands out; values in them are in tagged form.
+
+Times of ours are ISO 8601 text. What is not known or empty is null, "" or [].
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.json_values import tagged
+
+if TYPE_CHECKING:
+    from holdfast.store.compare import Diff
+    from holdfast.store.entries import Cause
+    from holdfast.store.items import Checkpoint, Entry, Restored, TimelineInfo
+    from holdfast.store.verify import Report
+
+_CAUSE = ("actor", "reason", "correlation", "parent", "component", "operation")
+
+
+def time_text(time: datetime) -> str:
+    """An instant in UTC."""
+    return time.isoformat()
+
+
+def cause(found: Cause) -> dict[str, str]:
+    """What is known of a cause."""
+    return {name: text for name in _CAUSE if (text := getattr(found, name)) is not None}
+
+
+def entry(found: Entry) -> dict[str, Any]:
+    """An entry."""
+    return {
+        "scope": str(found.scope),
+        "timeline": found.timeline,
+        "entry": found.sequence,
+        "time": time_text(found.time),
+        "operations": [{"kind": kind, "key": key} for kind, key in found.operations],
+        "cause": cause(found.cause),
+        "hash": found.hash,
+        "change": found.change,
+        "also": [
+            {"scope": scope, "timeline": line, "entry": number}
+            for scope, line, number in found.also
+        ],
+    }
+
+
+def checkpoint(found: Checkpoint) -> dict[str, Any]:
+    """A checkpoint."""
+    return {
+        "id": found.id,
+        "scope": str(found.scope),
+        "timeline": found.timeline,
+        "entry": found.sequence,
+        "name": found.name,
+        "type": found.type,
+        "time": time_text(found.time),
+        "tags": list(found.tags),
+        "description": found.description,
+        "metadata": tagged(found.metadata),
+        "root": found.root,
+        "signed_by": found.signed_by,
+        "cause": cause(found.cause),
+        "hash": found.hash,
+    }
+
+
+def restored(found: Restored) -> dict[str, Any]:
+    """What a restore did, or would do."""
+    return {
+        "scope": str(found.scope),
+        "timeline": found.timeline,
+        "entry": found.sequence,
+        "point": found.point,
+        "root": found.root,
+        "backup": found.backup.id if found.backup else None,
+        "verified": found.verified,
+        "keys": found.keys,
+        "values_checked": found.values_checked,
+        "dry_run": found.dry_run,
+        "diff": diff(found.diff) if found.diff is not None else None,
+    }
+
+
+def diff(found: Diff) -> dict[str, Any]:
+    """A diff; `before` is left out of what was added, `after` of what was removed."""
+    changes = []
+    for change in found:
+        one = {"kind": change.kind, "key": change.key, "path": change.path}
+        if change.kind != "added":
+            one["before"] = tagged(change.before)
+        if change.kind != "removed":
+            one["after"] = tagged(change.after)
+        changes.append(one)
+    return {
+        "before": found.before,
+        "after": found.after,
+        "changes": changes,
+        "omitted": found.omitted,
+    }
+
+
+def timeline(found: TimelineInfo) -> dict[str, Any]:
+    """A timeline."""
+    return {
+        "name": found.name,
+        "parent": found.parent,
+        "start": found.start,
+        "head": found.head,
+    }
+
+
+_COUNTS = ("scopes", "timelines", "entries", "checkpoints", "signed", "values", "saves")
+
+
+def report(found: Report) -> dict[str, Any]:
+    """What verify found."""
+    return {
+        "ok": found.ok,
+        "findings": [
+            {
+                "kind": one.kind,
+                "place": one.place,
+                "message": one.message,
+                "scope": one.scope,
+                "keys": list(one.keys),
+            }
+            for one in found.findings
+        ],
+        **{name: getattr(found, name) for name in _COUNTS},
+        "feed_rows": found.feed_rows,
+        "seconds": round(found.seconds, 3),
+        "trust": found.trust,
+        "resume": found.resume,
+    }

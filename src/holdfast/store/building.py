@@ -1,0 +1,176 @@
+"""Cutting a sequence of elements into the nodes of a tree.
+
+The cut depends on the elements alone: see `trees` for the words. Parts of an old tree whose
+elements did not change are taken over whole, without being loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.store.trees import Node, Trees
+
+CAP = 64
+"""Most elements of a node, so that no content can make one long."""
+
+Element = tuple[Any, ...]
+Hunk = tuple[int, int, Sequence[Element]]
+"""(position, how many to remove, what to put there)"""
+
+
+class Builder:
+    """Cuts a stream of elements into nodes, level by level."""
+
+    __slots__ = ("indexed", "made", "open", "tail", "trees")
+
+    def __init__(self, trees: Trees, *, indexed: bool) -> None:
+        self.trees = trees
+        self.indexed = indexed
+        self.open: list[list[Element]] = [[]]
+        self.made: list[int] = [0]
+        # The old tree's right edge ended because nothing followed. It can be taken over as it
+        # is only if nothing follows now either, so it waits here until that is known.
+        self.tail: tuple[int, Element] | None = None
+
+    def push(self, element: Element, end: int) -> None:
+        """Add a leaf element."""
+        while self.tail is not None:
+            self._open_tail()
+        self._push(0, element, end)
+
+    def run(self, elements: list[Element], end: int) -> None:
+        """Add leaf elements of which only the last can end anything."""
+        while self.tail is not None:
+            self._open_tail()
+        chunk = self.open[0]
+        if len(chunk) + len(elements) < CAP:
+            chunk += elements
+            if end:
+                self.open[0] = []
+                self._close(0, chunk, end)
+            return
+        for element in elements[:-1]:
+            self._push(0, element, 0)
+        self._push(0, elements[-1], end)
+
+    def keep(self, level: int, element: Element) -> None:
+        """Take over a whole subtree, where the levels below begin afresh here."""
+        while self.tail is not None:
+            self._open_tail()
+        while len(self.open) <= level:
+            self.open.append([])
+            self.made.append(0)
+        for below in range(level):
+            if self.open[below]:
+                self._unfold(element)
+                return
+        if element[5] >= level:
+            self._push(level, element, element[5])
+        else:
+            self.tail = (level, element)
+
+    def finish(self) -> Node:
+        """The root of all that was added."""
+        if self.tail is not None:
+            level, element = self.tail
+            self.tail = None
+            self._push(level, element, element[5])
+        level = 0
+        while any(self.open[n] or self.made[n] for n in range(level + 1, len(self.open))):
+            chunk = self.open[level]
+            if chunk:
+                self.open[level] = []
+                self._close(level, chunk, chunk[-1][5] if level else 0)
+            level += 1
+        chunk = self.open[level]
+        if not chunk:
+            return self.trees.empty
+        if level and len(chunk) == 1:
+            root = self.trees.load(chunk[0][2], chunk[0][1])
+        else:
+            root = self.trees.make(level, chunk, indexed=self.indexed)
+        while root.level and len(root.elements) == 1:
+            root = self.trees.load(root.elements[0][2], root.elements[0][1])
+        return root
+
+    def _push(self, level: int, element: Element, end: int) -> None:
+        chunk = self.open[level]
+        chunk.append(element)
+        if end > level or len(chunk) >= CAP:
+            self.open[level] = []
+            self._close(level, chunk, end)
+
+    def _close(self, level: int, chunk: list[Element], end: int) -> None:
+        node = self.trees.make(level, chunk, indexed=self.indexed)
+        self.made[level] += 1
+        if level + 1 == len(self.open):
+            self.open.append([])
+            self.made.append(0)
+        key = chunk[-1][0] if self.indexed else None
+        self._push(level + 1, (key, node.hash, node, node.count, node.size, end), end)
+
+    def _open_tail(self) -> None:
+        assert self.tail is not None
+        level, element = self.tail
+        self.tail = None
+        node = self.trees.load(element[2], element[1])
+        if len(node.elements) >= CAP:
+            self._push(level, element, element[5])  # ended by the bound, so it is whole
+        else:
+            self._unfold(element)
+
+    def _unfold(self, element: Element) -> None:
+        node = self.trees.load(element[2], element[1])
+        if node.level:
+            for child in node.elements:
+                self.keep(node.level, child)
+            return
+        self.run(node.elements, element[5])
+
+
+class Splicer:
+    """Feeds a tree to a builder, with ranges replaced on the way."""
+
+    __slots__ = ("builder", "hunks", "next", "skip", "trees")
+
+    def __init__(self, trees: Trees, hunks: Sequence[Hunk]) -> None:
+        self.trees = trees
+        self.builder = Builder(trees, indexed=False)
+        self.hunks = hunks
+        self.next = 0
+        self.skip = 0  # elements before this position are removed
+
+    def insert(self, position: int) -> None:
+        """Put in what belongs before `position`, and note what is removed from there on."""
+        while self.next < len(self.hunks) and self.hunks[self.next][0] == position:
+            _, remove, new = self.hunks[self.next]
+            for element in new:
+                self.builder.push(element, self.trees.end_of(element[0], element[1]))
+            self.skip = position + remove
+            self.next += 1
+
+    def feed(self, node: Node, at: int) -> None:
+        if node.level:
+            for element in node.elements:
+                self._feed_child(node.level, element, at)
+                at += element[3]
+            return
+        final = len(node.elements) - 1
+        for number, element in enumerate(node.elements):
+            self.insert(at)
+            if at >= self.skip:
+                end = self.trees.end_of(element[0], element[1]) if number == final else 0
+                self.builder.push(element, end)
+            at += 1
+
+    def _feed_child(self, level: int, element: Element, at: int) -> None:
+        after = at + element[3]
+        if self.next == len(self.hunks) or self.hunks[self.next][0] >= after:
+            if self.skip >= after:
+                return  # removed whole: not even loaded
+            if self.skip <= at:
+                self.builder.keep(level, element)
+                return
+        self.feed(self.trees.load(element[2], element[1]), at)

@@ -1,0 +1,198 @@
+"""Makes the small stores whose rows are kept in golden.json.
+
+    python tests/format/golden.py     writes golden.json anew
+
+Do that only while no release has been made with the format, or together with a new format
+number and a reader of the old one: what is in golden.json stands in people's files.
+
+Time and randomness are fixed. Randomness is drawn by module, so that the order in which modules
+ask for it does not matter. Compression is off in the rows that are compared byte by byte,
+because other versions of the compressors may give other bytes; rows written with it are kept
+beside them and only read.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import holdfast
+from holdfast import sync
+from holdfast.seal.registry import Registry
+from holdfast.storage import open_storage
+from holdfast.storage.contract import Batch
+
+FILE = Path(__file__).with_name("golden.json")
+MASTER = hashlib.sha256(b"the master key of the golden stores").digest()
+VARIABLE = "HOLDFAST_GOLDEN_KEY"
+RANDOM = ("seal.sealer", "seal.ring", "seal.signer", "seal.keys")
+Rows = dict[str, str]
+
+_numbers = itertools.count()
+
+
+@dataclass
+class Plan:
+    """A registered type."""
+
+    goal: str
+    steps: list[str]
+
+
+def registry() -> Registry:
+    """Named types of the golden stores."""
+    made = Registry()
+    made.register(Plan, name="plan", version=3)
+    return made
+
+
+def noise(length: int, seed: bytes) -> bytes:
+    """Bytes that look random and are always the same."""
+    return hashlib.shake_256(seed).digest(length)
+
+
+class Randomness:
+    """Stands for os.urandom: by the module that asks and how often it has asked."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, int] = {}
+
+    def __call__(self, length: int) -> bytes:
+        name = sys._getframe(1).f_globals["__name__"]
+        # One writer and one nonce's randomness for all: the content makes nonces differ.
+        number = 0 if name == "holdfast.seal.sealer" else self.asked.get(name, 0)
+        self.asked[name] = number + 1
+        return noise(length, f"{name} {length} {number}".encode())
+
+
+@contextmanager
+def frozen(*, compress: bool) -> Iterator[holdfast.Clock]:
+    """Fixed randomness, frequent saves of the index; gives a clock that ticks by itself."""
+    random = Randomness()
+    ticks = itertools.count(1_700_000_000)
+    with ExitStack() as stack:
+        enter = stack.enter_context
+        enter(mock.patch("os.urandom", random))
+        for module in RANDOM:
+            enter(mock.patch(f"holdfast.{module}._random", random))
+        enter(mock.patch("holdfast.store.timeline.DELTA_EVERY", 6))
+        if not compress:
+            enter(mock.patch("holdfast.seal.sealer.squeeze", lambda data: (0, data)))
+        yield holdfast.Clock(lambda: float(next(ticks)), lambda: 0.0)
+
+
+def options(encrypted: bool) -> dict[str, Any]:
+    """How a golden store is opened."""
+    if not encrypted:
+        return {"registry": registry()}
+    os.environ[VARIABLE] = base64.b64encode(MASTER).decode()  # removed again once it is read
+    return {"registry": registry(), "key": f"env:{VARIABLE}"}
+
+
+def fill(store: sync.Store) -> None:
+    """Every kind of row, operation and value."""
+    agent, shared = store.agent("golden"), store.shared
+    agent.set("small", [None, True, -1, 1.5, "text", b"bytes", {"a": 1, 2: "b"}])
+    agent.set("odd", [1 << 70, "\ud800", datetime(2026, 2, 3, 4, 5, 6, 7, tzinfo=UTC)])
+    agent.set("plan", Plan("ship", [f"step {number}" for number in range(150)]))
+    agent.extend("messages", [{"role": "user", "content": "m" * 30 + str(n)} for n in range(90)])
+    agent.append("messages", {"role": "assistant", "content": "done"})
+    agent.set("text", "".join(chr(0x61 + byte % 26) for byte in noise(16_500, b"text")) + "é")
+    agent.set("bytes", noise(16_500, b"bytes"))
+    agent.set("map", {f"key {number}": number for number in range(200)})
+    with store.acting("tester", correlation="run-1", reason="golden"):
+        safe = agent.checkpoint("safe", type="manual", tags=["a", "b"], metadata={"n": 1})
+        agent.set("map", {f"key {number}": number * (number != 100) for number in range(200)})
+        with store.change(id="change-1") as change:
+            change[agent].delete("small")
+            change[shared].set("flag", True)
+    agent.fork("trial", at=safe).set("only here", 1)
+    agent.restore(safe, reason="back")
+    for number in range(14):
+        agent.set(f"count/{number % 5}", number)
+    store.session("gone").set("x", 1)
+    store.delete("session:gone")
+    store.session("gone").set("x", 2)
+
+
+def facts(store: sync.Store) -> dict[str, Any]:
+    """What a reader must find, in JSON."""
+    agent = store.agent("golden")
+    point = agent.checkpoints()[-1]
+    texts = {key: repr(value) for key, value in agent.items()}
+    return {
+        "identity": store.identity(),
+        "scopes": [str(info.scope) for info in store.scopes().items],
+        "values": {key: hashlib.sha256(text.encode()).hexdigest() for key, text in texts.items()},
+        "heads": {info.name: info.head for info in agent.timelines()},
+        "root": agent.root(),
+        "checkpoint": [point.id, point.name, point.root, point.hash, point.signed_by],
+        "trial": store.agent("golden").on("trial").get("only here"),
+        "again": store.session("gone").get("x"),
+        "correlated": [[str(e.scope), e.sequence] for e in store.correlated("run-1")],
+    }
+
+
+def rows_of(url: str) -> tuple[Rows, Rows]:
+    """Records and cells of a storage, in hexadecimal."""
+    storage = open_storage(url)
+    everything = (b"", b"\xff" * 64)
+    records = storage.scan(*everything, limit=100_000)
+    cells = storage.cells(*everything, limit=100_000)
+    return {k.hex(): v.hex() for k, v in records}, {k.hex(): v.hex() for k, v in cells}
+
+
+def put_rows(url: str, records: Rows, cells: Rows) -> None:
+    """The opposite of `rows_of`."""
+    puts = [(bytes.fromhex(k), bytes.fromhex(v)) for k, v in records.items()]
+    swaps = [(bytes.fromhex(k), None, bytes.fromhex(v)) for k, v in cells.items()]
+    open_storage(url).commit(Batch(puts=puts, cells=list(swaps)))
+
+
+def fresh_url() -> str:
+    """A storage in memory that nobody has used."""
+    return f"memory:golden-{next(_numbers)}"
+
+
+def make(*, encrypted: bool, compress: bool) -> dict[str, Any]:
+    """A golden store: its rows, those of its ring, and what is in it."""
+    url = fresh_url()
+    with frozen(compress=compress) as clock:
+        with sync.open(url, clock=clock, **options(encrypted)) as store:
+            fill(store)
+            assert store.verify().ok
+            found = facts(store)
+    made: dict[str, Any] = {"records": rows_of(url)[0], "facts": found}
+    if encrypted:
+        made["ring"], made["ring_cells"] = rows_of(f"{url}.keys")
+    return made
+
+
+def make_all() -> dict[str, Any]:
+    """Both golden stores; of the rows written with compression only those that differ."""
+    made = {}
+    for name, encrypted in (("plain", False), ("encrypted", True)):
+        one = make(encrypted=encrypted, compress=False)
+        other = make(encrypted=encrypted, compress=True)
+        pairs = other["records"].items()
+        one["compressed"] = {k: v for k, v in pairs if one["records"].get(k) != v}
+        assert other["facts"] == one["facts"]
+        assert one["records"].keys() == other["records"].keys()
+        made[name] = one
+    return made
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps(make_all(), indent=0, sort_keys=True) + "\n")
+    print(f"wrote {FILE.name}: {FILE.stat().st_size} bytes")

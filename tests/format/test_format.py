@@ -1,0 +1,212 @@
+"""The format: golden rows compared byte by byte, read back, and read by a second reader."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.msgpack import Ext
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import golden
+import reader
+
+from holdfast import sync
+from holdfast.seal.sealer import KeySeal, PlainSeal
+from holdfast.store import rows as row_keys
+
+STORES: dict[str, Any] = json.loads(golden.FILE.read_text())
+NAMES = ["plain", "encrypted"]
+PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text()
+
+
+def raw(rows: dict[str, str]) -> dict[bytes, bytes]:
+    return {bytes.fromhex(key): bytes.fromhex(value) for key, value in rows.items()}
+
+
+@pytest.fixture(params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def opened(name: str, records: dict[str, str]) -> sync.Store:
+    """A store on nothing but stored rows."""
+    url, stored = golden.fresh_url(), STORES[name]
+    golden.put_rows(url, records, {})
+    if name == "encrypted":
+        golden.put_rows(f"{url}.keys", stored["ring"], stored["ring_cells"])
+    return sync.open(url, create=False, **golden.options(name == "encrypted"))
+
+
+def second(name: str) -> reader.Store:
+    stored = STORES[name]
+    ring = raw(stored["ring"]) if name == "encrypted" else None
+    return reader.Store(raw(stored["records"]), ring, golden.MASTER)
+
+
+# ---- writing -------------------------------------------------------------------------------
+
+
+def test_the_same_bytes_are_written(name: str) -> None:
+    made, stored = golden.make(encrypted=name == "encrypted", compress=False), STORES[name]
+    assert made["records"].keys() == stored["records"].keys()
+    for key, row in stored["records"].items():
+        assert made["records"][key] == row, row_keys.describe(bytes.fromhex(key))
+    assert made["facts"] == stored["facts"]
+    assert made.get("ring") == stored.get("ring")
+    assert made.get("ring_cells") == stored.get("ring_cells")
+
+
+def test_every_kind_of_row_is_there(name: str) -> None:
+    documented = re.findall(r"^\| `([A-Z])` \|", PAGE, re.MULTILINE)
+    kinds = {bytes.fromhex(key)[:1].decode() for key in STORES[name]["records"]}
+    assert kinds == set(documented)
+    assert set(row_keys._KINDS) == kinds
+
+
+def test_every_operation_and_save_is_there(name: str) -> None:
+    scopes = list(second(name).scopes())
+    bodies = [e.body for s in scopes for line in (0, 1) for e in s.entries(line)]
+    assert {op[0] for body in bodies for op in body[1]} == set(range(1, 9))
+    assert {body[4][1] for body in bodies if len(body) > 4 and body[4]} == {0, 1, 2}
+
+
+# ---- reading -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_stored_rows_are_read(name: str, compressed: bool) -> None:
+    stored = STORES[name]
+    records = stored["records"] | (stored["compressed"] if compressed else {})
+    with opened(name, records) as store:
+        assert golden.facts(store) == stored["facts"]
+        report = store.verify(identity=stored["facts"]["identity"])
+        assert report.findings == []
+        assert report.signed == report.checkpoints > 1
+        plan = store.agent("golden").get("plan")
+        assert (type(plan), plan.goal, len(plan.steps)) == (golden.Plan, "ship", 150)
+        # And it goes on from there.
+        store.agent("golden").set("after", 1)
+        assert store.verify().ok
+
+
+def test_compressed_rows_are_smaller(name: str) -> None:
+    stored = STORES[name]
+    assert stored["compressed"]
+    for key, row in stored["compressed"].items():
+        assert len(row) < len(stored["records"][key])
+        assert bytes.fromhex(key)[:1] in b"EVSN"
+
+
+ZSTD = {
+    "plain": "14a09c0128b52ffd60204d4d000010616101001b4c0a05c47a2dc83d83a3aad45a8c3f9ad8fc09",
+    "encrypted": "",
+}
+
+
+# ---- a second reader -----------------------------------------------------------------------
+
+
+def test_chains_and_feed(name: str) -> None:
+    store = second(name)
+    heads = {}
+    for scope in store.scopes():
+        for timeline in (0, 1):
+            for entry in scope.entries(timeline):
+                heads[scope.number, timeline, entry.sequence] = entry.hash
+    named = set()
+    for number, timeline, first, entries, hash_ in store.feed():
+        assert heads[number, timeline, first + entries - 1] == hash_
+        named |= {(number, timeline, first + offset) for offset in range(entries)}
+    assert named == heads.keys()
+
+
+def test_signatures_and_roots(name: str) -> None:
+    stored, checked = STORES[name]["facts"], 0
+    for scope in second(name).scopes():
+        for entry in scope.entries(0):
+            if entry.statement:
+                scope.check_signature(entry)
+                checked += 1
+                if f"main@{entry.sequence}" == stored["checkpoint"][0]:
+                    assert entry.statement[1:33].hex() == stored["checkpoint"][2]
+                    assert entry.hash.hex() == stored["checkpoint"][3]
+    assert checked == 2
+
+
+def test_saves_give_the_state(name: str) -> None:
+    agent = next(scope for scope in second(name).scopes() if scope.name == "agent:golden")
+    seen = []
+    with opened(name, STORES[name]["records"]) as store:
+        for entry in agent.entries(0):
+            if len(entry.body) <= 4 or not entry.body[4]:
+                continue
+            at, kind, commitment = entry.body[4]
+            plain = agent.open(agent.key(b"S", 0, (at, 5)))
+            assert agent.commit(b"save", plain) == commitment
+            save = reader.unpack(plain)
+            seen.append((at, kind))
+            assert save[0] == kind
+            if kind == 1:
+                assert save[9]
+                assert save[8] == 0
+                continue
+            state = store.agent("golden").at(at)
+            assert save[7].hex() == state.root()
+            found = agent.index(save[8], save[7])
+            assert found.keys() == set(state.keys())
+            assert {key: plain_form(value) for key, value in found.items()} == {
+                key: comparable(value) for key, value in state.items()
+            }
+    assert {kind for _, kind in seen} == {0, 1, 2}
+
+
+def plain_form(value: Any) -> Any:
+    """What the second reader found, with extension parts resolved as the page says."""
+    if isinstance(value, Ext):
+        data = bytes(value.data)
+        if value.code == 1:
+            return int.from_bytes(data, "big", signed=True)
+        if value.code == 2:
+            return data.decode("utf-8", "surrogatepass")
+        assert value.code == 3
+        return tuple(reader.unpack(data)[:9])
+    if isinstance(value, list):
+        return [plain_form(item) for item in value]
+    return value
+
+
+def comparable(value: Any) -> Any:
+    """What Holdfast gave, in the same form."""
+    if isinstance(value, golden.Plan):
+        return ("plan", 3, {"goal": value.goal, "steps": value.steps})
+    if isinstance(value, list):
+        return [comparable(item) for item in value]
+    if hasattr(value, "timetuple"):
+        return (*value.timetuple()[:6], value.microsecond, value.fold, 0)
+    return value
+
+
+def test_correlations_changes_and_timelines(name: str) -> None:
+    store = second(name)
+    scopes = {scope.name: scope for scope in store.scopes()}
+    agent = scopes["agent:golden"]
+    tag = store.tag(b"correlation", "run-1")
+    block = (9 // 256).to_bytes(4, "big")
+    place = agent.number.to_bytes(6, "big") + bytes(2)
+    assert store.rows[b"R" + tag + place + block] == b""
+    outcome = reader.unpack(store.open(b"I" + store.tag(b"change", "\0change-1")))
+    assert [row[:3] for row in outcome] == [["agent:golden", "main", 11], ["global", "main", 1]]
+    assert reader.unpack(agent.open(agent.key(b"T", 1))) == ["trial", 0, 9]
+    gone = sorted(key for key in store.rows if key[1:17] == store.tag(b"directory", "session:gone"))
+    assert [(key[17:21], key[21]) for key in gone] == [
+        (b"\0\0\0\1", 0),
+        (b"\0\0\0\1", 1),
+        (b"\0\0\0\2", 0),
+    ]
+    assert reader.unpack(store.open(gone[1]))[0] == reader.unpack(store.open(gone[0]))[1]

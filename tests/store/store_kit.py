@@ -1,0 +1,112 @@
+"""What the tests of the store share."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import holdfast
+from holdfast import sync
+from holdfast.storage import open_storage
+from holdfast.storage.contract import Batch, Storage
+from holdfast.storage.wrappers import Counting
+from holdfast.store.handles import StoreHandle
+from holdfast.store.opening import open_core
+
+SOURCE = str(Path(holdfast.__file__).parents[1])
+_numbers = itertools.count()
+
+
+class Place:
+    """Where one store lies. Every `open` is a handle of its own, as another process has one.
+
+    Signer and key are files apart from the store. Durability is `normal`: these tests are about
+    what is stored, and `make prove` is about power loss.
+    """
+
+    def __init__(self, engine: str, folder: Path, *, sealed: bool) -> None:
+        self.engine = engine
+        self.sealed = sealed
+        self.folder = folder
+        name = f"test-{os.getpid()}-{next(_numbers)}"
+        self.path = folder / "data" / "store.db"
+        self.path.parent.mkdir(exist_ok=True)
+        self.url = f"memory:{name}" if engine == "memory" else f"sqlite:{self.path}"
+        self.key = f"file:{folder / 'master.key'}" if sealed else None
+        self.signer = f"file:{folder / 'signer.key'}"
+        self._open: list[sync.Store] = []
+
+    def options(self, **more: Any) -> dict[str, Any]:
+        """Arguments of `open` for this place."""
+        return {"key": self.key, "signer": self.signer, "durability": "normal"} | more
+
+    def open(self, **more: Any) -> sync.Store:
+        """A handle; closed when the test ends."""
+        store = sync.open(self.url, **self.options(**more))
+        self._open.append(store)
+        return store
+
+    def open_counting(self, **more: Any) -> tuple[sync.Store, Counting]:
+        """A handle whose storage calls are counted."""
+        counting = Counting(self.storage())
+        core = open_core(self.url, storage=counting, **self.options(**more))
+        store = sync.Store(StoreHandle(core))
+        self._open.append(store)
+        return store, counting
+
+    def storage(self) -> Storage:
+        """The rows themselves, as somebody sees them who can write the file."""
+        return open_storage(self.url, durability="normal")
+
+    def reopen(self, **more: Any) -> sync.Store:
+        """Close all handles, then open the store again."""
+        self.close()
+        return self.open(**more)
+
+    def close(self) -> None:
+        """Close all handles."""
+        while self._open:
+            self._open.pop().close()
+
+    def environment(self) -> dict[str, str]:
+        """For processes that import holdfast."""
+        paths = [SOURCE, *(p for p in sys.path if p.endswith("site-packages"))]
+        return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def rows_of(storage: Storage, kind: bytes) -> list[tuple[bytes, bytes]]:
+    """All rows of one kind."""
+    found: list[tuple[bytes, bytes]] = []
+    low = kind
+    high = bytes([kind[0] + 1])
+    while page := storage.scan(low, high, limit=1000):
+        found += page
+        low = page[-1][0] + b"\0"
+    return found
+
+
+def put_row(storage: Storage, key: bytes, row: bytes | None) -> None:
+    """Change, add or (None) remove a row behind the store's back."""
+    storage.commit(Batch(drops=[key]))
+    if row is not None:
+        storage.commit(Batch(puts=[(key, row)]))
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal with the same types, all the way down, mappings in the same order."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(
+            type(k) is type(m) and same(a[k], b[m]) for k, m in zip(a, b, strict=True)
+        )
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, float):
+        return a.hex() == b.hex()
+    if hasattr(a, "utcoffset"):
+        return bool(a == b) and a.isoformat() == b.isoformat()
+    return bool(a == b)

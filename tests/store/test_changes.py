@@ -1,0 +1,355 @@
+"""Changes: several operations as one entry, over one scope and over several."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from store_kit import Place
+
+from holdfast import sync
+from holdfast.errors import Conflict, InvalidInputError, InvalidKeyError, ReadOnlyError
+
+
+def test_one_entry(store: sync.Store) -> None:
+    state = store.agent("1")
+    state.set("draft", 1)
+    with state.change(reason="plan revised", actor="planner", correlation="run-42") as change:
+        change.set("plan", {"step": 4})
+        change.append("trace", {"tool": "search"})
+        change.extend("trace", [1, 2])
+        change.delete("draft")
+        change.delete("never there")
+    assert state.items() == [("plan", {"step": 4}), ("trace", [{"tool": "search"}, 1, 2])]
+    entry = state.log()[0]
+    assert entry.sequence == 2
+    assert entry.keys == ("plan", "trace", "trace", "draft", "never there")
+    assert (entry.cause.actor, entry.cause.reason) == ("planner", "plan revised")
+
+
+def test_it_reads_its_own_writes_and_nobody_else_does(store: sync.Store) -> None:
+    state = store.agent("1")
+    state.set("a", 1)
+    state.set("l", [1, 2])
+    with state.change() as change:
+        change.set("a", 2)
+        change.append("l", 3)
+        change.append("new", "x")
+        change.delete("l")
+        change.append("l", 4)
+        assert change.get("a") == 2
+        assert change.get("l") == [4]
+        assert change.tail("new", 5) == ["x"]
+        assert change.length("l") == 1
+        assert change.exists("new")
+        assert change.keys() == ["a", "l", "new"]
+        assert change.get("absent", "default") == "default"
+        assert (state.get("a"), state.get("l"), state.exists("new")) == (1, [1, 2], False)
+    assert state.items() == [("a", 2), ("l", [4]), ("new", ["x"])]
+
+
+def test_reads_of_what_is_no_list_are_refused(store: sync.Store) -> None:
+    state = store.agent("1")
+    state.set("map", {"a": 1})
+    state.set("text", "abc")
+    for key in ("map", "text"):
+        for read in ("tail", "length", "append"):
+            with pytest.raises(InvalidInputError, match="not a list"), state.change() as change:
+                if read == "tail":
+                    change.tail(key, 1)
+                elif read == "length":
+                    change.length(key)
+                else:
+                    change.append(key, 1)
+                    change.get(key)
+    with pytest.raises(InvalidInputError), state.change() as change:
+        change.tail("absent", -1)
+    assert state.place()[2] == 2
+
+
+def test_an_exception_leaves_no_trace(store: sync.Store) -> None:
+    state, other = store.agent("1"), store.agent("2")
+    state.set("k", 1)
+    with pytest.raises(KeyError), state.change() as change:
+        change.set("k", 2)
+        raise KeyError
+    with pytest.raises(KeyError), store.change() as both:
+        both[state].set("k", 3)
+        both[other].set("k", 3)
+        raise KeyError
+    assert (state.get("k"), state.place()[2]) == (1, 1)
+    assert [str(info.scope) for info in store.scopes().items] == ["agent:1"]
+
+
+def test_nothing_written_is_no_entry(store: sync.Store) -> None:
+    state = store.agent("1")
+    state.set("k", 1)
+    with state.change() as change:
+        assert change.get("k") == 1
+    with store.change() as both:
+        assert both[state].get("k") == 1
+    assert both.entries == []
+    assert state.place()[2] == 1
+
+
+READS: dict[str, Any] = {
+    "get": lambda change: change.get("k"),
+    "exists": lambda change: change.exists("k"),
+    "tail": lambda change: change.tail("k", 1),
+    "length": lambda change: change.length("k"),
+    "keys": lambda change: change.keys(),
+    "append, then get": lambda change: (change.append("k", 9), change.get("k")),
+}
+
+
+@pytest.mark.parametrize("how", READS)
+def test_what_it_reads_it_expects(place: Place, how: str) -> None:
+    a, b = place.open().agent("1"), place.open().agent("1")
+    a.set("k", [1])
+    with pytest.raises(Conflict), a.change() as change:
+        READS[how](change)
+        change.set("copy", 1)
+        b.set("k", [2])
+    assert a.items() == [("k", [2])]
+
+
+@pytest.mark.parametrize("how", READS)
+def test_also_that_something_is_absent(place: Place, how: str) -> None:
+    a, b = place.open().agent("1"), place.open().agent("1")
+    a.set("other", 1)
+    with pytest.raises(Conflict), a.change() as change:
+        READS[how](change)
+        change.set("copy", 1)
+        b.set("k", [2])
+    assert a.keys() == ["k", "other"]
+
+
+def test_also_in_a_scope_that_was_deleted_and_made_again(place: Place) -> None:
+    """Numbers begin anew there; what was read is gone all the same."""
+    a, b = place.open(), place.open()
+    a.agent("1").set("k", "old life")
+    with pytest.raises(Conflict), a.agent("1").change() as change:
+        seen = change.get("k")
+        change.set("copy", seen)
+        b.delete("agent:1")
+        b.agent("1").set("k", "new life")
+    assert a.agent("1").items() == [("k", "new life")]
+
+
+def test_writes_alone_are_never_in_conflict(place: Place) -> None:
+    a, b = place.open().agent("1"), place.open().agent("1")
+    a.append("l", 0)
+    with a.change() as change:
+        change.append("l", 1)
+        change.set("k", "a")
+        b.append("l", 2)
+        b.set("k", "b")
+    assert a.items() == b.items() == [("k", "a"), ("l", [0, 2, 1])]
+
+
+def test_other_keys_may_change_meanwhile(place: Place) -> None:
+    a, b = place.open().agent("1"), place.open().agent("1")
+    a.set("k", 1)
+    with a.change() as change:
+        change.set("k", change.get("k") + 1)
+        b.set("other", 1)
+    assert a.items() == [("k", 2), ("other", 1)]
+
+
+def test_if_version_inside(store: sync.Store) -> None:
+    state = store.agent("1")
+    version = state.set("k", 1)
+    with state.change() as change:
+        change.set("k", 2, if_version=version)
+        change.set("new", 1, if_version=0)
+    with pytest.raises(Conflict), state.change() as change:
+        change.set("fine", 1)
+        change.delete("k", if_version=version)
+    with pytest.raises(Conflict), state.change() as change:
+        change.get("k")
+        change.set("k", 1, if_version=version)
+    assert state.items() == [("k", 2), ("new", 1)]
+
+
+def test_what_was_meant_is_what_it_was_then(store: sync.Store) -> None:
+    state = store.agent("1")
+    value = {"a": [1]}
+    with state.change() as change:
+        change.set("k", value)
+        change.append("l", value)
+        value["a"].append(2)
+        change.get("k")["a"].append(3)
+    assert state.items() == [("k", {"a": [1]}), ("l", [{"a": [1]}])]
+
+
+# ---- several scopes ------------------------------------------------------------------------
+
+
+@pytest.mark.spec("M68")
+def test_handover(place: Place) -> None:
+    store = place.open()
+    a, b = store.agent("a"), store.agent("b")
+    a.set("task", {"id": 17})
+    with store.change(id="handover-17", actor="boss", correlation="run") as change:
+        task = change[a].get("task")
+        change[a].delete("task")
+        change[b].set("task", task)
+    assert (a.get("task"), b.get("task")) == (None, {"id": 17})
+    assert [(str(w.scope), w.sequence) for w in change.entries] == [("agent:a", 2), ("agent:b", 1)]
+    for again in (place.open, place.reopen):
+        seen = again()
+        left, right = seen.agent("a").log()[0], seen.agent("b").log()[0]
+        assert left.also == (("agent:b", "main", 1),)
+        assert right.also == (("agent:a", "main", 2),)
+        assert left.change == right.change == "handover-17"
+        assert left.cause == right.cause
+        assert left.cause.actor == "boss"
+
+
+def test_all_or_none(place: Place) -> None:
+    store, other = place.open(), place.open()
+    names = ["a", "b", "c"]
+    for name in names:
+        store.agent(name).set("n", 0)
+    with pytest.raises(Conflict), store.change() as change:
+        for name in names:
+            change[store.agent(name)].set("n", change[store.agent(name)].get("n") + 1)
+        other.agent("c").set("n", 10)
+    assert [store.agent(name).get("n") for name in names] == [0, 0, 10]
+    with pytest.raises(InvalidInputError), store.change() as change:
+        change[store.agent("a")].set("n", 5)
+        change[store.agent("new")].set("n", {1, 2})
+    assert store.agent("a").get("n") == 0
+    assert len(store.scopes().items) == 3
+    assert store.verify().findings == []
+
+
+def test_a_scope_that_is_only_read_is_expected_too(place: Place) -> None:
+    store, other = place.open(), place.open()
+    store.agent("source").set("k", 1)
+    with pytest.raises(Conflict), store.change() as change:
+        change[store.agent("target")].set("copy", change[store.agent("source")].get("k"))
+        other.agent("source").set("k", 2)
+    assert store.agent("target").get("copy") is None
+    with store.change() as change:
+        change[store.agent("target")].set("copy", change[store.agent("source")].get("k"))
+    assert store.agent("target").get("copy") == 2
+    assert store.agent("source").place()[2] == 2, "a scope that is only read gets no entry"
+
+
+def test_also_that_a_scope_is_not_there(place: Place) -> None:
+    store, other = place.open(), place.open()
+    with pytest.raises(Conflict), store.change() as change:
+        assert not change[store.agent("source")].exists("k")
+        change[store.agent("target")].set("k", 1)
+        other.agent("source").set("k", 2)
+    assert store.agent("target").get("k") is None
+    with store.change() as change:
+        assert not change[store.agent("nobody")].exists("k")
+        change[store.agent("target")].set("k", 1)
+    assert store.agent("target").get("k") == 1
+    assert "agent:nobody" not in [str(info.scope) for info in store.scopes().items]
+
+
+def test_timelines_of_one_scope_in_one_change(store: sync.Store) -> None:
+    main = store.agent("1")
+    main.set("k", 1)
+    trial = main.fork("trial")
+    with store.change() as change:
+        change[main].set("k", 2)
+        change[trial].set("k", 3)
+    assert (main.get("k"), trial.get("k")) == (2, 3)
+    assert main.log()[0].also == (("agent:1", "trial", 2),)
+
+
+def test_a_view_cannot_be_changed(store: sync.Store) -> None:
+    state = store.agent("1")
+    state.set("k", 1)
+    view = state.at(1)
+    for name in ("set", "append", "delete", "checkpoint", "restore", "fork"):
+        assert not hasattr(view, name)
+    with pytest.raises(ReadOnlyError), store.change() as change:
+        change[view].set("k", 2)  # type: ignore[index]
+
+
+# ---- ids -----------------------------------------------------------------------------------
+
+
+def test_applied_once(place: Place) -> None:
+    store, other = place.open(), place.open()
+    for number, seen in enumerate((store, store, other, place.open())):
+        with seen.agent("1").change(id="once") as change:
+            change.append("l", number)
+    assert store.agent("1").get("l") == [0]
+    store = place.reopen()
+    with store.agent("1").change(id="once") as change:
+        change.append("l", 9)
+    with store.agent("1").change(id="another") as change:
+        change.append("l", 10)
+    assert store.agent("1").get("l") == [0, 10]
+    assert store.agent("1").place()[2] == 2
+
+
+def test_applied_once_over_several_scopes(place: Place) -> None:
+    entries = []
+    for _ in range(3):
+        store = place.reopen()
+        with store.change(id="pay-1") as change:
+            change[store.agent("a")].append("paid", 1)
+            change[store.agent("b")].append("got", 1)
+        entries.append([(str(w.scope), w.sequence, w.hash) for w in change.entries])
+        repeated = [w.repeated for w in change.entries]
+    assert entries[0] == entries[1] == entries[2]
+    assert repeated == [True, True]
+    assert (store.agent("a").get("paid"), store.agent("b").get("got")) == ([1], [1])
+
+
+def test_ids_belong_to_their_scope(store: sync.Store) -> None:
+    for name in ("1", "2"):
+        with store.agent(name).change(id="same") as change:
+            change.set("k", name)
+    assert (store.agent("1").get("k"), store.agent("2").get("k")) == ("1", "2")
+
+
+def test_an_id_that_failed_was_not_used(store: sync.Store) -> None:
+    state = store.agent("1")
+    state.set("k", 1)
+    with pytest.raises(Conflict), state.change(id="x") as change:
+        change.set("k", 2, if_version=99)
+    with state.change(id="x") as change:
+        change.set("k", 3)
+    assert state.get("k") == 3
+
+
+@pytest.mark.parametrize("bad", ["", "x" * 257, 7, b"x", "\ud800"])
+def test_ids_are_texts(store: sync.Store, bad: Any) -> None:
+    with pytest.raises(InvalidInputError), store.agent("1").change(id=bad) as change:
+        change.set("k", 1)
+    assert store.scopes().items == []
+
+
+def test_keys_are_checked_at_once(store: sync.Store) -> None:
+    with store.agent("1").change() as change:
+        with pytest.raises(InvalidKeyError):
+            change.set("a/../b", 1)
+        change.set("k", 1)
+    assert store.agent("1").keys() == ["k"]
+
+
+def test_many_operations_in_one_change(place: Place) -> None:
+    state = place.open().agent("1")
+    with state.change() as change:
+        for number in range(30_000):
+            change.set(f"some/longer/path/of/a/key/{number:06}", {"number": number})
+    state = place.reopen().agent("1")
+    assert len(state.keys()) == 30_000
+    assert state.get("some/longer/path/of/a/key/029999") == {"number": 29_999}
+    assert state.place()[2] == 1
+
+
+def test_too_many_operations_are_refused(store: sync.Store) -> None:
+    state = store.agent("1")
+    with pytest.raises(InvalidInputError, match="operations"), state.change() as change:
+        for number in range(100_001):
+            change.delete(f"{number}")
+    assert store.scopes().items == []
