@@ -41,7 +41,8 @@ def run(quick: bool) -> list[Row]:
 
 def _machine() -> str:
     return (
-        f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, "
+        f"{os.cpu_count()} cores (load {os.getloadavg()[0]:.1f} at the start), "
+        f"{platform.system()} {platform.machine()}, "
         f"Python {platform.python_version()}, SQLite {apsw.sqlite_lib_version()}"
     )
 

@@ -13,6 +13,7 @@ import importlib
 import json
 import sys
 import time
+from collections.abc import Sequence
 
 import common
 from common import Row
@@ -65,7 +66,7 @@ def _print(found: dict[str, list[Row]], seconds: float, quick: bool) -> None:
     print(f"{'Quick run, smaller cases' if quick else 'Full run'}: {seconds:.0f} s.")
 
 
-def _table(title: str, head: tuple[str, ...], lines: list[tuple[str, ...]]) -> None:
+def _table(title: str, head: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> None:
     if not lines:
         return
     width = [max(len(line[n]) for line in [head, *lines]) for n in range(len(head))]

@@ -30,6 +30,7 @@ from unittest import mock
 import holdfast
 from holdfast import sync
 from holdfast.seal.registry import Registry
+from holdfast.seal.sealer import KeySeal, PlainSeal
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
 
@@ -37,6 +38,10 @@ FILE = Path(__file__).with_name("golden.json")
 MASTER = hashlib.sha256(b"the master key of the golden stores").digest()
 VARIABLE = "HOLDFAST_GOLDEN_KEY"
 RANDOM = ("seal.sealer", "seal.ring", "seal.signer", "seal.keys")
+LENGTHS = (20, 2000, 20000)
+"""Of single records: so short that nothing is compressed, for lz4, for zstd."""
+PLACE = b"place"
+DATA_KEYS = {1: bytes(range(32))}
 Rows = dict[str, str]
 
 _numbers = itertools.count()
@@ -168,20 +173,35 @@ def fresh_url() -> str:
 def make(*, encrypted: bool, compress: bool) -> dict[str, Any]:
     """A golden store: its rows, those of its ring, and what is in it."""
     url = fresh_url()
-    with frozen(compress=compress) as clock:
-        with sync.open(url, clock=clock, **options(encrypted)) as store:
-            fill(store)
-            assert store.verify().ok
-            found = facts(store)
+    with (
+        frozen(compress=compress) as clock,
+        sync.open(url, clock=clock, **options(encrypted)) as store,
+    ):
+        fill(store)
+        assert store.verify().ok
+        found = facts(store)
     made: dict[str, Any] = {"records": rows_of(url)[0], "facts": found}
     if encrypted:
         made["ring"], made["ring_cells"] = rows_of(f"{url}.keys")
     return made
 
 
+def seals() -> tuple[PlainSeal, KeySeal]:
+    """The seals of single golden records."""
+    writer = bytes(range(16))
+    return PlainSeal(writer), KeySeal(DATA_KEYS, 1, writer)
+
+
+def sealed(length: int) -> list[str]:
+    """Records of so many letters, sealed plain and encrypted."""
+    content = b"a" * length
+    with frozen(compress=True):
+        return [seal.seal(PLACE, content, bytes(32)).hex() for seal in seals()]
+
+
 def make_all() -> dict[str, Any]:
     """Both golden stores; of the rows written with compression only those that differ."""
-    made = {}
+    made: dict[str, Any] = {"seals": {length: sealed(length) for length in LENGTHS}}
     for name, encrypted in (("plain", False), ("encrypted", True)):
         one = make(encrypted=encrypted, compress=False)
         other = make(encrypted=encrypted, compress=True)
@@ -194,5 +214,5 @@ def make_all() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    FILE.write_text(json.dumps(make_all(), indent=0, sort_keys=True) + "\n")
+    FILE.write_text(json.dumps(make_all(), indent=0) + "\n")
     print(f"wrote {FILE.name}: {FILE.stat().st_size} bytes")

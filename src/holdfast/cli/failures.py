@@ -42,6 +42,7 @@ _WORDS = (
         "--key takes file:PATH, env:NAME or `passphrase:`",
     ),
     ("`checkpoints()` lists them", "`holdfast checkpoint list` shows them"),
+    ("pin identity=", "give --identity"),
     ("signer=file:PATH", "--signer file:PATH"),
     ("open it with create=True", "make a store there with `holdfast init`"),
 )
@@ -66,9 +67,14 @@ def text_of(error: BaseException) -> str:
         text += "; this is a bug: run it again with HOLDFAST_DEBUG=1 and report what it shows"
     else:
         text = str(error)
+    return " ".join(in_options(text).split())
+
+
+def in_options(text: str) -> str:
+    """A text of the library in the words of this program."""
     for said, meant in _WORDS:
         text = text.replace(said, meant)
-    return " ".join(text.split())
+    return text
 
 
 def report(error: BaseException, *, as_json: bool) -> int:

@@ -9,6 +9,7 @@ import click
 from holdfast.cli import output, shapes
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.completion import complete_scope
+from holdfast.cli.failures import in_options
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
 
@@ -49,7 +50,7 @@ def verify(
         f"{report.entries} entries of {report.scopes} scopes, {report.values} values, "
         f"{report.checkpoints} checkpoints ({report.signed} signed) in {found['seconds']} s"
     )
-    output.say(output.clean(report.trust))
+    output.say(output.clean(in_options(report.trust)))
     for one in report.findings:
         where = f"{one.scope}: {one.place}" if one.scope else one.place
         keys = f" (keys: {', '.join(one.keys)})" if one.keys else ""

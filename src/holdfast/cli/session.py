@@ -38,6 +38,8 @@ class Session:
         self.json = False
         self.actor: str | None = None
         self.durability = "full"
+        self.warnings: list[str] = []
+        """What the library warned of when the store was opened."""
 
     # where, and with what key
 
@@ -126,7 +128,7 @@ class Session:
         key = self.key_source(new=create and not is_there)
         from holdfast import sync
 
-        with _warnings_told():
+        with self._warned():
             store = sync.open(
                 self.url,
                 key=key,
@@ -138,6 +140,18 @@ class Session:
             )
         with store:
             yield store
+
+    @contextmanager
+    def _warned(self) -> Iterator[None]:
+        """Show what the library warns of as a line, not as Python shows it."""
+        import warnings
+
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield
+        self.warnings = [str(warning.message) for warning in caught]
+        for text in self.warnings if not self.json else []:
+            click.echo(f"warning: {text}", err=True)
 
     def _is_store(self) -> bool:
         if not _is_file(self.path):
@@ -201,18 +215,6 @@ def _ask(new: bool) -> str:
         )
     text: str = click.prompt("Passphrase", hide_input=True, confirmation_prompt=new, err=True)
     return text
-
-
-@contextmanager
-def _warnings_told() -> Iterator[None]:
-    """Show what the library warns of as a line, not as Python shows it."""
-    import warnings
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield
-    for warning in caught:
-        click.echo(f"warning: {warning.message}", err=True)
 
 
 def _any_class() -> Registry:

@@ -31,7 +31,7 @@ def init(session: Session) -> None:
                 "encrypted": encrypted,
                 "identity": identity,
                 **places,
-                "warnings": cautions,
+                "warnings": [*session.warnings, *cautions],
             }
         )
         return

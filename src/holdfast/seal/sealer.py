@@ -134,13 +134,17 @@ def _hasher(prefix: bytes) -> Callable[[bytes], bytes]:
     return commit
 
 
+_INNER = bytes(b ^ 0x36 for b in range(256))
+_OUTER = bytes(b ^ 0x5C for b in range(256))
+
+
 def _keyed_hasher(key: bytes, prefix: bytes) -> Callable[[bytes], bytes]:
     """HMAC-SHA-256 from two prepared states: a third of the time of the hmac module."""
     if len(key) != 32:
         raise InvalidInputError("a commitment key has 32 bytes")
     block = key.ljust(64, b"\0")
-    inner = hashlib.sha256(bytes(b ^ 0x36 for b in block) + prefix).copy
-    outer = hashlib.sha256(bytes(b ^ 0x5C for b in block)).copy
+    inner = hashlib.sha256(block.translate(_INNER) + prefix).copy
+    outer = hashlib.sha256(block.translate(_OUTER)).copy
 
     def commit(data: bytes) -> bytes:
         state = inner()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Conflict
 from holdfast.store.cause import acting, cause_now
@@ -18,9 +18,11 @@ from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, TimelineInfo
 from holdfast.store.scopes import Scope
-from holdfast.store.verify import Report, verify_store
 from holdfast.store.witness import Position, make_witness, store_identity, store_stats
 from holdfast.store.writing import ScopedChange
+
+if TYPE_CHECKING:
+    from holdfast.store.verify import Report
 
 
 class View:
@@ -448,6 +450,8 @@ class Store:
         `expect` takes a witness, `identity` what `identity()` gave. With a `budget` in seconds it
         stops when that is used up, and `resume=report.resume` goes on.
         """
+        from holdfast.store.verify import verify_store  # a program that only reads starts sooner
+
         return verify_store(
             self._core,
             Scope.parse(scope) if isinstance(scope, str) else scope,

@@ -220,6 +220,7 @@ class _Attempt:
         except Exception as error:
             for stage, mark in reversed(marks):
                 stage.undo(mark)
+                stage.blocks.clear()  # a row that is put twice is put once
             del self.extra[extra:], self.absent[absent:]
             ticket.error = error if isinstance(error, HoldfastError) else _internal(error)
             ticket.done = True

@@ -181,6 +181,9 @@ def signed_text(prefix: bytes, key: bytes, envelope: Envelope) -> bytes:
 
 def encode_body(body: Body) -> bytes:
     """The bytes of a body, before sealing."""
+    rest = (body.save, body.packs, body.change, body.also, body.reads, body.step)
+    if body.cause is None and not any(rest):
+        return _encode((body.time, body.ops, body.atoms))
     cause = body.cause and _trimmed(
         [
             body.cause.actor,
@@ -225,4 +228,11 @@ def decode_body(data: bytes) -> Body:
 
 def touched(ops: list[Any]) -> list[tuple[str, str]]:
     """(operation, key) of each operation; the key is empty where it has none."""
-    return [(NAMES.get(op[0], "?"), op[1] if op[0] <= DELETE else "") for op in ops]
+    return [(_name(op), op[1] if op[0] <= DELETE else "") for op in ops]
+
+
+def _name(op: list[Any]) -> str:
+    # A short list is written whole when it is appended to; a mark behind the shape says so.
+    if op[0] == SET and len(op) > 3 and op[3]:
+        return NAMES[APPEND]
+    return NAMES.get(op[0], "?")

@@ -8,7 +8,6 @@ outside does not belong into a gate; it reads the feed.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,8 +17,6 @@ from holdfast.errors import GateRefusedError, HoldfastError
 from holdfast.store.change import Change, Written
 from holdfast.store.entries import Cause
 from holdfast.store.scopes import Scope
-
-logger = logging.getLogger("holdfast.gates")
 
 
 @dataclass(slots=True)
@@ -99,4 +96,6 @@ class Gates:
                 gate.after(change, written)
             except Exception as error:
                 self.errors.append(f"{type(gate).__name__}: {type(error).__name__}")
-                logger.exception("a gate failed behind a change")
+                import logging  # here, because it loads slowly and hardly any program comes by
+
+                logging.getLogger("holdfast.gates").exception("a gate failed behind a change")

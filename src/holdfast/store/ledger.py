@@ -77,9 +77,8 @@ class Ledger:
             state.update(data)
             return state.digest()
 
-        self.trees = Trees(
-            commitments.domain(b"node"), end_hash, self._fetch_node, nodes.scoped(number)
-        )
+        self.commit_node = commitments.domain(b"node")
+        self.trees = Trees(self.commit_node, end_hash, self._fetch_node, nodes.scoped(number))
         self.grower = Grower(self.trees)
         self.splitter = Splitter(codec, self.value_hash, commitments.boundary_key)
 

@@ -151,6 +151,8 @@ class Points:
             found = Timeline(line.ledger, line.number)
             if sequence:
                 found.load(sequence)
+            # Folded once: what is restored or forked from here again finds its nodes saved.
+            found.rebase(found.folded(), {})
             kept[(line.number, sequence)] = found
             while len(kept) > VIEWS:
                 kept.pop(next(iter(kept)))

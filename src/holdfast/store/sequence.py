@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Sequence
-from difflib import SequenceMatcher
 
 Range = tuple[int, int, int, int]
 """(low, high) of the old sequence are replaced by (low, high) of the new one."""
@@ -92,6 +91,8 @@ def _short(
     if b - a > _SHORT or d - c > _SHORT:
         yield (a, b, c, d)
         return
+    from difflib import SequenceMatcher  # here, because few changes need it and it loads slowly
+
     matcher = SequenceMatcher(None, old[a:b], new[c:d], autojunk=False)
     for tag, i1, i2, j1, j2 in matcher.get_opcodes():
         if tag != "equal":

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import InvalidInputError
+from holdfast.errors import InvalidInputError, LimitExceededError
 from holdfast.store import entries, refs, rows
 from holdfast.store.entries import Body, Statement
 from holdfast.store.ledger import PACK, Ledger
@@ -191,6 +191,12 @@ class Stage:
         sealed = ledger.seal.seal(
             ledger.ad(key) + envelope, plain, commitment, writer_outside=True, writer=writer
         )
+        if len(envelope) + len(sealed) > ledger.storage.limits.max_record:
+            # Found here, only this change fails and not all that are committed with it.
+            raise LimitExceededError(
+                f"{ledger.scope}: the keys and names of this change do not fit into one entry; "
+                "make several changes, or several values"
+            )
         self.rows.append((key, envelope + sealed))
         if packer is not None:
             self.rows.extend(pack_rows)
@@ -229,13 +235,12 @@ class Stage:
             steps = self.ledger.grower.difference(old.ref, old.location, part, atoms)
             if steps is not None:
                 op = [entries.PATCH, key, steps]
-                # Set again once, it may well be set again: the next time compares faster.
-                self.remember[key] = part
         if op is None:
             atoms = []
             op = [entries.SET, key, emit(part, atoms), *tail]
         feed = iter([packer.lay(atom) for atom in atoms])
         self._put(key, self.timeline.changed(sequence, op, feed, lambda _: old))
+        self.remember[key] = part
         return op
 
     def _append(self, sequence: int, key: str, parts: list[Part], packer: Packer) -> Any:

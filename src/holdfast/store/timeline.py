@@ -20,7 +20,7 @@ from holdfast.store.entries import Body, Envelope
 from holdfast.store.ledger import Ledger
 from holdfast.store.trees import Node
 
-DELTA_EVERY = 512
+DELTA_EVERY = 256
 """Entries between two saves: what opening and time travel have to replay at most."""
 DELTAS = 64
 """Most deltas on one full save: what opening has to read at most."""
@@ -28,6 +28,8 @@ MOST_BEHIND = 8192
 """Entries that deltas may cover before the whole index is saved again."""
 HEAVY = 1024
 """Atoms since the last save after which the next commit saves, whatever the entries."""
+FOUND = 1024
+"""Keys of the base that are remembered once looked up."""
 TAIL = 256
 """Items appended to a list before they are worked into its tree."""
 
@@ -116,6 +118,8 @@ class Timeline:
         self.base: Node = ledger.trees.empty
         self._lazy: tuple[Any, bytes] | None = None
         self.overlay: dict[str, Slot | None] = {}
+        self.found: dict[str, Slot] = {}
+        """Keys of the base that were looked up."""
         self.fresh: set[str] = set()
         self.checkpoint = 0
         self.origin = 0
@@ -320,9 +324,9 @@ class Timeline:
             pass  # the save that was written with this entry is what we stand on
         elif sequence:
             source = Timeline(self.ledger, timeline).load(sequence)
-            self.base, self.overlay, self._lazy = source.folded(), {}, None
+            self.rebase(source.folded(), {})
         else:
-            self.base, self.overlay, self._lazy = self.ledger.trees.empty, {}, None
+            self.rebase(self.ledger.trees.empty, {})
         if self.base.hash != root:
             raise DamagedRecordError(
                 f"{self.ledger.scope}: the state restored by entry {at} is not the one it names"
@@ -346,7 +350,15 @@ class Timeline:
         overlay = self.overlay
         if key in overlay:
             return overlay[key]
-        return self.slot_in(self.ledger, self.root(), key)
+        found = self.found  # taken before the base, so that it is never newer than that
+        slot = found.get(key)
+        if slot is None:
+            slot = self.slot_in(self.ledger, self.root(), key)
+            if slot is not None:
+                if len(found) >= FOUND:
+                    found.clear()
+                found[key] = slot
+        return slot
 
     @staticmethod
     def slot_in(ledger: Ledger, root: Node, key: str) -> Slot | None:
@@ -379,6 +391,7 @@ class Timeline:
     def rebase(self, base: Node, overlay: dict[str, Slot | None]) -> None:
         """Stand on another tree. The base comes first: see `slot`."""
         self.base, self._lazy = base, None
+        self.found = {}
         self.overlay = overlay
 
     def note_save(self, at: int, kind: int) -> None:
@@ -433,9 +446,8 @@ class Timeline:
         keys = self.base.count if self._lazy is None else 0
         if self.saved == 0 or self.deltas >= DELTAS - 1 or len(self.fresh) > 4 * HEAVY:
             return INDEX
-        return (
-            INDEX if self.since_full >= max(2 * DELTA_EVERY, min(keys // 8, MOST_BEHIND)) else DELTA
-        )
+        enough = max(4 * DELTA_EVERY, min(keys // 8, MOST_BEHIND))
+        return INDEX if self.since_full >= enough else DELTA
 
 
 def _present(key: str, slot: Slot | None, after: str) -> Iterator[tuple[str, Slot]]:

@@ -17,6 +17,7 @@ import hashlib
 import marshal
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from holdfast.errors import DamagedRecordError, InvalidValueError, LimitExceededError
@@ -28,6 +29,7 @@ from holdfast.store.trees import Node, Trees
 
 CHUNK_LEAST, CHUNK_MOST = 4 * 1024, 32 * 1024
 MAP_KEY = 256 * 1024
+"""Most bytes of a mapping's key: a node with it has to fit into one record."""
 MEMO_ITEMS = 16
 """A list of at least so many items is compared item by item with what was stored last."""
 
@@ -95,10 +97,21 @@ class Splitter:
     def split(self, value: Any, memo: Memo | None = None) -> Part:
         """Atoms and branches of a value, which is checked on the way."""
         if memo:
-            part = self._split_known(value, memo, 0)
-            if part is not None:
+            try:
+                part = self._split_known(value, memo, 0)
+            except InvalidValueError:
+                part = None  # walked from the top, the error names the whole path
+            if part is not None and self._within_limits(part):
                 return part
         return self._split(self._codec.plain(value))
+
+    def _within_limits(self, branch: Branch) -> bool:
+        """Whether parts that were recognised, and so not counted, surely keep the limits."""
+        limits = self._codec.limits
+        count = _count(branch)
+        if count > limits.items:
+            return False
+        return count * CHUNK_MOST <= limits.size or _size(branch) <= limits.size
 
     def _split(self, plain: Any) -> Part:
         kind = type(plain)
@@ -108,7 +121,7 @@ class Splitter:
                 if len(data) <= refs.WHOLE:
                     return self.atom(data)
             if kind is list:
-                return Branch(refs.LIST, [(None, self._split(item)) for item in plain])
+                return self._listed(plain)
             return Branch(refs.MAP, [(_map_key(k), self._split(v)) for k, v in plain.items()])
         if kind is str and len(plain) * 4 > refs.LONG:
             text = plain.encode()
@@ -122,6 +135,16 @@ class Splitter:
                 inner.typed = (plain.name, plain.version)
                 return inner
         return self.atom(self._codec.encode(plain))
+
+    def _listed(self, plain: list[Any]) -> Branch:
+        """A long list; its items are noted so that setting it again can recognise them."""
+        branch = Branch(refs.LIST, [(None, self._split(item)) for item in plain])
+        if len(plain) >= MEMO_ITEMS:
+            for item, (_, part) in zip(plain, branch.items, strict=True):
+                if type(part) is Atom:
+                    with suppress(ValueError):
+                        part.seen = marshal.dumps(item, 2)
+        return branch
 
     def _split_known(self, value: Any, memo: Memo, depth: int) -> Branch | None:
         """A branch made with the help of the memo, or None where that does not help."""
@@ -211,19 +234,10 @@ class Splitter:
 
     def _remember_item(self, atom: Atom, memo: Memo) -> int:
         seen = atom.seen
-        if atom._data is None:
-            return 0  # recognised by this very memo
-        if seen is None:
-            data = atom.data(self._codec)
-            # marshal writes a bytearray like bytes, so an item that may hold bytes is not
-            # recognised this way: it would pass unchecked. The headers of bytes are C4 to C6.
-            if _may_hold_bytes(data):
-                return 0
-            try:
-                seen = marshal.dumps(self._codec.decode(data), 2)
-            except ValueError:
-                return 0
-        elif _may_hold_bytes(atom._data):
+        # Without bytes it was recognised by this very memo. And marshal writes a bytearray like
+        # bytes, so what may hold bytes (headers C4 to C6) must not be recognised: it would pass
+        # unchecked.
+        if seen is None or atom._data is None or _may_hold_bytes(atom._data):
             return 0
         memo[seen] = atom.ref
         return len(seen) + 120
@@ -233,10 +247,22 @@ def _may_hold_bytes(data: bytes) -> bool:
     return b"\xc4" in data or b"\xc5" in data or b"\xc6" in data
 
 
+def _count(branch: Branch) -> int:
+    inner = sum(_count(part) for _, part in branch.items if type(part) is Branch)
+    return len(branch.items) + inner
+
+
+def _size(branch: Branch) -> int:
+    total = 0
+    for _, part in branch.items:
+        total += _size(part) if type(part) is Branch else refs.size_of(part.ref or b"\0")
+    return total
+
+
 def _map_key(key: Any) -> Any:
     if type(key) is str:
-        if len(key) > MAP_KEY:
-            raise LimitExceededError(f"a key of a mapping has over {MAP_KEY} characters")
+        if len(key) * 4 > MAP_KEY and len(key.encode()) > MAP_KEY:
+            raise LimitExceededError(f"a key of a mapping takes over {MAP_KEY} bytes; shorten it")
     elif type(key) is not int:
         raise InvalidValueError("a long mapping has a key that is neither text nor a number")
     return key

@@ -28,6 +28,7 @@ from holdfast.store.feed import LANES, items_of
 from holdfast.store.ledger import Ledger
 from holdfast.store.scopes import Scope
 from holdfast.store.verify_line import LineCheck
+from holdfast.store.verify_nodes import NodeCheck
 from holdfast.store.witness import Witness, read_witness, store_identity
 
 
@@ -261,13 +262,17 @@ class _Check:
                 "damage", "timeline 0", "the row of timeline main is missing", str(ledger.scope)
             )
             lines = [(0, "main", 0, 0), *lines]
-        for number, name, _, _ in lines:
+        nodes = NodeCheck(self, ledger)
+        for number, _, _, _ in lines:
+            nodes.read(number)
+        nodes.finish()
+        for number, _, _, _ in lines:
             here = (str(ledger.scope), ledger.number, number)
             if here < start[:3]:
                 self.seen.add((ledger.number, number))
                 continue
             begin = start[3] if here == start[:3] else 0
-            check = LineCheck(self, ledger, number, name, begin)
+            check = LineCheck(self, nodes, ledger, number, begin)
             self.report.timelines += 1
             self.seen.add((ledger.number, number))
             check.run()

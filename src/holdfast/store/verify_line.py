@@ -10,8 +10,8 @@ from holdfast.store import entries, refs, rows
 from holdfast.store.entries import Body, Envelope
 from holdfast.store.history import leaves
 from holdfast.store.ledger import Ledger
-from holdfast.store.timeline import BEFORE, DELTA, Save, Timeline, read_save, slot_of
-from holdfast.store.trees import Node
+from holdfast.store.timeline import BEFORE, DELTA, DELTAS, INDEX, Save, Timeline, read_save
+from holdfast.store.verify_nodes import NodeCheck
 
 if TYPE_CHECKING:
     from holdfast.store.verify import _Check
@@ -22,18 +22,19 @@ PAGE = 500
 class LineCheck:
     """One timeline: its entries, values, checkpoints and saves."""
 
-    def __init__(self, check: _Check, ledger: Ledger, number: int, name: str, begin: int) -> None:
+    def __init__(
+        self, check: _Check, nodes: NodeCheck, ledger: Ledger, number: int, begin: int
+    ) -> None:
         self.check = check
         self.report = check.report
         self.ledger = ledger
         self.storage = ledger.storage
-        self.name = name
+        self.nodes = nodes
         self.begin = begin
         self.line = Timeline(ledger, number)
         self.folding = True
         self.damaged: set[tuple[int, int]] = set()
-        self.known: set[bytes] = set()
-        """Hashes of nodes that have been checked."""
+        self.newest = 0
         self.announced: dict[int, tuple[int, bytes]] = {}
         self.packs: set[bytes] = set()
 
@@ -48,6 +49,7 @@ class LineCheck:
         line = self.line
         if self.begin:
             line.load(self.begin)
+        self.newest = self._newest_index()
         expected = self.check.heads.get((self.ledger.number, line.number), (0, b""))
         while True:
             page = self.storage.scan(
@@ -199,6 +201,8 @@ class LineCheck:
         if kind in (DELTA, BEFORE):
             return
         if self.folding:
+            if at != self.newest:
+                return  # bound by its entry; the newest one is compared with the state itself
             root = self.line.folded()
             self.line.rebase(root, {})
             if root.hash != stored.root:
@@ -214,33 +218,15 @@ class LineCheck:
         return line
 
     def _save_trees(self, key: bytes, stored: Save) -> None:
-        trees = self.ledger.trees
+        """Check that a save leads to the nodes that it names."""
         if stored.kind != DELTA:
             if stored.place:
-                self._tree(trees.load(tuple(stored.place), stored.root), indexed=True)
+                self.nodes.expect(tuple(stored.place), stored.root, key)
             return
-        for name, ref, hint in stored.items:
+        for _, ref, hint in stored.items:
             if ref is not None and refs.is_tree(ref):
-                slot = slot_of((name, ref, tuple(hint)))
-                self._tree(
-                    trees.load(slot.location, refs.read_tree(refs.bare(ref))[1]), indexed=False
-                )
-
-    def _tree(self, node: Node, *, indexed: bool) -> None:
-        """Check all nodes that were not checked before; loading compares each with its hash."""
-        if node.hash in self.known:
-            return
-        trees = self.ledger.trees
-        for element in node.elements:
-            if node.level:
-                if element[1] not in self.known:
-                    self._tree(trees.load(element[2], element[1]), indexed=indexed)
-            elif refs.is_tree(element[1]):
-                location = slot_of(element).location if indexed else element[2]
-                hash_ = refs.read_tree(refs.bare(element[1]))[1]
-                if hash_ not in self.known:
-                    self._tree(trees.load(location, hash_), indexed=False)
-        self.known.add(node.hash)
+                root = refs.read_tree(refs.bare(ref))[1]
+                self.nodes.expect(tuple(hint[-4:]), root, key)
 
     def _saves(self) -> None:
         """Saves that no entry announces."""
@@ -256,21 +242,26 @@ class LineCheck:
             low = page[-1][0] + b"\0"
 
     def _nodes(self) -> None:
-        """Packs of nodes: each opens, and belongs to a save."""
-        line = rows.line(b"N", self.ledger.number, self.line.number)
-        low = rows.pack(line, self.begin, 0)
-        while page := self.storage.scan(low, rows.after(line), limit=200):
+        """Packs of nodes that no save uses."""
+        for timeline, sequence in sorted(self.nodes.packs):
+            mine = timeline == self.line.number and sequence > self.begin
+            if mine and sequence not in self.announced:
+                key = rows.pack(rows.line(b"N", self.ledger.number, timeline), sequence, 0)
+                self.find("unaccounted", key, "no save uses these nodes")
+
+    def _newest_index(self) -> int:
+        """The entry that the newest whole index stands at; 0 if there is none."""
+        line = rows.line(b"S", self.ledger.number, self.line.number)
+        high = rows.after(line)
+        while page := self.storage.scan(line, high, limit=DELTAS + 1, reverse=True):
             for key, row in page:
-                if rows.sequence_of(key) <= self.begin:
-                    continue
-                if rows.sequence_of(key) not in self.announced:
-                    self.find("unaccounted", key, "no save uses these nodes")
-                    continue
                 try:
-                    self.ledger.atoms_in(key, row)
-                except HoldfastError as error:
-                    self.find("damage", key, str(error))
-            low = page[-1][0] + b"\0"
+                    if read_save(self.ledger.open_row(key, row)).kind == INDEX:
+                        return rows.sequence_of(key)
+                except HoldfastError:
+                    continue  # found and named when its entry is reached
+            high = page[-1][0]
+        return 0
 
     def _name_keys(self) -> None:
         """Name the keys of the newest state that use what is damaged."""

@@ -1,0 +1,35 @@
+"""What the tests of the command line share."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PROGRAM = [sys.executable, "-c", "import sys; from holdfast.cli.main import main; sys.exit(main())"]
+SOURCE = str(Path(__file__).parents[2] / "src")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command line gave."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one document on stdout."""
+        return json.loads(self.out)
+
+    @property
+    def error(self) -> Any:
+        """The one document on stderr."""
+        return json.loads(self.err)
+
+
+Cli = Callable[..., Result]
