@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     )
     from holdfast.store.scopes import Scope
     from holdfast.store.verify import Finding, Report
-    from holdfast.store.witness import Position
 
     register = default_registry.register
 
@@ -81,10 +80,9 @@ _HOMES = {
     "holdfast.store.compare": "Diff Difference",
     "holdfast.store.entries": "Cause",
     "holdfast.store.gates": "Gate Operation Request",
-    "holdfast.store.items": "Checkpoint Entry Item Page Restored ScopeInfo TimelineInfo",
+    "holdfast.store.items": "Checkpoint Entry Item Page Position Restored ScopeInfo TimelineInfo",
     "holdfast.store.scopes": "Scope",
     "holdfast.store.verify": "Finding Report",
-    "holdfast.store.witness": "Position",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 

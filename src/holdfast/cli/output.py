@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -138,6 +139,15 @@ def progress(wanted: bool) -> Iterator[Callable[[str, int], None] | None]:
         yield None
         return
     from rich.console import Console
+    from rich.text import Text
 
+    told = 0.0
     with Console(stderr=True, no_color=not coloured()).status("verifying …") as status:
-        yield lambda scope, entries: status.update(f"{entries:,} entries, now {clean(scope)}")
+
+        def tell(scope: str, entries: int) -> None:
+            nonlocal told
+            if time.monotonic() - told > 0.1:
+                told = time.monotonic()
+                status.update(Text(f"{entries:,} entries, now {clean(scope)}"))
+
+        yield tell

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager
+from itertools import islice
 from types import TracebackType
 from typing import Any
 
@@ -15,12 +16,12 @@ from holdfast.store.cause import acting, cause_now
 from holdfast.store.entries import Cause
 from holdfast.store.gates import Gate
 from holdfast.store.handles import ChangeParts, StoreHandle
-from holdfast.store.items import Entry, Page
+from holdfast.store.items import Entry, Page, Position
 from holdfast.store.opening import open_core
 from holdfast.store.pump import Pump
 from holdfast.store.scopes import Scope
 from holdfast.store.verify import Report
-from holdfast.store.witness import Position, make_witness, store_identity, store_stats
+from holdfast.store.witness import make_witness, store_identity, store_stats
 
 
 class Opening:
@@ -227,16 +228,16 @@ class Store:
         """Where the feed ends now."""
         return await asyncio.to_thread(self._blocking.position)
 
-    async def feed(self, since: Position | None = None) -> AsyncIterator[tuple[Entry, Position]]:
-        """Every entry committed since a position (the beginning), and the position behind it.
+    async def feed(self, since: Position | None = None) -> AsyncIterator[Entry]:
+        """Every entry committed since a position (the beginning); go on from `entry.position`.
 
         Gap-free in any process. Entries of one timeline come in order. It ends where the feed
         ends; ask again with the last position.
         """
         rows = self._blocking.feed(since)
         while page := await asyncio.to_thread(_take, rows, 200):
-            for pair in page:
-                yield pair
+            for entry in page:
+                yield entry
 
     async def correlated(self, correlation: str, *, limit: int | None = None) -> list[Entry]:
         """Entries of all scopes that carry this correlation, by their time."""
@@ -283,10 +284,5 @@ class Store:
         return await asyncio.to_thread(store_stats, self._core)
 
 
-def _take(rows: Any, count: int) -> list[tuple[Entry, Position]]:
-    found = []
-    for pair in rows:
-        found.append(pair)
-        if len(found) == count:
-            break
-    return found
+def _take(rows: Iterator[Entry], count: int) -> list[Entry]:
+    return list(islice(rows, count))

@@ -16,9 +16,9 @@ from holdfast.store.entries import Cause
 from holdfast.store.gates import Gate
 from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
-from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, TimelineInfo
+from holdfast.store.items import Checkpoint, Entry, Item, Page, Position, Restored, TimelineInfo
 from holdfast.store.scopes import Scope
-from holdfast.store.witness import Position, make_witness, store_identity, store_stats
+from holdfast.store.witness import make_witness, store_identity, store_stats
 from holdfast.store.writing import ScopedChange
 
 if TYPE_CHECKING:
@@ -412,14 +412,13 @@ class Store:
         """Where the feed ends now."""
         return Position(self._core.lanes.position())
 
-    def feed(self, since: Position | None = None) -> Iterator[tuple[Entry, Position]]:
-        """Every entry committed since a position (the beginning), and the position behind it.
+    def feed(self, since: Position | None = None) -> Iterator[Entry]:
+        """Every entry committed since a position (the beginning); go on from `entry.position`.
 
         Gap-free in any process. Entries of one timeline come in order. It ends where the feed
         ends; ask again with the last position.
         """
-        for entry, position in self._handle.feed(since or {}):
-            yield entry, Position(position)
+        yield from self._handle.feed(since or {})
 
     def correlated(self, correlation: str, *, limit: int | None = None) -> list[Entry]:
         """Entries of all scopes that carry this correlation, by their time."""

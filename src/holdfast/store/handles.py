@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from holdfast.errors import InvalidInputError, ReadOnlyError, ScopeNotFoundError
@@ -15,7 +16,7 @@ from holdfast.store.entries import Body, Cause
 from holdfast.store.feed import in_order
 from holdfast.store.gates import Operation, Request
 from holdfast.store.history import History, Plan
-from holdfast.store.items import Entry, Page, ScopeInfo
+from holdfast.store.items import Entry, Page, Position, ScopeInfo
 from holdfast.store.reading import Reader, moment
 from holdfast.store.scopes import KINDS, Scope, check_key
 from holdfast.store.stage import Stage
@@ -270,8 +271,8 @@ class StoreHandle:
             if body.cause is not None and body.cause.correlation == correlation:
                 yield history.entry(key, envelope, body)
 
-    def feed(self, since: dict[int, int]) -> Iterator[tuple[Entry, dict[int, int]]]:
-        """Entries committed since a position, each with a position to go on from.
+    def feed(self, since: dict[int, int]) -> Iterator[Entry]:
+        """Entries committed since a position, each with the position to go on from.
 
         Between the entries of one commit that position is still the one before it, so that who
         stops there gets them again rather than never.
@@ -290,10 +291,10 @@ class StoreHandle:
                 for entry in self._range(names[item.scope], item.timeline, item.first, item.entries)
             ]
             for entry in found[:-1]:
-                yield entry, dict(position)
+                yield replace(entry, position=Position(position))
             position[lane] = number
             if found:
-                yield found[-1], dict(position)
+                yield replace(found[-1], position=Position(position))
 
     def _range(self, scope: Scope, number: int, first: int, count: int) -> Iterator[Entry]:
         lines = {0: "main"}

@@ -24,6 +24,10 @@ TYPES = (
 """The types of checkpoints."""
 
 
+class Position(dict[int, int]):
+    """Where a reader of the feed is: for each lane the number of the last row it has read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """A value with what is known of it."""
@@ -53,6 +57,8 @@ class Entry:
     also: tuple[tuple[str, str, int], ...] = ()
     """Entries of other scopes in the same change: (scope, timeline, sequence)."""
     clock_step: int = 0
+    position: Position | None = None
+    """Where to go on after it; only of entries that the feed gave."""
 
     @property
     def keys(self) -> tuple[str, ...]:

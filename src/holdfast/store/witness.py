@@ -22,10 +22,6 @@ _DOMAIN = b"holdfast/witness/1\0"
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Position(dict[int, int]):
-    """Where a reader of the feed is: for each lane the number of the last row it has read."""
-
-
 class Witness(msgspec.Struct, array_like=True, frozen=True):
     """What was in a store at a moment."""
 
