@@ -45,6 +45,9 @@ def reads(model: Plain) -> Iterator[tuple[str, Callable[[Store], Any], Any]]:
                        lambda s, at=state, p=label: dict(at(s).at(p).items()), keys)  # fmt: skip
 
 
+    yield "a deleted scope", lambda s: dict(s.custom("gone").items()), {}
+
+
 def looks(store: Store) -> Iterator[Callable[[], Any]]:
     """Calls that show history; they may show less, but fail in no other way than ours."""
     yield lambda: list(store.feed())

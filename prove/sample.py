@@ -37,6 +37,8 @@ def script() -> list[Op]:
         ("set", "session:s", "main", "k1", "of the first life"),
         ("set", "session:s", "main", "k2", "of the first life only"),
         ("drop", "session:s"),
+        ("set", "custom:gone", "main", "k1", "of a scope that was deleted for good"),
+        ("drop", "custom:gone"),
         ("set", "agent:a", "main", "k1", {"plan": "ship", "step": 1}),
         ("set", "agent:a", "main", "text", text),
         ("append", "agent:a", "main", "log", {"role": "user", "content": "hello"}),

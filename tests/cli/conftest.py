@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from cli_kit import PROGRAM, SOURCE, Cli, Result
 from click.testing import CliRunner
 
+from holdfast import sync
 from holdfast.cli.main import main
 
 
@@ -21,7 +23,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PYTHONPATH", SOURCE)
     monkeypatch.setenv("LOGNAME", "tester")
-    monkeypatch.delenv("NO_COLOR", raising=False)
+    # Unbuffered, Python does not notice that a pipe broke in the middle of a write.
+    for name in ("NO_COLOR", "PYTHONUNBUFFERED"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -51,12 +55,22 @@ def program() -> Cli:
     return run
 
 
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store that every test may have a copy of."""
+    folder = tmp_path_factory.mktemp("made")
+    with sync.open(f"sqlite:{folder / 'holdfast.db'}") as store, store.acting("tester"):
+        state = store.agent("7")
+        state.set("plan", {"goal": "ship", "step": 1})
+        state.append("talk", "hello")
+        state.checkpoint("safe", tags=["release"], description="all good")
+        state.set("plan", {"goal": "ship", "step": 2})
+    return folder
+
+
 @pytest.fixture
-def agent(cli: Cli) -> str:
-    """A plain store with a scope of two entries and a checkpoint, then one more change."""
-    assert cli("init").code == 0
-    cli("key", "set", "agent:7", "plan", '{"goal": "ship", "step": 1}')
-    cli("key", "append", "agent:7", "talk", "hello", "--text")
-    cli("checkpoint create agent:7 safe --tag release --description 'all good'")
-    cli("key", "set", "agent:7", "plan", '{"goal": "ship", "step": 2}')
+def agent(made: Path, here: Path) -> str:
+    """A plain store here, with a scope of two entries, a checkpoint, and one more change."""
+    for file in made.iterdir():
+        shutil.copy2(file, here)
     return "agent:7"

@@ -38,7 +38,9 @@ def test_help_of_every_command(cli: Cli, command: str) -> None:
 
 def test_help_documents_exit_codes_and_settings(cli: Cli) -> None:
     text = cli("--help").out
-    for word in (*"0 1 2 3 4 5 6 7 8 70".split(), "HOLDFAST_STORE", "HOLDFAST_KEY", "--timeline"):
+    for code in (0, 1, 2, 3, 4, 5, 6, 7, 8, 70):
+        assert f"\n    {code} " in text
+    for word in ("HOLDFAST_STORE", "HOLDFAST_KEY", "--timeline"):
         assert word in text
     assert cli("--version").out.startswith("holdfast ")
 
@@ -210,9 +212,6 @@ def test_every_kind_of_value_goes_round(cli: Cli, agent: str) -> None:
     with sync.open("sqlite:holdfast.db", registry=_registry()) as store:
         assert store.scope(agent).get("copy")[0] == b"\x00\xff"
         assert store.scope(agent).get("copy")[7] == Plan(1)
-    assert cli(
-        f"key set {agent} bad " + """'{"$object": {"name": "", "version": 1, "fields": 1}}'"""
-    ).code in (0, 2)
 
 
 @dataclass
@@ -445,7 +444,7 @@ def test_store_by_path_url_and_environment(
     assert cli("key get global k").out == "1\n"
     assert cli("key get global k --store two.db").code == 4
     assert cli("key get global k --store memory:").code == 2
-    assert cli("key get global k --store mystery:x").code in (2, 4)
+    assert cli("key get global k --store mystery:x").code == 2
 
 
 def test_a_write_creates_a_store_only_when_told(cli: Cli, here: Path) -> None:

@@ -122,6 +122,7 @@ def test_nothing_in_it_reaches_the_terminal() -> None:
         '{"$map": [[[], 1]]}',
         '{"$object": {"name": "A"}}',
         '{"$object": {"name": 1, "version": 1, "fields": 1}}',
+        '{"$object": {"name": "", "version": 1, "fields": 1}}',
         "9" * 5000,
         "[" * 100_000,
     ],

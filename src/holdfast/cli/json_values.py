@@ -243,6 +243,8 @@ def _thing(content: Any) -> Thing:
     name, version, fields = content["name"], content["version"], content["fields"]
     if len(content) != 3 or type(name) is not str or type(version) is not int:
         raise ValueError
+    if not 0 < len(name) <= 200 or not name.isprintable() or not 0 < version < 1 << 31:
+        raise ValueError
     return thing(name, version, fields)
 
 

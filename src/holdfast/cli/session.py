@@ -30,6 +30,8 @@ class Session:
     """What was said before or behind the command that holds for every command."""
 
     def __init__(self) -> None:
+        if not os.environ.get("HOLDFAST_KEY"):
+            os.environ.pop("HOLDFAST_KEY", None)  # empty is as good as unset
         self.store: str | None = None
         self.key: str | None = None
         self.passphrase_file: str | None = None
@@ -66,18 +68,18 @@ class Session:
                 raise InvalidInputError("give --key or --passphrase-file, not both")
             return _PROMPT + _first_line(self.passphrase_file)
         if self.key is None:
-            if not os.environ.get("HOLDFAST_KEY"):
-                os.environ.pop("HOLDFAST_KEY", None)  # empty is as good as unset
             return os.environ.get("HOLDFAST_KEY")
         if self.key == _PROMPT:
             return _PROMPT + _ask(new)
-        if self.key.startswith(_PROMPT):
+        return self.key
+
+    def _refuse_passphrase(self) -> None:
+        if self.key is not None and self.key.startswith(_PROMPT) and self.key != _PROMPT:
             raise InvalidInputError(
                 "a passphrase does not belong on the command line, where `ps` and the shell's "
                 "history show it; use `--key passphrase:` to be asked, or --passphrase-file. "
                 "Change it if it was a real one"
             )
-        return self.key
 
     @property
     def would_ask(self) -> bool:
@@ -119,13 +121,10 @@ class Session:
 
     @contextmanager
     def _open(self, *, create: bool, read_only: bool = False) -> Iterator[Store]:
-        is_there = _is_file(self.path)
-        if not create and not is_there and os.path.isdir(os.path.dirname(self.path) or "."):
-            raise StoreNotFoundError(
-                f"there is no store at {self.path!r}; make one with `holdfast init`, or name "
-                "another with --store or HOLDFAST_STORE"
-            )
-        key = self.key_source(new=create and not is_there)
+        self._refuse_passphrase()
+        if not create:
+            self._check_there()
+        key = self.key_source(new=create and not _is_file(self.path))
         from holdfast import sync
 
         with self._warned():
@@ -152,6 +151,15 @@ class Session:
         self.warnings = [str(warning.message) for warning in caught]
         for text in self.warnings if not self.json else []:
             click.echo(f"warning: {text}", err=True)
+
+    def _check_there(self) -> None:
+        """Say what to do if there is no store; other places than files speak for themselves."""
+        folder = os.path.dirname(self.path) or "."
+        if self.url.startswith("sqlite:") and os.path.isdir(folder) and not _is_file(self.path):
+            raise StoreNotFoundError(
+                f"there is no store at {self.path!r}; make one with `holdfast init`, or name "
+                "another with --store or HOLDFAST_STORE"
+            )
 
     def _is_store(self) -> bool:
         if not _is_file(self.path):

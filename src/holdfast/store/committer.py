@@ -258,8 +258,9 @@ class _Attempt:
                 self.absent.append(rows.entry(stage.timeline.prefix, stage.start + 1))
                 self.absent.extend(key for key, _ in stage.ledger.birth or ())
                 continue
+            first = stage.sequence + 1
             answer = self._entry(target, stage, body)
-            self._correlate(change, stage)
+            self._correlate(change, stage, first)
             done = Written(
                 target.scope, target.timeline, stage.sequence, stage.head, time, answer=answer
             )
@@ -282,7 +283,9 @@ class _Attempt:
         return answer
 
     def _stage(self, target: Target) -> Stage:
-        ledger = self.core.ledger(target.scope, create=target.create)
+        ledger = target.ledger
+        if ledger is None or ledger.stale:
+            ledger = self.core.ledger(target.scope, create=target.create)
         timeline = self.core.timeline(ledger, target.timeline)
         key = (ledger.number, timeline.number)
         stage = self.stages.get(key)
@@ -298,20 +301,23 @@ class _Attempt:
             raise _Later
         return stage
 
-    def _correlate(self, change: Change, stage: Stage) -> None:
+    def _correlate(self, change: Change, stage: Stage, first: int) -> None:
+        """Note where entries of a correlation are: from `first` on, in one block or two."""
         if change.cause is None or change.cause.correlation is None:
             return
         correlation = change.cause.correlation
-        block = stage.sequence // rows.BLOCK
-        if (
-            stage.timeline.blocks.get(correlation) == block
-            or stage.blocks.get(correlation) == block
-        ):
-            return
-        stage.blocks[correlation] = block
-        tag = self.core.tag(b"correlation", correlation)
-        key = rows.correlation(tag, stage.ledger.number, stage.timeline.number, stage.sequence)
-        self.extra.append((key, b""))
+        known = stage.blocks.get(correlation, stage.timeline.blocks.get(correlation))
+        for sequence in {
+            first // rows.BLOCK: first,
+            stage.sequence // rows.BLOCK: stage.sequence,
+        }.values():
+            block = sequence // rows.BLOCK
+            if block == known:
+                continue
+            stage.blocks[correlation] = block
+            tag = self.core.tag(b"correlation", correlation)
+            key = rows.correlation(tag, stage.ledger.number, stage.timeline.number, sequence)
+            self.extra.append((key, b""))
 
     def drop_unused(self) -> None:
         """Leave out timelines that were only looked at."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from holdfast.store.building import Element
@@ -136,10 +137,13 @@ def value_changes(key: str, path: str, before: Any, after: Any, found: Diff) -> 
     elif after is _MISSING:
         found.changes.append(Difference(key, path, "removed", before, None))
     elif type(before) is dict and type(after) is dict:
+        listed = len(found)
         for name in {**before, **after}:
             old, new = before.get(name, _MISSING), after.get(name, _MISSING)
             if not same(old, new):
                 value_changes(key, f"{path}.{name}", old, new, found)
+        if len(found) == listed and list(before) != list(after):
+            found.changes.append(Difference(key, path, "changed", before, after))  # the order
     elif type(before) is list and type(after) is list:
         _list_changes(key, path, before, after, found)
     elif not same(before, after):
@@ -169,6 +173,8 @@ def identity(value: Any) -> Any:
         return (list, tuple(identity(item) for item in value))
     if type(value) is float:
         return (float, value.hex())
+    if type(value) is datetime:
+        return (datetime, repr(value))  # equal instants in two zones are two values
     try:
         hash(value)
     except TypeError:

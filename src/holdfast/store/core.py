@@ -137,6 +137,7 @@ class Core:
         while len(self._ledgers) > LEDGERS:
             for scope, ledger in self._ledgers.items():
                 if ledger.birth is None:
+                    ledger.stale = True
                     del self._ledgers[scope]
                     break
             else:
@@ -257,6 +258,7 @@ class Core:
     def forget(self, ledger: Ledger) -> None:
         """Drop what is held of a scope, so that it is read again."""
         with self._lock:
+            ledger.stale = True
             if self._ledgers.get(ledger.scope) is ledger:
                 del self._ledgers[ledger.scope]
 
@@ -272,6 +274,8 @@ class Core:
     def lost(self) -> None:
         """Nothing that is held can be trusted to be what is stored."""
         with self._lock:
+            for ledger in self._ledgers.values():
+                ledger.stale = True
             self._ledgers.clear()
 
     def commit_ring(self, ledgers: Iterable[Ledger]) -> None:
@@ -407,8 +411,11 @@ class Core:
         """What stands for a change's id; each scope has ids of its own, and so has the store."""
         if change.id is None:
             return None
-        owner = str(change.targets[0].scope) if len(change.targets) == 1 else ""
-        return self.tag(b"change", f"{owner}\0{change.id}")
+        return self.id_tag(change.targets[0].scope if len(change.targets) == 1 else None, change.id)
+
+    def id_tag(self, scope: Scope | None, id: str) -> bytes:
+        """What stands for the id of a change of one scope, or of several (None)."""
+        return self.tag(b"change", f"{scope or ''}\0{id}")
 
     def outcome(self, tag: bytes) -> list[Written]:
         """The entries that a change with this id became; empty if it was not applied."""

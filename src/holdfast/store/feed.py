@@ -119,6 +119,7 @@ def in_order(
                 heappush(waiting.setdefault((item.scope, item.timeline), []), item.first)
     heads = dict.fromkeys(lanes, 0)
     while heads:
+        before = sum(heads.values())
         for lane in list(heads):
             pages = lanes[lane]
             while heads[lane] < len(pages):
@@ -131,6 +132,9 @@ def in_order(
                 yield lane, number, items
             if heads[lane] == len(pages):
                 del heads[lane]
+                before = -1
+        if sum(heads.values()) == before:
+            raise DamagedRecordError("rows of the feed contradict each other; run verify")
 
 
 def items_of(row: bytes) -> list[FeedItem]:

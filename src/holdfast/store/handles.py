@@ -6,7 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast.errors import InvalidInputError, ReadOnlyError, ScopeNotFoundError
+from holdfast.errors import (
+    DamagedRecordError,
+    InvalidInputError,
+    ReadOnlyError,
+    ScopeNotFoundError,
+)
 from holdfast.store import entries, rows
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target, Written, check_version
@@ -300,6 +305,8 @@ class StoreHandle:
         lines = {0: "main"}
         if number:
             lines = {t: n for t, n, _, _ in self.core.timelines(self.core.ledger(scope))}
+        if number not in lines:
+            raise DamagedRecordError(f"{scope}: the feed names timeline {number}, which is missing")
         history = History(self.core, scope, lines[number])
         for key, envelope, body in history.entries(
             newest_first=False, low=first, high=first + count - 1

@@ -15,6 +15,7 @@ from holdfast.errors import (
 )
 from holdfast.seal.signer import Signer, key_id
 from holdfast.store import entries, refs, rows
+from holdfast.store.cause import check_text
 from holdfast.store.change import Change, Target, Written
 from holdfast.store.compare import MISSING, Diff, tree_changes, value_changes
 from holdfast.store.core import Core
@@ -76,10 +77,14 @@ class History:
     ) -> list[Any]:
         if type not in TYPES:
             raise InvalidInputError(f"unknown type {type!r}; a checkpoint is {', '.join(TYPES)}")
-        if not isinstance(name, str) or len(name) > 256:
-            raise InvalidInputError("the name of a checkpoint is text of at most 256 characters")
-        if isinstance(tags, str) or any(not isinstance(tag, str) for tag in tags):
+        check_text(name, "the name of a checkpoint", 256)
+        if isinstance(tags, str):
             raise InvalidInputError("tags are a list of texts")
+        for tag in tags:
+            check_text(tag, "a tag", 256)
+        check_text(description, "the description of a checkpoint", 64 * 1024)
+        if metadata is not None and not isinstance(metadata, dict):
+            raise InvalidInputError("the metadata of a checkpoint is a dict")
         codec = self.core.codec
         packed = codec.encode(codec.plain(metadata)) if metadata else b""
         if len(packed) + sum(map(len, tags)) + len(description) > 64 * 1024:
@@ -167,8 +172,6 @@ class History:
         self, point: Any, *, verify: str, cause: Cause | None, if_head: int | None = None
     ) -> Plan:
         """Return to the state at a point; the state before is kept as a checkpoint."""
-        if verify not in ("full", "references", "none"):
-            raise InvalidInputError("verify is 'full', 'references' or 'none'")
         timeline, sequence = self.points.find(point)
         source = self.points.view(timeline, sequence)
         root, checked = self.check_point(source, sequence, verify)
@@ -216,6 +219,8 @@ class History:
 
     def check_point(self, source: Timeline, sequence: int, verify: str) -> tuple[Node, int]:
         """The index at a point, checked: signature and root of a checkpoint, then what it holds."""
+        if verify not in ("full", "references", "none"):
+            raise InvalidInputError("verify is 'full', 'references' or 'none'")
         root = source.folded()
         if sequence and verify != "none":
             key = rows.entry(source.prefix, sequence)
@@ -246,8 +251,9 @@ class History:
 
     def plan_fork(self, name: str, point: Any, cause: Cause | None) -> Plan:
         """A new timeline that starts from a point; nothing is copied."""
-        if not isinstance(name, str) or not 0 < len(name) <= 128 or "@" in name:
-            raise InvalidInputError("a timeline's name has 1 to 128 characters and no '@'")
+        check_text(name, "the name of a timeline", 128, least=1)
+        if "@" in name:
+            raise InvalidInputError("the name of a timeline has no '@'")
         timeline, sequence = self.points.find(point)
         source = self.points.view(timeline, sequence)
         ledger = source.ledger

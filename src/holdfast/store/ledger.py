@@ -62,7 +62,8 @@ class Ledger:
         self.birth: list[tuple[bytes, bytes]] | None = None
         """Rows that bring the scope into being, until its first commit."""
         self.ring_birth: list[tuple[bytes, bytes]] = []
-        self.gone = False
+        self.stale = False
+        """Another object stands for this scope now, or it is to be read again."""
         self._ad = b"holdfast/ad/1\0" + self.prefix
         self._atoms = atoms
         self.commit_body = commitments.domain(b"body")

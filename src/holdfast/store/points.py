@@ -10,13 +10,14 @@ from holdfast.errors import (
     InvalidInputError,
     PointNotFoundError,
     ScopeNotFoundError,
+    TimelineNotFoundError,
 )
 from holdfast.store import rows
 from holdfast.store.core import Core
 from holdfast.store.items import Checkpoint, Entry
 from holdfast.store.reading import microseconds
 from holdfast.store.scopes import Scope
-from holdfast.store.timeline import Timeline, read_save
+from holdfast.store.timeline import BEFORE, Timeline, read_save
 
 VIEWS = 8
 
@@ -77,11 +78,17 @@ class Points:
 
     def _named(self, text: str) -> tuple[str, int]:
         timeline, at, number = text.rpartition("@")
+        missing: TimelineNotFoundError | None = None
         if at and number.isdecimal() and timeline:
-            return self._checked(timeline, int(number))
+            try:
+                return self._checked(timeline, int(number))
+            except TimelineNotFoundError as error:
+                missing = error  # unless it is a checkpoint's name: "release@2"
         found = self.checkpoint_named(text)
         if found is not None:
             return found
+        if missing is not None:
+            raise missing
         if text.isdecimal():
             return self._checked(self.timeline, int(text))
         raise CheckpointNotFoundError(
@@ -114,7 +121,7 @@ class Points:
         while found := ledger.storage.scan(low_key, high_key, limit=64, reverse=True):
             for key, row in found:
                 save = read_save(ledger.open_row(key, row))
-                sequence = rows.sequence_of(key)
+                sequence = rows.sequence_of(key) - (save.kind == BEFORE)
                 answer = self._in_block(timeline, sequence, high, time)
                 if answer is not None:
                     return answer

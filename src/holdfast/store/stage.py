@@ -58,6 +58,8 @@ class Packer:
 
     def rows(self) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
         """Rows of the packs, and the commitments that the entry names."""
+        if len(self.packs) == 1:
+            return [], []
         ledger = self.ledger
         line = rows.line(b"V", ledger.number, self.at[0])
         made: list[tuple[bytes, bytes]] = []
@@ -148,6 +150,7 @@ class Stage:
         lists = (self.rows, self.laid, self.bodies, self.absent, self.saves)
         for growing, length in zip(lists, grown, strict=True):
             del growing[length:]  # type: ignore[attr-defined]
+        self.blocks = {}  # a row of a correlation may be gone with the change that noted it
         self.sequence, self.head, self.checkpoint, self.origin, self.gone = simple
         if copies is not None:
             self.overlay, self.fresh = copies
@@ -251,14 +254,19 @@ class Stage:
             feed = iter([packer.lay(atom) for atom in atoms])
             self._put(key, self.timeline.changed(sequence, op, feed, lambda _: old))
             return op
-        items = self._items_of(key, old)
+        items = self._items_of(key, old, packer)
         return self._set(sequence, key, self._joined(items + parts), packer, how=1)
 
-    def _items_of(self, key: str, old: Slot | None) -> list[Part]:
+    def _items_of(self, key: str, old: Slot | None, packer: Packer) -> list[Part]:
         """The items of a list that is so short that it is kept whole."""
         if old is None:
             return []
-        value = self.ledger.value(old.ref, old.location) if not refs.is_tree(old.ref) else None
+        staged = self._staged(old, packer)
+        value = None
+        if staged is not None:
+            value = self.ledger.codec.decode(staged)
+        elif not refs.is_tree(old.ref):
+            value = self.ledger.value(old.ref, old.location)
         if type(value) is not list:
             raise InvalidInputError(
                 f"{self.ledger.scope}: the value of {key!r} is not a list; "
@@ -266,6 +274,16 @@ class Stage:
             )
         codec, splitter = self.ledger.codec, self.ledger.splitter
         return [splitter.atom(codec.encode(codec.plain(item))) for item in value]
+
+    def _staged(self, slot: Slot, packer: Packer) -> bytes | None:
+        """An atom of this group: it cannot be read from storage yet."""
+        if slot.ref[0] != refs.ATOM or slot.sequence <= self.start:
+            return None
+        for laid in (packer.laid, self.laid):
+            for place, ref, data in reversed(laid):
+                if place == slot.location and ref == slot.ref:
+                    return data
+        return None
 
     def _joined(self, parts: list[Part]) -> Part:
         """A list of parts: one atom if it is short, else a branch."""
@@ -312,12 +330,11 @@ class Stage:
         plain = _encode(
             Save(
                 kind,
-                timeline.saved,
+                self.saves[-1][0] if self.saves else timeline.saved,
                 self.head,
                 self.checkpoint,
                 self.origin,
-                timeline.earliest,
-                timeline.latest,
+                *self._times(),
                 root.hash if root else b"",
                 place,
                 items,
@@ -335,6 +352,18 @@ class Stage:
         self.announce = (at, kind, commitment)
         self.saves.append((at, kind, nodes, places))
         self.fresh = set()
+
+    def _times(self) -> tuple[int, int]:
+        """Least and greatest claimed time of the entries since the save before."""
+        times: list[int] = []
+        first = 0
+        if self.saves:
+            at, kind = self.saves[-1][:2]
+            first = at - (kind == BEFORE) - self.start
+        elif self.timeline.earliest:
+            times = [self.timeline.earliest, self.timeline.latest]
+        times.extend(body.time for body in self.bodies[first:])
+        return (min(times), max(times)) if times else (0, 0)
 
     def _lay_nodes(
         self, at: int, nodes: list[Node]

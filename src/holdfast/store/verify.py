@@ -27,6 +27,7 @@ from holdfast.store.core import Core
 from holdfast.store.feed import LANES, items_of
 from holdfast.store.ledger import Ledger
 from holdfast.store.scopes import Scope
+from holdfast.store.verify_accounts import Accounts
 from holdfast.store.verify_line import LineCheck
 from holdfast.store.verify_nodes import NodeCheck
 from holdfast.store.witness import Witness, read_witness, store_identity
@@ -129,6 +130,10 @@ class _Check:
         self.passed: set[int] = set()
         """Scopes that were checked before the point from which this goes on."""
         self.public = core.public
+        self.accounts = Accounts(self)
+        self.ended: set[int] = set()
+        """Numbers of the scopes that the directory says are deleted."""
+        self.whole = True
 
     def find(self, kind: str, place: str, message: str, scope: str = "", keys: Any = ()) -> None:
         """Note a finding."""
@@ -140,6 +145,7 @@ class _Check:
         self._identity(identity)
         witness = read_witness(expect, self.public) if expect is not None else None
         start = _parse_resume(resume)
+        self.whole = scope is None and resume is None
         self._feed(witness)
         found = sorted(self._ledgers(), key=lambda ledger: (str(ledger.scope), ledger.number))
         if scope is not None:
@@ -241,6 +247,7 @@ class _Check:
         """Every scope, deleted ones included."""
         core = self.core
         low = b"D"
+        opened: tuple[bytes, int] = (b"", 0)
         while page := core.storage.scan(low, b"E", limit=1000):
             for key, row in page:
                 if len(key) != 22:
@@ -248,9 +255,13 @@ class _Check:
                     continue
                 try:
                     if key[21] == 0:
-                        yield core.ledger_of(key, row)
+                        ledger = core.ledger_of(key, row)
+                        opened = (key[:21], ledger.number)
+                        yield ledger
                     else:
                         core.open_row(key, row)
+                        if opened[0] == key[:21]:
+                            self.ended.add(opened[1])
                 except (StateIntegrityError, KeyringError, ValueError) as error:
                     self.find("damage", rows.describe(key), str(error))
             low = page[-1][0] + b"\0"
@@ -317,21 +328,29 @@ class _Check:
 
     def _outcomes(self) -> None:
         low = b"I"
+        stored = 0
         while page := self.core.storage.scan(low, b"J", limit=1000):
             for key, row in page:
                 try:
                     self.core.open_row(key, row)
                 except HoldfastError as error:
                     self.find("damage", rows.describe(key), str(error))
+            stored += len(page)
             low = page[-1][0] + b"\0"
+        if self.whole:
+            self.accounts.compare(b"I", stored, self.accounts.ids)
 
     def _correlations(self, known: set[int]) -> None:
         low = b"R"
+        stored = 0
         while page := self.core.storage.scan(low, b"S", limit=1000):
             for key, row in page:
                 if len(key) != 29 or row or int.from_bytes(key[17:23], "big") not in known:
                     self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
+            stored += len(page)
             low = page[-1][0] + b"\0"
+        if self.whole:
+            self.accounts.compare(b"R", stored, self.accounts.correlations)
 
 
 def _parse_resume(text: str | None) -> tuple[str, int, int, int]:

@@ -58,6 +58,7 @@ class LineCheck:
             for key, row in page:
                 self._entry(key, row, expected)
             self._values(page)
+            self.check.accounts.settle()
             if len(page) < PAGE:
                 break
             self.check.pause(self.ledger, line.number, line.sequence)
@@ -70,8 +71,18 @@ class LineCheck:
             self.find("feed", key, f"the feed knows no entry after {expected[0]}")
         self._saves()
         self._nodes()
+        self._end()
         if self.damaged:
             self._name_keys()
+
+    def _end(self) -> None:
+        """The directory must say of the scope what its last entry says."""
+        line, ended = self.line, self.ledger.number in self.check.ended
+        if self.folding and line.number == 0 and line.gone != ended:
+            key = rows.entry(line.prefix, line.sequence)
+            states = ("there", "deleted")
+            says = f"the directory says that the scope is {states[ended]}"
+            self.find("chain", key, f"{says}, its last entry that it is {states[line.gone]}")
 
     # entries
 
@@ -115,6 +126,7 @@ class LineCheck:
         if body.save:
             self.announced[body.save[0]] = (body.save[1], body.save[2])
             self._compare_save(body.save, key)
+        self.check.accounts.note(self.ledger, self.line.number, sequence, body)
         self.report.values += len(body.atoms)
         if body.packs:
             self._packs(sequence, body)

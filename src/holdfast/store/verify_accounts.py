@@ -1,0 +1,71 @@
+"""Verifying the rows that lead from a change's id, or a correlation, to entries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.store import rows
+from holdfast.store.entries import Body
+
+if TYPE_CHECKING:
+    from holdfast.store.ledger import Ledger
+    from holdfast.store.verify import _Check
+
+
+class Accounts:
+    """Looks up every row that the entries call for, and counts them.
+
+    If all are there and no more are stored than were called for, nothing was added either.
+    """
+
+    def __init__(self, check: _Check) -> None:
+        self._check = check
+        self._wanted: dict[bytes, str] = {}
+        self._block: tuple[int, int, int] = (0, 0, -1)
+        self._correlations: set[str] = set()
+        self.ids = 0
+        self.correlations = 0
+
+    def note(self, ledger: Ledger, line: int, sequence: int, body: Body) -> None:
+        """Take what an entry calls for into account."""
+        if body.change is not None:
+            self._id(ledger, line, body)
+        if body.cause is not None and body.cause.correlation is not None:
+            self._correlation(ledger.number, line, sequence, body.cause.correlation)
+
+    def _id(self, ledger: Ledger, line: int, body: Body) -> None:
+        assert body.change is not None
+        alone = not body.also and not body.reads
+        tag = self._check.core.id_tag(ledger.scope if alone else None, body.change)
+        self._wanted[rows.change(tag)] = "it is missing: its change could be applied once more"
+        # Of the entries of one change, the first by number stands for it.
+        self.ids += all((ledger.number, line) <= other[:2] for other in body.also)
+
+    def _correlation(self, scope: int, line: int, sequence: int, correlation: str) -> None:
+        block = (scope, line, sequence // rows.BLOCK)
+        if block != self._block:
+            self._block, self._correlations = block, set()
+        if correlation in self._correlations:
+            return
+        self._correlations.add(correlation)
+        self.correlations += 1
+        tag = self._check.core.tag(b"correlation", correlation)
+        key = rows.correlation(tag, scope, line, sequence)
+        self._wanted[key] = "it is missing: entries of a correlation would not be found"
+
+    def settle(self) -> None:
+        """Look up what was called for since the last time."""
+        wanted, self._wanted = self._wanted, {}
+        keys = list(wanted)
+        for start in range(0, len(keys), 1000):
+            page = keys[start : start + 1000]
+            for key, row in zip(page, self._check.core.storage.get(page), strict=True):
+                if row is None:
+                    self._check.find("damage", rows.describe(key), wanted[key])
+
+    def compare(self, kind: bytes, stored: int, called: int) -> None:
+        """Compare the number of rows with what was called for, if all entries were read."""
+        if not self._check.report.findings and stored != called:
+            what = rows.describe(kind)
+            message = f"{stored} are stored, the entries call for {called}"
+            self._check.find("unaccounted", what, message)

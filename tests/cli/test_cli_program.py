@@ -1,0 +1,266 @@
+"""The real program in processes of its own: pipes, terminals, signals, shells."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from cli_kit import PROGRAM, Cli
+
+COLOUR = re.compile(r"\x1b\[[0-9;]+m")
+
+
+def test_the_main_path(program: Cli, here: Path) -> None:
+    (here / "safe").mkdir(mode=0o700)
+    os.environ["HOLDFAST_KEY"] = "file:safe/agent.key"
+    try:
+        assert "identity: holdfast1:" in program("init").out
+        assert program("key", "set", "agent:7", "plan", '{"step": 1}').code == 0
+        assert program("checkpoint create agent:7 safe").code == 0
+        assert program("key set agent:7 plan -", stdin=b'{"step": 2}').code == 0
+        assert program("restore agent:7 safe").code == 0
+        assert json.loads(program("key get agent:7 plan").out) == {"step": 1}
+        assert program("verify").code == 0
+    finally:
+        del os.environ["HOLDFAST_KEY"]
+    refused = program("key get agent:7 plan")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.count("\n") == 1
+
+
+def test_a_read_loads_only_what_it_needs(program: Cli, agent: str) -> None:
+    """Most of the time of a short command is its start."""
+    source = (
+        "import sys; from holdfast.cli.main import main; code = main(sys.argv[1:]);"
+        "print(sorted({'asyncio', 'rich', 'difflib', 'holdfast.store.verify'} & set(sys.modules)))"
+    )
+    words = [sys.executable, "-c", source, "key", "get", agent, "talk"]
+    out = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert out.splitlines()[-1] == "[]"
+
+
+def test_importing_the_package_is_light_and_complete() -> None:
+    source = (
+        "import sys, holdfast; assert 'asyncio' not in sys.modules\n"
+        "assert {*holdfast.__all__, 'sync'} <= set(dir(holdfast))\n"
+        "for name in holdfast.__all__: getattr(holdfast, name)\n"
+        "assert holdfast.sync.open and holdfast.errors.Conflict\n"
+        "try: holdfast.nothing\n"
+        "except AttributeError as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=True
+    )
+    assert "nothing" in done.stdout
+
+
+# ---- pipes ---------------------------------------------------------------------------------
+
+
+def test_no_colours_in_a_pipe(program: Cli, agent: str) -> None:
+    for words in (f"show {agent}", f"log {agent}", f"diff {agent} 1", "verify", "stats", "init"):
+        result = program(words)
+        assert not COLOUR.search(result.out + result.err)
+        assert "\x1b" not in result.out + result.err
+
+
+@pytest.mark.parametrize("words", ["show agent:7", "show agent:7 --json"])
+def test_a_pipe_that_breaks(cli: Cli, agent: str, words: str) -> None:
+    cli("key set agent:7 long -", stdin=json.dumps(["x" * 100] * 5000).encode())
+    command = f"{shlex.join(PROGRAM)} {words} | head -n 1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "{\n141\n"
+    assert done.stderr == ""
+
+
+# ---- terminals -----------------------------------------------------------------------------
+
+
+def on_terminal(
+    *words: str, answers: tuple[tuple[str, str], ...] = (), **settings: str
+) -> tuple[int, str]:
+    """Run on a terminal, answer what is asked; exit code and all that was shown."""
+    main, other = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **settings}
+    child = subprocess.Popen(
+        [*PROGRAM, *words],
+        stdin=other,
+        stdout=other,
+        stderr=other,
+        env=environment,
+        start_new_session=True,
+    )
+    os.close(other)
+    shown, waiting, deadline = "", list(answers), time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if not select.select([main], [], [], 0.2)[0]:
+            if child.poll() is not None:
+                break
+            continue
+        try:
+            chunk = os.read(main, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not chunk:
+            break
+        shown += chunk.decode(errors="replace")
+        if waiting and waiting[0][0] in shown.rpartition("\n")[2]:
+            os.write(main, f"{waiting.pop(0)[1]}\n".encode())
+    code = child.wait(10)
+    os.close(main)
+    return code, shown
+
+
+def test_tables_and_colours_on_a_terminal(agent: str) -> None:
+    code, shown = on_terminal("log", agent)
+    assert code == 0
+    assert "entry" in shown
+    assert "correlation" in shown
+    _, shown = on_terminal("diff", agent, "1")
+    assert COLOUR.search(shown)
+    assert "+ talk" in shown
+    _, shown = on_terminal("key", "get", agent, "plan")
+    assert json.loads(COLOUR.sub("", shown)) == {"goal": "ship", "step": 2}
+    assert COLOUR.search(shown)
+    _, shown = on_terminal("key", "get", agent, "plan", NO_COLOR="1")
+    assert not COLOUR.search(shown)
+    code, shown = on_terminal("verify")
+    assert code == 0
+    assert "nothing was found" in shown
+
+
+def test_nothing_stored_moves_the_cursor(cli: Cli, agent: str) -> None:
+    cli("key", "set", agent, "trap", "\x1b[2J\x9b31m", "--text", "--actor", "\x1b]0;title\x07")
+    for words in (["log", agent], ["key", "get", agent, "trap"], ["diff", agent, "1"]):
+        code, shown = on_terminal(*words, NO_COLOR="1")
+        assert code == 0
+        assert "\x1b[2J" not in shown
+        assert "\x1b]0;" not in shown
+        assert "\x9b" not in shown
+
+
+def test_a_passphrase_is_asked_for(here: Path) -> None:
+    twice = (("Passphrase", "correct horse"), ("Repeat", "correct horse"))
+    code, shown = on_terminal("init", "--key", "passphrase:", answers=twice)
+    assert code == 0
+    assert "identity: holdfast1:" in COLOUR.sub("", shown)
+    assert "correct horse" not in shown
+    once = (("Passphrase", "correct horse"),)
+    words = ("key", "set", "agent:7", "plan", "1", "--key", "passphrase:")
+    assert on_terminal(*words, answers=once)[0] == 0
+    wrong = (("Passphrase", "wrong horse"),)
+    code, shown = on_terminal(*words, answers=wrong)
+    assert code == 2
+    assert "error:" in shown
+
+
+def test_deleting_asks_on_a_terminal(cli: Cli, agent: str) -> None:
+    code, _ = on_terminal("scope", "delete", agent, answers=(("[y/N]", "n"),))
+    assert code == 130
+    assert cli(f"key get {agent} plan").code == 0
+    code, _ = on_terminal("scope", "delete", agent, answers=(("[y/N]", "y"),))
+    assert code == 0
+    assert cli(f"key get {agent} plan").code == 4
+
+
+def test_ctrl_c_is_clean(agent: str, here: Path) -> None:
+    os.mkfifo("phrase")
+    waiting = subprocess.Popen(
+        [*PROGRAM, "scope", "list", "--passphrase-file", "phrase"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    writer = open_when_read("phrase")  # now it waits for the passphrase
+    waiting.send_signal(signal.SIGINT)
+    out, err = waiting.communicate(timeout=30)
+    os.close(writer)
+    assert waiting.returncode == 130
+    assert (out, err) == ("", "error: interrupted\n")
+
+
+def open_when_read(fifo: str) -> int:
+    """Open a pipe for writing as soon as somebody has it open for reading."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+# ---- completion ----------------------------------------------------------------------------
+
+
+def complete(shell: str, words: str) -> list[str]:
+    """What the program answers to a shell that completes the last word."""
+    parts = words.split(" ")
+    asked = {
+        "_HOLDFAST_COMPLETE": f"{shell}_complete",
+        "COMP_TEXT": words,
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(parts) - 1) if shell != "fish" else parts[-1],
+    }
+    done = subprocess.run(
+        PROGRAM, env={**os.environ, **asked}, capture_output=True, text=True, check=True
+    )
+    return done.stdout.split("\n")
+
+
+def test_completion_scripts(program: Cli) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        result = program(f"completion {shell}")
+        assert result.code == 0
+        assert "_HOLDFAST_COMPLETE" in result.out
+        assert "holdfast" in result.out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_answers(agent: str, shell: str) -> None:
+    assert any("checkpoint" in line for line in complete(shell, "holdfast che"))
+    assert any("agent:7" in line.replace("\\", "") for line in complete(shell, "holdfast show a"))
+    assert any("plan" in line for line in complete(shell, f"holdfast key get {agent} p"))
+
+
+def in_bash(tmp_path: Path, line: str) -> list[str]:
+    """What bash would offer for a line, with the real script."""
+    folder = tmp_path / "bin"
+    folder.mkdir(exist_ok=True)
+    (folder / "holdfast").write_text(f'#!/bin/sh\nexec {shlex.join(PROGRAM)} "$@"\n')
+    (folder / "holdfast").chmod(0o755)
+    script = (
+        'eval "$(holdfast completion bash)"; COMP_LINE=$1; COMP_POINT=${#COMP_LINE}; '
+        '_holdfast_completion holdfast; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", line],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_completion_in_bash(cli: Cli, agent: str, here: Path) -> None:
+    cli("key set agent:77 other 1")
+    assert in_bash(here, "holdfast checkpoint cr") == ["create"]
+    assert in_bash(here, "holdfast key get a") == ["agent:7", "agent:77"]
+    assert in_bash(here, "holdfast key get agent:7") == ["7", "77"], (
+        "bash replaces behind the colon"
+    )
+    assert in_bash(here, "holdfast key get agent:77 ") == ["other"]
+    assert in_bash(here, "holdfast --store none.db key get a") == []

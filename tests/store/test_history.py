@@ -1,0 +1,572 @@
+"""The past: checkpoints, restore, views, diff, forks."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from store_kit import Place
+
+from holdfast import Clock, sync
+from holdfast.errors import (
+    CheckpointNotFoundError,
+    Conflict,
+    InvalidInputError,
+    PointNotFoundError,
+    ScopeNotFoundError,
+    TimelineNotFoundError,
+)
+from holdfast.store.items import TYPES
+
+LONG = [{"n": n, "text": "x" * 50} for n in range(300)]
+
+
+@pytest.fixture
+def state(store: sync.Store) -> sync.State:
+    return store.agent("1")
+
+
+# ---- checkpoints ---------------------------------------------------------------------------
+
+
+@pytest.mark.spec("K59", "K60", "K61", "K62", "K63")
+@pytest.mark.parametrize("kind", TYPES)
+def test_types(state: sync.State, kind: str) -> None:
+    state.set("k", 1)
+    made = state.checkpoint("c", type=kind)
+    assert made.type == kind
+    assert state.checkpoints(type=kind) == [made]
+    assert state.checkpoints(type="manual" if kind != "manual" else "routine") == []
+
+
+@pytest.mark.spec("K45", "K52", "K53", "K64")
+def test_what_a_checkpoint_says(place: Place) -> None:
+    store = place.open()
+    state = store.agent("1")
+    state.set("k", LONG)
+    with store.acting("deployer", correlation="run"):
+        made = state.checkpoint(
+            "before deploy",
+            type="migration",
+            tags=["deploy", "v2"],
+            description="why",
+            metadata={"build": 7, "when": datetime(2024, 1, 1, tzinfo=UTC)},
+        )
+    assert (made.id, made.name, made.type, made.tags) == (
+        "main@2",
+        "before deploy",
+        "migration",
+        ("deploy", "v2"),
+    )
+    assert (made.description, made.metadata["build"]) == ("why", 7)
+    assert made.cause.actor == "deployer"
+    assert made.root == state.root()
+    assert len(made.root) == len(made.hash) == 64
+    assert made.signed_by
+    for again in (place.open, place.reopen):
+        assert again().agent("1").checkpoints() == [made]
+
+
+def test_finding_checkpoints(state: sync.State) -> None:
+    state.set("k", 1)
+    made = [state.checkpoint(f"c{n % 3}", tags=[f"t{n % 2}"]) for n in range(9)]
+    assert state.checkpoints() == made[::-1]
+    assert state.checkpoints(limit=2) == made[:-3:-1]
+    assert state.checkpoints(name="c1") == [made[7], made[4], made[1]]
+    assert state.checkpoints(tag="t0", name="c0") == [made[6], made[0]]
+    assert state.checkpoints(name="nobody") == []
+    assert state.at("c1").place()[2] == made[7].sequence, "of one name, the newest is meant"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"type": "nonsense"},
+        {"name": 7},
+        {"name": "x" * 257},
+        {"name": "\ud800"},
+        {"tags": "text"},
+        {"tags": [7]},
+        {"tags": ["\ud800"]},
+        {"description": 7},
+        {"description": "\ud800"},
+        {"metadata": {"a": {1, 2}}},
+        {"metadata": [1]},
+        {"description": "x" * 70_000},
+    ],
+    ids=repr,
+)
+def test_checkpoints_that_are_refused(state: sync.State, bad: dict[str, Any]) -> None:
+    state.set("k", 1)
+    with pytest.raises(InvalidInputError):
+        state.checkpoint(**bad)
+    assert state.place()[2] == 1
+
+
+def test_a_checkpoint_of_nothing(store: sync.Store) -> None:
+    state = store.agent("1")
+    made = state.checkpoint("empty")
+    state.set("k", 1)
+    state.restore(made)
+    assert state.keys() == []
+
+
+# ---- restore -------------------------------------------------------------------------------
+
+
+def test_restore_and_undo(place: Place) -> None:
+    state = place.open().agent("1")
+    state.set("a", LONG)
+    state.set("b", 1)
+    safe = state.checkpoint("safe")
+    root = state.root()
+    state.set("a", LONG[:-1])
+    state.delete("b")
+    state.set("c", 3)
+    spoiled = state.items()
+    result = state.restore(safe, reason="it went wrong")
+    assert state.items() == [("a", LONG), ("b", 1)]
+    assert state.root() == root == result.root
+    assert (result.point, result.keys, result.verified) == ("main@3", 2, "full")
+    assert result.values_checked >= len(LONG)
+    assert state.log()[0].cause.reason == "it went wrong"
+    assert state.log()[0].kinds == ("restore",)
+    assert result.backup is not None
+    assert result.backup.type == "recovery"
+    assert result.backup.sequence == result.sequence - 1
+    for again in (place.open, place.reopen):
+        seen = again().agent("1")
+        assert seen.items() == [("a", LONG), ("b", 1)]
+        assert seen.at(result.backup).items() == spoiled
+    seen.restore(result.backup)
+    assert seen.items() == spoiled
+    assert place.open().verify().findings == []
+
+
+def test_restore_is_one_commit(place: Place) -> None:
+    store, counting = place.open_counting()
+    state = store.agent("1")
+    state.set("k", 1)
+    safe = state.checkpoint()
+    state.set("k", 2)
+    counting.reset()
+    state.restore(safe)
+    assert counting.calls["commit"] == 1
+
+
+def test_dry_run_changes_nothing(state: sync.State) -> None:
+    state.set("k", {"a": 1})
+    state.set("gone", 1)
+    safe = state.checkpoint()
+    state.set("k", {"a": 2})
+    state.delete("gone")
+    before = state.place()
+    result = state.restore(safe, dry_run=True)
+    assert result.dry_run
+    assert result.backup is None
+    assert state.place() == before
+    assert state.get("k") == {"a": 2}
+    assert [(d.path, d.before, d.after) for d in result.diff] == [
+        ("gone", None, 1),
+        ("k.a", 2, 1),
+    ]
+
+
+def test_restore_expects_the_head_if_asked(state: sync.State) -> None:
+    state.set("k", 1)
+    safe = state.checkpoint()
+    head = state.set("k", 2)
+    state.set("k", 3)
+    with pytest.raises(Conflict):
+        state.restore(safe, if_head=head)
+    assert state.get("k") == 3
+    state.restore(safe, if_head=head + 1)
+    assert state.get("k") == 1
+
+
+def test_writes_after_a_restore(place: Place) -> None:
+    state = place.open().agent("1")
+    for number in range(20):
+        state.append("l", number)
+        state.set(f"k{number}", number)
+    state.restore(11)
+    state.append("l", "after")
+    state.set("k0", "after")
+    state.delete("k1")
+    expected = {"l": [0, 1, 2, 3, 4, 5, "after"], "k0": "after"}
+    expected |= {f"k{n}": n for n in range(2, 5)}
+    assert dict(state.items()) == expected
+    assert dict(place.reopen().agent("1").items()) == expected
+
+
+@pytest.mark.parametrize("verify", ["full", "references", "none"])
+def test_levels_of_verification(state: sync.State, verify: str) -> None:
+    state.set("k", LONG)
+    result = state.restore(1, verify=verify)
+    assert result.verified == verify
+    assert (result.values_checked > 0) == (verify != "none")
+
+
+def test_restores_that_are_refused(store: sync.Store) -> None:
+    state = store.agent("1")
+    with pytest.raises(ScopeNotFoundError):
+        state.restore(1)
+    state.set("k", 1)
+    other = store.agent("2")
+    other.set("k", 2)
+    foreign = other.checkpoint("theirs")
+    for point, error in [
+        (9, PointNotFoundError),
+        (-1, PointNotFoundError),
+        ("nobody", CheckpointNotFoundError),
+        ("main@9", PointNotFoundError),
+        ("trial@1", TimelineNotFoundError),
+        (foreign, PointNotFoundError),
+        (other, PointNotFoundError),
+        (other.log()[0], PointNotFoundError),
+        (True, InvalidInputError),
+        (1.5, InvalidInputError),
+        (None, InvalidInputError),
+        (datetime(2000, 1, 1, tzinfo=UTC), PointNotFoundError),
+        (datetime(2000, 1, 1), InvalidInputError),  # noqa: DTZ001
+    ]:
+        for call in (state.restore, state.at, state.diff):
+            with pytest.raises(error):
+                call(point)
+    with pytest.raises(InvalidInputError):
+        state.restore(1, verify="nonsense")
+    with pytest.raises(InvalidInputError):
+        state.restore(1, verify="nonsense", dry_run=True)
+    assert state.place()[2] == 1
+
+
+# ---- views ---------------------------------------------------------------------------------
+
+
+def test_points_of_every_kind(place: Place) -> None:
+    state = place.open().agent("1")
+    state.set("k", 1)
+    first = state.checkpoint("first")
+    state.set("k", 2)
+    odd = state.checkpoint("release@2024")
+    number = state.checkpoint("12")
+    state.set("k", 3)
+    entry = state.log(limit=1)[0]
+    view = state.at(1)
+    for seen in (state, place.open().agent("1")):
+        for point, value in [
+            (1, 1),
+            (first, 1),
+            ("first", 1),
+            ("main@1", 1),
+            (first.id, 1),
+            (odd, 2),
+            ("release@2024", 2),
+            ("12", 2),
+            (number, 2),
+            (entry, 3),
+            (view, 1),
+            (state, 3),
+            (first.time, 1),
+            (entry.time, 3),
+            (0, None),
+        ]:
+            assert seen.at(point).get("k") == value, point
+    assert view.place()[1:] == ("main", 1)
+    state.set("k", 4)
+    assert (view.get("k"), view.keys(), view.length("nothing")) == (1, ["k"], 0)
+
+
+def test_a_view_reads_like_a_state(state: sync.State) -> None:
+    for number in range(300):
+        state.append("l", {"n": number, "pad": "x" * 30})
+    state.set("a", 1)
+    state.set("a", 2)
+    view = state.at(200)
+    assert view.length("l") == 200
+    assert [item["n"] for item in view.tail("l", 2)] == [198, 199]
+    assert view.slice("l", 10, 12) == state.slice("l", 10, 12)
+    assert (view.exists("a"), view.keys(), view.item("a")) == (False, ["l"], None)
+    assert state.at(301).get_many(["a"]) == {"a": 1}
+    item = state.at(301).item("a")
+    assert item is not None
+    assert (item.value, item.version) == (1, 301)
+    assert state.at(302).root() == state.root() != view.root()
+
+
+class Hand:
+    """A wall clock that is set by hand; the monotonic one goes on."""
+
+    def __init__(self) -> None:
+        self.wall = 1_700_000_000.0
+        self.ticks = 0.0
+
+    def clock(self) -> Clock:
+        return Clock(lambda: self.wall, lambda: self.ticks)
+
+    def go(self, seconds: float, *, jump: float = 0.0) -> datetime:
+        self.ticks += seconds
+        self.wall += seconds + jump
+        return datetime.fromtimestamp(self.wall, UTC)
+
+
+def test_a_clock_that_jumps(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Order is the entries' numbers; a time means the last entry that claims no later one."""
+    monkeypatch.setattr("holdfast.store.timeline.DELTA_EVERY", 3)
+    hand = Hand()
+    store = place.open(clock=hand.clock())
+    state = store.agent("1")
+    times: list[datetime] = []
+    jumps = {7: -7200.0, 13: 86400.0, 20: -90000.0, 31: 3600.0}
+    for number in range(1, 41):
+        times.append(hand.go(10, jump=jumps.get(number, 0.0)))
+        state.set("k", number)
+        state.append("l", number)
+    log = state.log(limit=None, newest_first=False, kind="set")
+    assert [entry.time for entry in log] == times
+    assert {n: e.clock_step for n, e in enumerate(log, 1) if e.clock_step} == {
+        number: round(jump) for number, jump in jumps.items()
+    }
+    probes = [t + d for t in times for d in (timedelta(0), timedelta(seconds=3), timedelta(0, -3))]
+    for seen in (state, place.open().agent("1")):
+        for probe in probes:
+            fitting = [number for number, time in enumerate(times, 1) if time <= probe]
+            if fitting:
+                assert seen.at(probe).get("k") == fitting[-1]
+            else:
+                with pytest.raises(PointNotFoundError):
+                    seen.at(probe)
+        assert seen.get("l") == list(range(1, 41))
+    assert store.verify().findings == []
+
+
+def test_a_clock_that_jumps_back_at_a_restore(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.timeline.DELTA_EVERY", 4)
+    hand = Hand()
+    state = place.open(clock=hand.clock()).agent("1")
+    times: list[datetime] = []
+    for number in range(1, 30):
+        jump = -500_000.0 if number in (10, 20) else 700_000.0 if number == 15 else 0.0
+        now = hand.go(10, jump=jump)
+        if number in (10, 20):
+            state.restore(3)
+            times += [now, now]
+        else:
+            state.set("k", number)
+            times.append(now)
+    for seen in (state, place.open().agent("1")):
+        for probe in times:
+            last = max(n for n, time in enumerate(times, 1) if time <= probe)
+            assert seen.at(probe).place()[2] == last
+
+
+# ---- diff ----------------------------------------------------------------------------------
+
+
+def test_diff_is_nested(state: sync.State) -> None:
+    state.set("plan", {"goal": "ship", "steps": [{"done": False}, {"done": False}], "n": 1})
+    state.set("old", [1, 2, 3])
+    state.set("same", LONG)
+    point = state.checkpoint()
+    state.set("plan", {"goal": "ship", "steps": [{"done": True}, {"done": False}], "n": 1.0})
+    state.delete("old")
+    state.set("new", {"a": 1})
+    diff = state.diff(point)
+    assert diff
+    assert len(diff) == 4
+    assert diff.keys == ["new", "old", "plan"]
+    assert {(d.path, d.kind) for d in diff} == {
+        ("new", "added"),
+        ("old", "removed"),
+        ("plan.steps[0].done", "changed"),
+        ("plan.n", "changed"),
+    }
+    by_path = {d.path: d for d in diff}
+    assert (by_path["plan.n"].before, by_path["plan.n"].after) == (1, 1.0)
+    assert by_path["old"].before == [1, 2, 3]
+    text = str(diff)
+    assert re.match(r"--- main@4\n\+\+\+ main@7\n", text)
+    assert "+ new: {'a': 1}" in text
+    assert "- old: [1, 2, 3]" in text
+    assert "~ plan.steps[0].done: False → True" in text
+    back = state.diff(state, point)
+    assert {(d.path, d.kind) for d in back} >= {("new", "removed"), ("old", "added")}
+    assert not state.diff(point, "main@3")
+    assert not state.diff(state)
+    assert str(state.diff(state)).count("\n") == 1
+
+
+def test_diff_inside_long_lists(state: sync.State) -> None:
+    state.set("k", LONG)
+    changed = [*LONG[:100], {"n": -1}, *LONG[100:200], *LONG[201:]]
+    state.set("k", changed)
+    found = [(d.path, d.kind) for d in state.diff(1)]
+    assert found == [("k[100]", "added"), ("k[200]", "removed")]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        (1, True),
+        (0.0, -0.0),
+        ([1], [1.0]),
+        (
+            datetime(2024, 1, 1, 12, tzinfo=UTC),
+            datetime.fromisoformat("2024-01-01T13:00+01:00"),
+        ),
+        ([{"t": datetime(2024, 1, 1, tzinfo=UTC)}], [{"t": datetime.fromisoformat("2024-01-01T01:00+01:00")}]),
+        ({1: "a"}, {"1": "a"}),
+        (None, []),
+        ("", b""),
+    ],
+    ids=repr,
+)
+def test_what_is_equal_in_python_may_still_differ(
+    state: sync.State, before: Any, after: Any
+) -> None:
+    """States with different roots are never said to be the same."""
+    state.set("k", before)
+    first = state.root()
+    state.set("k", after)
+    assert state.root() != first
+    assert state.diff(1)
+    assert state.diff(1).keys == ["k"]
+
+
+def test_a_diff_is_bounded(state: sync.State) -> None:
+    state.set("k", list(range(5000)))
+    state.set("k", [n + 0.5 for n in range(5000)])
+    diff = state.diff(1)
+    assert len(diff.changes) == 1000
+    assert len(diff) == 5000
+    assert "4000 more" in str(diff)
+    state.set("t", "x" * 5000)
+    assert all(len(line) < 200 for line in str(state.diff(2)).splitlines())
+
+
+# ---- forks ---------------------------------------------------------------------------------
+
+
+def test_forks_are_apart(place: Place) -> None:
+    main = place.open().agent("1")
+    main.set("k", 1)
+    main.append("l", 1)
+    safe = main.checkpoint("safe")
+    main.set("k", 2)
+    trial = main.fork("what-if", at=safe)
+    assert (trial.timeline, trial.scope) == ("what-if", main.scope)
+    assert trial.items() == [("k", 1), ("l", [1])]
+    trial.set("k", 10)
+    trial.append("l", 10)
+    main.append("l", 2)
+    inner = trial.fork("inner")
+    inner.delete("k")
+    now = main.fork("now")
+    expected = {
+        "main": [("k", 2), ("l", [1, 2])],
+        "what-if": [("k", 10), ("l", [1, 10])],
+        "inner": [("l", [1, 10])],
+        "now": [("k", 2), ("l", [1, 2])],
+    }
+    assert now.items() == expected["now"]
+    for again in (place.open, place.reopen):
+        seen = again().agent("1")
+        assert {name: seen.on(name).items() for name in expected} == expected
+        lines = {line.name: line for line in seen.timelines()}
+        assert set(lines) == set(expected)
+        assert (lines["main"].parent, lines["main"].head) == (None, 5)
+        assert (lines["what-if"].parent, lines["what-if"].start) == ("main", 3)
+        assert (lines["inner"].parent, lines["inner"].start) == ("what-if", 3)
+        assert seen.at("what-if@2").get("k") == 10
+        assert seen.on("what-if").at("main@1").items() == [("k", 1)]
+        assert seen.diff(seen.on("what-if"), seen).keys == ["k", "l"]
+    assert place.open().verify().findings == []
+
+
+def test_names_of_timelines(state: sync.State) -> None:
+    state.set("k", 1)
+    state.fork("a")
+    for taken in ("a", "main"):
+        with pytest.raises(Conflict, match=taken):
+            state.fork(taken)
+    for bad in ("", "x" * 129, "a@b", 7, "\ud800"):
+        with pytest.raises(InvalidInputError):
+            state.fork(bad)  # type: ignore[arg-type]
+    for call in (
+        lambda: state.on("nobody").get("k"),
+        lambda: state.on("nobody").set("k", 1),
+        lambda: state.on("nobody").log(),
+        lambda: state.adopt("nobody"),
+    ):
+        with pytest.raises(TimelineNotFoundError, match="nobody"):
+            call()
+    assert [line.name for line in state.timelines()] == ["main", "a"]
+
+
+def test_a_fork_of_nothing(store: sync.Store) -> None:
+    with pytest.raises(ScopeNotFoundError):
+        store.agent("1").fork("a")
+    assert store.scopes().items == []
+    assert store.agent("1").timelines() == []
+
+
+def test_adopt(place: Place) -> None:
+    main = place.open().agent("1")
+    main.set("k", 1)
+    trial = main.fork("trial")
+    trial.set("k", 2)
+    trial.append("l", LONG)
+    main.set("other", 3)
+    before = main.items()
+    result = main.adopt("trial")
+    assert main.items() == trial.items() == [("k", 2), ("l", [LONG])]
+    assert main.root() == trial.root()
+    assert main.log()[0].cause.reason == "adopted trial"
+    trial.set("k", 99)
+    main.append("l", "mine")
+    assert (main.get("k"), main.length("l"), trial.length("l")) == (2, 2, 1)
+    assert result.backup is not None
+    fresh = place.reopen().agent("1")
+    assert fresh.get("l") == [LONG, "mine"]
+    fresh.restore(result.backup)
+    assert fresh.items() == before
+    fresh.adopt(fresh.on("trial"))
+    assert fresh.get("k") == 99
+    assert place.open().verify().findings == []
+
+
+def test_checkpoints_belong_to_their_timeline(state: sync.State) -> None:
+    state.set("k", 1)
+    state.checkpoint("main's")
+    trial = state.fork("trial")
+    made = trial.checkpoint("trial's")
+    assert [c.name for c in state.checkpoints()] == ["main's"]
+    assert trial.checkpoints() == [made]
+    assert made.id == "trial@2"
+    state.restore(made)
+    state.restore("trial@2")
+
+
+# ---- replay --------------------------------------------------------------------------------
+
+
+def test_replay(place: Place) -> None:
+    state = place.open().agent("1")
+    for number in range(5):
+        state.set(f"k{number % 2}", number)
+    state.checkpoint("c")
+
+    def count(so_far: dict[str, int], entry: Any) -> dict[str, int]:
+        for key in entry.keys:
+            so_far[key] = so_far.get(key, 0) + 1
+        return so_far
+
+    assert state.replay(count, {}) == {"k0": 3, "k1": 2}
+    assert state.replay(count, {}, since=4, until=5) == {"k1": 1, "k0": 1}
+    assert state.replay(lambda seen, entry: [*seen, entry.sequence], []) == [1, 2, 3, 4, 5, 6]
+    assert place.open().agent("nobody").replay(count, "start") == "start"
