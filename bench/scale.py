@@ -237,7 +237,7 @@ def make_entries(folder: str, count: int) -> dict[str, Any]:
             await asyncio.gather(*(writer() for _ in range(1000)))
             return time.perf_counter() - start
 
-    return {"time": asyncio.run(make())}
+    return {"seconds": asyncio.run(make())}
 
 
 def open_entries(folder: str) -> dict[str, Any]:

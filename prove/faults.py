@@ -77,7 +77,7 @@ def workload(seed: int, length: int) -> list[Op]:
     return ops
 
 
-def settle(case: Case, sound: Store, store: Store, model: Plain, op: Op) -> tuple[Plain, str]:
+def settle(sound: Store, store: Store, model: Plain, op: Op) -> tuple[Plain, str]:
     """Carry out one operation; the model afterwards, and what is wrong ("" if nothing)."""
     after = model.after(op)
     try:
@@ -118,7 +118,7 @@ def _run_ops(case: Case, faulty: Faulty, store: Store, sound: Store) -> str:
         if not fits(model, op):
             continue
         failed = len(faulty.failed)
-        model, wrong = settle(case, sound, store, model, op)
+        model, wrong = settle(sound, store, model, op)
         if wrong:
             return f"operation {number} ({op[0]}): {wrong}"
         if len(faulty.failed) == failed:
@@ -131,7 +131,7 @@ def _run_ops(case: Case, faulty: Faulty, store: Store, sound: Store) -> str:
             carry_out(store, op)
             model = once
             if dump_store(sound) != model.dump():
-                return f"operation {number}: sent again with its id, it is there twice or not at all"
+                return f"operation {number}: sent again with its id, it is not there exactly once"
         elif fits(model, op) and op[0] in ("set", "append"):
             carry_out(store, op)
             model = model.after(op)

@@ -152,7 +152,8 @@ def explore(search: Search, seed: int, length: int, most: int, limit: int) -> tu
         jobs = []
         for number, wreck in enumerate(found[:limit]):
             expected = told[max(wreck[0], 0) : max(wreck[0], 0) + 2]
-            jobs.append((wreck, search.mode, expected, str(place / "run"), str(place / f"w{number}")))
+            where = str(place / "run"), str(place / f"w{number}")
+            jobs.append((wreck, search.mode, expected, *where))
         chunks = [jobs[start : start + 40] for start in range(0, len(jobs), 40)]
         with ProcessPoolExecutor(2) as pool:
             try:

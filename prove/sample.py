@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import random
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ Rows = dict[bytes, bytes]
 
 def options(name: str, encrypted: bool) -> dict[str, Any]:
     """How a sample is opened; it lives in the memory of this process."""
-    os.environ.setdefault(KEY, "11" * 32)
+    os.environ.setdefault(KEY, base64.b64encode(bytes(range(32))).decode())
     return {"url": f"memory:{name}", "key": f"env:{KEY}" if encrypted else None}
 
 

@@ -91,6 +91,7 @@ with sync.open(sys.argv[1], durability=sys.argv[2]) as store:
 """
 
 
+@pytest.mark.spec("M73", "M99")
 @pytest.mark.parametrize("durability", ["full", "normal"])
 def test_1_write_survives_kill(tmp_path: Path, durability: str) -> None:
     url = f"sqlite:{tmp_path / 'a.db'}"
@@ -119,6 +120,7 @@ def test_1_limit_memory_is_gone_with_the_process() -> None:
 # ---- 2: one line of history ----------------------------------------------------------------
 
 
+@pytest.mark.spec("M75", "L127")
 def test_2_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path / 'a.db'}"
     stores = [sync.open(url, durability="normal") for _ in range(2)]
@@ -145,6 +147,13 @@ def test_2_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
         store.close()
 
 
+def change_what_was_read(state: sync.State) -> None:
+    with state.change() as change:
+        change.set("other", change.get("k"))
+        state.set("k", 4)
+
+
+@pytest.mark.spec("M110")
 def test_2_stale_change_gets_conflict(url: str, options: dict[str, Any]) -> None:
     with sync.open(url, **options) as store:
         state = store.agent("a")
@@ -153,12 +162,12 @@ def test_2_stale_change_gets_conflict(url: str, options: dict[str, Any]) -> None
         with pytest.raises(Conflict) as caught:
             state.set("k", 3, if_version=version)
         assert caught.value.keys == ("k",)
-        with pytest.raises(Conflict), state.change() as change:
-            change.set("other", change.get("k"))
-            state.set("k", 4)
+        with pytest.raises(Conflict):
+            change_what_was_read(state)
         assert dict(state.items()) == {"k": 4}
 
 
+@pytest.mark.spec("M67", "M77")
 @pytest.mark.parametrize("mode", ["before", "ambiguous-applied", "ambiguous-lost"])
 def test_2_change_over_scopes_is_in_all_or_none(url: str, mode: str) -> None:
     sync.open(url).agent("a").set("task", "t")
@@ -181,6 +190,7 @@ def test_2_change_over_scopes_is_in_all_or_none(url: str, mode: str) -> None:
 # ---- 3: restore ----------------------------------------------------------------------------
 
 
+@pytest.mark.spec("K93", "K100", "K101", "M52")
 def test_3_restore_is_exact_and_can_be_undone(url: str, options: dict[str, Any]) -> None:
     with sync.open(url, **options) as store:
         before, state = fill(store), store.agent("a")
@@ -212,6 +222,7 @@ def test_3_restore_that_fails_leaves_the_state_before(url: str, options: dict[st
         assert state.place()[2] == head  # and no backup without its restore
 
 
+@pytest.mark.spec("K98", "K99")
 def test_3_damaged_point_is_refused_and_nothing_is_changed(url: str) -> None:
     with sync.open(url) as store:
         fill(store)
@@ -280,6 +291,30 @@ def test_4_a_dropped_or_reordered_entry_is_found(url: str, options: dict[str, An
     put(url, next_key, row)
     with sync.open(url, **options) as store:
         assert store.verify().findings
+
+
+def test_4_a_removed_row_of_any_kind_is_found(url: str, options: dict[str, Any]) -> None:
+    with sync.open(url, **options) as store:
+        fill(store)
+        a, b = store.agent("a"), store.agent("b")
+        with store.acting(correlation="run"), store.change(id="both") as change:
+            change[a].set("k", 1)
+            change[b].set("long", "x" * 5000)
+        a.fork("trial")
+        b.delete("long")
+        store.delete("agent:b")
+    stored = rows(url)
+    assert {key[:1] for key in stored} == {bytes([kind]) for kind in b"DEFIMNRSTV"}
+    for key, row in stored.items():
+        put(url, key, None)
+        try:
+            with sync.open(url, create=False, **options) as store:
+                assert store.verify().findings, f"row {key[:1]!r} is missing unnoticed"
+        except StateIntegrityError:
+            assert key == b"Mstore"
+        put(url, key, row)
+    with sync.open(url, **options) as store:
+        assert store.verify().ok
 
 
 def copy(url: str) -> dict[bytes, bytes]:
@@ -366,9 +401,30 @@ def test_4_the_same_forgery_is_found_if_a_checkpoint_follows(url: str) -> None:
         assert store.verify().findings
 
 
+def test_4_limit_without_its_signer_a_plain_store_can_be_made_anew_unsigned(
+    tmp_path: Path, url: str
+) -> None:
+    signer = f"file:{tmp_path / 'signer'}"
+    with sync.open(url, signer=signer) as store:
+        fill(store)
+        identity, witness = store.identity(), store.witness()
+        assert store.verify(identity=identity).signed > 0
+    for key in rows(url).keys() - {b"Mstore"}:
+        put(url, key, None)
+    with sync.open(url) as store:  # by somebody who has not the signer
+        store.agent("a").set("key/0", "forged")
+        store.agent("a").checkpoint("safe")
+    with sync.open(url) as store:
+        report = store.verify(identity=identity)
+        assert report.ok
+        assert (report.checkpoints, report.signed) == (1, 0)  # this is what tells
+        assert not store.verify(expect=witness).ok
+
+
 # ---- 5: damage is confined -----------------------------------------------------------------
 
 
+@pytest.mark.spec("M84")
 def test_5_damage_is_confined_to_the_keys_that_use_it(url: str, options: dict[str, Any]) -> None:
     with sync.open(url, **options) as store:
         good = fill(store)

@@ -120,6 +120,7 @@ def test_sealed_records(length: int) -> None:
 # ---- a second reader -----------------------------------------------------------------------
 
 
+@pytest.mark.spec("K13")
 def test_chains_and_feed(name: str) -> None:
     store = second(name)
     heads = {}
@@ -134,6 +135,7 @@ def test_chains_and_feed(name: str) -> None:
     assert named == heads.keys()
 
 
+@pytest.mark.spec("K14", "K53")
 def test_signatures_and_roots(name: str) -> None:
     stored, checked = STORES[name]["facts"], 0
     for scope in second(name).scopes():

@@ -307,13 +307,11 @@ class _Attempt:
             return
         correlation = change.cause.correlation
         known = stage.blocks.get(correlation, stage.timeline.blocks.get(correlation))
-        for sequence in {
-            first // rows.BLOCK: first,
-            stage.sequence // rows.BLOCK: stage.sequence,
-        }.values():
+        for sequence in range(first, stage.sequence + 1):
             block = sequence // rows.BLOCK
             if block == known:
                 continue
+            known = block
             stage.blocks[correlation] = block
             tag = self.core.tag(b"correlation", correlation)
             key = rows.correlation(tag, stage.ledger.number, stage.timeline.number, sequence)

@@ -308,6 +308,10 @@ class Core:
         if name not in ledger.names:
             ledger.names = {n: number for number, n, _, _ in self.timelines(ledger)}
         if name not in ledger.names:
+            main = self.timeline(ledger)
+            main.refresh()
+            if main.gone:
+                return 0  # deleted, perhaps made again: the caller sees that and looks anew
             raise TimelineNotFoundError(f"{ledger.scope} has no timeline {name!r}")
         return ledger.names[name]
 

@@ -222,22 +222,26 @@ class StoreHandle:
         handle = self.line(scope)
         handle._ask("delete scope", str(handle.scope))
         core = self.core
-        ledger = core.known(handle.scope)
-        if ledger is None or core.current(handle.scope) is None:
+        main = core.current(handle.scope)
+        if main is None:
             raise ScopeNotFoundError(f"there is no scope {handle.scope} in this store")
+        ledger = main.ledger
         directory = core.deletion(ledger)
+        lines = core.timelines(ledger)
+        # A timeline that is forked meanwhile would be left alive: then nothing is deleted.
+        next_line = rows.line(b"T", ledger.number, max(number for number, _, _, _ in lines) + 1)
 
         def special(stage: Stage, body: Body) -> None:
             if stage.timeline.number == 0:
                 stage.rows.append(directory)
-                stage.absent.append(directory[0])
+                stage.absent += [directory[0], next_line]
             stage.gone = True
             body.ops = [[entries.GONE]]
             stage.finish(body)
 
         targets = [
             Target(handle.scope, name, special=special, create=False)
-            for _, name, _, _ in core.timelines(ledger)
+            for _, name, _, _ in lines
         ]
 
         def finish(written: list[Written]) -> int:

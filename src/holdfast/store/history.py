@@ -267,11 +267,12 @@ class History:
         ledger.timelines[number] = Timeline(ledger, number)
         ledger.names[name] = number
         key = rows.line(b"T", ledger.number, number)
+        ended = self.core.deletion(ledger)[0]  # a scope that is deleted meanwhile is not forked
         row = ledger.seal_row(key, _encode([name, source.number, sequence]), ledger.commit_line)
 
         def special(stage: Stage, body: Body) -> None:
             stage.rows.append((key, row))
-            stage.absent.append(key)
+            stage.absent += [key, ended]
             stage.become(root, 1)
             stage.save(BEFORE)
             body.ops = [[entries.FORK, source.number, sequence, root.hash]]
@@ -282,10 +283,10 @@ class History:
 
     def timelines(self) -> list[TimelineInfo]:
         """All timelines of the scope."""
-        ledger = self.core.known(self.scope)
-        if ledger is None or ledger.birth is not None:
+        main = self.core.current(self.scope)  # what was deleted meanwhile is not asked
+        if main is None:
             return []
-        known = self.core.timelines(ledger)
+        known = self.core.timelines(main.ledger)
         names = {number: name for number, name, _, _ in known}
         found = []
         for number, name, parent, start in known:

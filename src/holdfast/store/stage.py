@@ -282,7 +282,7 @@ class Stage:
         for laid in (packer.laid, self.laid):
             for place, ref, data in reversed(laid):
                 if place == slot.location and ref == slot.ref:
-                    return data
+                    return bytes(data)
         return None
 
     def _joined(self, parts: list[Part]) -> Part:

@@ -80,8 +80,11 @@ def store_stats(core: Core) -> dict[str, Any]:
     for scope, _, _, _ in core.scopes():
         scopes += 1
         kinds[scope.kind] = kinds.get(scope.kind, 0) + 1
-        line = core.current(scope)
-        entries += line.sequence if line is not None else 0
+        main = core.current(scope)
+        if main is not None:
+            for _, name, _, _ in core.timelines(main.ledger):
+                line = core.current(scope, name)
+                entries += line.sequence if line is not None else 0
     cache = core.atoms
     asked = cache.hits + cache.misses
     return {
