@@ -331,7 +331,7 @@ class Demo:
             good, passed = self.newest_good(state)
             self.claim(
                 good is not None,
-                f"{passed} checkpoints rest on the damaged entry and are refused; the next is good",
+                f"the {passed} newest turns use the damaged entry and are refused; the next is ok",
             )
             assert good is not None
             turns = [told for told in self.acked if told["ack"] < self.victim]
@@ -353,8 +353,8 @@ class Demo:
         self.claim(whole, f"the original verifies and has all {len(self.acked)} turns")
 
     def newest_good(self, state: sync.State) -> tuple[Checkpoint | None, int]:
-        """Restore the newest checkpoint that verifies in full; how many were refused first."""
-        points = state.checkpoints()
+        """Restore the newest turn that verifies in full; how many were refused first."""
+        points = state.checkpoints(type="automatic")
         for passed, point in enumerate(points):
             try:
                 state.restore(point, reason="recovery from damage")

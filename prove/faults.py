@@ -116,6 +116,8 @@ def _run_ops(case: Case, faulty: Faulty, store: Store, sound: Store) -> str:
     model = Plain()
     for number, op in enumerate(case.ops):
         if not fits(model, op):
+            if not refused(store, op):
+                return f"operation {number} ({op[0]}) was done although its place is not there"
             continue
         failed = len(faulty.failed)
         model, wrong = settle(sound, store, model, op)
@@ -141,6 +143,15 @@ def _run_ops(case: Case, faulty: Faulty, store: Store, sound: Store) -> str:
         return "at the end the writer sees something else than what is there"
     found = sound.verify().findings
     return f"verify: {found[0].place}: {found[0].message}" if found else ""
+
+
+def refused(store: Store, op: Op) -> bool:
+    """Whether an operation on what a failed one should have made is refused."""
+    try:
+        carry_out(store, op)
+    except HoldfastError:
+        return True
+    return False
 
 
 def fits(model: Plain, op: Op) -> bool:

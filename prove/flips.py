@@ -45,7 +45,6 @@ def reads(model: Plain) -> Iterator[tuple[str, Callable[[Store], Any], Any]]:
                 yield (f"{where} at {label}",
                        lambda s, at=state, p=label: dict(at(s).at(p).items()), keys)  # fmt: skip
 
-
     yield "a deleted scope", lambda s: dict(s.custom("gone").items()), {}
 
 
@@ -125,7 +124,7 @@ def damaged(encrypted: bool, seed: int, scale: int) -> tuple[int, int, list[str]
     assert {kind(key) for key in sample.rows} == set("MDTEVSNFRI")
     found = list(damages(sample, twin, pick(scale, 701, 41, 1), draw))
     if not scale:
-        found = draw.sample(found, min(len(found), 250))
+        found = draw.sample(found, min(len(found), 150))
     bits = 8 * sum(map(len, [*sample.rows.values(), *sample.ring.values()]))
     count = 0
     try:

@@ -198,6 +198,8 @@ class Generator:
         lines = self.model.scopes.get(scope)
         name = draw.choice(sorted(lines)) if lines else "main"
         roll = draw.random()
+        if roll < 0.06:
+            return ("set", scope, name, "log", self.items())
         if not lines or roll < 0.30:
             return ("set", scope, name, f"k{draw.randrange(5)}", self.value())
         if roll < 0.48:
@@ -240,7 +242,12 @@ class Generator:
             return {"n": self.number, "text": "x" * draw.randrange(60)}
         if roll < 0.8:
             return "long " * draw.randrange(50, 400)
-        return [{"i": i, "text": f"{self.number}/{i} " * 12} for i in range(draw.randrange(30, 80))]
+        return self.items()
+
+    def items(self) -> list[Any]:
+        """A list so long that it is kept as a tree."""
+        count = self.random.randrange(30, 80)
+        return [{"i": i, "text": f"{self.number}/{i} " * 12} for i in range(count)]
 
     def item(self) -> Any:
         """An item of a list."""

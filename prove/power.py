@@ -185,7 +185,7 @@ def run(seed: int, scale: int) -> Result:
         return Result("not run", "needs strace", seed, ["strace is missing; install it"])
     length = pick(scale, 16, 40, 150)
     most = pick(scale, 3, 14, 60)
-    limit = pick(scale, 150, 2500, 60_000)
+    limit = pick(scale, 110, 2500, 60_000)
     findings: list[str] = []
     states = 0
     for mode in ("plain", "encrypted"):

@@ -64,6 +64,7 @@ class Sample:
 
     name: str
     encrypted: bool
+    ops: list[Op] = field(default_factory=script)
     model: Plain = field(default_factory=Plain)
     rows: Rows = field(default_factory=dict)
     ring: Rows = field(default_factory=dict)
@@ -83,7 +84,7 @@ class Sample:
         return self
 
     def _build(self) -> None:
-        ops = script()
+        ops = self.ops
         url = options(self.name, self.encrypted)["url"]
         self.storage = open_storage(url)
         self.ring_storage = open_storage(url + ".keys")

@@ -81,11 +81,22 @@ class Randomness:
         return noise(length, f"{name} {length} {number}".encode())
 
 
+class Hands(holdfast.Clock):
+    """A clock that stands still until it is moved, however often it is asked."""
+
+    def __init__(self) -> None:
+        self.time = 1_700_000_000.0
+        super().__init__(lambda: self.time, lambda: 0.0)
+
+    def move(self, seconds: float = 1.0) -> None:
+        """Let time pass."""
+        self.time += seconds
+
+
 @contextmanager
-def frozen(*, compress: bool) -> Iterator[holdfast.Clock]:
-    """Fixed randomness, frequent saves of the index; gives a clock that ticks by itself."""
+def frozen(*, compress: bool) -> Iterator[Hands]:
+    """Fixed randomness and time, frequent saves of the index."""
     random = Randomness()
-    ticks = itertools.count(1_700_000_000)
     with ExitStack() as stack:
         enter = stack.enter_context
         enter(mock.patch("os.urandom", random))
@@ -94,7 +105,7 @@ def frozen(*, compress: bool) -> Iterator[holdfast.Clock]:
         enter(mock.patch("holdfast.store.timeline.DELTA_EVERY", 6))
         if not compress:
             enter(mock.patch("holdfast.seal.sealer.squeeze", lambda data: (0, data)))
-        yield holdfast.Clock(lambda: float(next(ticks)), lambda: 0.0)
+        yield Hands()
 
 
 def options(encrypted: bool) -> dict[str, Any]:
@@ -105,7 +116,7 @@ def options(encrypted: bool) -> dict[str, Any]:
     return {"registry": registry(), "key": f"env:{VARIABLE}"}
 
 
-def fill(store: sync.Store) -> None:
+def fill(store: sync.Store, clock: Hands) -> None:
     """Every kind of row, operation and value."""
     agent, shared = store.agent("golden"), store.shared
     agent.set("small", [None, True, -1, 1.5, "text", b"bytes", {"a": 1, 2: "b"}])
@@ -113,6 +124,7 @@ def fill(store: sync.Store) -> None:
     agent.set("plan", Plan("ship", [f"step {number}" for number in range(150)]))
     agent.extend("messages", [{"role": "user", "content": "m" * 30 + str(n)} for n in range(90)])
     agent.append("messages", {"role": "assistant", "content": "done"})
+    clock.move()
     agent.set("text", "".join(chr(0x61 + byte % 26) for byte in noise(16_500, b"text")) + "é")
     agent.set("bytes", noise(16_500, b"bytes"))
     agent.set("map", {f"key {number}": number for number in range(200)})
@@ -122,10 +134,14 @@ def fill(store: sync.Store) -> None:
         with store.change(id="change-1") as change:
             change[agent].delete("small")
             change[shared].set("flag", True)
+    with store.change() as change:
+        change[shared].set("seen", change[agent].exists("plan"))
+    clock.move(-3600)
     agent.fork("trial", at=safe).set("only here", 1)
     agent.restore(safe, reason="back")
     for number in range(14):
         agent.set(f"count/{number % 5}", number)
+        clock.move()
     store.session("gone").set("x", 1)
     store.delete("session:gone")
     store.session("gone").set("x", 2)
@@ -177,7 +193,7 @@ def make(*, encrypted: bool, compress: bool) -> dict[str, Any]:
         frozen(compress=compress) as clock,
         sync.open(url, clock=clock, **options(encrypted)) as store,
     ):
-        fill(store)
+        fill(store, clock)
         assert store.verify().ok
         found = facts(store)
     made: dict[str, Any] = {"records": rows_of(url)[0], "facts": found}

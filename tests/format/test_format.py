@@ -74,6 +74,8 @@ def test_every_operation_and_save_is_there(name: str) -> None:
     bodies = [e.body for s in scopes for line in (0, 1) for e in s.entries(line)]
     assert {op[0] for body in bodies for op in body[1]} == set(range(1, 9))
     assert {body[4][1] for body in bodies if len(body) > 4 and body[4]} == {0, 1, 2}
+    for field in range(10):
+        assert any(len(body) > field and body[field] for body in bodies), f"field {field}"
 
 
 # ---- reading -------------------------------------------------------------------------------

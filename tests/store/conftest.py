@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from store_kit import Place
+from store_kit import PLACES, Place
 
 from holdfast import sync
 
@@ -19,7 +19,7 @@ def plain(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     made.close()
 
 
-@pytest.fixture(params=["memory-plain", "memory-sealed", "sqlite-plain", "sqlite-sealed"])
+@pytest.fixture(params=PLACES)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     """A place for a store, which can be opened several times."""
     engine, _, mode = request.param.partition("-")

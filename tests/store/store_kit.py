@@ -17,6 +17,7 @@ from holdfast.store.handles import StoreHandle
 from holdfast.store.opening import open_core
 
 SOURCE = str(Path(holdfast.__file__).parents[1])
+PLACES = ["memory-plain", "memory-sealed", "sqlite-plain", "sqlite-sealed"]
 _numbers = itertools.count()
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from holdfast.store.ledger import Ledger
     from holdfast.store.scopes import Scope
     from holdfast.store.stage import Stage
+    from holdfast.store.timeline import Timeline
 
 
 @dataclass(slots=True)
@@ -33,6 +34,8 @@ class Target:
     """Builds an entry that is not made of operations on keys: a checkpoint, a restore."""
     create: bool = True
     """Whether the scope may be brought into being."""
+    line: Timeline | None = None
+    """The timeline itself, if this change makes it: nobody else may find it before."""
     ledger: Ledger | None = None
     """By whose keys the values were taken apart."""
 

@@ -21,6 +21,10 @@ class Clock:
         self._monotonic = monotonic
         self._offset = wall() - monotonic()
 
+    def claimed(self) -> int:
+        """Microseconds since 1970, for what is no entry: a step is left for the next entry."""
+        return int(self._wall() * 1_000_000)
+
     def now(self) -> tuple[int, int]:
         """(microseconds since 1970, seconds by which the wall clock has just stepped)."""
         wall = self._wall()

@@ -283,10 +283,10 @@ class _Attempt:
         return answer
 
     def _stage(self, target: Target) -> Stage:
-        ledger = target.ledger
-        if ledger is None or ledger.stale:
+        ledger = target.line.ledger if target.line else target.ledger
+        if ledger is None or (ledger.stale and not target.line):
             ledger = self.core.ledger(target.scope, create=target.create)
-        timeline = self.core.timeline(ledger, target.timeline)
+        timeline = target.line or self.core.timeline(ledger, target.timeline)
         key = (ledger.number, timeline.number)
         stage = self.stages.get(key)
         if stage is None:

@@ -172,7 +172,7 @@ class Core:
             keys, ring_rows = self.ring.stage_scope(scope_id)
         ledger = self._ledger(scope, number, scope_id, salt, keys)
         key = rows.directory(tag, incarnation, 0)
-        plain = _encode([str(scope), number, scope_id, salt, self.clock.now()[0]])
+        plain = _encode([str(scope), number, scope_id, salt, self.clock.claimed()])
         # The number's own row keeps two scopes from ever sharing it.
         claim = rows.line(b"T", number, 0)
         line = ledger.seal_row(claim, _encode(["main", 0, 0]), ledger.commit_line)
@@ -253,7 +253,7 @@ class Core:
         """The directory row that says that a scope is gone."""
         tag = self.tag(b"directory", str(ledger.scope))
         key = self._newest(tag)[0][0][:21] + b"\1"
-        return key, self.seal_row(key, _encode([ledger.number, self.clock.now()[0]]))
+        return key, self.seal_row(key, _encode([ledger.number, self.clock.claimed()]))
 
     def forget(self, ledger: Ledger) -> None:
         """Drop what is held of a scope, so that it is read again."""

@@ -98,14 +98,56 @@ class Lanes:
         return [(int.from_bytes(key[2:], "big"), items_of(row), row[-32:]) for key, row in found]
 
     def rows_since(self, position: Position) -> dict[int, list[tuple[int, list[FeedItem]]]]:
-        """All rows behind a position, by lane: (number, items)."""
-        found: dict[int, list[tuple[int, list[FeedItem]]]] = {}
-        for lane in range(LANES):
-            after = position.get(lane, 0)
-            while page := self.read(lane, after):
-                found.setdefault(lane, []).extend((number, items) for number, items, _ in page)
-                after = page[-1][0]
+        """All rows behind a position, by lane: (number, items).
+
+        Others commit while one lane is read after the other. Whatever a row rests on was
+        committed before it, so a second look finds all that the first one missed.
+        """
+        token = self._storage.version()
+        found = {lane: self._rows(lane, position.get(lane, 0)) for lane in range(LANES)}
+        if self._storage.version() != token:
+            ends = {lane: pages[-1][0] if pages else 0 for lane, pages in found.items()}
+            later = {lane: self._rows(lane, ends[lane] or position.get(lane, 0)) for lane in found}
+            _add_missed(found, later)
+        return {lane: pages for lane, pages in found.items() if pages}
+
+    def _rows(self, lane: int, after: int) -> list[tuple[int, list[FeedItem]]]:
+        found: list[tuple[int, list[FeedItem]]] = []
+        while page := self.read(lane, after):
+            found.extend((number, items) for number, items, _ in page)
+            after = page[-1][0]
         return found
+
+
+def _add_missed(
+    found: dict[int, list[tuple[int, list[FeedItem]]]],
+    later: dict[int, list[tuple[int, list[FeedItem]]]],
+) -> None:
+    """Take from `later` what comes before something in `found`, and what that rests on."""
+    newest: dict[tuple[int, int], int] = {}
+
+    def note(pages: list[tuple[int, list[FeedItem]]]) -> None:
+        for _, items in pages:
+            for item in items:
+                line = (item.scope, item.timeline)
+                newest[line] = max(newest.get(line, 0), item.first)
+
+    for pages in found.values():
+        note(pages)
+    moved = True
+    while moved:
+        moved = False
+        for lane, pages in later.items():
+            missed = [
+                number
+                for number, (_, items) in enumerate(pages, 1)
+                if any(item.first < newest.get((item.scope, item.timeline), 0) for item in items)
+            ]
+            if missed:
+                found[lane] += pages[: missed[-1]]
+                note(pages[: missed[-1]])
+                del pages[: missed[-1]]
+                moved = True
 
 
 def in_order(

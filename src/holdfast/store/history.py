@@ -264,8 +264,7 @@ class History:
         if number >= 1 << 16:
             raise InvalidInputError(f"{self.scope} has all the timelines that it can have")
         root = source.folded()
-        ledger.timelines[number] = Timeline(ledger, number)
-        ledger.names[name] = number
+        line = Timeline(ledger, number)
         key = rows.line(b"T", ledger.number, number)
         ended = self.core.deletion(ledger)[0]  # a scope that is deleted meanwhile is not forked
         row = ledger.seal_row(key, _encode([name, source.number, sequence]), ledger.commit_line)
@@ -278,8 +277,13 @@ class History:
             body.ops = [[entries.FORK, source.number, sequence, root.hash]]
             stage.finish(body)
 
-        target = Target(self.scope, name, special=special, create=False)
-        return Change([target], cause), lambda _: name
+        def finish(_: list[Written]) -> str:
+            ledger.timelines.setdefault(number, line)
+            ledger.names[name] = number
+            return name
+
+        target = Target(self.scope, name, special=special, create=False, line=line)
+        return Change([target], cause), finish
 
     def timelines(self) -> list[TimelineInfo]:
         """All timelines of the scope."""

@@ -134,7 +134,7 @@ class Opening:
             os.urandom(16),
             ring is not None,
             signer.public,
-            self.clock.now()[0],
+            self.clock.claimed(),
             self.signer_path is None,
         )
         row = PlainSeal(bytes(16)).seal(_AD, _encode(meta), bytes(32), compress=False)
@@ -245,7 +245,12 @@ class Opening:
         path = path or self.beside()
         if path is None:
             return Signer.generate()
-        return Signer.load(path) if os.path.exists(path) else Signer.create(path)
+        if not os.path.exists(path):
+            try:
+                return Signer.create(path)
+            except InvalidInputError:
+                pass  # another process that creates this store was faster
+        return Signer.load(path)
 
     def find_signer(self, meta: Meta, ring: Ring | None) -> Signer | None:
         """The store's signer, or None if it is not here: checkpoints are then unsigned."""

@@ -126,9 +126,8 @@ class _Check:
         self.progress = progress
         self.heads: dict[tuple[int, int], tuple[int, bytes]] = {}
         """What the feed says is the newest entry of each timeline."""
-        self.seen: set[tuple[int, int]] = set()
-        self.passed: set[int] = set()
-        """Scopes that were checked before the point from which this goes on."""
+        self.lines: dict[int, set[int]] = {}
+        """Timelines of each scope that the feed names."""
         self.public = core.public
         self.accounts = Accounts(self)
         self.ended: set[int] = set()
@@ -156,8 +155,6 @@ class _Check:
             if (str(ledger.scope), ledger.number) >= start[:2]:
                 self.report.scopes += 1
                 self._scope(ledger, start)
-            else:
-                self.passed.add(ledger.number)
         if scope is None:
             self._feed_without_scope({ledger.number for ledger in found})
             self._others({ledger.number for ledger in found})
@@ -220,6 +217,7 @@ class _Check:
                     line = (item.scope, item.timeline)
                     if self.heads.get(line, (0, b""))[0] < last:
                         self.heads[line] = (last, item.hash)
+                        self.lines.setdefault(item.scope, set()).add(item.timeline)
             low = page[-1][0] + b"\0"
         if expected is not None and number < expected[0]:
             self.find(
@@ -229,17 +227,9 @@ class _Check:
             )
 
     def _feed_without_scope(self, known: set[int]) -> None:
-        for number, line in sorted(self.heads):
-            if number not in known:
-                self.find(
-                    "feed",
-                    f"scope {number:x}",
-                    "the feed names a scope that is not in the directory",
-                )
-            elif number not in self.passed and (number, line) not in self.seen:
-                self.find(
-                    "feed", f"scope {number:x}", f"the feed names timeline {line}: it is missing"
-                )
+        for number in sorted(self.lines.keys() - known):
+            message = "the feed names a scope that is not in the directory"
+            self.find("feed", f"scope {number:x}", message)
 
     # scopes
 
@@ -277,6 +267,9 @@ class _Check:
                 "damage", "timeline 0", "the row of timeline main is missing", str(ledger.scope)
             )
             lines = [(0, "main", 0, 0), *lines]
+        for number in sorted(self.lines.get(ledger.number, set()) - {line[0] for line in lines}):
+            message = f"the feed names timeline {number}: it is missing"
+            self.find("feed", f"scope {ledger.number:x}", message, str(ledger.scope))
         nodes = NodeCheck(self, ledger)
         for number, _, _, _ in lines:
             nodes.read(number)
@@ -284,12 +277,10 @@ class _Check:
         for number, _, _, _ in lines:
             here = (str(ledger.scope), ledger.number, number)
             if here < start[:3]:
-                self.seen.add((ledger.number, number))
                 continue
             begin = start[3] if here == start[:3] else 0
             check = LineCheck(self, nodes, ledger, number, begin)
             self.report.timelines += 1
-            self.seen.add((ledger.number, number))
             check.run()
             self.pause(ledger, number + 1, 0)  # at least one timeline a call: it always gets on
 

@@ -11,6 +11,7 @@ from holdfast.store.entries import Body, Envelope
 from holdfast.store.history import leaves
 from holdfast.store.ledger import Ledger
 from holdfast.store.timeline import BEFORE, DELTA, DELTAS, INDEX, Save, Timeline, read_save
+from holdfast.store.trees import Node
 from holdfast.store.verify_nodes import NodeCheck
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ class LineCheck:
         self.newest = 0
         self.announced: dict[int, tuple[int, bytes]] = {}
         self.packs: set[bytes] = set()
+        self.checked = begin
+        """Saves below this entry have been looked at."""
+        mine = [sequence for timeline, sequence in nodes.packs if timeline == number]
+        self.with_nodes = sorted(mine, reverse=True)
 
     def find(self, kind: str, key: bytes, message: str) -> None:
         """Note a finding in this scope."""
@@ -46,9 +51,9 @@ class LineCheck:
 
     def run(self) -> None:
         """Check everything of this timeline."""
-        line = self.line
         if self.begin:
-            line.load(self.begin)
+            self._go_on()
+        line = self.line
         self.newest = self._newest_index()
         expected = self.check.heads.get((self.ledger.number, line.number), (0, b""))
         while True:
@@ -61,6 +66,7 @@ class LineCheck:
             self.check.accounts.settle()
             if len(page) < PAGE:
                 break
+            self._unannounced(line.sequence)
             self.check.pause(self.ledger, line.number, line.sequence)
         if line.sequence < expected[0]:
             key = rows.entry(line.prefix, line.sequence + 1)
@@ -69,11 +75,25 @@ class LineCheck:
         elif line.sequence > expected[0]:
             key = rows.entry(line.prefix, line.sequence)
             self.find("feed", key, f"the feed knows no entry after {expected[0]}")
-        self._saves()
-        self._nodes()
+        self._unannounced(rows.LAST_SEQUENCE)
         self._end()
         if self.damaged:
             self._name_keys()
+
+    def _go_on(self) -> None:
+        """Take up where the check was stopped."""
+        line = self.line
+        try:
+            line.load(self.begin)
+            key = rows.entry(line.prefix, self.begin)
+            _, body = self.ledger.open_entry(key, self.storage.get([key])[0])
+            if body.save:
+                self.announced[body.save[0]] = (body.save[1], body.save[2])
+        except StateIntegrityError:
+            # Found and named before the stop; the next saved index may help.
+            self.line = Timeline(self.ledger, line.number)
+            self.line.sequence, self.line.head = self.begin, b""
+            self._stop_folding()
 
     def _end(self) -> None:
         """The directory must say of the scope what its last entry says."""
@@ -171,10 +191,19 @@ class LineCheck:
         elif statement.algorithm != entries.UNSIGNED:
             self.find("signature", key, "it is signed in a way that this version does not know")
         if self.folding and whole:
-            root = self.line.folded()
-            self.line.rebase(root, {})
-            if root.hash != statement.root:
+            root = self._folded()
+            if root is not None and root.hash != statement.root:
                 self.find("root", key, "the checkpoint names another state than the entries give")
+
+    def _folded(self) -> Node | None:
+        """The index as the entries give it; None if its nodes are damaged, which is known."""
+        try:
+            root = self.line.folded()
+        except StateIntegrityError:
+            self._stop_folding()
+            return None
+        self.line.rebase(root, {})
+        return root
 
     # values that no entry names
 
@@ -216,19 +245,14 @@ class LineCheck:
         if self.folding:
             if at != self.newest:
                 return  # bound by its entry; the newest one is compared with the state itself
-            root = self.line.folded()
-            self.line.rebase(root, {})
-            if root.hash != stored.root:
+            root = self._folded()
+            if root is not None and root.hash != stored.root:
                 self.find("root", row_key, "the saved index is not what the entries give")
         elif self.line.sequence == at:
-            self.line = self._from_save(at, stored)
+            head = self.line.head
+            self.line._take(at, stored)
+            self.line.head = head  # as the entries gave it
             self.folding = True
-
-    def _from_save(self, at: int, stored: Save) -> Timeline:
-        line = Timeline(self.ledger, self.line.number)
-        line._take(at, stored)
-        line.head = self.line.head
-        return line
 
     def _save_trees(self, key: bytes, stored: Save) -> None:
         """Check that a save leads to the nodes that it names."""
@@ -241,26 +265,26 @@ class LineCheck:
                 root = refs.read_tree(refs.bare(ref))[1]
                 self.nodes.expect(tuple(hint[-4:]), root, key)
 
-    def _saves(self) -> None:
-        """Saves that no entry announces."""
+    def _unannounced(self, below: int) -> None:
+        """Saves, and packs of nodes, that no entry announces.
+
+        An entry announces a save at its own number or at the one before it, so all below the
+        newest entry that was read have been announced.
+        """
         line = rows.line(b"S", self.ledger.number, self.line.number)
-        low = rows.entry(line, self.begin)
-        while page := self.storage.scan(low, rows.after(line), limit=1000):
+        low, high = rows.entry(line, self.checked), rows.entry(line, below)
+        while page := self.storage.scan(low, high, limit=1000):
             for key, _ in page:
-                if (
-                    rows.sequence_of(key) not in self.announced
-                    and rows.sequence_of(key) > self.begin
-                ):
+                if rows.sequence_of(key) not in self.announced:
                     self.find("unaccounted", key, "no entry announces this save")
             low = page[-1][0] + b"\0"
-
-    def _nodes(self) -> None:
-        """Packs of nodes that no save uses."""
-        for timeline, sequence in sorted(self.nodes.packs):
-            mine = timeline == self.line.number and sequence > self.begin
-            if mine and sequence not in self.announced:
-                key = rows.pack(rows.line(b"N", self.ledger.number, timeline), sequence, 0)
+        nodes = rows.line(b"N", self.ledger.number, self.line.number)
+        while self.with_nodes and self.with_nodes[-1] < below:
+            sequence = self.with_nodes.pop()
+            if sequence >= self.checked and sequence not in self.announced:
+                key = rows.pack(nodes, sequence, 0)
                 self.find("unaccounted", key, "no save uses these nodes")
+        self.checked = below
 
     def _newest_index(self) -> int:
         """The entry that the newest whole index stands at; 0 if there is none."""

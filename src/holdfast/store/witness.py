@@ -43,7 +43,7 @@ def make_witness(core: Core) -> str:
         number, tag = core.lanes.end(lane)
         if number:
             lanes[lane] = (number, tag)
-    time = core.clock.now()[0]
+    time = core.clock.claimed()
     plain = _encode(Witness(core.lineage, core.instance, time, core.public, lanes))
     signature = core.signer.sign(_DOMAIN + plain)
     return _PREFIX + base64.urlsafe_b64encode(signature + plain).decode()

@@ -1,0 +1,201 @@
+"""Plausible mistakes, each one a small patch to a copy of the source, and who must catch it.
+
+The text to replace must occur exactly once; a bug whose text has gone must be written anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Bug:
+    """One mistake: what it is, where, and the check or test file that must fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    by: str
+    """A check's name, or a test file."""
+
+
+BUGS = (
+    Bug(
+        "nonce from the place alone",
+        "seal/sealer.py",
+        "+ bound + commitment + _random(16))",
+        "+ bound)",
+        "tests/seal/test_sealer.py",
+    ),
+    Bug(
+        "place left out of the associated data",
+        "store/ledger.py",
+        "return self._ad + bytes([len(key)]) + key",
+        "return self._ad",
+        "flips",
+    ),
+    Bug(
+        "store left out of the associated data",
+        "store/core.py",
+        'b"holdfast/ad/1\\0" + self.lineage + bytes(16)',
+        'b"holdfast/ad/1\\0" + bytes(16)',
+        "flips",
+    ),
+    Bug(
+        "unknown outcome taken for success",
+        "store/committer.py",
+        "found = self._core.storage.get([key])[0]\n                if found is None:",
+        "found = row\n                if found is None:",
+        "faults",
+    ),
+    Bug(
+        "unknown outcome reported as not applied",
+        "store/committer.py",
+        "return self._unknown(attempt, batch, feed_row, unknown)",
+        'raise Unavailable("nothing was applied") from unknown',
+        "faults",
+    ),
+    Bug(
+        "entry visible before its commit",
+        "store/committer.py",
+        "                storage.commit(batch)\n",
+        "                [s.publish(attempt.token) for s in attempt.stages.values()]\n"
+        "                storage.commit(batch)\n",
+        "faults",
+    ),
+    Bug(
+        "lane taken before its end is known",
+        "store/feed.py",
+        "        number, last = self.end(lane)",
+        "        self._lane = lane\n        number, last = self.end(lane)",
+        "faults",
+    ),
+    Bug(
+        "expected versions not compared",
+        "store/committer.py",
+        "if stage.version(key) != version]",
+        "if False]",
+        "forgeries",
+    ),
+    Bug(
+        "saved index believed without its announcement",
+        "store/timeline.py",
+        "if (body.save[1], body.save[2]) != (kind, hash_):",
+        "if False:",
+        "forgeries",
+    ),
+    Bug(
+        "missing value reported as a miss",
+        "store/reading.py",
+        "        value = self.value(timeline, slot)\n        return convert",
+        "        try:\n            value = self.value(timeline, slot)\n"
+        "        except Exception:\n            return default\n        return convert",
+        "flips",
+    ),
+    Bug(
+        "chain link not checked by verify",
+        "store/verify_line.py",
+        "if line.head and envelope.before != line.head:",
+        "if False:",
+        "forgeries",
+    ),
+    Bug(
+        "commitment to the body not compared",
+        "store/ledger.py",
+        "if self.commit_body(plain) != envelope.commitment:",
+        "if False:",
+        "forgeries",
+    ),
+    Bug(
+        "signature not checked",
+        "store/verify_line.py",
+        "elif not Signer.verify(public, text, statement.signature):",
+        "elif False:",
+        "forgeries",
+    ),
+    Bug(
+        "feed row omitted",
+        "store/committer.py",
+        "        batch.puts.append((feed_key, feed_row))\n",
+        "",
+        "model",
+    ),
+    Bug(
+        "change id not recorded",
+        "store/committer.py",
+        "            self.extra.append((key, self.core.seal_outcome(key, written)))\n",
+        "",
+        "faults",
+    ),
+    Bug(
+        "restore without a backup",
+        "store/history.py",
+        "            stage.finish(extra, sign=self._sign(stage))\n            backup",
+        "            backup",
+        "model",
+    ),
+    Bug(
+        "restore that mixes states",
+        "store/timeline.py",
+        "self.rebase(source.folded(), {})",
+        "self.rebase(source.folded(), self.overlay)",
+        "model",
+    ),
+    Bug(
+        "list root that depends on how it was built",
+        "store/building.py",
+        "        if element[5] >= level:\n",
+        "        if True:\n",
+        "model",
+    ),
+    Bug(
+        "lane conflict ignored",
+        "store/committer.py",
+        'if any(key[:1] == b"F" for key in keys):',
+        "if False:",
+        "forgeries",
+    ),
+    Bug(
+        "scope's number derived from its name",
+        "store/core.py",
+        'number = int.from_bytes(os.urandom(rows.SCOPE), "big")',
+        'number = int.from_bytes(tag[: rows.SCOPE], "big")',
+        "model",
+    ),
+    Bug(
+        "store put back not noticed in spite of a witness",
+        "store/verify.py",
+        "if expected is not None and number < expected[0]:",
+        "if False:",
+        "flips",
+    ),
+    Bug(
+        "log synced at checkpoints only",
+        "storage/sqlite_files.py",
+        "f\"synchronous={'FULL' if full else 'NORMAL'}\"",
+        '"synchronous=NORMAL"',
+        "power",
+    ),
+    Bug(
+        "ring less durable than the store",
+        "store/opening.py",
+        "return open_storage(url, durability=self.durability, create=create)",
+        'return open_storage(url, durability="normal", create=create)',
+        "power",
+    ),
+    Bug(
+        "decompression not bounded",
+        "seal/compress.py",
+        "elif plain_length > min(MAX_PLAIN, _MOST[method] * (len(data) + 1)):",
+        "elif False:",
+        "tests/seal/test_compress.py",
+    ),
+    Bug(
+        "use after os.fork() allowed",
+        "storage/sqlite.py",
+        "        if self._pid != os.getpid():\n            raise StoreForkedError(",
+        "        if False:\n            raise StoreForkedError(",
+        "tests/storage",
+    ),
+)
