@@ -45,8 +45,9 @@ def keys_in_a_scope(count: int) -> list[Row]:
         used = in_child("scale:use_keys", folder=folder, count=count)
         size = here.bytes()
     name = f"{count:,} keys"
+    cpu = f"CPU {used['cpu'] * 1e3:.1f}"
     return [
-        at_most(f"{name}: open store and scope", used["open"] * 1e3, 25, "ms"),
+        at_most(f"{name}: open store and scope", used["open"] * 1e3, 25, "ms", note=cpu),
         at_most(f"{name}: first get", used["first"] * 1e3, 5, "ms"),
         at_most(f"{name}: memory to build", built["memory"], MEMORY, "MB"),
         at_most(f"{name}: memory to open and use", used["memory"], MEMORY, "MB"),
@@ -73,13 +74,14 @@ def build_keys(folder: str, count: int) -> dict[str, Any]:
 def use_keys(folder: str, count: int) -> dict[str, Any]:
     """Opening, the first get, then gets and sets at random."""
     here = at(folder)
-    opened, firsts = [], []
+    opened, firsts, used = [], [], []
     for number in range(7):
-        start = time.perf_counter()
+        start, before = time.perf_counter(), time.process_time()
         store = here.sync("normal")
         state = store.agent("a")
         state.place()
         opened.append(time.perf_counter() - start)
+        used.append(time.process_time() - before)
         key = f"memory/facts/{number * count // 7}"
         firsts.append(timed(lambda: state.get(key)))  # noqa: B023
         if number < 6:
@@ -92,6 +94,7 @@ def use_keys(folder: str, count: int) -> dict[str, Any]:
     store.close()
     return {
         "open": median(opened),
+        "cpu": median(used),
         "first": median(firsts),
         "get": median(gets),
         "set": median(sets),

@@ -441,7 +441,7 @@ def test_5_damage_is_confined_to_the_keys_that_use_it(url: str, options: dict[st
         assert store.agent("a").keys() == ["key/0", "key/1"]
 
 
-def test_5_limit_damage_behind_the_newest_save_stops_its_timeline(url: str) -> None:
+def test_5_damage_behind_the_newest_save_is_left_behind_on_demand(url: str) -> None:
     with sync.open(url) as store:
         fill(store)
         store.agent("a").set("key/5", "newer")
@@ -451,10 +451,21 @@ def test_5_limit_damage_behind_the_newest_save_stops_its_timeline(url: str) -> N
     key, row = entry(url, newest - 1)
     put(url, key, flipped(row))
     with sync.open(url) as store:
-        assert reads(store) == {}
-        with pytest.raises(StateIntegrityError):
-            store.agent("a").restore("safe")
+        state = store.agent("a")
+        assert reads(store) == {}  # what the newest state is, cannot be known
         assert store.agent("b").get("k") == 1  # other scopes go on
+        safe = state.checkpoints()[0]
+        assert state.at(safe).get("key/5") != "newer"  # neither is the past touched
+        with pytest.raises(StateIntegrityError, match="past_damage"):
+            state.restore(safe)
+        result = state.restore(safe, past_damage=True)
+        assert result.backup is None
+        assert str(newest - 1) in result.passed_over
+        assert reads(store)
+        state.set("key/7", "after")
+    with sync.open(url) as store:
+        assert store.agent("a").get("key/7") == "after"
+        assert any(str(newest - 1) in finding.place for finding in store.verify().findings)
 
 
 def store_head(url: str) -> int:

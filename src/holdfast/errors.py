@@ -14,6 +14,7 @@ different branches, because a caller answers each of them differently.
     ├── StateIntegrityError          what is stored is not what was written
     │   ├── ChainError               entries dropped, reordered or forked
     │   ├── DamagedRecordError       a row is changed, moved, swapped or missing
+    │   │   └── DamagedIndexError    a row of a saved index; entries give the state without it
     │   └── WitnessError             the store was put back behind what a witness saw
     ├── RefusedError                 asked for something that is not allowed
     │   ├── FormatError              not a store, or not one this version can use
@@ -104,6 +105,10 @@ class DamagedRecordError(StateIntegrityError):
     def __init__(self, message: str, place: str = "") -> None:
         super().__init__(message)
         self.place = place
+
+
+class DamagedIndexError(DamagedRecordError):
+    """A row of a saved index is damaged. The entries give the same state without it."""
 
 
 class WitnessError(StateIntegrityError):

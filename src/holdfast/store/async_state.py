@@ -211,6 +211,7 @@ class State(View):
         reason: str | None = None,
         dry_run: bool = False,
         if_head: int | None = None,
+        past_damage: bool = False,
     ) -> Restored:
         """Return to the state at a point, of any timeline of the scope; all or nothing.
 
@@ -218,11 +219,16 @@ class State(View):
         record exists; `none`). The state before becomes a checkpoint in the same commit:
         `restore(result.backup)` undoes the restore. A dry run returns the diff and changes
         nothing. With `if_head`, it is refused if other entries were written since that one.
+
+        If damaged entries keep the newest state from being read, a restore is refused unless
+        `past_damage` is given: then nothing can be kept of that state, and the result says why.
         """
         history = self._handle.history
         if dry_run:
             return await asyncio.to_thread(lambda: history.dry_restore(point, verify=verify))
-        plan = await asyncio.to_thread(self._handle.plan_restore, point, verify, reason, if_head)
+        plan = await asyncio.to_thread(
+            self._handle.plan_restore, point, verify, reason, if_head, past_damage
+        )
         return await self._away(plan)  # type: ignore[no-any-return]
 
     async def adopt(self, timeline: str | State, *, reason: str | None = None) -> Restored:

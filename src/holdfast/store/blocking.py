@@ -191,6 +191,7 @@ class State(View):
         reason: str | None = None,
         dry_run: bool = False,
         if_head: int | None = None,
+        past_damage: bool = False,
     ) -> Restored:
         """Return to the state at a point, of any timeline of the scope; all or nothing.
 
@@ -198,10 +199,13 @@ class State(View):
         record exists; `none`). The state before becomes a checkpoint in the same commit:
         `restore(result.backup)` undoes the restore. A dry run returns the diff and changes
         nothing. With `if_head`, it is refused if other entries were written since that one.
+
+        If damaged entries keep the newest state from being read, a restore is refused unless
+        `past_damage` is given: then nothing can be kept of that state, and the result says why.
         """
         if dry_run:
             return self._handle.history.dry_restore(point, verify=verify)
-        return self._run(self._handle.plan_restore(point, verify, reason, if_head))  # type: ignore[no-any-return]
+        return self._run(self._handle.plan_restore(point, verify, reason, if_head, past_damage))  # type: ignore[no-any-return]
 
     def adopt(self, timeline: str | State, *, reason: str | None = None) -> Restored:
         """Take over the newest state of another timeline of the scope."""

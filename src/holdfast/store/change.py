@@ -36,6 +36,8 @@ class Target:
     """Whether the scope may be brought into being."""
     line: Timeline | None = None
     """The timeline itself, if this change makes it: nobody else may find it before."""
+    stranded: Timeline | None = None
+    """The timeline itself, if its state cannot be read and is about to be replaced."""
     ledger: Ledger | None = None
     """By whose keys the values were taken apart."""
 
@@ -74,11 +76,12 @@ def check_version(version: int | None) -> None:
 class Ticket:
     """A change on its way; `done` once its outcome is known."""
 
-    __slots__ = ("change", "done", "error", "on_done", "result")
+    __slots__ = ("change", "done", "error", "on_done", "rebuilt", "result")
 
     def __init__(self, change: Change) -> None:
         self.change = change
         self.done = False
+        self.rebuilt = False
         self.error: BaseException | None = None
         self.result: list[Written] = []
         self.on_done: Callable[[Ticket], None] | None = None

@@ -13,7 +13,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import Conflict, HoldfastError, InternalError, OutcomeUnknown, Unavailable
+from holdfast.errors import (
+    Conflict,
+    DamagedIndexError,
+    HoldfastError,
+    InternalError,
+    OutcomeUnknown,
+    Unavailable,
+)
 from holdfast.storage.contract import Batch
 from holdfast.store import rows
 from holdfast.store.change import Change, Target, Ticket, Written
@@ -24,6 +31,7 @@ from holdfast.store.stage import Mark, Stage
 if TYPE_CHECKING:
     from holdfast.store.core import Core
     from holdfast.store.ledger import Ledger
+    from holdfast.store.timeline import Timeline
 
 GROUP = 1024
 ATTEMPTS = 200
@@ -217,17 +225,33 @@ class _Attempt:
             written = self._build(ticket.change, marks)
         except _Later:
             return
+        except DamagedIndexError as error:
+            self._undo(marks, extra, absent)
+            self._rebuild(ticket, error)
+            return
         except Exception as error:
-            for stage, mark in reversed(marks):
-                stage.undo(mark)
-                stage.blocks.clear()  # a row that is put twice is put once
-            del self.extra[extra:], self.absent[absent:]
+            self._undo(marks, extra, absent)
             ticket.error = error if isinstance(error, HoldfastError) else _internal(error)
             ticket.done = True
             return
         self.results.append((ticket, written))
         self.built.append(ticket)
         self.used[id(ticket)] = [stage for stage, _ in marks]
+
+    def _undo(self, marks: list[tuple[Stage, Mark]], extra: int, absent: int) -> None:
+        for stage, mark in reversed(marks):
+            stage.undo(mark)
+            stage.blocks.clear()  # a row that is put twice is put once
+        del self.extra[extra:], self.absent[absent:]
+
+    def _rebuild(self, ticket: Ticket, error: DamagedIndexError) -> None:
+        """Read the state again without the saved index, and try the change once more."""
+        if ticket.rebuilt:
+            ticket.error, ticket.done = error, True
+            return
+        ticket.rebuilt = True
+        for target in ticket.change.targets:
+            self.core.rebuild(target.scope, target.timeline)
 
     def _build(self, change: Change, marks: list[tuple[Stage, Mark]]) -> list[Written]:
         tag = self.core.change_tag(change)
@@ -283,6 +307,8 @@ class _Attempt:
         return answer
 
     def _stage(self, target: Target) -> Stage:
+        if target.stranded is not None:
+            return self._stranded(target.stranded)
         ledger = target.line.ledger if target.line else target.ledger
         if ledger is None or (ledger.stale and not target.line):
             ledger = self.core.ledger(target.scope, create=target.create)
@@ -299,6 +325,13 @@ class _Attempt:
             self.ledgers[ledger.number] = ledger
         elif stage.gone:
             raise _Later
+        return stage
+
+    def _stranded(self, timeline: Timeline) -> Stage:
+        """A timeline that nobody else can write either: its state cannot be read."""
+        stage = Stage(timeline)
+        self.stages[(timeline.ledger.number, timeline.number)] = stage
+        self.ledgers[timeline.ledger.number] = timeline.ledger
         return stage
 
     def _correlate(self, change: Change, stage: Stage, first: int) -> None:

@@ -15,6 +15,7 @@ from holdfast.errors import (
     KeyMissingError,
     ReadOnlyError,
     ScopeNotFoundError,
+    StateIntegrityError,
     StoreClosedError,
     TimelineNotFoundError,
 )
@@ -326,6 +327,27 @@ class Core:
                 found.append((int.from_bytes(key[7:9], "big"), name, parent, start))
             low = page[-1][0] + b"\0"
         return found
+
+    def stranded(self, scope: Scope, name: str, why: StateIntegrityError) -> Timeline:
+        """A timeline whose newest state is damaged, for looking back and for restoring."""
+        ledger = self.ledger(scope)
+        number = 0 if name == "main" else self._timeline_number(ledger, name)
+        return Timeline(ledger, number).strand(why)
+
+    def take_over(self, timeline: Timeline) -> None:
+        """A stranded timeline has a state again: use it from now on."""
+        with self._lock:
+            timeline.ledger.timelines[timeline.number] = timeline
+
+    def rebuild(self, scope: Scope, name: str) -> None:
+        """Make a timeline's state from its entries alone; the next save replaces the damage."""
+        ledger = self.ledger(scope)
+        number = self.timeline(ledger, name).number
+        again = Timeline(ledger, number).load(saves=False)
+        again.saved = 0
+        with self._lock:
+            ledger.timelines[number] = again
+            ledger.views.clear()
 
     def current(self, scope: Scope, name: str = "main") -> Timeline | None:
         """A timeline that has followed every entry committed before this call."""

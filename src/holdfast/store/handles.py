@@ -123,12 +123,22 @@ class LineHandle:
         )
 
     def plan_restore(
-        self, point: Any, verify: str, reason: str | None, if_head: int | None
+        self,
+        point: Any,
+        verify: str,
+        reason: str | None,
+        if_head: int | None,
+        past_damage: bool = False,
     ) -> Plan:
         """Return to a point."""
         self._ask("restore", str(getattr(point, "id", point)))
-        cause = cause_now(reason=reason)
-        return self.history.plan_restore(point, verify=verify, cause=cause, if_head=if_head)
+        return self.history.plan_restore(
+            point,
+            verify=verify,
+            cause=cause_now(reason=reason),
+            if_head=if_head,
+            past_damage=past_damage,
+        )
 
     def plan_fork(self, name: str, at: Any) -> Plan:
         """A new timeline."""
@@ -240,8 +250,7 @@ class StoreHandle:
             stage.finish(body)
 
         targets = [
-            Target(handle.scope, name, special=special, create=False)
-            for _, name, _, _ in lines
+            Target(handle.scope, name, special=special, create=False) for _, name, _, _ in lines
         ]
 
         def finish(written: list[Written]) -> int:

@@ -11,6 +11,7 @@ import msgspec
 from holdfast.errors import (
     Conflict,
     InvalidInputError,
+    ScopeNotFoundError,
     StateIntegrityError,
 )
 from holdfast.seal.signer import Signer, key_id
@@ -23,9 +24,11 @@ from holdfast.store.entries import Body, Cause, Envelope, Statement
 from holdfast.store.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
 from holdfast.store.points import Points
 from holdfast.store.reading import microseconds, moment
+from holdfast.store.saves import BEFORE
 from holdfast.store.scopes import Scope, check_key
+from holdfast.store.slots import slot_of
 from holdfast.store.stage import Sign, Stage
-from holdfast.store.timeline import BEFORE, Timeline, slot_of
+from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Node
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -148,30 +151,40 @@ class History:
         name: str | None = None,
         limit: int | None = None,
     ) -> list[Checkpoint]:
-        """Checkpoints of this timeline, newest first."""
-        line = self.core.current(self.scope, self.timeline)
+        """Checkpoints of this timeline, newest first; without those that cannot be read."""
         found: list[Checkpoint] = []
-        sequence = line.checkpoint if line is not None else 0
-        while sequence and line is not None and (limit is None or len(found) < limit):
-            key = rows.entry(line.prefix, sequence)
-            envelope, body = line.ledger.open_entry(key, line.ledger.storage.get([key])[0])
+        for line, sequence, envelope, body in self.points.statements():
+            if limit is not None and len(found) >= limit:
+                break
             item = self._checkpoint(line, self.timeline, sequence, envelope, body)
-            wanted = (type, tag, name)
-            if all(
-                w is None or w in h
-                for w, h in zip(wanted, ([item.type], item.tags, [item.name]), strict=True)
-            ):
+            wanted = (type is None or type == item.type) and (tag is None or tag in item.tags)
+            if wanted and (name is None or name == item.name):
                 found.append(item)
-            assert envelope.statement is not None
-            sequence = envelope.statement.previous
         return found
 
     # restore
 
     def plan_restore(
-        self, point: Any, *, verify: str, cause: Cause | None, if_head: int | None = None
+        self,
+        point: Any,
+        *,
+        verify: str,
+        cause: Cause | None,
+        if_head: int | None = None,
+        past_damage: bool = False,
     ) -> Plan:
-        """Return to the state at a point; the state before is kept as a checkpoint."""
+        """Return to the state at a point; the state before is kept as a checkpoint.
+
+        Where damage keeps the state before from being read, that is done only on demand, and
+        there is nothing to keep.
+        """
+        line = self.points.line()
+        lost = line if line.stranded is not None else None
+        if lost is not None and lost.stranded is not None and not past_damage:
+            raise StateIntegrityError(
+                f"{lost.stranded} The newest state cannot be read, so it cannot be kept: give "
+                "past_damage=True to go back without keeping it"
+            ) from None
         timeline, sequence = self.points.find(point)
         source = self.points.view(timeline, sequence)
         root, checked = self.check_point(source, sequence, verify)
@@ -179,29 +192,35 @@ class History:
         backup: list[Checkpoint] = []
 
         def special(stage: Stage, body: Body) -> None:
-            note = f"before restore of {label}"
-            extra = Body(body.time, [[entries.CHECKPOINT, note, "recovery"]], [], body.cause)
-            stage.finish(extra, sign=self._sign(stage))
-            backup[:] = [self._staged(stage, extra)]
+            if lost is None:
+                note = f"before restore of {label}"
+                extra = Body(body.time, [[entries.CHECKPOINT, note, "recovery"]], [], body.cause)
+                stage.finish(extra, sign=self._sign(stage))
+                backup[:] = [self._staged(stage, extra)]
             stage.become(root, stage.sequence + 1)
             stage.save(BEFORE)
             body.ops = [[entries.RESTORE, source.number, sequence, root.hash]]
             stage.finish(body)
 
         def finish(written: list[Written]) -> Restored:
+            if lost is not None:
+                self.core.take_over(lost)
             return Restored(
                 self.scope,
                 self.timeline,
                 written[0].sequence,
                 label,
                 root.hash.hex(),
-                backup[0],
+                backup[0] if backup else None,
                 verify,
                 root.count,
                 checked,
+                passed_over=str(lost_why) if lost_why else "",
             )
 
+        lost_why = lost.stranded if lost is not None else None
         target = Target(self.scope, self.timeline, special=special, create=False, head=if_head)
+        target.stranded = lost
         return Change([target], cause), finish
 
     def dry_restore(self, point: Any, *, verify: str) -> Restored:
@@ -270,6 +289,8 @@ class History:
         row = ledger.seal_row(key, _encode([name, source.number, sequence]), ledger.commit_line)
 
         def special(stage: Stage, body: Body) -> None:
+            if stage.sequence:  # another fork of this group, or of before, took the number
+                raise Conflict(f"{self.scope}: overtaken by another fork; try again")
             stage.rows.append((key, row))
             stage.absent += [key, ended]
             stage.become(root, 1)
@@ -305,8 +326,9 @@ class History:
         self, *, newest_first: bool = True, low: int = 1, high: int | None = None
     ) -> Iterator[tuple[bytes, Envelope, Body]]:
         """Entries of the timeline, read page by page."""
-        line = self.core.current(self.scope, self.timeline)
-        if line is None:
+        try:
+            line = self.points.line()
+        except ScopeNotFoundError:
             return
         high = line.sequence if high is None else min(high, line.sequence)
         while low <= high:

@@ -112,6 +112,8 @@ class Restored:
     values_checked: int = 0
     dry_run: bool = False
     diff: Any = None
+    passed_over: str = ""
+    """Why the state before could not be read and was not kept; empty if it was."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from holdfast.errors import DamagedRecordError, HoldfastError, KeyMissingError
+from holdfast.errors import (
+    DamagedIndexError,
+    DamagedRecordError,
+    HoldfastError,
+    KeyMissingError,
+)
 from holdfast.seal.codec import Codec
 from holdfast.seal.sealer import Commitments, Seal
 from holdfast.store import entries, refs, rows
@@ -127,7 +132,8 @@ class Ledger:
     def damage(self, key: bytes, what: str) -> DamagedRecordError:
         """The error for a damaged row; it says where and what to do."""
         place = rows.describe(key)
-        return DamagedRecordError(
+        kind = DamagedIndexError if key[:1] in (b"N", b"S") else DamagedRecordError
+        return kind(
             f"{self.scope}: {place}: {what}. Run `holdfast verify` to see what it touches, and "
             "restore a checkpoint from before it",
             place,

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 from holdfast.errors import (
     CheckpointNotFoundError,
+    DamagedIndexError,
+    DamagedRecordError,
     InvalidInputError,
     PointNotFoundError,
     ScopeNotFoundError,
+    StateIntegrityError,
     TimelineNotFoundError,
 )
-from holdfast.store import rows
+from holdfast.store import entries, rows
 from holdfast.store.core import Core
+from holdfast.store.entries import Body, Envelope
 from holdfast.store.items import Checkpoint, Entry
 from holdfast.store.reading import microseconds
+from holdfast.store.saves import BEFORE, read_save
 from holdfast.store.scopes import Scope
-from holdfast.store.timeline import BEFORE, Timeline, read_save
+from holdfast.store.timeline import Timeline
 
 VIEWS = 8
 
@@ -31,8 +38,15 @@ class Points:
         self.timeline = timeline
 
     def line(self, name: str | None = None) -> Timeline:
-        """A timeline that is up to date; refused if there is none."""
-        timeline = self.core.current(self.scope, name or self.timeline)
+        """A timeline that is up to date; refused if there is none.
+
+        If its state cannot be made because entries are damaged, it can still be looked back on.
+        """
+        name = name or self.timeline
+        try:
+            timeline = self.core.current(self.scope, name)
+        except StateIntegrityError as error:
+            timeline = self.core.stranded(self.scope, name, error)
         if timeline is None:
             raise ScopeNotFoundError(f"there is no scope {self.scope} in this store")
         return timeline
@@ -97,15 +111,30 @@ class Points:
 
     def checkpoint_named(self, name: str) -> tuple[str, int] | None:
         """The newest checkpoint of this timeline that has this name."""
-        timeline = self.line()
-        sequence = timeline.checkpoint
-        while sequence:
-            key = rows.entry(timeline.prefix, sequence)
-            envelope, body = timeline.ledger.open_entry(key, timeline.ledger.storage.get([key])[0])
-            if any(op[0] == 5 and op[1] == name for op in body.ops):
+        for _, sequence, _, body in self.statements():
+            if any(op[0] == entries.CHECKPOINT and op[1] == name for op in body.ops):
                 return self.timeline, sequence
-            sequence = envelope.statement.previous if envelope.statement else 0
         return None
+
+    def statements(self) -> Iterator[tuple[Timeline, int, Envelope, Body]]:
+        """Entries of this timeline that are checkpoints, newest first.
+
+        One whose body is damaged is passed over: `verify` names it, the others can be used.
+        """
+        try:
+            line = self.line()
+        except ScopeNotFoundError:
+            return
+        sequence = line.checkpoint
+        while sequence:
+            key = rows.entry(line.prefix, sequence)
+            row = line.ledger.storage.get([key])[0]
+            if row is None:
+                raise line.ledger.damage(key, "it is missing")
+            envelope, _ = entries.split_row(row)
+            with suppress(DamagedRecordError):
+                yield (line, sequence, *line.ledger.open_entry(key, row))
+            sequence = envelope.statement.previous if envelope.statement else 0
 
     def at_time(self, time: int) -> int:
         """The last entry, by sequence, whose claimed time is not later.
@@ -159,7 +188,11 @@ class Points:
             if sequence:
                 found.load(sequence)
             # Folded once: what is restored or forked from here again finds its nodes saved.
-            found.rebase(found.folded(), {})
+            try:
+                found.rebase(found.folded(), {})
+            except DamagedIndexError:
+                found = Timeline(line.ledger, line.number).load(sequence, saves=False)
+                found.rebase(found.folded(), {})
             kept[(line.number, sequence)] = found
             while len(kept) > VIEWS:
                 kept.pop(next(iter(kept)))

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar, cast
 from unicodedata import normalize
 
-from holdfast.errors import InvalidInputError
+from holdfast.errors import DamagedIndexError, InvalidInputError
 from holdfast.seal.codec import convert
 from holdfast.store import refs, rows
 from holdfast.store.core import Core
 from holdfast.store.entries import Cause
 from holdfast.store.items import Item
 from holdfast.store.scopes import Scope, check_key
-from holdfast.store.timeline import Slot, Timeline
+from holdfast.store.slots import Slot
+from holdfast.store.timeline import Timeline
 
 _NOTHING = Cause()
+
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _rebuilding(method: _Method) -> _Method:
+    """If the saved index is damaged, make the state from its entries and read again."""
+
+    @wraps(method)
+    def read(self: Reader, *args: Any) -> Any:
+        try:
+            return method(self, *args)
+        except DamagedIndexError:
+            self.rebuild()
+            return method(self, *args)
+
+    return cast(_Method, read)
 
 
 class Reader:
@@ -33,6 +52,15 @@ class Reader:
         self.core.check_open()
         return self.at or self.core.current(self.scope, self.timeline)
 
+    def rebuild(self) -> None:
+        """Read the state again, from entries alone."""
+        if self.at is None:
+            self.core.rebuild(self.scope, self.timeline)
+            return
+        again = Timeline(self.at.ledger, self.at.number)
+        self.at = again.load(self.at.sequence, saves=False)
+
+    @_rebuilding
     def get(self, key: str, default: Any = None, as_: Any = None) -> Any:
         """The value of a key, or the default."""
         key = check_key(key, owner=True)
@@ -49,6 +77,7 @@ class Reader:
         slot = timeline.settled(slot)
         return timeline.ledger.value(slot.ref, slot.location)
 
+    @_rebuilding
     def get_many(self, keys: Iterable[str]) -> dict[str, Any]:
         """Values of those keys that are there, of one moment."""
         timeline = self.now()
@@ -60,6 +89,7 @@ class Reader:
         timeline.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in present)
         return {key: self.value(timeline, slot) for key, slot in present}
 
+    @_rebuilding
     def item(self, key: str) -> Item | None:
         """The value of a key with its version, time and cause."""
         key = check_key(key, owner=True)
@@ -78,21 +108,25 @@ class Reader:
             body.cause or _NOTHING,
         )
 
+    @_rebuilding
     def version(self, key: str) -> int:
         """The version of a key, 0 if it is absent."""
         timeline = self.now()
         return timeline.version(timeline.slot(key)) if timeline is not None else 0
 
+    @_rebuilding
     def exists(self, key: str) -> bool:
         """Whether a key is there."""
         key = check_key(key, owner=True)
         timeline = self.now()
         return timeline is not None and timeline.slot(key) is not None
 
+    @_rebuilding
     def keys(self, prefix: str = "", limit: int | None = None, after: str = "") -> list[str]:
         """Keys in order, from behind `after` on."""
         return [key for key, _ in self._slots(prefix, limit, after)]
 
+    @_rebuilding
     def items(
         self, prefix: str = "", limit: int | None = None, after: str = ""
     ) -> list[tuple[str, Any]]:
@@ -120,6 +154,7 @@ class Reader:
             number += 1
             yield key, slot
 
+    @_rebuilding
     def length(self, key: str) -> int:
         """Number of items of a list; 0 if the key is absent."""
         timeline, slot = self._list_slot(key)
@@ -128,6 +163,7 @@ class Reader:
         count = slot.length()
         return count if count is not None else len(self._small_list(timeline, slot, key))
 
+    @_rebuilding
     def tail(self, key: str, count: int) -> list[Any]:
         """The last items of a list, without reading the rest."""
         if count < 0:
@@ -140,6 +176,7 @@ class Reader:
             return self._small_list(timeline, slot, key)[-count:]
         return self._items(timeline, slot, max(0, length - count), length)
 
+    @_rebuilding
     def slice(self, key: str, start: int | None = None, stop: int | None = None) -> list[Any]:
         """Items start..stop of a list, as with Python's slices, without reading the rest."""
         timeline, slot = self._list_slot(key)

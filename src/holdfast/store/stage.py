@@ -16,7 +16,9 @@ from holdfast.errors import InvalidInputError, LimitExceededError
 from holdfast.store import entries, refs, rows
 from holdfast.store.entries import Body, Statement
 from holdfast.store.ledger import PACK, Ledger
-from holdfast.store.timeline import BEFORE, DELTA, INDEX, Save, Slot, Timeline
+from holdfast.store.saves import BEFORE, DELTA, INDEX, Save
+from holdfast.store.slots import Slot
+from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Node, Place, placed
 from holdfast.store.values import Atom, Branch, Part, emit, emit_parts
 

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-import msgspec
-
-from holdfast.errors import ChainError, DamagedRecordError, NewerFormatError
-from holdfast.store import entries, refs, rows
-from holdfast.store.building import Element
+from holdfast.errors import (
+    ChainError,
+    DamagedIndexError,
+    DamagedRecordError,
+    NewerFormatError,
+    StateIntegrityError,
+)
+from holdfast.store import entries, rows
 from holdfast.store.entries import Body, Envelope
 from holdfast.store.ledger import Ledger
+from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, read_save
+from holdfast.store.slots import Slot, slot_of
 from holdfast.store.trees import Node
 
 DELTA_EVERY = 256
@@ -32,76 +37,6 @@ FOUND = 1024
 """Keys of the base that are remembered once looked up."""
 TAIL = 256
 """Items appended to a list before they are worked into its tree."""
-
-_decode = msgspec.msgpack.Decoder().decode
-
-
-class Slot:
-    """What an overlay says of a key: what its value is, where it lies, which entry wrote it."""
-
-    __slots__ = ("location", "ref", "sequence", "tail", "timeline")
-
-    def __init__(
-        self, ref: bytes, location: Any, timeline: int, sequence: int, tail: Any = None
-    ) -> None:
-        self.ref = ref
-        self.location = location
-        self.timeline = timeline
-        self.sequence = sequence
-        self.tail: tuple[Element, ...] | None = tail
-        """Items appended to a list since its tree was made."""
-
-    def hint(self) -> Any:
-        """The hint that stands beside the ref in the index."""
-        at = (self.timeline, self.sequence)
-        location = self.location
-        if location is None:
-            return at
-        if type(location) is Node:
-            return (*at, location)
-        if self.ref[0] == refs.ATOM and location[:2] == at:
-            return (*at, *location[2:])
-        return (*at, *location)
-
-    def length(self) -> int | None:
-        """Number of items, if it is a list kept as a tree."""
-        if self.ref[0] != refs.TREE or self.ref[1] != refs.LIST:
-            return None
-        return refs.read_tree(self.ref)[2] + (len(self.tail) if self.tail else 0)
-
-
-def slot_of(element: Element) -> Slot:
-    """The slot that an index element describes."""
-    _, ref, hint = element
-    location: Any = hint[2:]
-    if not location:
-        location = None
-    elif len(location) == 1:
-        location = location[0]
-    elif len(location) == 2:
-        location = hint
-    return Slot(ref, location, hint[0], hint[1])
-
-
-INDEX, DELTA, BEFORE = 0, 1, 2
-"""The whole index; what changed in it since the save before; the whole index as it stands before
-the entry of the same number, which is a restore or fork to just this state."""
-
-
-class Save(NamedTuple):
-    """A saved index, or what changed in it since the save before."""
-
-    kind: int  # INDEX, DELTA or BEFORE
-    previous: int  # sequence of the save before, 0 if none
-    head: bytes  # hash of the entry that the save stands at
-    checkpoint: int  # sequence of the newest checkpoint
-    origin: int  # sequence of the newest restore or fork
-    earliest: int  # least and greatest claimed time of the entries since the save before
-    latest: int
-    root: bytes  # of the whole index
-    place: Any  # of the root's node; 0 if the index is empty
-    items: list[Any]  # of a delta: [key, ref or nil, hint]
-    entries_since_full: int
 
 
 class Timeline:
@@ -118,6 +53,8 @@ class Timeline:
         self.base: Node = ledger.trees.empty
         self._lazy: tuple[Any, bytes] | None = None
         self.overlay: dict[str, Slot | None] = {}
+        self.stranded: StateIntegrityError | None = None
+        """Why the state cannot be made from what is stored; the entries still have their places."""
         self.found: dict[str, Slot] = {}
         """Keys of the base that were looked up."""
         self.fresh: set[str] = set()
@@ -133,21 +70,53 @@ class Timeline:
 
     # loading
 
-    def load(self, until: int | None = None) -> Timeline:
-        """Read the state at the newest entry, or at entry `until`."""
+    def load(self, until: int | None = None, *, saves: bool = True) -> Timeline:
+        """Read the state at the newest entry, or at entry `until`.
+
+        A save that is damaged costs time, not state: then (or without `saves`) all entries are
+        replayed. `verify` names it, and the next save takes its place.
+        """
         last = rows.LAST_SEQUENCE if until is None else until
-        save_line = rows.line(b"S", self.ledger.number, self.number)
-        found = self.ledger.storage.scan(
-            rows.entry(save_line, 0),
-            rows.entry(save_line, last) + b"\0",
-            limit=DELTAS + 1,
-            reverse=True,
-        )
-        announced = self._take_saves(found)
-        self._replay(last, announced)
+        try:
+            self._replay(last, self._take_saves(self._newest_saves(last)) if saves else {})
+        except DamagedIndexError:
+            fresh = Timeline(self.ledger, self.number)
+            fresh._replay(last, {})
+            self._copy(fresh)
         if until is not None and self.sequence < until:
             raise DamagedRecordError(f"{self.ledger.scope}: entry {until} is missing")
         return self
+
+    def strand(self, why: StateIntegrityError) -> Timeline:
+        """Know where the timeline ends, though not its state: for looking back and for restoring.
+
+        Envelopes are clear, so that the newest entry and the newest checkpoint are found without
+        opening any body.
+        """
+        self.stranded = why
+        high = rows.after(self.prefix)
+        while page := self.ledger.storage.scan(self.prefix, high, limit=200, reverse=True):
+            for key, row in page:
+                if not self.sequence:
+                    envelope, _ = entries.split_row(row)
+                    self.sequence = rows.sequence_of(key)
+                    self.head = entries.entry_hash(self.ledger.prefix, key, envelope.data)
+                if row[1] == 1:
+                    self.checkpoint = rows.sequence_of(key)
+                    return self
+            high = page[-1][0]
+        return self
+
+    def _copy(self, other: Timeline) -> None:
+        for name, value in vars(other).items():
+            if name != "lock":
+                setattr(self, name, value)
+
+    def _newest_saves(self, last: int) -> list[tuple[bytes, bytes]]:
+        """The newest save at or before an entry, and those that it may rest on."""
+        line = rows.line(b"S", self.ledger.number, self.number)
+        low, high = rows.entry(line, 0), rows.entry(line, last) + b"\0"
+        return self.ledger.storage.scan(low, high, limit=DELTAS + 1, reverse=True)
 
     def _take_saves(self, found: list[tuple[bytes, bytes]]) -> dict[int, tuple[int, bytes]]:
         """Start from the newest save that is whole; returns what the chain must say of it."""
@@ -195,11 +164,13 @@ class Timeline:
                 if body.save and body.save[0] in announced:
                     kind, hash_ = announced.pop(body.save[0])
                     if (body.save[1], body.save[2]) != (kind, hash_):
-                        raise self.ledger.damage(key, "an index save is not the one it announces")
+                        raise DamagedIndexError(
+                            f"{self.ledger.scope}: an index save is not the one that was announced"
+                        )
             if len(page) < limit:
                 break
         if announced and next(iter(announced)) != self.sequence:
-            raise DamagedRecordError(f"{self.ledger.scope}: no entry vouches for an index save")
+            raise DamagedIndexError(f"{self.ledger.scope}: no entry vouches for an index save")
 
     def follow(self, key: bytes, row: bytes | None) -> Body:
         """Check the next entry against the chain and apply it."""
@@ -323,8 +294,7 @@ class Timeline:
         if not self.overlay and self.root().hash == root:
             pass  # the save that was written with this entry is what we stand on
         elif sequence:
-            source = Timeline(self.ledger, timeline).load(sequence)
-            self.rebase(source.folded(), {})
+            self.rebase(folded_at(self.ledger, timeline, sequence), {})
         else:
             self.rebase(self.ledger.trees.empty, {})
         if self.base.hash != root:
@@ -338,6 +308,8 @@ class Timeline:
 
     def root(self) -> Node:
         """The tree below the overlay, loaded when first needed."""
+        if self.stranded is not None:
+            raise self.stranded
         if self._lazy is not None:
             self.base = self.ledger.trees.load(*self._lazy)
             self._lazy = None
@@ -390,7 +362,7 @@ class Timeline:
 
     def rebase(self, base: Node, overlay: dict[str, Slot | None]) -> None:
         """Stand on another tree. The base comes first: see `slot`."""
-        self.base, self._lazy = base, None
+        self.base, self._lazy, self.stranded = base, None, None
         self.found = {}
         self.overlay = overlay
 
@@ -450,14 +422,14 @@ class Timeline:
         return INDEX if self.since_full >= enough else DELTA
 
 
+def folded_at(ledger: Ledger, timeline: int, sequence: int) -> Node:
+    """The index at an entry, made from entries alone where a saved one is damaged."""
+    try:
+        return Timeline(ledger, timeline).load(sequence).folded()
+    except DamagedIndexError:
+        return Timeline(ledger, timeline).load(sequence, saves=False).folded()
+
+
 def _present(key: str, slot: Slot | None, after: str) -> Iterator[tuple[str, Slot]]:
     if slot is not None and key != after:
         yield key, slot
-
-
-def read_save(plain: bytes) -> Save:
-    """A save from the plain bytes of its row."""
-    try:
-        return Save(*_decode(plain))
-    except (msgspec.DecodeError, TypeError):
-        raise DamagedRecordError("an index save cannot be read") from None

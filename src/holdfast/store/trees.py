@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.errors import DamagedRecordError
+from holdfast.errors import DamagedIndexError
 from holdfast.store.building import Builder, Element, Hunk, Splicer
 from holdfast.store.refs import leaf_size
 
@@ -118,7 +118,7 @@ class Trees:
             node = self.unpack(self._fetch(hint), hash_, hint)
             self._cache.put(hint, node)
         elif node.hash != hash_:
-            raise DamagedRecordError("a node is not the one that its parent names")
+            raise DamagedIndexError("a node is not the one that its parent names")
         return node
 
     def unpack(self, data: bytes, hash_: bytes, place: Place) -> Node:
@@ -126,10 +126,10 @@ class Trees:
         try:
             canonical, hints = _decode(data)
             if self._commit(canonical) != hash_:
-                raise DamagedRecordError("a node does not match its hash")
+                raise DamagedIndexError("a node does not match its hash")
             elements = _elements(_decode(canonical), [_hint(h) for h in hints])
         except (msgspec.DecodeError, ValueError, TypeError, IndexError):
-            raise DamagedRecordError("a node cannot be read") from None
+            raise DamagedIndexError("a node cannot be read") from None
         node = Node(elements[0], elements[1], hash_)
         node.place = place
         return node

@@ -10,7 +10,8 @@ from holdfast.store import entries, refs, rows
 from holdfast.store.entries import Body, Envelope
 from holdfast.store.history import leaves
 from holdfast.store.ledger import Ledger
-from holdfast.store.timeline import BEFORE, DELTA, DELTAS, INDEX, Save, Timeline, read_save
+from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, read_save
+from holdfast.store.timeline import DELTAS, Timeline
 from holdfast.store.trees import Node
 from holdfast.store.verify_nodes import NodeCheck
 

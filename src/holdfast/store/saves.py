@@ -1,0 +1,39 @@
+"""Saved indexes: what opening and time travel start from instead of the first entry."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.errors import DamagedIndexError
+
+_decode = msgspec.msgpack.Decoder().decode
+
+INDEX, DELTA, BEFORE = 0, 1, 2
+"""The whole index; what changed in it since the save before; the whole index as it stands before
+the entry of the same number, which is a restore or fork to just this state."""
+
+
+class Save(NamedTuple):
+    """A saved index, or what changed in it since the save before."""
+
+    kind: int  # INDEX, DELTA or BEFORE
+    previous: int  # sequence of the save before, 0 if none
+    head: bytes  # hash of the entry that the save stands at
+    checkpoint: int  # sequence of the newest checkpoint
+    origin: int  # sequence of the newest restore or fork
+    earliest: int  # least and greatest claimed time of the entries since the save before
+    latest: int
+    root: bytes  # of the whole index
+    place: Any  # of the root's node; 0 if the index is empty
+    items: list[Any]  # of a delta: [key, ref or nil, hint]
+    entries_since_full: int
+
+
+def read_save(plain: bytes) -> Save:
+    """A save from the plain bytes of its row."""
+    try:
+        return Save(*_decode(plain))
+    except (msgspec.DecodeError, TypeError):
+        raise DamagedIndexError("an index save cannot be read") from None

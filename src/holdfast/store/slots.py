@@ -1,0 +1,56 @@
+"""What a timeline knows of a key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.store import refs
+from holdfast.store.building import Element
+from holdfast.store.trees import Node
+
+
+class Slot:
+    """What an overlay says of a key: what its value is, where it lies, which entry wrote it."""
+
+    __slots__ = ("location", "ref", "sequence", "tail", "timeline")
+
+    def __init__(
+        self, ref: bytes, location: Any, timeline: int, sequence: int, tail: Any = None
+    ) -> None:
+        self.ref = ref
+        self.location = location
+        self.timeline = timeline
+        self.sequence = sequence
+        self.tail: tuple[Element, ...] | None = tail
+        """Items appended to a list since its tree was made."""
+
+    def hint(self) -> Any:
+        """The hint that stands beside the ref in the index."""
+        at = (self.timeline, self.sequence)
+        location = self.location
+        if location is None:
+            return at
+        if type(location) is Node:
+            return (*at, location)
+        if self.ref[0] == refs.ATOM and location[:2] == at:
+            return (*at, *location[2:])
+        return (*at, *location)
+
+    def length(self) -> int | None:
+        """Number of items, if it is a list kept as a tree."""
+        if self.ref[0] != refs.TREE or self.ref[1] != refs.LIST:
+            return None
+        return refs.read_tree(self.ref)[2] + (len(self.tail) if self.tail else 0)
+
+
+def slot_of(element: Element) -> Slot:
+    """The slot that an index element describes."""
+    _, ref, hint = element
+    location: Any = hint[2:]
+    if not location:
+        location = None
+    elif len(location) == 1:
+        location = location[0]
+    elif len(location) == 2:
+        location = hint
+    return Slot(ref, location, hint[0], hint[1])

@@ -1,0 +1,69 @@
+"""A damaged index costs time, never state: the entries give the same state without it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from store_kit import Place, put_row, rows_of
+
+from holdfast import sync
+
+
+def filled(store: sync.Store) -> dict[str, Any]:
+    """A state with saved indexes, deltas, long lists, a restore and a fork."""
+    state = store.agent("1")
+    with state.change() as change:
+        for number in range(700):
+            change.set(f"key/{number}", {"number": number, "text": "x" * 90})
+    state.extend("list", [{"item": n, "text": "y" * 60} for n in range(300)])
+    safe = state.checkpoint("safe")
+    for number in range(300):
+        state.set(f"key/{number}", {"number": -number, "text": "z" * 90})
+    state.restore(safe)
+    for number in range(30):
+        state.append("list", {"item": number})
+    state.fork("side").set("only", "here")
+    return dict(state.items())
+
+
+def index_rows(place: Place) -> list[tuple[bytes, bytes]]:
+    """All rows of saved indexes."""
+    storage = place.storage()
+    return rows_of(storage, b"S") + rows_of(storage, b"N")
+
+
+@pytest.mark.parametrize("way", ["flipped", "removed"])
+def test_every_row_of_every_index(place: Place, way: str) -> None:
+    truth = filled(place.open())
+    found = index_rows(place)
+    assert {key[:1] for key, _ in found} == {b"N", b"S"}
+    # Every save, and packs from all over: reading everything after each damage takes its time.
+    saves = [row for row in found if row[0][:1] == b"S"]
+    for key, good in saves + found[len(saves) :: 9]:
+        bad = good[:-5] + bytes([good[-5] ^ 4]) + good[-4:]
+        put_row(place.storage(), key, None if way == "removed" else bad)
+        store = place.reopen()
+        assert dict(store.agent("1").items()) == truth
+        assert store.agent("1").on("side").get("only") == "here"
+        findings = place.reopen().verify().findings
+        assert findings
+        assert any("index" in finding.place for finding in findings)
+        put_row(place.storage(), key, good)
+    assert place.reopen().verify().ok
+
+
+def test_writing_goes_on_and_replaces_it(place: Place) -> None:
+    truth = filled(place.open())
+    for key, _ in index_rows(place):
+        put_row(place.storage(), key, None)
+    state = place.reopen().agent("1")
+    assert state.set("key/5", "new") > 0
+    truth["key/5"] = "new"
+    for number in range(300):
+        state.set(f"more/{number}", number)
+        truth[f"more/{number}"] = number
+    state = place.reopen().agent("1")
+    assert dict(state.items()) == truth
+    assert index_rows(place), "no index was saved again"
+    assert state.at("safe").get("key/7") == {"number": 7, "text": "x" * 90}

@@ -1,0 +1,518 @@
+"""Opening: what does not fit is refused with an error of its own, and stays as it was."""
+
+from __future__ import annotations
+
+import base64
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from store_kit import Place, put_row
+
+from holdfast import ValueLimits, sync
+from holdfast.errors import (
+    DamagedRecordError,
+    DiskFullError,
+    ForeignSchemaError,
+    FormatError,
+    HoldfastError,
+    InvalidInputError,
+    KeyMissingError,
+    KeyNotNeededError,
+    LimitExceededError,
+    NewerFormatError,
+    NotAStoreError,
+    ReadOnlyError,
+    StateIntegrityError,
+    StorageReadOnlyError,
+    StoreClosedError,
+    StoreLockedError,
+    StoreNotFoundError,
+    Unavailable,
+    WitnessError,
+    WrongKeyError,
+)
+from holdfast.seal.sealer import PlainSeal
+from holdfast.storage.wrappers import Fault, Faulty
+from holdfast.store.handles import StoreHandle
+from holdfast.store.opening import _AD, META, open_core
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def key_text(byte: int) -> str:
+    return base64.b64encode(bytes([byte]) * 32).decode()
+
+
+@pytest.fixture
+def encrypted(tmp_path: Path) -> Path:
+    """A store that was made with a key, closed again."""
+    path = tmp_path / "data" / "sealed.db"
+    path.parent.mkdir()
+    with sync.open(f"sqlite:{path}", key=f"file:{tmp_path / 'key'}", durability="normal") as store:
+        store.agent("1").set("k", "secret words")
+    return path
+
+
+@pytest.fixture
+def unencrypted(tmp_path: Path) -> Path:
+    """A plain store, closed again."""
+    path = tmp_path / "data" / "plain.db"
+    path.parent.mkdir()
+    with sync.open(f"sqlite:{path}", durability="normal") as store:
+        store.agent("1").set("k", "plain words")
+    return path
+
+
+# ---- places --------------------------------------------------------------------------------
+
+
+def test_a_missing_folder(tmp_path: Path) -> None:
+    with pytest.raises(StoreNotFoundError, match="nowhere"):
+        sync.open(f"sqlite:{tmp_path / 'nowhere' / 'store.db'}")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("engine", ["memory", "sqlite"])
+def test_nothing_is_created_if_nothing_may_be(tmp_path: Path, engine: str) -> None:
+    url = "memory:not-made" if engine == "memory" else f"sqlite:{tmp_path / 'store.db'}"
+    for options in ({"create": False}, {"read_only": True}):
+        with pytest.raises(StoreNotFoundError):
+            sync.open(url, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"hello", b"\0" * 5000, b"SQLite format 3\0" + b"x" * 5000])
+def test_a_file_that_is_no_store(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises((FormatError, StateIntegrityError)):
+        sync.open(f"sqlite:{path}")
+    assert path.read_bytes() == content
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    "statement", ["create table mine(a)", "create view mine as select 1 as a"]
+)
+def test_somebody_else_s_database(tmp_path: Path, statement: str) -> None:
+    path = tmp_path / "other.db"
+    with sqlite3.connect(path) as other:
+        other.execute(statement)
+    other.close()
+    before = snapshot(tmp_path)
+    with pytest.raises((NotAStoreError, ForeignSchemaError)):
+        sync.open(f"sqlite:{path}")
+    assert snapshot(tmp_path) == before
+
+
+def test_a_store_with_a_trigger(unencrypted: Path) -> None:
+    with sqlite3.connect(unencrypted) as other:
+        table = other.execute("select name from sqlite_master where type='table'").fetchone()[0]
+        other.execute(f"create trigger mine after insert on {table} begin select 1; end")
+    other.close()
+    with pytest.raises(ForeignSchemaError):
+        sync.open(f"sqlite:{unencrypted}")
+
+
+def test_a_truncated_file(unencrypted: Path) -> None:
+    content = unencrypted.read_bytes()
+    unencrypted.write_bytes(content[: len(content) // 2])
+    with pytest.raises(HoldfastError) as caught, sync.open(f"sqlite:{unencrypted}") as store:
+        store.agent("1").get("k")
+        assert store.verify().findings == []
+    assert isinstance(caught.value, FormatError | StateIntegrityError)
+
+
+def test_a_store_that_another_program_holds(
+    unencrypted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.storage.sqlite_guard.BUSY_SECONDS", 0.1)
+    with sync.open(f"sqlite:{unencrypted}", durability="normal") as store:
+        code = (
+            "import sqlite3, sys\n"
+            "db = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+            "db.execute('begin immediate')\n"
+            "print('held', flush=True)\n"
+            "sys.stdin.readline()\n"
+        )
+        holder = subprocess.Popen(
+            [sys.executable, "-c", code, str(unencrypted)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert holder.stdout is not None
+        assert holder.stdin is not None
+        assert holder.stdout.readline() == "held\n"
+        assert store.agent("1").get("k") == "plain words"
+        with pytest.raises(StoreLockedError):
+            store.agent("1").set("k", "new")
+        holder.stdin.write("\n")
+        holder.stdin.close()
+        holder.wait(10)
+        holder.stdout.close()
+        assert store.agent("1").get("k") == "plain words"
+        store.agent("1").set("k", "after")
+        assert store.agent("1").get("k") == "after"
+
+
+@pytest.mark.parametrize("bad", ["store.db", "nonsense:x", "", "/tmp/x.db", "c:\\x"])
+def test_urls(bad: str) -> None:
+    with pytest.raises(InvalidInputError):
+        sync.open(bad)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"durability": "nonsense"},
+        {"signer": "nonsense"},
+        {"signer": "file:"},
+        {"identity": "nonsense"},
+        {"key": "nonsense"},
+        {"key": ""},
+        {"key": "file:"},
+    ],
+    ids=repr,
+)
+def test_arguments(tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        sync.open(f"sqlite:{tmp_path / 'store.db'}", **options)
+    assert "nonsense" not in str(caught.value) or "key" not in options
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- keys ----------------------------------------------------------------------------------
+
+
+def test_a_missing_key(encrypted: Path) -> None:
+    before = snapshot(encrypted.parent)
+    with pytest.raises(KeyMissingError, match="encrypted"):
+        sync.open(f"sqlite:{encrypted}")
+    with pytest.raises(KeyMissingError):
+        sync.open(f"sqlite:{encrypted}", key=f"file:{encrypted.parent / 'no.key'}")
+    with pytest.raises(KeyMissingError, match="NO_SUCH_VARIABLE"):
+        sync.open(f"sqlite:{encrypted}", key="env:NO_SUCH_VARIABLE")
+    assert snapshot(encrypted.parent) == before
+
+
+def test_a_wrong_key(encrypted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = snapshot(encrypted.parent)
+    monkeypatch.setenv("OTHER", key_text(7))
+    with pytest.raises(WrongKeyError) as caught:
+        sync.open(f"sqlite:{encrypted}", key="env:OTHER")
+    assert key_text(7) not in str(caught.value)
+    assert snapshot(encrypted.parent) == before
+
+
+def test_a_superfluous_key(unencrypted: Path, tmp_path: Path) -> None:
+    before = snapshot(unencrypted.parent)
+    with pytest.raises(KeyNotNeededError, match="not encrypted"):
+        sync.open(f"sqlite:{unencrypted}", key=f"file:{tmp_path / 'new.key'}")
+    assert not (tmp_path / "new.key").exists()
+    assert snapshot(unencrypted.parent) == before
+
+
+def test_a_missing_ring(encrypted: Path, tmp_path: Path) -> None:
+    ring = encrypted.with_name(encrypted.name + ".keys")
+    ring.rename(tmp_path / "elsewhere")
+    before = snapshot(encrypted.parent)
+    with pytest.raises(KeyMissingError, match=r"ring .* missing"):
+        sync.open(f"sqlite:{encrypted}", key=f"file:{tmp_path / 'key'}")
+    assert snapshot(encrypted.parent) == before
+    (tmp_path / "elsewhere").rename(ring)
+    with sync.open(f"sqlite:{encrypted}", key=f"file:{tmp_path / 'key'}") as store:
+        assert store.agent("1").get("k") == "secret words"
+
+
+def test_the_ring_of_another_store(encrypted: Path, tmp_path: Path) -> None:
+    other = tmp_path / "data" / "other.db"
+    key = f"file:{tmp_path / 'key'}"
+    with sync.open(f"sqlite:{other}", key=key, durability="normal") as store:
+        store.agent("1").set("k", 1)
+    ring = encrypted.with_name(encrypted.name + ".keys")
+    ring.write_bytes(other.with_name("other.db.keys").read_bytes())
+    with pytest.raises(HoldfastError) as caught:
+        sync.open(f"sqlite:{encrypted}", key=key)
+    assert "ring" in str(caught.value)
+
+
+def test_the_key_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """HOLDFAST_KEY makes a store encrypted on either face; silently plain would be a betrayal."""
+    url = f"sqlite:{tmp_path / 'store.db'}"
+    (tmp_path / "keys").mkdir()
+    monkeypatch.setenv("HOLDFAST_KEY", f"file:{tmp_path / 'keys' / 'key'}")
+    with sync.open(url, durability="normal") as store:
+        assert store.stats()["encrypted"]
+        store.agent("1").set("k", "very secret words")
+    assert b"very secret words" not in b"".join(snapshot(tmp_path).values())
+    with sync.open(url, durability="normal") as store:
+        assert store.agent("1").get("k") == "very secret words"
+    monkeypatch.delenv("HOLDFAST_KEY")
+    with pytest.raises(KeyMissingError):
+        sync.open(url)
+
+
+def test_nothing_leaks_into_the_files(encrypted: Path) -> None:
+    content = b"".join(snapshot(encrypted.parent).values())
+    for word in (b"secret words", b"agent:1"):
+        assert word not in content
+
+
+def test_a_passphrase(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'store.db'}"
+    with sync.open(url, key="passphrase:correct horse", durability="normal") as store:
+        store.agent("1").set("k", 1)
+    with pytest.raises(WrongKeyError) as caught:
+        sync.open(url, key="passphrase:wrong horse")
+    assert "horse" not in str(caught.value)
+    with sync.open(url, key="passphrase:correct horse") as store:
+        assert store.agent("1").get("k") == 1
+
+
+def test_a_signer_of_another_store(unencrypted: Path, tmp_path: Path) -> None:
+    sync.open("memory:", signer=f"file:{tmp_path / 'other.sign'}").close()
+    with pytest.raises(WitnessError, match="signer"):
+        sync.open(f"sqlite:{unencrypted}", signer=f"file:{tmp_path / 'other.sign'}")
+
+
+# ---- formats -------------------------------------------------------------------------------
+
+
+def meta_with(place: Place, **changed: int) -> None:
+    storage = place.storage()
+    seal = PlainSeal(bytes(16))
+    row = storage.get([META])[0]
+    assert row is not None
+    fields = msgspec.msgpack.decode(seal.open(_AD, row))
+    for name, value in changed.items():
+        fields[["format", "oldest_reader", "oldest_writer"].index(name)] = value
+    plain = msgspec.msgpack.encode(fields)
+    put_row(storage, META, seal.seal(_AD, plain, bytes(32), compress=False))
+    storage.close()
+
+
+def test_newer_formats(place: Place) -> None:
+    place.open().agent("1").set("k", 1)
+    place.close()
+    meta_with(place, format=2, oldest_reader=1, oldest_writer=1)
+    assert place.open().agent("1").get("k") == 1, "a newer one that says that we may"
+    place.close()
+    meta_with(place, oldest_writer=2)
+    with pytest.raises(NewerFormatError, match="read_only"):
+        place.open()
+    assert place.open(read_only=True).agent("1").get("k") == 1
+    place.close()
+    meta_with(place, oldest_reader=2)
+    for options in ({}, {"read_only": True}):
+        with pytest.raises(NewerFormatError, match="newer"):
+            place.open(**options)
+
+
+def test_a_damaged_row_of_the_store(place: Place) -> None:
+    place.open().agent("1").set("k", 1)
+    place.close()
+    storage = place.storage()
+    row = storage.get([META])[0]
+    assert row is not None
+    for bad in (None, b"", row[:-1], row[:-1] + bytes([row[-1] ^ 1])):
+        put_row(storage, META, bad)
+        with pytest.raises(DamagedRecordError, match="store"):
+            place.open()
+    put_row(storage, META, row)
+    assert place.open().agent("1").get("k") == 1
+
+
+# ---- open for reading, and closed ----------------------------------------------------------
+
+
+def calls_that_write(store: sync.Store) -> dict[str, Any]:
+    state = store.agent("1")
+
+    def change() -> None:
+        with store.change() as made:
+            made[state].set("k", 2)
+
+    return {
+        "set": lambda: state.set("k", 2),
+        "new scope": lambda: store.agent("2").set("k", 2),
+        "append": lambda: state.append("l", 2),
+        "extend": lambda: state.extend("l", [2]),
+        "delete": lambda: state.delete("k"),
+        "update": lambda: state.update("k", lambda _: 2),
+        "change": change,
+        "checkpoint": lambda: state.checkpoint("c"),
+        "restore": lambda: state.restore(1),
+        "fork": lambda: state.fork("f"),
+        "adopt": lambda: state.adopt("trial"),
+        "delete scope": lambda: store.delete("agent:1"),
+    }
+
+
+def calls_that_read(store: sync.Store) -> dict[str, Any]:
+    state = store.agent("1")
+    return {
+        "get": lambda: state.get("k"),
+        "get_many": lambda: state.get_many(["k"]),
+        "item": lambda: state.item("k"),
+        "exists": lambda: state.exists("k"),
+        "keys": lambda: state.keys(),
+        "items": lambda: state.items(),
+        "tail": lambda: state.tail("l", 1),
+        "slice": lambda: state.slice("l"),
+        "length": lambda: state.length("l"),
+        "root": lambda: state.root(),
+        "place": lambda: state.place(),
+        "log": lambda: state.log(),
+        "checkpoints": lambda: state.checkpoints(),
+        "at": lambda: state.at(1),
+        "diff": lambda: state.diff(1),
+        "timelines": lambda: state.timelines(),
+        "dry run": lambda: state.restore(1, dry_run=True),
+        "replay": lambda: state.replay(lambda _, entry: entry),
+        "scopes": lambda: store.scopes(),
+        "feed": lambda: list(store.feed()),
+        "position": lambda: store.position(),
+        "correlated": lambda: store.correlated("x"),
+        "verify": lambda: store.verify(),
+        "stats": lambda: store.stats(),
+        "witness": lambda: store.witness(),
+    }
+
+
+def test_opened_for_reading(place: Place) -> None:
+    store = place.open()
+    store.agent("1").set("k", 1)
+    store.agent("1").append("l", 1)
+    store.agent("1").fork("trial")
+    reader = place.open(read_only=True)
+    for name, call in calls_that_write(reader).items():
+        with pytest.raises(ReadOnlyError):
+            call()
+            pytest.fail(name)
+    for call in calls_that_read(reader).values():
+        call()
+    store.agent("1").set("k", 5)
+    assert reader.agent("1").get("k") == 5
+    assert reader.agent("1").place()[2] == 3
+
+
+def test_a_closed_store(place: Place) -> None:
+    store = place.open()
+    state = store.agent("1")
+    state.set("k", 1)
+    state.append("l", 1)
+    state.fork("trial")
+    view = state.at(1)
+    store.close()
+    store.close()
+    calls = calls_that_write(store) | calls_that_read(store) | {"view": lambda: view.get("k")}
+    for name, call in calls.items():
+        with pytest.raises(StoreClosedError, match="open it again"):
+            call()
+            pytest.fail(name)
+    assert place.open().agent("1").get("k") == 1
+
+
+def test_with_closes_also_after_an_error(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), sync.open(f"sqlite:{tmp_path / 's.db'}") as store:
+        store.agent("1").set("k", 1)
+        raise KeyError
+    with pytest.raises(StoreClosedError):
+        store.agent("1").get("k")
+
+
+def test_repr_and_stats(place: Place) -> None:
+    store = place.open()
+    store.agent("1").set("k", "words")
+    assert place.engine in repr(store)
+    assert repr(store.agent("1")) == "<State agent:1 main>"
+    stats = store.stats()
+    assert stats["encrypted"] is place.sealed
+    assert stats["scopes"] == stats["entries"] == 1
+    assert stats["bytes"] > 0
+    assert stats["identity"] == store.identity()
+
+
+# ---- storage that fails --------------------------------------------------------------------
+
+
+def test_a_passing_fault_is_no_damage(place: Place) -> None:
+    """What cannot be served now is `Unavailable` and was not applied; then all goes on."""
+    place.open().agent("1").set("k", "start")
+    for nth in range(1, 12):
+        faulty = Faulty(place.storage())
+        store = sync.Store(StoreHandle(open_core(place.url, storage=faulty, **place.options())))
+        state = store.agent("1")
+        expected = state.get("k")
+        faulty.plan = (Fault("*", faulty.calls["*"] + nth),)
+        for number in range(4):
+            try:
+                state.set("k", [nth, number])
+                expected = [nth, number]
+                assert state.get("k") == expected
+            except Unavailable as error:
+                assert "injected" in str(error)
+        assert len(faulty.failed) == 1
+        assert state.get("k") == expected
+        assert place.open().agent("1").get("k") == expected
+        store.close()
+    assert place.open().verify().findings == []
+
+
+def test_a_full_disk_says_so(tmp_path: Path) -> None:
+    """Real: a file may not grow beyond a limit that the process sets itself."""
+    code = """
+import resource, signal, sys
+from holdfast import sync
+from holdfast.errors import *
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+store = sync.open("sqlite:" + sys.argv[1], durability="normal")
+store.agent("1").set("k", "before")
+resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+try:
+    for number in range(100):
+        store.agent("1").set(f"big{number}", bytes([number]) + __import__("os").urandom(50_000))
+except HoldfastError as error:
+    print(type(error).__name__)
+"""
+    path = tmp_path / "store.db"
+    place = Place("sqlite", tmp_path, sealed=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)],
+        env=place.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.stdout.strip() in ("DiskFullError", "Unavailable", "OutcomeUnknown"), done.stderr
+    assert issubclass(DiskFullError, Unavailable)
+    with sync.open(f"sqlite:{path}", durability="normal") as store:
+        assert store.agent("1").get("k") == "before"
+        assert store.verify().findings == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written(unencrypted: Path) -> None:
+    unencrypted.parent.chmod(0o500)
+    try:
+        with pytest.raises(StorageReadOnlyError):
+            sync.open(f"sqlite:{unencrypted}").agent("1").set("k", 1)
+    finally:
+        unencrypted.parent.chmod(0o700)
+
+
+def test_limits_are_configured(place: Place) -> None:
+    store = place.open(limits=ValueLimits(size=1000))
+    with pytest.raises(LimitExceededError, match="1000"):
+        store.agent("1").set("k", "x" * 1001)
+    place.open().agent("1").set("k", "x" * 1001)
