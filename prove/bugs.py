@@ -131,15 +131,15 @@ BUGS = (
     Bug(
         "restore without a backup",
         "store/history.py",
-        "            stage.finish(extra, sign=self._sign(stage))\n            backup",
-        "            backup",
+        "            if lost is None:\n",
+        "            if False:\n",
         "model",
     ),
     Bug(
         "restore that mixes states",
         "store/timeline.py",
-        "self.rebase(source.folded(), {})",
-        "self.rebase(source.folded(), self.overlay)",
+        "self.rebase(folded_at(self.ledger, timeline, sequence), {})",
+        "self.rebase(folded_at(self.ledger, timeline, sequence), self.overlay)",
         "model",
     ),
     Bug(

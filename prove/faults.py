@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.errors import HoldfastError, InternalError, OutcomeUnknown
+from holdfast import sync
+from holdfast.errors import HoldfastError, InternalError, OutcomeUnknown, Unavailable
 from holdfast.storage import open_storage
 from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store import timeline
@@ -175,7 +176,7 @@ def cases(seed: int, scale: int, place: Path) -> Iterator[Case]:
     ops = workload(seed, pick(scale, 11, 14, 60))
     for engine in ("memory", "sqlite"):
         calls = count_calls(engine, ops, place)
-        step = pick(scale, 3, 1, 1) if engine == "memory" else pick(scale, 9, 3, 1)
+        step = 1 if engine == "memory" else pick(scale, 9, 3, 1)
         first = seed % step + 1
         for nth in range(first, calls + 1, step):
             for mode, onward in FAULTS:
@@ -210,11 +211,36 @@ def run(seed: int, scale: int) -> Result:
                 if wrong:
                     findings.note(f"{case}: {wrong}")
                 forget(case)
+        for wrong in outage_is_no_damage(seed, scale):
+            findings.note(wrong)
     except TooMany:
         pass
     finally:
         timeline.DELTA_EVERY = often
     return Result(f"{runs} runs", "every storage call, 6 ways to fail, 2 engines", seed, findings)
+
+
+def outage_is_no_damage(seed: int, scale: int) -> Iterator[str]:
+    """Each storage call of `verify` and of reading fails once: never taken for damage."""
+    url = f"memory:faults-outage-{seed}-{scale}"
+    with sync.open(url) as store:
+        for op in workload(seed, 14):
+            carry_out(store, op)
+    for name, look in (("verify", lambda store: store.verify().findings), ("dump", dump_store)):
+        nth, failed = 0, True
+        while failed:
+            nth += 1
+            storage = Faulty(open_storage(url))
+            with open_around(url, storage) as store:
+                storage.plan, _ = (Fault("*", nth),), storage.calls.clear()
+                try:
+                    if look(store) and storage.failed:
+                        yield f"{name} gave an answer although call {nth} of it failed"
+                except Unavailable:
+                    pass
+                except HoldfastError as error:
+                    yield f"{name} with call {nth} failing: {type(error).__name__}"
+                failed = bool(storage.failed)
 
 
 def forget(case: Case) -> None:

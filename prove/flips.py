@@ -124,7 +124,8 @@ def damaged(encrypted: bool, seed: int, scale: int) -> tuple[int, int, list[str]
     assert {kind(key) for key in sample.rows} == set("MDTEVSNFRI")
     found = list(damages(sample, twin, pick(scale, 701, 41, 1), draw))
     if not scale:
-        found = draw.sample(found, min(len(found), 150))
+        rare = [d for d in found if d.witnessed or "of another store in" in d.what]
+        found = rare + draw.sample(found, 120)
     bits = 8 * sum(map(len, [*sample.rows.values(), *sample.ring.values()]))
     count = 0
     try:

@@ -113,15 +113,28 @@ def _find(state: State, which: str) -> Checkpoint:
     help="How the point is checked before: every value, that records exist, not at all.",
 )
 @click.option("--reason", help="Why; it is kept with the entry.")
+@click.option(
+    "--past-damage",
+    is_flag=True,
+    help="Go back although damage keeps the newest state from being read and kept.",
+)
 @pass_session
 def restore(
-    session: Session, scope: str, to: str, dry_run: bool, verify: str, reason: str | None
+    session: Session,
+    scope: str,
+    to: str,
+    dry_run: bool,
+    verify: str,
+    reason: str | None,
+    past_damage: bool,
 ) -> None:
     """Return to the state at a point. What was before is kept, so this can be undone."""
     opened = session.reading() if dry_run else session.writing()
     with opened as store:
         state = session.state(store, scope)
-        done = state.restore(point(to), verify=verify, reason=reason, dry_run=dry_run)
+        done = state.restore(
+            point(to), verify=verify, reason=reason, dry_run=dry_run, past_damage=past_damage
+        )
     if session.json:
         output.document(shapes.restored(done))
     elif dry_run:
@@ -133,6 +146,8 @@ def restore(
         output.say(output.clean(f"{scope}: restored {done.point}, {done.keys} keys, {checked}"))
         if done.backup is not None:
             output.say(output.clean(f"to undo it: holdfast restore {scope} {done.backup.id}"))
+        if done.passed_over:
+            output.say(output.clean(f"the state before was not kept: {done.passed_over}"))
 
 
 @click.command(cls=Command)

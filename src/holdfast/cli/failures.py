@@ -43,6 +43,7 @@ _WORDS = (
     ),
     ("`checkpoints()` lists them", "`holdfast checkpoint list` shows them"),
     ("pin identity=", "give --identity"),
+    ("give past_damage=True", "give --past-damage"),
     ("signer=file:PATH", "--signer file:PATH"),
     ("open it with create=True", "make a store there with `holdfast init`"),
 )

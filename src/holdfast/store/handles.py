@@ -159,8 +159,11 @@ class LineHandle:
 
     def place(self) -> tuple[Scope, str, int]:
         """(scope, timeline, sequence) of the newest entry that this handle sees."""
-        line = self.reader.now()
-        return self.scope, self.timeline, line.sequence if line is not None else 0
+        try:
+            line = self.reader.at or self.history.points.line()
+        except ScopeNotFoundError:
+            return self.scope, self.timeline, 0
+        return self.scope, self.timeline, line.sequence
 
     def root(self) -> str:
         """Commitment to the whole state, in hexadecimal."""

@@ -15,9 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.errors import (
-    HoldfastError,
     InvalidInputError,
-    KeyringError,
     ScopeNotFoundError,
     StateIntegrityError,
 )
@@ -29,7 +27,7 @@ from holdfast.store.ledger import Ledger
 from holdfast.store.scopes import Scope
 from holdfast.store.verify_accounts import Accounts
 from holdfast.store.verify_line import LineCheck
-from holdfast.store.verify_nodes import NodeCheck
+from holdfast.store.verify_nodes import DAMAGE, NodeCheck
 from holdfast.store.witness import Witness, read_witness, store_identity
 
 
@@ -252,14 +250,14 @@ class _Check:
                         core.open_row(key, row)
                         if opened[0] == key[:21]:
                             self.ended.add(opened[1])
-                except (StateIntegrityError, KeyringError, ValueError) as error:
+                except (*DAMAGE, ValueError) as error:
                     self.find("damage", rows.describe(key), str(error))
             low = page[-1][0] + b"\0"
 
     def _scope(self, ledger: Ledger, start: tuple[str, int, int, int]) -> None:
         try:
             lines = self.core.timelines(ledger)
-        except StateIntegrityError as error:
+        except DAMAGE as error:
             self.find("damage", "timeline", str(error), str(ledger.scope))
             lines = [(0, "main", 0, 0)]
         if not any(number == 0 for number, _, _, _ in lines):
@@ -324,7 +322,7 @@ class _Check:
             for key, row in page:
                 try:
                     self.core.open_row(key, row)
-                except HoldfastError as error:
+                except DAMAGE as error:
                     self.find("damage", rows.describe(key), str(error))
             stored += len(page)
             low = page[-1][0] + b"\0"

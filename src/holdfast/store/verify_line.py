@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import HoldfastError, NewerFormatError, StateIntegrityError
+from holdfast.errors import NewerFormatError, StateIntegrityError
 from holdfast.seal.signer import Signer, key_id
 from holdfast.store import entries, refs, rows
 from holdfast.store.entries import Body, Envelope
@@ -13,7 +13,7 @@ from holdfast.store.ledger import Ledger
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, read_save
 from holdfast.store.timeline import DELTAS, Timeline
 from holdfast.store.trees import Node
-from holdfast.store.verify_nodes import NodeCheck
+from holdfast.store.verify_nodes import DAMAGE, NodeCheck
 
 if TYPE_CHECKING:
     from holdfast.store.verify import _Check
@@ -90,7 +90,7 @@ class LineCheck:
             _, body = self.ledger.open_entry(key, self.storage.get([key])[0])
             if body.save:
                 self.announced[body.save[0]] = (body.save[1], body.save[2])
-        except StateIntegrityError:
+        except DAMAGE:
             # Found and named before the stop; the next saved index may help.
             self.line = Timeline(self.ledger, line.number)
             self.line.sequence, self.line.head = self.begin, b""
@@ -116,7 +116,7 @@ class LineCheck:
             self._stop_folding()
         try:
             envelope, sealed = entries.split_row(row)
-        except HoldfastError as error:
+        except DAMAGE as error:
             self.find("damage", key, str(error))
             self._stop_folding()
             line.sequence = sequence
@@ -140,7 +140,7 @@ class LineCheck:
             body = self.ledger.open_body(key, envelope, sealed)
         except NewerFormatError:
             raise
-        except HoldfastError as error:
+        except DAMAGE as error:
             self.find("damage", key, str(error))
             self._stop_folding()
             return None
@@ -154,7 +154,7 @@ class LineCheck:
         if self.folding:
             try:
                 self.line.apply(sequence, envelope, body, self.line.feed_of(sequence, body))
-            except StateIntegrityError as error:
+            except DAMAGE as error:
                 self.find("damage", key, str(error))
                 self._stop_folding()
         return body
@@ -173,7 +173,7 @@ class LineCheck:
                 if self.ledger.commit_pack(plain) != commitment:
                     raise StateIntegrityError("it is not the pack that its entry commits to")
                 self.report.values += len(self.ledger.atoms_in(key, self.storage.get([key])[0]))
-            except HoldfastError as error:
+            except DAMAGE as error:
                 self.find("damage", key, str(error))
                 self._stop_folding()
 
@@ -200,7 +200,7 @@ class LineCheck:
         """The index as the entries give it; None if its nodes are damaged, which is known."""
         try:
             root = self.line.folded()
-        except StateIntegrityError:
+        except DAMAGE:
             self._stop_folding()
             return None
         self.line.rebase(root, {})
@@ -238,7 +238,7 @@ class LineCheck:
             if stored.kind != kind:
                 raise StateIntegrityError("it is of another kind than its entry says")
             self._save_trees(row_key, stored)
-        except HoldfastError as error:
+        except DAMAGE as error:
             self.find("damage", row_key, str(error))
             return
         if kind in (DELTA, BEFORE):
@@ -296,7 +296,7 @@ class LineCheck:
                 try:
                     if read_save(self.ledger.open_row(key, row)).kind == INDEX:
                         return rows.sequence_of(key)
-                except HoldfastError:
+                except DAMAGE:
                     continue  # found and named when its entry is reached
             high = page[-1][0]
         return 0
@@ -311,7 +311,7 @@ class LineCheck:
                 places: list[Any] = [p for _, p in leaves(line, settled.ref, settled.location)]
                 if any(p is not None and p[:2] in self.damaged for p in places):
                     keys.append(key)
-        except HoldfastError:
+        except DAMAGE:
             return  # the state itself cannot be read; the findings say why
         if keys:
             self.check.find(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import FormatError, KeyringError, StateIntegrityError
 from holdfast.store import refs, rows
 from holdfast.store.ledger import Ledger
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from holdfast.store.verify import _Check
 
 _decode = msgspec.msgpack.Decoder().decode
+
+DAMAGE = (StateIntegrityError, FormatError, KeyringError)
+"""What a damaged row leads to: its format or key epoch may be what was hit. A storage that
+cannot serve is no damage, and stops the check."""
 
 
 class NodeCheck:
@@ -54,7 +58,7 @@ class NodeCheck:
                     canonical
                 )
                 self._links(key, _decode(canonical), hints)
-        except HoldfastError as error:
+        except DAMAGE as error:
             self.find("damage", key, str(error))
         except (msgspec.MsgspecError, ValueError, TypeError, IndexError):
             self.find("damage", key, "a node cannot be read")
