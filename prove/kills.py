@@ -82,7 +82,7 @@ def run(seed: int, scale: int) -> Result:
     """Rounds of kills, alternating between both levels: they promise the same here."""
     findings = Findings()
     draw = random.Random(seed)
-    rounds = pick(scale, 2, 20, 400)
+    rounds = pick(scale, 2, 15, 400)
     writes = 0
     with folder() as place:
         url = f"sqlite:{place / 'store.db'}"

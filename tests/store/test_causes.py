@@ -329,3 +329,23 @@ def test_a_gate_is_told_the_attempt(place: Place) -> None:
     assert store.agent("1").update("n", slow) == 11
     assert attempts == [1, 1, 2]
     assert Scope.parse("agent:1") in [info.scope for info in store.scopes().items]
+
+
+def test_a_gate_behind_may_write_too(place: Place) -> None:
+    """It would be odd, but it must not wait for itself for ever."""
+    store = place.open()
+
+    class Audit(Gate):
+        def after(self, change: Change, written: Sequence[Written]) -> None:
+            for w in written:
+                if w.scope.kind != "custom":
+                    store.custom("audit").append("log", f"{w.scope}@{w.sequence}")
+
+    store.add_gate(Audit())
+    writer = threading.Thread(target=lambda: [store.agent("a").set("k", n) for n in range(3)])
+    writer.daemon = True
+    writer.start()
+    writer.join(20)
+    assert not writer.is_alive()
+    assert store.custom("audit").get("log") == ["agent:a@1", "agent:a@2", "agent:a@3"]
+    assert store.verify().findings == []

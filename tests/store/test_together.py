@@ -333,3 +333,37 @@ def test_a_fork_of_a_scope_that_ends_meanwhile(place: Place) -> None:
     b.agent("1").set("k", 2)
     assert a.agent("1").items() == [("k", 2)]
     assert place.open().verify().findings == []
+
+
+def test_own_commits_never_look_like_those_of_others(place: Place) -> None:
+    """A token that showed for a moment would hide the next commit of somebody else."""
+    store = place.open()
+    store.shared.set("k", 0)
+    storage = store._core.storage
+    before = storage.version()
+    done = threading.Event()
+    seen: set[object] = set()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def write() -> None:
+        try:
+            for number in range(150):
+                store.shared.set("k", number)
+        finally:
+            done.set()
+
+    def look() -> None:
+        while not done.is_set():
+            token = storage.version()
+            if type(token) is type(before):  # "perhaps" is another type
+                seen.add(token)
+
+    try:
+        run(write, look, look)
+    finally:
+        sys.setswitchinterval(interval)
+    assert seen <= {before}
+    place.open().shared.set("k", -1)
+    assert storage.version() != before
+    assert store.shared.get("k") == -1

@@ -183,7 +183,8 @@ class MemoryStorage:
 
     def version(self) -> object:
         self._usable()
-        return self._space.version - self._own
+        with self._space.rows:  # between the two, a commit of this handle would look like another's
+            return self._space.version - self._own
 
     @contextmanager
     def turn(self) -> Iterator[None]:

@@ -44,7 +44,7 @@ class Committer:
         self._core = core
         self._lanes = lanes
         self._waiting: deque[Ticket] = deque()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a gate behind a change may write, too
 
     def submit(self, ticket: Ticket) -> None:
         """Queue a change; it is committed by whoever drives next."""
@@ -66,9 +66,11 @@ class Committer:
                     self._commit_waiting()
 
     def drain(self) -> None:
-        """Commit all that waits."""
-        while self._waiting:
+        """Commit all that waits; what another thread is committing is waited for, too."""
+        while True:
             with self._lock:
+                if not self._waiting:
+                    return
                 self._commit_waiting()
 
     @property
@@ -312,7 +314,10 @@ class _Attempt:
         ledger = target.line.ledger if target.line else target.ledger
         if ledger is None or (ledger.stale and not target.line):
             ledger = self.core.ledger(target.scope, create=target.create)
-        timeline = target.line or self.core.timeline(ledger, target.timeline)
+        if target.line is None:
+            timeline = self.core.timeline(ledger, target.timeline)
+        else:  # if another fork has taken this number, what it made is built on, and refuses
+            timeline = ledger.timelines.get(target.line.number, target.line)
         key = (ledger.number, timeline.number)
         stage = self.stages.get(key)
         if stage is None:

@@ -299,7 +299,7 @@ class History:
             stage.finish(body)
 
         def finish(_: list[Written]) -> str:
-            ledger.timelines.setdefault(number, line)
+            self.core.register(line)
             ledger.names[name] = number
             return name
 

@@ -16,7 +16,7 @@ from holdfast.errors import InvalidInputError, LimitExceededError
 from holdfast.store import entries, refs, rows
 from holdfast.store.entries import Body, Statement
 from holdfast.store.ledger import PACK, Ledger
-from holdfast.store.saves import BEFORE, DELTA, INDEX, Save
+from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, pack_slot
 from holdfast.store.slots import Slot
 from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Node, Place, placed
@@ -94,7 +94,7 @@ class Stage:
         self.laid: list[tuple[Any, bytes, bytes]] = []
         self.bodies: list[Body] = []
         self.announce: tuple[int, int, bytes] | None = None
-        self.saves: list[tuple[int, int, list[Node], dict[int, Place]]] = []
+        self.saves: list[tuple[int, int, list[Node], dict[int, Place], int]] = []
         self.remember: dict[str, Branch] = {}
         self.blocks: dict[str, int] = {}
         self._undo: list[tuple[str, Any]] = []
@@ -310,7 +310,8 @@ class Stage:
         timeline = self.timeline
         at = self.sequence + (kind == BEFORE)
         root: Node | None = None
-        items: list[Any] = []
+        keys: list[str] = []
+        packed: list[bytes] = []
         if kind == DELTA:
             slots = {key: self.slot(key) for key in sorted(timeline.fresh | self.fresh)}
             slots = {k: timeline.settled(s) if s is not None else None for k, s in slots.items()}
@@ -324,8 +325,8 @@ class Stage:
         places, packs = self._lay_nodes(at, nodes)
         if kind == DELTA:
             for key, slot in slots.items():
-                hint = placed(slot.hint(), places) if slot else 0
-                items.append([key, slot.ref if slot else None, hint])
+                keys.append(key)
+                packed.append(pack_slot(slot.ref, placed(slot.hint(), places)) if slot else b"")
         place: Any = 0
         if root is not None and root.count:
             place = root.place or places[id(root)]
@@ -339,8 +340,9 @@ class Stage:
                 *self._times(),
                 root.hash if root else b"",
                 place,
-                items,
-                timeline.since_full if kind == DELTA else 0,
+                keys,
+                packed,
+                timeline.behind + len(keys) if kind == DELTA else 0,
             )
         )
         if kind == DELTA and len(plain) > MOST_ATOM:
@@ -352,7 +354,7 @@ class Stage:
         self.rows.extend(packs)
         self.rows.append((row_key, row))
         self.announce = (at, kind, commitment)
-        self.saves.append((at, kind, nodes, places))
+        self.saves.append((at, kind, nodes, places, len(keys)))
         self.fresh = set()
 
     def _times(self) -> tuple[int, int]:
@@ -410,10 +412,9 @@ class Stage:
             else:
                 timeline.overlay.update(self.overlay)
             timeline.fresh = self.fresh if self.saves else timeline.fresh | self.fresh
-            for at, kind, _, _ in self.saves:
-                timeline.note_save(at, kind)
+            for at, kind, _, _, keys in self.saves:
+                timeline.note_save(at, kind, keys)
             for body in self.bodies:
-                timeline.since_full += 1
                 timeline.atoms_since += len(body.atoms) + 8 * len(body.packs)
                 timeline.note_time(body.time)
             if len(timeline.blocks) > 256:

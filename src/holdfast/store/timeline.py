@@ -21,7 +21,7 @@ from holdfast.errors import (
 from holdfast.store import entries, rows
 from holdfast.store.entries import Body, Envelope
 from holdfast.store.ledger import Ledger
-from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, read_save
+from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, read_save, read_slot
 from holdfast.store.slots import Slot, slot_of
 from holdfast.store.trees import Node
 
@@ -29,8 +29,8 @@ DELTA_EVERY = 256
 """Entries between two saves: what opening and time travel have to replay at most."""
 DELTAS = 64
 """Most deltas on one full save: what opening has to read at most."""
-MOST_BEHIND = 8192
-"""Entries that deltas may cover before the whole index is saved again."""
+MOST_BEHIND = 6144
+"""Keys that deltas may hold before the whole index is saved again."""
 HEAVY = 1024
 """Atoms since the last save after which the next commit saves, whatever the entries."""
 FOUND = 1024
@@ -53,6 +53,8 @@ class Timeline:
         self.base: Node = ledger.trees.empty
         self._lazy: tuple[Any, bytes] | None = None
         self.overlay: dict[str, Slot | None] = {}
+        self.stored: dict[str, bytes] = {}
+        """Items of saved deltas, below the overlay: most are never looked at."""
         self.stranded: StateIntegrityError | None = None
         """Why the state cannot be made from what is stored; the entries still have their places."""
         self.found: dict[str, Slot] = {}
@@ -62,7 +64,7 @@ class Timeline:
         self.origin = 0
         self.gone = False
         self.saved = 0
-        self.since_full = 0
+        self.behind = 0
         self.deltas = 0
         self.atoms_since = 0
         self.earliest = self.latest = 0
@@ -135,20 +137,19 @@ class Timeline:
 
     def _take(self, sequence: int, save: Save) -> None:
         if save.kind != DELTA:
-            self.overlay = {}
+            self.overlay, self.stored = {}, {}
             self._lazy = (tuple(save.place), save.root) if save.place else None
             self.base = self.ledger.trees.empty
             self.deltas = 0
         else:
-            for key, ref, hint in save.items:
-                self.overlay[key] = slot_of((key, ref, tuple(hint))) if ref is not None else None
+            self.stored.update(zip(save.keys, save.slots, strict=True))
             self.deltas += 1
         self.saved = sequence
         self.sequence = sequence - (save.kind == BEFORE)
         self.head = save.head
         self.checkpoint = save.checkpoint
         self.origin = save.origin
-        self.since_full = save.entries_since_full
+        self.behind = save.behind
 
     def _replay(self, last: int, announced: dict[int, tuple[int, bytes]]) -> None:
         """Apply the entries behind the save; one of them must vouch for it."""
@@ -215,7 +216,7 @@ class Timeline:
     ) -> None:
         """Fold one entry into the state."""
         if body.save and body.save[0] > self.saved:
-            self.note_save(body.save[0], body.save[1])
+            self.note_save(body.save[0], body.save[1], len(self.fresh))
             self.fresh = set()
         for op in body.ops:
             if op[0] == entries.SET and op[2] == 1:
@@ -227,7 +228,6 @@ class Timeline:
         if envelope is not None and envelope.statement is not None:
             self.checkpoint = sequence
         self.sequence = sequence
-        self.since_full += 1
         self.atoms_since += len(body.atoms) + 8 * len(body.packs)
         self.note_time(body.time)
 
@@ -291,7 +291,7 @@ class Timeline:
         The save that a restore or fork writes for itself makes this rare: only a reader that
         comes by way of the entries needs it.
         """
-        if not self.overlay and self.root().hash == root:
+        if not self.overlay and not self.stored and self.root().hash == root:
             pass  # the save that was written with this entry is what we stand on
         elif sequence:
             self.rebase(folded_at(self.ledger, timeline, sequence), {})
@@ -322,6 +322,8 @@ class Timeline:
         overlay = self.overlay
         if key in overlay:
             return overlay[key]
+        if key in self.stored:
+            return _stored_slot(key, self.stored[key])
         found = self.found  # taken before the base, so that it is never newer than that
         slot = found.get(key)
         if slot is None:
@@ -349,7 +351,11 @@ class Timeline:
     def edits(self) -> list[tuple[str, bytes | None, Any]]:
         """The overlay as edits of the tree, in key order."""
         found: list[tuple[str, bytes | None, Any]] = []
-        for key in sorted(self.overlay):
+        for key in sorted({**self.stored, **self.overlay}):
+            if key not in self.overlay:
+                packed = self.stored[key]
+                found.append(read_slot(key, packed) if packed else (key, None, None))
+                continue
             slot = self.overlay[key]
             if slot is not None and slot.tail:
                 slot = self.overlay[key] = self.settled(slot)
@@ -364,14 +370,14 @@ class Timeline:
         """Stand on another tree. The base comes first: see `slot`."""
         self.base, self._lazy, self.stranded = base, None, None
         self.found = {}
+        self.stored = {}
         self.overlay = overlay
 
-    def note_save(self, at: int, kind: int) -> None:
+    def note_save(self, at: int, kind: int, keys: int) -> None:
         """A save was written; what is counted since then begins anew."""
         self.saved = at
         self.deltas = self.deltas + 1 if kind == DELTA else 0
-        if kind != DELTA:
-            self.since_full = 0
+        self.behind = self.behind + keys if kind == DELTA else 0
         self.atoms_since = 0
         self.earliest = self.latest = 0
 
@@ -389,7 +395,8 @@ class Timeline:
         """Keys and slots in key order, of one moment."""
         with self.lock:
             base = self.root()
-            changed = dict(self.overlay) if self.overlay else {}
+            changed = {key: _stored_slot(key, slot) for key, slot in self.stored.items()}
+            changed |= self.overlay
         start = max(prefix, after)
         mine = sorted(k for k in changed if k >= start and k.startswith(prefix))
         position = 0
@@ -415,11 +422,10 @@ class Timeline:
         since = self.sequence - self.saved
         if since < DELTA_EVERY and self.atoms_since < HEAVY:
             return None
-        keys = self.base.count if self._lazy is None else 0
-        if self.saved == 0 or self.deltas >= DELTAS - 1 or len(self.fresh) > 4 * HEAVY:
+        enough = max(4 * DELTA_EVERY, min(self.root().count // 8, MOST_BEHIND))
+        if self.saved == 0 or self.deltas >= DELTAS - 1 or self.behind + len(self.fresh) >= enough:
             return INDEX
-        enough = max(4 * DELTA_EVERY, min(keys // 8, MOST_BEHIND))
-        return INDEX if self.since_full >= enough else DELTA
+        return DELTA
 
 
 def folded_at(ledger: Ledger, timeline: int, sequence: int) -> Node:
@@ -428,6 +434,10 @@ def folded_at(ledger: Ledger, timeline: int, sequence: int) -> Node:
         return Timeline(ledger, timeline).load(sequence).folded()
     except DamagedIndexError:
         return Timeline(ledger, timeline).load(sequence, saves=False).folded()
+
+
+def _stored_slot(key: str, packed: bytes) -> Slot | None:
+    return slot_of(read_slot(key, packed)) if packed else None
 
 
 def _present(key: str, slot: Slot | None, after: str) -> Iterator[tuple[str, Slot]]:

@@ -10,7 +10,7 @@ from holdfast.store import entries, refs, rows
 from holdfast.store.entries import Body, Envelope
 from holdfast.store.history import leaves
 from holdfast.store.ledger import Ledger
-from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, read_save
+from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, read_save, read_slot
 from holdfast.store.timeline import DELTAS, Timeline
 from holdfast.store.trees import Node
 from holdfast.store.verify_nodes import DAMAGE, NodeCheck
@@ -261,8 +261,9 @@ class LineCheck:
             if stored.place:
                 self.nodes.expect(tuple(stored.place), stored.root, key)
             return
-        for _, ref, hint in stored.items:
-            if ref is not None and refs.is_tree(ref):
+        for name, packed in zip(stored.keys, stored.slots, strict=True):
+            _, ref, hint = read_slot(name, packed) if packed else ("", b"\0", ())
+            if refs.is_tree(ref):
                 root = refs.read_tree(refs.bare(ref))[1]
                 self.nodes.expect(tuple(hint[-4:]), root, key)
 
