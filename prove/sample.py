@@ -132,13 +132,19 @@ def kind(key: bytes) -> str:
     return key[:1].decode("latin-1")
 
 
+HEADER = 40
+"""Bytes at the beginning of a row in which every bit has a meaning of its own."""
+
+
 def flips(found: Rows, step: int, start: int, *, ring: bool = False) -> Iterator[Damage]:
-    """One bit changed: with step 1 every bit, else one of each `step` bits."""
+    """One bit changed: with step 1 every bit, else one of each `step` bits, and all bits of the
+    header of one row of each kind."""
     number = start
+    whole = {kind(key): key for key in found}
     for key, row in found.items():
         for bit in range(len(row) * 8):
             number += 1
-            if number % step == 0:
+            if number % step == 0 or (bit < HEADER * 8 and whole[kind(key)] == key):
                 byte = bytearray(row)
                 byte[bit // 8] ^= 1 << bit % 8
                 name = _name(key, ring)

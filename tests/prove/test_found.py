@@ -162,6 +162,42 @@ def test_contradicting_feed_is_damage_and_not_an_endless_loop() -> None:
             list(store.feed())
 
 
+def test_flipped_epoch_of_an_entry_is_damage() -> None:
+    with sync.open("memory:found-epoch") as store:
+        store.agent("a").set("k", 1)
+        storage = store._core.storage
+        key, row = storage.scan(b"E", b"F")[0]
+        storage.commit(Batch(drops=[key]))
+        storage.commit(Batch(puts=[(key, row[:18] + bytes([row[18] ^ 0x80, 0]) + row[20:])]))
+        assert [finding.kind for finding in store.verify().findings][:1] == ["damage"]
+    with sync.open("memory:found-epoch") as store, pytest.raises(DamagedRecordError):
+        store.agent("a").get("k")
+
+
+def test_damaged_checkpoint_does_not_say_which_one_was_before() -> None:
+    with sync.open("memory:found-previous") as store:
+        state = store.agent("a")
+        for number in range(4):
+            state.set("k", number)
+            state.checkpoint(f"c{number}")
+        storage = store._core.storage
+        key, row = storage.scan(b"E", b"F")[5]  # the checkpoint c2; the last byte of its statement
+        storage.commit(Batch(drops=[key]))
+        storage.commit(Batch(puts=[(key, row[:192] + bytes([row[192] ^ 3]) + row[193:])]))
+    with sync.open("memory:found-previous") as store:
+        names = [checkpoint.name for checkpoint in store.agent("a").checkpoints()]
+        assert names == ["c3", "c1", "c0"]
+
+
+def test_outage_while_verifying_is_no_finding() -> None:
+    storage, store = faulty("found-outage")
+    store.agent("a").set("k", "x" * 10_000)
+    for call in ("get", "scan"):
+        fail_next(storage, call)
+        with pytest.raises(Unavailable):
+            store.verify()
+
+
 def test_correlation_over_the_border_of_a_block_is_found() -> None:
     with sync.open("memory:found-block") as store:
         state = store.agent("a")

@@ -99,7 +99,9 @@ def test_a_warm_get_is_at_most_one_read(warm: tuple[sync.Store, Counting], place
         assert cost(counting, call)[0] <= 1
 
 
-def test_opening_a_scope_is_at_most_three_reads(warm: tuple[sync.Store, Counting], place: Place) -> None:
+def test_opening_a_scope_is_at_most_three_reads(
+    warm: tuple[sync.Store, Counting], place: Place
+) -> None:
     store, _ = warm
     store.agent("1").checkpoint("c")
     for call in (

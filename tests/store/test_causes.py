@@ -109,7 +109,12 @@ def test_timeline_of_a_correlation(place: Place) -> None:
         assert len(found) == 13
         assert {entry.cause.correlation for entry in found} == {"run-1"}
         assert [entry.time for entry in found] == sorted(entry.time for entry in found)
-        assert {str(entry.scope) for entry in found} == {"agent:0", "agent:1", "agent:2", "session:s"}
+        assert {str(entry.scope) for entry in found} == {
+            "agent:0",
+            "agent:1",
+            "agent:2",
+            "session:s",
+        }
         assert found[-1].timeline == "trial"
         assert len(seen.correlated("run-1", limit=3)) == 3
         assert seen.correlated("nobody") == []
@@ -180,9 +185,7 @@ class Redact(Gate):
     """Replaces."""
 
     def before(self, request: Request) -> Request:
-        operations = [
-            Operation(op.kind, op.key, _redacted(op.value)) for op in request.operations
-        ]
+        operations = [Operation(op.kind, op.key, _redacted(op.value)) for op in request.operations]
         return Request(request.scope, request.timeline, operations, request.cause, request.attempt)
 
 

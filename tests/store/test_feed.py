@@ -118,7 +118,9 @@ def test_a_reader_that_is_overtaken_while_it_reads(plain: Place) -> None:
         storage: Any = reader._core.storage
         scan = storage.scan
 
-        def busy(low: bytes, high: bytes, scan: Any = scan, choose: Any = choose, **more: Any) -> Any:
+        def busy(
+            low: bytes, high: bytes, scan: Any = scan, choose: Any = choose, **more: Any
+        ) -> Any:
             found = scan(low, high, **more)
             if low[:1] == b"F" and choose.random() < 0.5:
                 choose.choice(writers).agent("1").set("k", 1)

@@ -419,7 +419,10 @@ def test_diff_inside_long_lists(state: sync.State) -> None:
             datetime(2024, 1, 1, 12, tzinfo=UTC),
             datetime.fromisoformat("2024-01-01T13:00+01:00"),
         ),
-        ([{"t": datetime(2024, 1, 1, tzinfo=UTC)}], [{"t": datetime.fromisoformat("2024-01-01T01:00+01:00")}]),
+        (
+            [{"t": datetime(2024, 1, 1, tzinfo=UTC)}],
+            [{"t": datetime.fromisoformat("2024-01-01T01:00+01:00")}],
+        ),
         ({1: "a"}, {"1": "a"}),
         (None, []),
         ("", b""),

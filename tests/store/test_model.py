@@ -30,7 +30,9 @@ LISTS = ["list/a", "list/b"]
 keys = st.sampled_from(KEYS[:12])
 lists = st.sampled_from(LISTS)
 small = st.none() | st.integers(-3, 3) | st.text("xyz", max_size=9)
-items = small | st.builds(lambda n, c: {"n": n, "text": c * 70}, st.integers(0, 40), st.sampled_from("ab"))
+items = small | st.builds(
+    lambda n, c: {"n": n, "text": c * 70}, st.integers(0, 40), st.sampled_from("ab")
+)
 values = (
     items
     | st.lists(items, max_size=60)
@@ -154,7 +156,7 @@ class Model(RuleBasedStateMachine):
             change.delete(gone)
             after.pop(gone, None)
             change.append("list/a", more)
-            after["list/a"] = after.get("list/a", []) + [copy.deepcopy(more)]
+            after["list/a"] = [*after.get("list/a", []), copy.deepcopy(more)]
             assert same(change.get("list/a"), after["list/a"])
         self.wrote(name, after)
 

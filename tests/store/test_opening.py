@@ -99,9 +99,7 @@ def test_a_file_that_is_no_store(tmp_path: Path, content: bytes) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
-@pytest.mark.parametrize(
-    "statement", ["create table mine(a)", "create view mine as select 1 as a"]
-)
+@pytest.mark.parametrize("statement", ["create table mine(a)", "create view mine as select 1 as a"])
 def test_somebody_else_s_database(tmp_path: Path, statement: str) -> None:
     path = tmp_path / "other.db"
     with sqlite3.connect(path) as other:

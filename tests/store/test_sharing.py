@@ -40,7 +40,11 @@ EDITS: dict[str, tuple[Callable[[list[Any]], Any], int, int]] = {
     "one inserted": (lambda rows: rows.insert(333, message(5004)), 1, 1),
     "one removed": (lambda rows: rows.pop(700), 1, 0),
     "one added": (lambda rows: rows.append(message(5005)), 1, 1),
-    "window slid": (lambda rows: rows.__setitem__(slice(0, None), [*rows[3:], message(5002)]), 2, 1),
+    "window slid": (
+        lambda rows: rows.__setitem__(slice(0, None), [*rows[3:], message(5002)]),
+        2,
+        1,
+    ),
     "ten hunks": (
         lambda rows: [rows.__setitem__(n * 97, message(5100 + n)) for n in range(10)],
         10,

@@ -171,7 +171,11 @@ def test_append_extend_tail_slice_length(place: Place) -> None:
         if number % 50 == 0:
             assert state.length("l") == len(model)
             assert state.tail("l", 5) == model[-5:]
-    for again in (lambda: state, lambda: place.open().agent("1"), lambda: place.reopen().agent("1")):
+    for again in (
+        lambda: state,
+        lambda: place.open().agent("1"),
+        lambda: place.reopen().agent("1"),
+    ):
         seen = again()
         assert seen.get("l") == model
         assert seen.length("l") == len(model)

@@ -77,7 +77,7 @@ store.close()
 
 def test_a_get_sees_every_set_that_returned_before(files: Place) -> None:
     """Ping-pong: each side reads what the other one has just written, without waiting."""
-    rounds = int(os.environ.get("HOLDFAST_TEST_ROUNDS", "600"))
+    rounds = int(os.environ.get("HOLDFAST_TEST_ROUNDS", "400"))
     state = files.open().agent("1")
     child = Child(files, PING)
     number = 0
@@ -97,10 +97,10 @@ APPEND = """
 mine = int(sys.argv[4])
 say("ready"); hear()
 store = sync.open(url, **options)
-for number in range(40):
+for number in range(25):
     store.shared.append("list", [mine, number])
     store.agent("x").update("n", lambda n: n + 1, default=0)
-    if number % 10 == 0:
+    if number % 5 == 0:
         with store.change() as change:
             for name in ("a", "b"):
                 part = change[store.custom(name)]
@@ -109,12 +109,8 @@ store.close()
 """
 
 
-@pytest.mark.parametrize("new", [True, False], ids=["created at once", "there already"])
-def test_eight_processes_lose_nothing(files: Place, new: bool) -> None:
+def test_eight_processes_lose_nothing(files: Place) -> None:
     """They also create the store, and its scopes, all at once."""
-    if not new:
-        files.open().shared.set("other", 1)
-        files.close()
     if files.sealed:
         sync.open("memory:", key=files.key).close()  # the key file itself is made by one
     sync.open("memory:", signer=files.signer).close()
@@ -127,12 +123,12 @@ def test_eight_processes_lose_nothing(files: Place, new: bool) -> None:
         child.end()
     store = files.open()
     found = store.shared.get("list")
-    assert len(found) == 320
+    assert len(found) == 200
     for mine in range(8):
-        assert [n for who, n in found if who == mine] == list(range(40)), "each in its order"
-    assert store.agent("x").get("n") == 320
+        assert [n for who, n in found if who == mine] == list(range(25)), "each in its order"
+    assert store.agent("x").get("n") == 200
     a, b = store.custom("a").get("pairs"), store.custom("b").get("pairs")
-    assert sorted(a) == sorted(b) == sorted([m, n] for m in range(8) for n in range(0, 40, 10))
+    assert sorted(a) == sorted(b) == sorted([m, n] for m in range(8) for n in range(0, 25, 5))
     assert len(store.scopes().items) == 4
     assert store.verify().findings == []
 
@@ -187,7 +183,9 @@ while True:
             last = child.hear()
         child.process.kill()
         rest, _ = child.process.communicate(timeout=60)
-        acknowledged = int((rest.split() or [last])[-1]) if rest.endswith("\n") or not rest else int(last)
+        acknowledged = (
+            int((rest.split() or [last])[-1]) if rest.endswith("\n") or not rest else int(last)
+        )
         store = files.open()
         a, b = store.agent("a").get("l"), store.agent("b").get("l")
         assert a == b

@@ -49,7 +49,7 @@ EXACT: dict[str, Any] = {
     "wide mapping": {f"key {n}": n for n in range(1000)},
     "mapping with int keys": {n * 7 - 3000: str(n) for n in range(1000)},
     "mapping of mappings": {f"k{n}": {f"i{m}": "v" * 9 for m in range(n % 60)} for n in range(120)},
-    "tree in tree in tree": {"a": [{"b": [{"c": list(range(900))} for _ in range(9)]}, 1]},
+    "tree in tree in tree": {"a": [{"b": [{"c": list(range(500))} for _ in range(4)]}, 1]},
     "long ascii": "abcdefghij" * 5_000,
     "long text of wide characters": WIDE * 9_000,
     "long text that never ends a chunk": "a" * 100_000,
@@ -76,7 +76,7 @@ def test_exact(place: Place, name: str) -> None:
     assert same(fresh.get("in"), {"side": value})
 
 
-@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 1023, 1024, 1025, 16_383, 16_384, 16_385])
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 1023, 1024, 1025, 16_384, 16_385])
 def test_exact_at_every_edge(plain: Place, size: int) -> None:
     values = [
         "x" * size,
@@ -122,18 +122,25 @@ def test_long_texts_cut_anywhere(texts: list[str], repeat: int, cut: int) -> Non
 
 
 json = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30) | st.binary(max_size=90),
-    lambda inner: st.lists(inner, max_size=8)
-    | st.dictionaries(
-        st.text(st.characters(exclude_categories=["Cs"]), max_size=9) | st.integers(-9, 9),
-        inner,
-        max_size=6,
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=30)
+    | st.binary(max_size=90),
+    lambda inner: (
+        st.lists(inner, max_size=8)
+        | st.dictionaries(
+            st.text(st.characters(exclude_categories=["Cs"]), max_size=9) | st.integers(-9, 9),
+            inner,
+            max_size=6,
+        )
     ),
     max_leaves=60,
 )
 
 
-@given(values=st.lists(json, min_size=1, max_size=4), times=st.integers(1, 60))
+@given(values=st.lists(json, min_size=1, max_size=3), times=st.integers(1, 50))
 def test_any_value_on_top_of_any_other(values: list[Any], times: int) -> None:
     with sync.open("memory:") as store:
         state = store.agent("1")
@@ -173,7 +180,9 @@ def test_objects_with_long_parts(place: Place) -> None:
 # ---- whose it is ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["order", "list of 1000", "mapping of mappings", "tree in tree in tree"])
+@pytest.mark.parametrize(
+    "name", ["order", "list of 1000", "mapping of mappings", "tree in tree in tree"]
+)
 def test_what_get_returns_belongs_to_the_caller(place: Place, name: str) -> None:
     state = place.open().agent("1")
     state.set("k", EXACT[name])
@@ -332,17 +341,17 @@ def test_a_part_that_cannot_be_divided_is_refused(store: sync.Store) -> None:
     assert state.get("k") == 1 << 3_000_000
 
 
-def test_names_in_a_mapping_that_are_long(place: Place) -> None:
+def test_names_in_a_mapping_that_are_long(plain: Place) -> None:
     """The names of a mapping are no values, and yet may be as long and as many."""
     values = [
         {("😀" * 20_000) + str(n): n for n in range(40)},
-        {f"{n:060}": n for n in range(20_000)},
+        {f"{n:060}": n for n in range(6_000)},
     ]
-    state = place.open().agent("1")
+    state = plain.open().agent("1")
     for number, value in enumerate(values):
         state.set(f"k{number}", value)
         state.set(f"k{number}", value | {"one more": 1})
-    state = place.reopen().agent("1")
+    state = plain.reopen().agent("1")
     for number, value in enumerate(values):
         assert state.get(f"k{number}") == value | {"one more": 1}
 

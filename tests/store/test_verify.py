@@ -224,7 +224,7 @@ def test_a_deletion_that_was_undone(place: Place) -> None:
     for call in (
         lambda: fresh.agent("a").get("k"),
         lambda: fresh.agent("a").set("k", 2),
-        lambda: fresh.agent("a").log(),
+        lambda: fresh.agent("a").timelines(),
     ):
         with pytest.raises(DamagedRecordError, match="deleted"):
             call()
@@ -355,7 +355,11 @@ class Copy:
         self.rows = dict(self._all())
 
     def _all(self) -> list[tuple[bytes, bytes]]:
-        return [row for kind in range(ord("A"), ord("Z") + 1) for row in rows_of(self.storage, bytes([kind]))]
+        return [
+            row
+            for kind in range(ord("A"), ord("Z") + 1)
+            for row in rows_of(self.storage, bytes([kind]))
+        ]
 
     def put_back(self, fits: Callable[[bytes], bool] = lambda _: True) -> None:
         for key, row in self._all():
@@ -473,9 +477,10 @@ def test_rows_of_one_store_in_another(tmp_path: Path) -> None:
     key = f"file:{tmp_path / 'master.key'}"
     urls = [f"sqlite:{tmp_path / name}" for name in ("one.db", "two.db")]
     for url in urls:
-        with pytest.warns(UserWarning, match="same folder"), sync.open(
-            url, key=key, durability="normal"
-        ) as store:
+        with (
+            pytest.warns(UserWarning, match="same folder"),
+            sync.open(url, key=key, durability="normal") as store,
+        ):
             store.agent("a").set("k", url)
     source, target = (open_storage(url, durability="normal") for url in urls)
     for kind in (b"D", b"T", b"E"):

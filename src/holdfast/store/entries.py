@@ -142,7 +142,10 @@ def split_row(row: bytes) -> tuple[Envelope, bytes]:
         raise NewerFormatError(f"an entry has format {row[0]}; this version reads format {FORMAT}")
     if row[1] > 1:
         raise NewerFormatError("an entry has flags that this version does not know")
-    epoch, at = (row[18], 19) if row[18] < 128 else read_varint(row, 18)
+    try:
+        epoch, at = (row[18], 19) if row[18] < 128 else read_varint(row, 18)
+    except ValueError:
+        raise DamagedRecordError("an entry's envelope is damaged") from None
     end = at + 64
     statement = None
     if row[1]:

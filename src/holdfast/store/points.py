@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -131,10 +130,27 @@ class Points:
             row = line.ledger.storage.get([key])[0]
             if row is None:
                 raise line.ledger.damage(key, "it is missing")
-            envelope, _ = entries.split_row(row)
-            with suppress(DamagedRecordError):
-                yield (line, sequence, *line.ledger.open_entry(key, row))
-            sequence = envelope.statement.previous if envelope.statement else 0
+            try:
+                envelope, body = line.ledger.open_entry(key, row)
+            except DamagedRecordError:
+                sequence = self._statement_before(line, sequence)
+                continue
+            if envelope.statement is None:
+                raise line.ledger.damage(key, "it should be a checkpoint, and is none")
+            yield line, sequence, envelope, body
+            sequence = envelope.statement.previous
+
+    def _statement_before(self, line: Timeline, sequence: int) -> int:
+        """The checkpoint before a damaged one, whose own word for it is not to be trusted."""
+        first = rows.entry(line.prefix, 1)
+        while page := line.ledger.storage.scan(
+            first, rows.entry(line.prefix, sequence), limit=256, reverse=True
+        ):
+            for key, row in page:
+                sequence = rows.sequence_of(key)
+                if entries.split_row(row)[0].statement is not None:
+                    return sequence
+        return 0
 
     def at_time(self, time: int) -> int:
         """The last entry, by sequence, whose claimed time is not later.

@@ -233,8 +233,10 @@ class Timeline:
 
     def note_time(self, time: int) -> None:
         """Keep the least and greatest claimed time since the last save."""
-        self.earliest = min(self.earliest, time) if self.earliest else time
-        self.latest = max(self.latest, time)
+        if time > self.latest:
+            self.latest = time
+        if time < self.earliest or not self.earliest:
+            self.earliest = time
 
     def apply_op(self, sequence: int, op: Any, feed: Iterator[tuple[bytes, Any]]) -> None:
         """Fold one operation into the state."""
