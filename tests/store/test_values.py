@@ -56,7 +56,7 @@ EXACT: dict[str, Any] = {
     "long bytes": bytes(range(256)) * 500,
     "long zeros": bytes(100_000),
     "long parts in parts": {"t": [WIDE * 5_000, bytes(40_000)], "u": {"v": "w" * 20_000}},
-    "mapping with long keys": {("k%d-" % n) * 3_000: n for n in range(20)},
+    "mapping with long keys": {f"k{n}-" * 3_000: n for n in range(20)},
     "empty containers": [[], {}, [[]], {"": {}}],
 }
 
