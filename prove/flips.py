@@ -124,8 +124,10 @@ def damaged(encrypted: bool, seed: int, scale: int) -> tuple[int, int, list[str]
     assert {kind(key) for key in sample.rows} == set("MDTEVSNFRI")
     found = list(damages(sample, twin, pick(scale, 701, 41, 1), draw))
     if not scale:
-        rare = [d for d in found if d.witnessed or "of another store in" in d.what]
-        found = rare + draw.sample(found, 120)
+        many = [
+            d for d in found if "flipped" in d.what or {kind(k) for k in d.changes} <= {"E", "F"}
+        ]
+        found = [d for d in found if d not in many] + draw.sample(many, 80)
     bits = 8 * sum(map(len, [*sample.rows.values(), *sample.ring.values()]))
     count = 0
     try:

@@ -8,6 +8,7 @@ the model holds; after reopening too, and at every checkpoint; at the end `verif
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from holdfast import sync
 from holdfast.store import timeline
 from prove.common import Result, pick
-from prove.ops import Generator, carry_out, dump_store, past_differs
+from prove.ops import Generator, Op, carry_out, dump_store, past_differs
 from prove.peer import Peer
 
 CATCHES = "restore that mixes states, list root depending on history, scope id reused"
@@ -43,6 +44,22 @@ class Machine(RuleBasedStateMachine):
     def begin(self, seed: int) -> None:
         """What is done follows from the seed."""
         self.generator = Generator(seed, scopes=("agent:a", "session:s:1"))
+        for number, op in enumerate(self.prologue()):
+            self.generator.model.apply(op)
+            self.do(op, number % 3)
+            self.compare((number + 1) % 3)
+
+    def prologue(self) -> Iterator[Op]:
+        """What must not be left to chance: a long list that grows, and a name used again."""
+        yield ("set", "agent:a", "main", "log", self.generator.items())
+        for _ in range(3):
+            yield ("append", "agent:a", "main", "log", self.generator.item())
+        yield ("checkpoint", "agent:a", "main", "c0")
+        yield ("set", "agent:a", "main", "k0", 1)
+        yield ("restore", "agent:a", "main", "c0")
+        yield ("set", "session:s:1", "main", "k0", "first life")
+        yield ("drop", "session:s:1")
+        yield ("set", "session:s:1", "main", "k1", "second life")
 
     @rule(hands=st.lists(st.sampled_from([0, 0, 1, 2]), min_size=4, max_size=8))
     def operate(self, hands: list[int]) -> None:
@@ -54,13 +71,17 @@ class Machine(RuleBasedStateMachine):
         """One operation by one hand, seen by another."""
         Machine.steps += 1
         op = self.generator.next()
+        self.do(op, hand)
+        self.compare(look)
+
+    def do(self, op: Op, hand: int) -> None:
+        """Let one hand carry out an operation."""
         if op[0] == "reopen":
             self.reopen(hand)
         elif hand == 2:
             self.peer.ask("op", op)
         else:
             carry_out(self.handles[hand], op)
-        self.compare(look)
 
     def reopen(self, hand: int) -> None:
         """Close one of the hands and open it again."""

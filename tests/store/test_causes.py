@@ -90,7 +90,7 @@ def test_causes_are_texts(place: Place, bad: Any) -> None:
     assert place.reopen().agent("1").items() == [("k", 1)]
 
 
-@pytest.mark.spec("L192", "L193")
+@pytest.mark.spec("L192")
 def test_timeline_of_a_correlation(place: Place) -> None:
     store, other = place.open(), place.open()
     for number in range(40):

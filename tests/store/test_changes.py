@@ -185,7 +185,6 @@ def test_what_was_meant_is_what_it_was_then(store: sync.Store) -> None:
 # ---- several scopes ------------------------------------------------------------------------
 
 
-@pytest.mark.spec("M68")
 def test_handover(place: Place) -> None:
     store = place.open()
     a, b = store.agent("a"), store.agent("b")

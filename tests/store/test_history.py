@@ -1,8 +1,7 @@
-"""The past: checkpoints, restore, views, diff, forks."""
+"""The past: checkpoints, restore, views."""
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -41,7 +40,7 @@ def test_types(state: sync.State, kind: str) -> None:
     assert state.checkpoints(type="manual" if kind != "manual" else "routine") == []
 
 
-@pytest.mark.spec("K45", "K52", "K53", "K64")
+@pytest.mark.spec("K45", "K52", "K64")
 def test_what_a_checkpoint_says(place: Place) -> None:
     store = place.open()
     state = store.agent("1")
@@ -209,6 +208,7 @@ def test_levels_of_verification(state: sync.State, verify: str) -> None:
     assert (result.values_checked > 0) == (verify != "none")
 
 
+@pytest.mark.spec("K97")
 def test_restores_that_are_refused(store: sync.Store) -> None:
     state = store.agent("1")
     with pytest.raises(ScopeNotFoundError):
@@ -362,214 +362,3 @@ def test_a_clock_that_jumps_back_at_a_restore(
         for probe in times:
             last = max(n for n, time in enumerate(times, 1) if time <= probe)
             assert seen.at(probe).place()[2] == last
-
-
-# ---- diff ----------------------------------------------------------------------------------
-
-
-def test_diff_is_nested(state: sync.State) -> None:
-    state.set("plan", {"goal": "ship", "steps": [{"done": False}, {"done": False}], "n": 1})
-    state.set("old", [1, 2, 3])
-    state.set("same", LONG)
-    point = state.checkpoint()
-    state.set("plan", {"goal": "ship", "steps": [{"done": True}, {"done": False}], "n": 1.0})
-    state.delete("old")
-    state.set("new", {"a": 1})
-    diff = state.diff(point)
-    assert diff
-    assert len(diff) == 4
-    assert diff.keys == ["new", "old", "plan"]
-    assert {(d.path, d.kind) for d in diff} == {
-        ("new", "added"),
-        ("old", "removed"),
-        ("plan.steps[0].done", "changed"),
-        ("plan.n", "changed"),
-    }
-    by_path = {d.path: d for d in diff}
-    assert (by_path["plan.n"].before, by_path["plan.n"].after) == (1, 1.0)
-    assert by_path["old"].before == [1, 2, 3]
-    text = str(diff)
-    assert re.match(r"--- main@4\n\+\+\+ main@7\n", text)
-    assert "+ new: {'a': 1}" in text
-    assert "- old: [1, 2, 3]" in text
-    assert "~ plan.steps[0].done: False → True" in text
-    back = state.diff(state, point)
-    assert {(d.path, d.kind) for d in back} >= {("new", "removed"), ("old", "added")}
-    assert not state.diff(point, "main@3")
-    assert not state.diff(state)
-    assert str(state.diff(state)).count("\n") == 1
-
-
-def test_diff_inside_long_lists(state: sync.State) -> None:
-    state.set("k", LONG)
-    changed = [*LONG[:100], {"n": -1}, *LONG[100:200], *LONG[201:]]
-    state.set("k", changed)
-    found = [(d.path, d.kind) for d in state.diff(1)]
-    assert found == [("k[100]", "added"), ("k[200]", "removed")]
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
-        (1, True),
-        (0.0, -0.0),
-        ([1], [1.0]),
-        (
-            datetime(2024, 1, 1, 12, tzinfo=UTC),
-            datetime.fromisoformat("2024-01-01T13:00+01:00"),
-        ),
-        (
-            [{"t": datetime(2024, 1, 1, tzinfo=UTC)}],
-            [{"t": datetime.fromisoformat("2024-01-01T01:00+01:00")}],
-        ),
-        ({1: "a"}, {"1": "a"}),
-        (None, []),
-        ("", b""),
-    ],
-    ids=repr,
-)
-def test_what_is_equal_in_python_may_still_differ(
-    state: sync.State, before: Any, after: Any
-) -> None:
-    """States with different roots are never said to be the same."""
-    state.set("k", before)
-    first = state.root()
-    state.set("k", after)
-    assert state.root() != first
-    assert state.diff(1)
-    assert state.diff(1).keys == ["k"]
-
-
-def test_a_diff_is_bounded(state: sync.State) -> None:
-    state.set("k", list(range(5000)))
-    state.set("k", [n + 0.5 for n in range(5000)])
-    diff = state.diff(1)
-    assert len(diff.changes) == 1000
-    assert len(diff) == 5000
-    assert "4000 more" in str(diff)
-    state.set("t", "x" * 5000)
-    assert all(len(line) < 200 for line in str(state.diff(2)).splitlines())
-
-
-# ---- forks ---------------------------------------------------------------------------------
-
-
-def test_forks_are_apart(place: Place) -> None:
-    main = place.open().agent("1")
-    main.set("k", 1)
-    main.append("l", 1)
-    safe = main.checkpoint("safe")
-    main.set("k", 2)
-    trial = main.fork("what-if", at=safe)
-    assert (trial.timeline, trial.scope) == ("what-if", main.scope)
-    assert trial.items() == [("k", 1), ("l", [1])]
-    trial.set("k", 10)
-    trial.append("l", 10)
-    main.append("l", 2)
-    inner = trial.fork("inner")
-    inner.delete("k")
-    now = main.fork("now")
-    expected = {
-        "main": [("k", 2), ("l", [1, 2])],
-        "what-if": [("k", 10), ("l", [1, 10])],
-        "inner": [("l", [1, 10])],
-        "now": [("k", 2), ("l", [1, 2])],
-    }
-    assert now.items() == expected["now"]
-    for again in (place.open, place.reopen):
-        seen = again().agent("1")
-        assert {name: seen.on(name).items() for name in expected} == expected
-        lines = {line.name: line for line in seen.timelines()}
-        assert set(lines) == set(expected)
-        assert (lines["main"].parent, lines["main"].head) == (None, 5)
-        assert (lines["what-if"].parent, lines["what-if"].start) == ("main", 3)
-        assert (lines["inner"].parent, lines["inner"].start) == ("what-if", 3)
-        assert seen.at("what-if@2").get("k") == 10
-        assert seen.on("what-if").at("main@1").items() == [("k", 1)]
-        assert seen.diff(seen.on("what-if"), seen).keys == ["k", "l"]
-    assert place.open().verify().findings == []
-
-
-def test_names_of_timelines(state: sync.State) -> None:
-    state.set("k", 1)
-    state.fork("a")
-    for taken in ("a", "main"):
-        with pytest.raises(Conflict, match=taken):
-            state.fork(taken)
-    for bad in ("", "x" * 129, "a@b", 7, "\ud800"):
-        with pytest.raises(InvalidInputError):
-            state.fork(bad)  # type: ignore[arg-type]
-    for call in (
-        lambda: state.on("nobody").get("k"),
-        lambda: state.on("nobody").set("k", 1),
-        lambda: state.on("nobody").log(),
-        lambda: state.adopt("nobody"),
-    ):
-        with pytest.raises(TimelineNotFoundError, match="nobody"):
-            call()
-    assert [line.name for line in state.timelines()] == ["main", "a"]
-
-
-def test_a_fork_of_nothing(store: sync.Store) -> None:
-    with pytest.raises(ScopeNotFoundError):
-        store.agent("1").fork("a")
-    assert store.scopes().items == []
-    assert store.agent("1").timelines() == []
-
-
-def test_adopt(place: Place) -> None:
-    main = place.open().agent("1")
-    main.set("k", 1)
-    trial = main.fork("trial")
-    trial.set("k", 2)
-    trial.append("l", LONG)
-    main.set("other", 3)
-    before = main.items()
-    result = main.adopt("trial")
-    assert main.items() == trial.items() == [("k", 2), ("l", [LONG])]
-    assert main.root() == trial.root()
-    assert main.log()[0].cause.reason == "adopted trial"
-    trial.set("k", 99)
-    main.append("l", "mine")
-    assert (main.get("k"), main.length("l"), trial.length("l")) == (2, 2, 1)
-    assert result.backup is not None
-    fresh = place.reopen().agent("1")
-    assert fresh.get("l") == [LONG, "mine"]
-    fresh.restore(result.backup)
-    assert fresh.items() == before
-    fresh.adopt(fresh.on("trial"))
-    assert fresh.get("k") == 99
-    assert place.open().verify().findings == []
-
-
-def test_checkpoints_belong_to_their_timeline(state: sync.State) -> None:
-    state.set("k", 1)
-    state.checkpoint("main's")
-    trial = state.fork("trial")
-    made = trial.checkpoint("trial's")
-    assert [c.name for c in state.checkpoints()] == ["main's"]
-    assert trial.checkpoints() == [made]
-    assert made.id == "trial@2"
-    state.restore(made)
-    state.restore("trial@2")
-
-
-# ---- replay --------------------------------------------------------------------------------
-
-
-def test_replay(place: Place) -> None:
-    state = place.open().agent("1")
-    for number in range(5):
-        state.set(f"k{number % 2}", number)
-    state.checkpoint("c")
-
-    def count(so_far: dict[str, int], entry: Any) -> dict[str, int]:
-        for key in entry.keys:
-            so_far[key] = so_far.get(key, 0) + 1
-        return so_far
-
-    assert state.replay(count, {}) == {"k0": 3, "k1": 2}
-    assert state.replay(count, {}, since=4, until=5) == {"k1": 1, "k0": 1}
-    assert state.replay(lambda seen, entry: [*seen, entry.sequence], []) == [1, 2, 3, 4, 5, 6]
-    assert place.open().agent("nobody").replay(count, "start") == "start"

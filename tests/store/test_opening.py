@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import sqlite3
 import subprocess
 import sys
@@ -14,33 +13,27 @@ import msgspec
 import pytest
 from store_kit import Place, put_row
 
-from holdfast import ValueLimits, sync
+from holdfast import sync
 from holdfast.errors import (
     DamagedRecordError,
-    DiskFullError,
     ForeignSchemaError,
     FormatError,
     HoldfastError,
     InvalidInputError,
     KeyMissingError,
     KeyNotNeededError,
-    LimitExceededError,
     NewerFormatError,
     NotAStoreError,
     ReadOnlyError,
     StateIntegrityError,
-    StorageReadOnlyError,
     StoreClosedError,
     StoreLockedError,
     StoreNotFoundError,
-    Unavailable,
     WitnessError,
     WrongKeyError,
 )
 from holdfast.seal.sealer import PlainSeal
-from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import _AD, META, open_core
+from holdfast.store.opening import _AD, META
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
@@ -438,79 +431,3 @@ def test_repr_and_stats(place: Place) -> None:
     assert stats["scopes"] == stats["entries"] == 1
     assert stats["bytes"] > 0
     assert stats["identity"] == store.identity()
-
-
-# ---- storage that fails --------------------------------------------------------------------
-
-
-def test_a_passing_fault_is_no_damage(place: Place) -> None:
-    """What cannot be served now is `Unavailable` and was not applied; then all goes on."""
-    place.open().agent("1").set("k", "start")
-    for nth in range(1, 12):
-        faulty = Faulty(place.storage())
-        store = sync.Store(StoreHandle(open_core(place.url, storage=faulty, **place.options())))
-        state = store.agent("1")
-        expected = state.get("k")
-        faulty.plan = (Fault("*", faulty.calls["*"] + nth),)
-        for number in range(4):
-            try:
-                state.set("k", [nth, number])
-                expected = [nth, number]
-                assert state.get("k") == expected
-            except Unavailable as error:
-                assert "injected" in str(error)
-        assert len(faulty.failed) == 1
-        assert state.get("k") == expected
-        assert place.open().agent("1").get("k") == expected
-        store.close()
-    assert place.open().verify().findings == []
-
-
-def test_a_full_disk_says_so(tmp_path: Path) -> None:
-    """Real: a file may not grow beyond a limit that the process sets itself."""
-    code = """
-import resource, signal, sys
-from holdfast import sync
-from holdfast.errors import *
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-store = sync.open("sqlite:" + sys.argv[1], durability="normal")
-store.agent("1").set("k", "before")
-resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
-try:
-    for number in range(100):
-        store.agent("1").set(f"big{number}", bytes([number]) + __import__("os").urandom(50_000))
-except HoldfastError as error:
-    print(type(error).__name__)
-"""
-    path = tmp_path / "store.db"
-    place = Place("sqlite", tmp_path, sealed=False)
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(path)],
-        env=place.environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.stdout.strip() in ("DiskFullError", "Unavailable", "OutcomeUnknown"), done.stderr
-    assert issubclass(DiskFullError, Unavailable)
-    with sync.open(f"sqlite:{path}", durability="normal") as store:
-        assert store.agent("1").get("k") == "before"
-        assert store.verify().findings == []
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written(unencrypted: Path) -> None:
-    unencrypted.parent.chmod(0o500)
-    try:
-        with pytest.raises(StorageReadOnlyError):
-            sync.open(f"sqlite:{unencrypted}").agent("1").set("k", 1)
-    finally:
-        unencrypted.parent.chmod(0o700)
-
-
-def test_limits_are_configured(place: Place) -> None:
-    store = place.open(limits=ValueLimits(size=1000))
-    with pytest.raises(LimitExceededError, match="1000"):
-        store.agent("1").set("k", "x" * 1001)
-    place.open().agent("1").set("k", "x" * 1001)

@@ -24,7 +24,7 @@ def state(store: sync.Store) -> sync.State:
 LONG = [{"role": "user", "content": f"message {n} " * 8} for n in range(400)]
 
 
-@pytest.mark.spec("L12", "L22", "L23", "L24", "L25")
+@pytest.mark.spec("L22", "L23", "L24", "L25")
 def test_set_get_delete_keys(place: Place) -> None:
     state = place.open().agent("1")
     assert state.get("k") is None

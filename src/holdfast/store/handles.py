@@ -333,9 +333,7 @@ class StoreHandle:
 class ChangeParts:
     """A change over several scopes, while it is being put together."""
 
-    def __init__(
-        self, handle: StoreHandle, cause: Cause | None, id: str | None, *, timeline: str = "main"
-    ) -> None:
+    def __init__(self, handle: StoreHandle, cause: Cause | None, id: str | None) -> None:
         self._handle = handle
         self._cause = cause
         self._id = id
@@ -359,11 +357,3 @@ class ChangeParts:
             self._handle.core, targets, cause=self._cause or cause_now(), id=self._id
         )
         return change, lambda written: written
-
-    def applied_before(self) -> bool:
-        """Whether a change with this id is in the store already."""
-        if self._id is None:
-            return False
-        targets = [Target(scope, line) for scope, line in self.parts] or []
-        tag = self._handle.core.change_tag(Change(targets, None, self._id)) if targets else None
-        return bool(tag and self._handle.core.outcome(tag))

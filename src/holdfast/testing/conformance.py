@@ -22,9 +22,11 @@ from holdfast.errors import (
     DamagedRecordError,
     InvalidInputError,
     LimitExceededError,
+    OutcomeUnknown,
     StoreClosedError,
 )
 from holdfast.storage.contract import MAX_KEY, Batch, Storage
+from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.testing.helpers import (
     Make,
     all_keys,
@@ -281,6 +283,27 @@ def one_winner(make: Make) -> None:
             batches = [Batch(puts=[(key, bytes([who]))], absent=[key]) for who in (0, 1)]
             calls = commits(handles, batches)
             expect(only_conflicts(race(calls)) == 1, "not exactly one commit won")
+
+
+@_check
+def unknown_outcome_is_settled(make: Make) -> None:
+    """After an unknown outcome, the same batch sent again settles it: applied once, whichever
+    way it went, and the conflict of the second sending names the row that tells."""
+    p = fresh_prefix()
+    with opened(make) as (s,):
+        for number, mode in enumerate(("ambiguous-applied", "ambiguous-lost")):
+            key, other = p + bytes([number]), p + bytes([number]) + b"other"
+            batch = Batch(puts=[(key, b"mine"), (other, b"too")], absent=[key])
+            broken = Faulty(s, Fault("commit", 1, mode))
+            raises(OutcomeUnknown, lambda b=broken: b.commit(batch), "the outcome is not unknown")
+            try:
+                s.commit(batch)
+            except Conflict as conflict:
+                expect(mode == "ambiguous-applied", "a batch that was lost cannot be sent again")
+                expect(conflict.keys == (key,), "the conflict does not name the row that tells")
+            else:
+                expect(mode == "ambiguous-lost", "a batch was applied twice")
+            expect(s.get([key, other]) == [b"mine", b"too"], "the batch is not there as it was")
 
 
 @_check
