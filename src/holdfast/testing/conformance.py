@@ -16,6 +16,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from holdfast.errors import (
     Conflict,
@@ -295,7 +296,7 @@ def unknown_outcome_is_settled(make: Make) -> None:
             key, other = p + bytes([number]), p + bytes([number]) + b"other"
             batch = Batch(puts=[(key, b"mine"), (other, b"too")], absent=[key])
             broken = Faulty(s, Fault("commit", 1, mode))
-            raises(OutcomeUnknown, lambda b=broken: b.commit(batch), "the outcome is not unknown")
+            raises(OutcomeUnknown, partial(broken.commit, batch), "the outcome is not unknown")
             try:
                 s.commit(batch)
             except Conflict as conflict:
