@@ -335,18 +335,19 @@ def test_keys_are_checked_at_once(store: sync.Store) -> None:
     assert store.agent("1").keys() == ["k"]
 
 
-def test_many_operations_in_one_change(place: Place) -> None:
-    state = place.open().agent("1")
+def test_many_operations_in_one_change(plain: Place) -> None:
+    state = plain.open().agent("1")
     with state.change() as change:
         for number in range(30_000):
             change.set(f"some/longer/path/of/a/key/{number:06}", {"number": number})
-    state = place.reopen().agent("1")
+    state = plain.reopen().agent("1")
     assert len(state.keys()) == 30_000
     assert state.get("some/longer/path/of/a/key/029999") == {"number": 29_999}
     assert state.place()[2] == 1
 
 
-def test_too_many_operations_are_refused(store: sync.Store) -> None:
+def test_too_many_operations_are_refused(plain: Place) -> None:
+    store = plain.open()
     state = store.agent("1")
     with pytest.raises(InvalidInputError, match="operations"), state.change() as change:
         for number in range(100_001):

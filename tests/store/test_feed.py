@@ -193,3 +193,41 @@ def test_a_feed_that_contradicts_itself_ends(plain: Place) -> None:
 def test_lanes_are_bounded(store: sync.Store) -> None:
     store.agent("1").set("k", 1)
     assert set(store.position()) <= set(range(LANES))
+
+
+def test_a_deleted_scope_is_followed_to_its_end(place: Place) -> None:
+    store = place.open()
+    first = store.agent("1")
+    first.set("a", 1)
+    first.fork("side").set("a", 2)
+    store.delete("agent:1")
+    store.agent("1").set("b", 1)
+    seen = [(str(e.scope), e.timeline, e.sequence, e.kinds) for e in place.open().feed()]
+    assert sorted(seen) == [
+        ("agent:1", "main", 1, ("set",)),
+        ("agent:1", "main", 1, ("set",)),
+        ("agent:1", "main", 2, ("delete scope",)),
+        ("agent:1", "side", 1, ("fork",)),
+        ("agent:1", "side", 2, ("set",)),
+        ("agent:1", "side", 3, ("delete scope",)),
+    ]
+
+
+@pytest.mark.spec("L193")
+def test_a_correlation_between_two_times(place: Place) -> None:
+    store = place.open()
+    with store.acting("planner", correlation="run-1"):
+        for number in range(4):
+            store.agent(str(number % 2)).set("k", number)
+    store.agent("0").set("k", "another run")
+    found = store.correlated("run-1")
+    assert [(str(e.scope), e.sequence) for e in found] == [
+        ("agent:0", 1),
+        ("agent:1", 1),
+        ("agent:0", 2),
+        ("agent:1", 2),
+    ]
+    times = [entry.time for entry in found]
+    assert store.correlated("run-1", since=times[1], until=times[2]) == found[1:3]
+    assert store.correlated("run-1", until=times[0]) == found[:1]
+    assert store.correlated("run-1", limit=1) == found[:1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager
+from datetime import datetime
 from itertools import islice
 from types import TracebackType
 from typing import Any
@@ -14,6 +15,7 @@ from holdfast.store import blocking
 from holdfast.store.async_state import Change, State
 from holdfast.store.cause import acting, cause_now
 from holdfast.store.entries import Cause
+from holdfast.store.following import Follower
 from holdfast.store.gates import Gate
 from holdfast.store.handles import ChangeParts, StoreHandle
 from holdfast.store.items import Entry, Page, Position
@@ -239,9 +241,17 @@ class Store:
             for entry in page:
                 yield entry
 
-    async def correlated(self, correlation: str, *, limit: int | None = None) -> list[Entry]:
+    async def correlated(
+        self,
+        correlation: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> list[Entry]:
         """Entries of all scopes that carry this correlation, by their time."""
-        return await asyncio.to_thread(self._handle.correlated, correlation, limit)
+        follower = Follower(self._core)
+        return await asyncio.to_thread(follower.correlated, correlation, since, until, limit)
 
     # proving
 

@@ -13,6 +13,7 @@ from holdfast.store.cause import acting, cause_now
 from holdfast.store.change import Written
 from holdfast.store.compare import Diff
 from holdfast.store.entries import Cause
+from holdfast.store.following import Follower
 from holdfast.store.gates import Gate
 from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
@@ -422,11 +423,18 @@ class Store:
         Gap-free in any process. Entries of one timeline come in order. It ends where the feed
         ends; ask again with the last position.
         """
-        yield from self._handle.feed(since or {})
+        yield from Follower(self._core).feed(since or {})
 
-    def correlated(self, correlation: str, *, limit: int | None = None) -> list[Entry]:
+    def correlated(
+        self,
+        correlation: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> list[Entry]:
         """Entries of all scopes that carry this correlation, by their time."""
-        return self._handle.correlated(correlation, limit)
+        return Follower(self._core).correlated(correlation, since, until, limit)
 
     # proving
 

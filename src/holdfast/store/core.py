@@ -218,6 +218,15 @@ class Core:
         text, number, scope_id, salt, _ = _decode(self.open_row(key, row))
         return self._ledger(Scope.parse(text), number, scope_id, salt)
 
+    def numbers(self) -> Iterator[tuple[int, bytes, bytes]]:
+        """(number, key, row) of every scope in the directory, deleted ones included."""
+        low = b"D"
+        while page := self.storage.scan(low, b"E", limit=1000):
+            for key, row in page:
+                if key[21] == 0:
+                    yield _decode(self.open_row(key, row))[1], key, row
+            low = page[-1][0] + b"\0"
+
     def scopes(self) -> Iterator[tuple[Scope, int, bytes, int]]:
         """(scope, number, id, time it was made) of every scope that is not deleted."""
         for key, row in self.directory():

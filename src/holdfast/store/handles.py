@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from holdfast.errors import (
-    DamagedRecordError,
     InvalidInputError,
     ReadOnlyError,
     ScopeNotFoundError,
@@ -18,10 +16,9 @@ from holdfast.store.change import Change, Target, Written, check_version
 from holdfast.store.compare import Diff
 from holdfast.store.core import Core
 from holdfast.store.entries import Body, Cause
-from holdfast.store.feed import in_order
 from holdfast.store.gates import Operation, Request
 from holdfast.store.history import History, Plan
-from holdfast.store.items import Entry, Page, Position, ScopeInfo
+from holdfast.store.items import Entry, Page, ScopeInfo
 from holdfast.store.reading import Reader, moment
 from holdfast.store.scopes import KINDS, Scope, check_key
 from holdfast.store.stage import Stage
@@ -261,73 +258,6 @@ class StoreHandle:
             return written[0].sequence
 
         return Change(targets, cause or cause_now()), finish
-
-    def correlated(self, correlation: str, limit: int | None) -> list[Entry]:
-        """Entries of all scopes that carry a correlation, by claimed time."""
-        core = self.core
-        core.check_open()
-        prefix = b"R" + core.tag(b"correlation", correlation)
-        names = {number: scope for scope, number, _, _ in core.scopes()}
-        found: list[Entry] = []
-        low = prefix
-        while page := core.storage.scan(low, rows.after(prefix), limit=1000):
-            for key, _ in page:
-                scope = names.get(int.from_bytes(key[17:23], "big"))
-                if scope is not None:
-                    line = int.from_bytes(key[23:25], "big")
-                    block = int.from_bytes(key[25:29], "big")
-                    found.extend(self._block(scope, line, block, correlation))
-            low = page[-1][0] + b"\0"
-        found.sort(key=lambda entry: (entry.time, str(entry.scope), entry.sequence))
-        return found[:limit]
-
-    def _block(self, scope: Scope, number: int, block: int, correlation: str) -> Iterator[Entry]:
-        lines = self.core.timelines(self.core.ledger(scope))
-        name = next((n for t, n, _, _ in lines if t == number), None)
-        if name is None:
-            return
-        history = History(self.core, scope, name)
-        low, high = max(1, block * rows.BLOCK), (block + 1) * rows.BLOCK - 1
-        for key, envelope, body in history.entries(newest_first=False, low=low, high=high):
-            if body.cause is not None and body.cause.correlation == correlation:
-                yield history.entry(key, envelope, body)
-
-    def feed(self, since: dict[int, int]) -> Iterator[Entry]:
-        """Entries committed since a position, each with the position to go on from.
-
-        Between the entries of one commit that position is still the one before it, so that who
-        stops there gets them again rather than never.
-        """
-        core = self.core
-        core.check_open()
-        position = dict(since)
-        names: dict[int, Scope] = {}
-        for lane, number, items in in_order(core.lanes.rows_since(position)):
-            if any(item.scope not in names for item in items):
-                names = {n: scope for scope, n, _, _ in core.scopes()}
-            known = [item for item in items if item.scope in names]
-            found = [
-                entry
-                for item in known
-                for entry in self._range(names[item.scope], item.timeline, item.first, item.entries)
-            ]
-            for entry in found[:-1]:
-                yield replace(entry, position=Position(position))
-            position[lane] = number
-            if found:
-                yield replace(found[-1], position=Position(position))
-
-    def _range(self, scope: Scope, number: int, first: int, count: int) -> Iterator[Entry]:
-        lines = {0: "main"}
-        if number:
-            lines = {t: n for t, n, _, _ in self.core.timelines(self.core.ledger(scope))}
-        if number not in lines:
-            raise DamagedRecordError(f"{scope}: the feed names timeline {number}, which is missing")
-        history = History(self.core, scope, lines[number])
-        for key, envelope, body in history.entries(
-            newest_first=False, low=first, high=first + count - 1
-        ):
-            yield history.entry(key, envelope, body)
 
 
 class ChangeParts:

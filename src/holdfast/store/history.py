@@ -22,6 +22,7 @@ from holdfast.store.compare import MISSING, Diff, tree_changes, value_changes
 from holdfast.store.core import Core
 from holdfast.store.entries import Body, Cause, Envelope, Statement
 from holdfast.store.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
+from holdfast.store.ledger import Ledger
 from holdfast.store.points import Points
 from holdfast.store.reading import microseconds, moment
 from holdfast.store.saves import BEFORE
@@ -381,19 +382,8 @@ class History:
 
     def entry(self, key: bytes, envelope: Envelope, body: Body) -> Entry:
         """An entry for people."""
-        line = self.points.line()
-        return Entry(
-            self.scope,
-            self.timeline,
-            rows.sequence_of(key),
-            moment(body.time),
-            tuple(entries.touched(body.ops)),
-            body.cause or _NOTHING,
-            entries.entry_hash(line.ledger.prefix, key, envelope.data).hex(),
-            body.change,
-            self.core.place_names(body.also) if body.also else (),
-            body.step,
-        )
+        ledger = self.points.line().ledger
+        return public_entry(self.core, ledger, self.timeline, key, envelope, body)
 
     def diff(self, before: Timeline, after: Timeline, old: str, new: str) -> Diff:
         """What differs between two states of the scope, values included."""
@@ -406,6 +396,24 @@ class History:
                 values.append(ledger.value(slot.ref, slot.location) if slot else MISSING)
             value_changes(key, key, values[0], values[1], found)
         return found
+
+
+def public_entry(
+    core: Core, ledger: Ledger, timeline: str, key: bytes, envelope: Envelope, body: Body
+) -> Entry:
+    """An entry for people."""
+    return Entry(
+        ledger.scope,
+        timeline,
+        rows.sequence_of(key),
+        moment(body.time),
+        tuple(entries.touched(body.ops)),
+        body.cause or _NOTHING,
+        entries.entry_hash(ledger.prefix, key, envelope.data).hex(),
+        body.change,
+        core.place_names(body.also) if body.also else (),
+        body.step,
+    )
 
 
 def check_values(timeline: Timeline, root: Node, *, read: bool) -> int:
