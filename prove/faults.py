@@ -23,7 +23,6 @@ from holdfast.sync import Store
 from prove.common import Findings, Result, TooMany, folder, pick
 from prove.ops import Generator, Op, Plain, carry_out, dump_store
 
-CATCHES = "unknown outcome guessed, change id not recorded, entry visible before its commit"
 FAULTS = (
     ("before", False),
     ("before", True),
@@ -217,7 +216,9 @@ def run(seed: int, scale: int) -> Result:
         pass
     finally:
         timeline.DELTA_EVERY = often
-    return Result(f"{runs} runs", "every storage call, 6 ways to fail, 2 engines", seed, findings)
+    each = ("9th", "3rd", "one")[scale]
+    scope = f"every storage call on memory, every {each} on sqlite, 6 ways to fail"
+    return Result(f"{runs} runs", scope, seed, findings)
 
 
 def outage_is_no_damage(seed: int, scale: int) -> Iterator[str]:

@@ -23,8 +23,6 @@ from prove.common import LONG, Findings, Result, TooMany, pick
 from prove.ops import Plain
 from prove.sample import Damage, Sample, damages, kind, place
 
-CATCHES = "a field left out of the associated data, chain link or commitment not checked"
-
 
 def reads(model: Plain) -> Iterator[tuple[str, Callable[[Store], Any], Any]]:
     """(what, how to read it, the truth) of everything that a user can read."""

@@ -25,8 +25,6 @@ from prove.common import Result
 from prove.ops import Op
 from prove.sample import Damage, Sample, kind, options, place
 
-CATCHES = "commitment, chain, announcement or signature not checked; expectation, lane conflict"
-
 OPERATIONS: list[Op] = [
     *(("set", "agent:a", "main", f"k{n}", "text " * 20 * n) for n in range(1, 10)),
     ("checkpoint", "agent:a", "main", "c"),

@@ -17,7 +17,6 @@ from holdfast import sync
 from holdfast.errors import HoldfastError
 from prove.common import Findings, Result, TooMany, child_env, folder, pick, python
 
-CATCHES = "entry visible before its commit, change over scopes in two commits"
 WRITERS = 3
 
 

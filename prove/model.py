@@ -23,8 +23,6 @@ from prove.common import Result, pick
 from prove.ops import Generator, Op, carry_out, dump_store, past_differs
 from prove.peer import Peer
 
-CATCHES = "restore that mixes states, list root depending on history, scope id reused"
-
 
 class Machine(RuleBasedStateMachine):
     """One store in a file, and the model of it."""

@@ -29,7 +29,6 @@ from prove.common import Findings, Result, TooMany, child_env, folder, pick, pyt
 from prove.ops import Dump, Plain, dump_store
 from prove.power_work import operations, options
 
-CATCHES = "sync left out, entry visible before its commit, ring or name not durable"
 Wreck = tuple[int, dict[str, bytes]]
 """Number of acknowledged operations (-1: not even created), and the files by their names."""
 Story = list[Dump]

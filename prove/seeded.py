@@ -16,7 +16,6 @@ import holdfast
 from prove.bugs import BUGS, Bug
 from prove.common import ROOT, SHORT, Result, child_env, folder, python
 
-CATCHES = f"{len(BUGS)} patches; the table is prove/bugs.py"
 SECONDS = 240
 QUICK = ("commitment to the body not compared", "signature not checked", "lane conflict ignored")
 """Enough to see that patching and catching work; the others run with `make prove`."""
@@ -96,8 +95,3 @@ def run(seed: int, scale: int) -> Result:
     findings = [text for text in controls + caught if text]
     figure = f"{caught.count('')} of {len(bugs)} caught"
     return Result(figure, f"by {', '.join(checks)}", seed, findings)
-
-
-def table() -> str:
-    """Each bug and the check that catches it, for people."""
-    return "\n".join(f"  {bug.name:<52}{bug.by}" for bug in BUGS)

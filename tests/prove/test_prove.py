@@ -42,6 +42,8 @@ def test_every_seeded_bug_can_be_patched() -> None:
     bugs = importlib.import_module("prove.bugs").BUGS
     source = Path(holdfast.__file__).parent
     assert len({bug.name for bug in bugs}) == len(bugs) >= 12
+    checks = {b.by for b in bugs}
+    assert checks >= {"faults", "flips", "forgeries", "kills", "model", "power"}
     assert [b.name for b in bugs if (source / b.file).read_text().count(b.old) != 1] == []
 
 

@@ -8,6 +8,7 @@ import pytest
 from store_kit import Place, put_row, rows_of
 
 from holdfast import sync
+from holdfast.errors import StateIntegrityError
 
 
 def filled(store: sync.Store) -> dict[str, Any]:
@@ -67,3 +68,20 @@ def test_writing_goes_on_and_replaces_it(place: Place) -> None:
     assert dict(state.items()) == truth
     assert index_rows(place), "no index was saved again"
     assert state.at("safe").get("key/7") == {"number": 7, "text": "x" * 90}
+
+
+def test_a_damaged_checkpoint_is_not_silently_replaced_by_an_older_namesake(place: Place) -> None:
+    state = place.open().agent("1")
+    state.set("k", 1)
+    older = state.checkpoint("release")
+    state.set("k", 2)
+    newer = state.checkpoint("release")
+    state.set("k", 3)
+    rows = rows_of(place.storage(), b"E")
+    key, good = rows[newer.sequence - 1]
+    put_row(place.storage(), key, good[:-3] + bytes(3))
+    state = place.reopen().agent("1")
+    with pytest.raises(StateIntegrityError, match="by its id"):
+        state.restore("release", past_damage=True)
+    assert [c.id for c in state.checkpoints()] == [older.id]
+    assert state.at(older.id).get("k") == 1

@@ -109,16 +109,21 @@ class Points:
         )
 
     def checkpoint_named(self, name: str) -> tuple[str, int] | None:
-        """The newest checkpoint of this timeline that has this name."""
-        for _, sequence, _, body in self.statements():
+        """The newest checkpoint of this timeline that has this name.
+
+        A damaged one on the way may be the one that is meant: then only an id can say which.
+        """
+        for _, sequence, _, body in self.statements(damaged="refuse"):
             if any(op[0] == entries.CHECKPOINT and op[1] == name for op in body.ops):
                 return self.timeline, sequence
         return None
 
-    def statements(self) -> Iterator[tuple[Timeline, int, Envelope, Body]]:
+    def statements(
+        self, *, damaged: str = "pass over"
+    ) -> Iterator[tuple[Timeline, int, Envelope, Body]]:
         """Entries of this timeline that are checkpoints, newest first.
 
-        One whose body is damaged is passed over: `verify` names it, the others can be used.
+        A list passes over one whose body is damaged: `verify` names it, the others can be used.
         """
         try:
             line = self.line()
@@ -132,7 +137,12 @@ class Points:
                 raise line.ledger.damage(key, "it is missing")
             try:
                 envelope, body = line.ledger.open_entry(key, row)
-            except DamagedRecordError:
+            except DamagedRecordError as error:
+                if damaged == "refuse":
+                    raise StateIntegrityError(
+                        f"{error}. It is a checkpoint whose name cannot be read: give the one that "
+                        f"is meant by its id ({self.timeline}@NUMBER; `checkpoints()` lists them)"
+                    ) from None
                 sequence = self._statement_before(line, sequence)
                 continue
             if envelope.statement is None:
