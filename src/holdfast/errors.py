@@ -33,7 +33,7 @@ different branches, because a caller answers each of them differently.
     │   │   ├── KeyNotNeededError
     │   │   └── WrongKeyError
     │   ├── MissingExtraError        an optional dependency is not installed
-    │   ├── ReadOnlyError            a view, or a store opened for reading
+    │   ├── ReadOnlyError            a store opened for reading cannot write
     │   ├── StoreClosedError
     │   │   └── StoreForkedError     carried through os.fork()
     │   └── UnsafePlaceError         a file system or file mode that cannot be trusted
@@ -188,7 +188,7 @@ class MissingExtraError(RefusedError):
 
 
 class ReadOnlyError(RefusedError):
-    """A view, or a store opened for reading, cannot write."""
+    """A store opened for reading cannot write."""
 
 
 class StoreClosedError(RefusedError):

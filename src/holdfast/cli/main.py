@@ -76,6 +76,10 @@ def _run(words: list[str], session: Session) -> int:
             code = root.invoke(context)
     except click.exceptions.Exit as end:
         return end.exit_code
+    except click.exceptions.NoArgsIsHelpError as asked:
+        # A newcomer's first word: the help, not an error about it.
+        print(asked.ctx.get_help() if asked.ctx else asked.format_message())
+        return 0
     return code if isinstance(code, int) else 0
 
 

@@ -26,6 +26,7 @@ from msgspec.msgpack import Ext
 from holdfast.errors import (
     DamagedRecordError,
     HoldfastError,
+    InvalidInputError,
     InvalidValueError,
     LimitExceededError,
     NewerFormatError,
@@ -42,11 +43,20 @@ _SCALARS = frozenset((bool, float, type(None)))
 
 @dataclass(frozen=True)
 class ValueLimits:
-    """How large one value may be: nesting, parts in all containers together, encoded bytes."""
+    """How large one value may be: nesting, parts in all containers together, encoded bytes.
+
+    They hold for what one call brings. A list that is long already may grow by appending.
+    """
 
     depth: int = 256
     items: int = 1_000_000
     size: int = 256 << 20
+
+    def __post_init__(self) -> None:
+        for name in ("depth", "items", "size"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise InvalidInputError(f"the limit {name} is a number of at least 1")
 
 
 class Typed:

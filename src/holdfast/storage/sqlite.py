@@ -22,6 +22,7 @@ from typing import Any, NoReturn, cast
 import apsw
 
 from holdfast.errors import (
+    DamagedRecordError,
     DiskFullError,
     NotAStoreError,
     OutcomeUnknown,
@@ -95,7 +96,7 @@ class SqliteStorage:
             with self._read_lock:
                 if len(keys) == 1:
                     rows: list[Any] = self._cursor.execute(_GET, (keys[0],)).fetchall()
-                    return [rows[0][0] if rows else None]
+                    return [_blob(rows[0][0]) if rows else None]
                 return self._get_many(keys)
         except apsw.Error as error:
             self._reading_failed(error)
@@ -232,7 +233,7 @@ class SqliteStorage:
         cursor.execute("BEGIN")  # one snapshot costs less than one a key
         try:
             rows: list[Any] = cursor.executemany(_GET_MANY, [(key,) for key in keys]).fetchall()
-            return [value for (value,) in rows]
+            return [None if value is None else _blob(value) for (value,) in rows]
         finally:
             if self._reader.in_transaction:
                 cursor.execute("COMMIT")
@@ -243,6 +244,9 @@ class SqliteStorage:
         try:
             with self._read_lock:
                 rows: Any = self._cursor.execute(sql, (low, high, limit)).fetchall()
+                for _, value in rows:
+                    if type(value) is not bytes:
+                        _blob(value)
                 return cast(list[tuple[bytes, bytes]], rows)
         except apsw.Error as error:
             self._reading_failed(error)
@@ -437,3 +441,12 @@ def _abandon_all() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_abandon_all)
+
+
+def _blob(value: Any) -> bytes:
+    """The bytes of a row. SQLite keeps text or a number in any column if somebody puts it there."""
+    if type(value) is bytes:
+        return value
+    raise DamagedRecordError(
+        "a row holds something else than bytes: somebody changed it with another program"
+    )

@@ -340,5 +340,6 @@ class Change:
         self.entries: list[Written] = []
         """What it became, once the block has ended."""
 
-    def __getitem__(self, state: State) -> ChangePart:
-        return ChangePart(self._parts.part(state._handle))
+    def __getitem__(self, state: State | Scope | str) -> ChangePart:
+        line = state._handle if isinstance(state, State) else self._parts.line(state)
+        return ChangePart(self._parts.part(line))

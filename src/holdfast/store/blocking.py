@@ -283,8 +283,9 @@ class Change:
         self.entries: list[Written] = []
         """What it became, once the block has ended."""
 
-    def __getitem__(self, state: State) -> ScopedChange:
-        return self._parts.part(state._handle)
+    def __getitem__(self, state: State | Scope | str) -> ScopedChange:
+        line = state._handle if isinstance(state, State) else self._parts.line(state)
+        return self._parts.part(line)
 
 
 class Store:

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.errors import DamagedRecordError, NewerFormatError
+from holdfast.errors import DamagedRecordError
 from holdfast.seal.sealer import read_varint, write_varint
 
 FORMAT = 1
@@ -139,9 +139,9 @@ def split_row(row: bytes) -> tuple[Envelope, bytes]:
     if len(row) < 90:
         raise DamagedRecordError("an entry's row is too short")
     if row[0] != FORMAT:
-        raise NewerFormatError(f"an entry has format {row[0]}; this version reads format {FORMAT}")
+        raise DamagedRecordError(f"it says that it has format {row[0]}; there is only {FORMAT}")
     if row[1] > 1:
-        raise NewerFormatError("an entry has flags that this version does not know")
+        raise DamagedRecordError("it has flags that do not exist")
     try:
         epoch, at = (row[18], 19) if row[18] < 128 else read_varint(row, 18)
     except ValueError:

@@ -269,6 +269,10 @@ class ChangeParts:
         self._id = id
         self.parts: dict[tuple[Scope, str], ScopedChange] = {}
 
+    def line(self, scope: Scope | str) -> LineHandle:
+        """The main timeline of a scope."""
+        return self._handle.line(scope)
+
     def part(self, line: LineHandle) -> ScopedChange:
         """The part for one timeline."""
         if line.reader.at is not None:
@@ -279,7 +283,9 @@ class ChangeParts:
         return self.parts[name]
 
     def plan(self) -> Plan | None:
-        """The change, or None if nothing was written."""
+        """The change, or None if nothing was written. What is noted later is refused."""
+        for part in self.parts.values():
+            part.over = True
         if all(part.empty for part in self.parts.values()):
             return None
         targets = [part.target for part in self.parts.values()]

@@ -372,7 +372,7 @@ class History:
                 continue
             entry = self.entry(row_key, envelope, body)
             if (
-                (key is None or key in entry.keys)
+                (key is None or key in entry.keys or self._moved(entry, key))
                 and (kind is None or kind in entry.kinds)
                 and (actor is None or actor == entry.cause.actor)
                 and (correlation is None or correlation == entry.cause.correlation)
@@ -384,6 +384,14 @@ class History:
         """An entry for people."""
         ledger = self.points.line().ledger
         return public_entry(self.core, ledger, self.timeline, key, envelope, body)
+
+    def _moved(self, entry: Entry, key: str) -> bool:
+        """Whether a restore changed a key, which it does not name."""
+        if "restore" not in entry.kinds:
+            return False
+        before = self.points.view(self.timeline, entry.sequence - 1).slot(key)
+        after = self.points.view(self.timeline, entry.sequence).slot(key)
+        return (before and before.ref) != (after and after.ref)
 
     def diff(self, before: Timeline, after: Timeline, old: str, new: str) -> Diff:
         """What differs between two states of the scope, values included."""
@@ -413,7 +421,16 @@ def public_entry(
         body.change,
         core.place_names(body.also) if body.also else (),
         body.step,
+        _point_of(core, ledger, body),
     )
+
+
+def _point_of(core: Core, ledger: Ledger, body: Body) -> str:
+    for op in body.ops:
+        if op[0] in (entries.RESTORE, entries.FORK):
+            names = {n: name for n, name, _, _ in core.timelines(ledger)} if op[1] else {0: "main"}
+            return f"{names.get(op[1], '?')}@{op[2]}"
+    return ""
 
 
 def check_values(timeline: Timeline, root: Node, *, read: bool) -> int:

@@ -57,6 +57,8 @@ class Entry:
     also: tuple[tuple[str, str, int], ...] = ()
     """Entries of other scopes in the same change: (scope, timeline, sequence)."""
     clock_step: int = 0
+    point: str = ""
+    """Of a restore or fork: where the state was taken from, TIMELINE@SEQUENCE."""
     position: Position | None = None
     """Where to go on after it; only of entries that the feed gave."""
 

@@ -21,7 +21,7 @@ from holdfast.errors import (
     WitnessError,
 )
 from holdfast.seal.codec import Codec, ValueLimits
-from holdfast.seal.keys import FileKey, KeySource, parse_key
+from holdfast.seal.keys import EnvKey, FileKey, KeySource, parse_key
 from holdfast.seal.registry import Registry, default_registry
 from holdfast.seal.ring import Ring
 from holdfast.seal.sealer import PlainSeal
@@ -76,6 +76,7 @@ class Opening:
 
     def run(self, storage: Storage | None) -> Core:
         """Open the store, or create it where that is allowed."""
+        self.check_source()
         if storage is None:
             storage = open_storage(
                 self.url,
@@ -93,6 +94,12 @@ class Opening:
         except BaseException:
             storage.close()
             raise
+
+    def check_source(self) -> None:
+        """A key that cannot be used must not leave half a store behind."""
+        source = self.source
+        if isinstance(source, EnvKey) or (isinstance(source, FileKey) and source.path.exists()):
+            source.load()
 
     def open(self, storage: Storage, meta: Meta) -> Core:
         """Open what is there."""
@@ -221,7 +228,11 @@ class Opening:
             return open_storage("memory:", durability=self.durability)
         url = f"{scheme}:{path or DEFAULT}.keys"
         try:
-            return open_storage(url, durability=self.durability, create=create)
+            ring = open_storage(url, durability=self.durability, create=create)
+            if create and scheme == "sqlite":
+                # Under a passphrase, who reads the ring can guess it at leisure.
+                os.chmod(f"{path or DEFAULT}.keys", 0o600)
+            return ring
         except StoreNotFoundError:
             raise KeyMissingError(
                 f"the store is encrypted and its ring ({url}) is missing; put it back from a copy"

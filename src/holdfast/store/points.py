@@ -61,7 +61,8 @@ class Points:
                 raise PointNotFoundError(
                     f"that point belongs to {point.scope}, not to {self.scope}"
                 )
-            return self._checked(point.timeline, point.sequence)
+            self._checked(point.timeline, point.sequence)
+            return self._same_entry(point)
         if isinstance(point, bool):
             raise InvalidInputError("True and False are no points")
         if isinstance(point, int):
@@ -80,6 +81,21 @@ class Points:
             f"{type(point).__name__} is no point; give an entry's number, a time, a checkpoint or "
             "its name"
         )
+
+    def _same_entry(self, point: Checkpoint | Entry) -> tuple[str, int]:
+        """The point, if that entry is still this one: a scope may have been made again."""
+        line = self.line(point.timeline)
+        key = rows.entry(line.prefix, point.sequence)
+        row = line.ledger.storage.get([key])[0]
+        if row is None:
+            raise line.ledger.damage(key, "it is missing")
+        envelope, _ = entries.split_row(row)
+        if entries.entry_hash(line.ledger.prefix, key, envelope.data).hex() != point.hash:
+            raise PointNotFoundError(
+                f"{self.scope}: entry {point.sequence} of {point.timeline} is not the one given; "
+                "was the scope deleted and made again?"
+            )
+        return point.timeline, point.sequence
 
     def _checked(self, timeline: str, sequence: int) -> tuple[str, int]:
         head = self.line(timeline).sequence

@@ -292,6 +292,12 @@ class Stage:
         if all(type(part) is Atom for part in parts):
             encoded = [part.data(self.ledger.codec) for part in parts]  # type: ignore[union-attr]
             data = _array_header(len(parts)) + b"".join(encoded)
+            limits = self.ledger.codec.limits
+            if len(parts) > limits.items or len(data) > limits.size:
+                raise LimitExceededError(
+                    f"{self.ledger.scope}: the list would have {len(parts)} items in {len(data)} "
+                    f"bytes; the limits are {limits.items} items and {limits.size} bytes"
+                )
             if len(data) <= refs.WHOLE:
                 return self.ledger.splitter.atom(data)
         return Branch(refs.LIST, [(None, part) for part in parts])

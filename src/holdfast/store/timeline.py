@@ -419,10 +419,10 @@ class Timeline:
 
     # saving
 
-    def due(self) -> int | None:
+    def due(self, patient: int = 1) -> int | None:
         """Which kind of save the next commit should write, if any."""
         since = self.sequence - self.saved
-        if since < DELTA_EVERY and self.atoms_since < HEAVY:
+        if since < DELTA_EVERY * patient and (self.atoms_since < HEAVY or patient > 1):
             return None
         enough = max(4 * DELTA_EVERY, min(self.root().count // 8, MOST_BEHIND))
         if self.saved == 0 or self.deltas >= DELTAS - 1 or self.behind + len(self.fresh) >= enough:

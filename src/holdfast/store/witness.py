@@ -49,8 +49,8 @@ def make_witness(core: Core) -> str:
     return _PREFIX + base64.urlsafe_b64encode(signature + plain).decode()
 
 
-def read_witness(text: str, public: bytes) -> Witness:
-    """The witness in a text, if the holder of this public key signed it."""
+def read_witness(text: str) -> Witness:
+    """The witness in a text, if it is signed by the key that it names."""
     text = text.strip()
     try:
         if not text.startswith(_PREFIX):
@@ -61,8 +61,8 @@ def read_witness(text: str, public: bytes) -> Witness:
         raise InvalidInputError(
             f"this is no witness; it begins with {_PREFIX} and is copied whole"
         ) from None
-    if not Signer.verify(public, _DOMAIN + data[64:], data[:64]):
-        raise InvalidInputError("the witness was not signed by this store's signer, or was changed")
+    if not Signer.verify(witness.public, _DOMAIN + data[64:], data[:64]):
+        raise InvalidInputError("the witness was changed: its signature does not fit")
     return witness
 
 

@@ -42,8 +42,11 @@ def build_change(
         if len(operations) > MOST_OPERATIONS:
             raise InvalidInputError(f"a change has at most {MOST_OPERATIONS} operations")
         if core.gates.front and operations:
+            given = {operation.key for operation in operations}
             request = core.gates.ask(Request(scope, timeline, operations, cause, attempt))
             scope, timeline, operations = request.scope, request.timeline, request.operations
+            for operation in operations:
+                check_key(operation.key, owner=operation.key in given)
         target = _target(core, scope, timeline, operations)
         target.expects, target.head, target.life = expects, head, life
         made.append(target)
@@ -81,6 +84,7 @@ class ScopedChange:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self.operations: list[Operation] = []
+        self.over = False
         self.expects: dict[str, int] = {}
         self.head: int | None = None
         self.life: int | None = None
@@ -104,6 +108,10 @@ class ScopedChange:
         self._note("delete", key, None, if_version)
 
     def _note(self, kind: str, key: str, value: Any = None, if_version: int | None = None) -> None:
+        if self.over:
+            raise InvalidInputError(
+                f"{self._reader.scope}: this change is over; what it writes must stand in its block"
+            )
         key = check_user_key(key)
         check_version(if_version)
         if if_version is not None and self.expects.setdefault(key, if_version) != if_version:
