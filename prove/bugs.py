@@ -187,8 +187,8 @@ BUGS = (
     Bug(
         "ring less durable than the store",
         "store/opening.py",
-        "return open_storage(url, durability=self.durability, create=create)",
-        'return open_storage(url, durability="normal", create=create)',
+        "ring = open_storage(url, durability=self.durability, create=create)",
+        'ring = open_storage(url, durability="normal", create=create)',
         "power",
     ),
     Bug(

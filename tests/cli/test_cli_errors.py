@@ -12,9 +12,11 @@ import apsw
 import click
 import pytest
 from cli_kit import Cli
+from click.testing import CliRunner
 
 from holdfast import errors
 from holdfast.cli.failures import exit_code, text_of
+from holdfast.cli.main import main
 from holdfast.storage import open_storage
 from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store import opening
@@ -48,7 +50,6 @@ def test_every_error_has_its_code() -> None:
     "words",
     [
         "nothing",
-        "key",
         "key get",
         "key get agent:7",
         "key get agent:7 plan more",
@@ -73,11 +74,19 @@ def test_bad_usage(cli: Cli, agent: str, words: str) -> None:
     assert result.code == 2
     told = cli(f"{words} --json")
     assert told.code == 2
-    if words != "key":  # it shows its help
-        assert result.err.startswith("error: ")
-        assert result.out == told.out == ""
-        assert set(told.error) == {"error", "message"}
-        assert "\n" not in told.error["message"]
+    assert result.err.startswith("error: ")
+    assert result.out == told.out == ""
+    assert set(told.error) == {"error", "message"}
+    assert "\n" not in told.error["message"]
+
+
+@pytest.mark.parametrize("words", [(), ("key",), ("checkpoint",)])
+def test_a_bare_word_shows_its_help(words: tuple[str, ...]) -> None:
+    with CliRunner().isolation() as streams:
+        assert main(words) == 0
+        shown = streams[0].getvalue().decode()
+    assert shown.startswith("Usage: holdfast")
+    assert shown.count("\n") > 5
 
 
 def test_a_slip_of_the_pen(cli: Cli) -> None:

@@ -284,7 +284,7 @@ class Change:
         """What it became, once the block has ended."""
 
     def __getitem__(self, state: State | Scope | str) -> ScopedChange:
-        line = state._handle if isinstance(state, State) else self._parts.line(state)
+        line = state._handle if isinstance(state, View) else self._parts.line(state)
         return self._parts.part(line)
 
 
