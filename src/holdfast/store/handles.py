@@ -17,7 +17,7 @@ from holdfast.store.compare import Diff
 from holdfast.store.core import Core
 from holdfast.store.entries import Body, Cause
 from holdfast.store.gates import Operation, Request
-from holdfast.store.history import History, Plan
+from holdfast.store.history import History, Plan, index_of
 from holdfast.store.items import Entry, Page, ScopeInfo
 from holdfast.store.reading import Reader, moment
 from holdfast.store.scopes import KINDS, Scope, check_key
@@ -167,7 +167,7 @@ class LineHandle:
         line = self.reader.now()
         if line is None:
             raise ScopeNotFoundError(f"there is no scope {self.scope} in this store")
-        return line.folded().hash.hex()
+        return index_of(line).hash.hex()
 
     def view(self, point: Any) -> LineHandle:
         """A handle on the state at a point."""

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.errors import (
     Conflict,
+    DamagedIndexError,
     InvalidInputError,
     ScopeNotFoundError,
     StateIntegrityError,
@@ -29,7 +30,7 @@ from holdfast.store.saves import BEFORE
 from holdfast.store.scopes import Scope, check_key
 from holdfast.store.slots import slot_of
 from holdfast.store.stage import Sign, Stage
-from holdfast.store.timeline import Timeline
+from holdfast.store.timeline import Timeline, folded_at
 from holdfast.store.trees import Node
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -241,7 +242,7 @@ class History:
         """The index at a point, checked: signature and root of a checkpoint, then what it holds."""
         if verify not in ("full", "references", "none"):
             raise InvalidInputError("verify is 'full', 'references' or 'none'")
-        root = source.folded()
+        root = fold_once(source)
         if sequence and verify != "none":
             key = rows.entry(source.prefix, sequence)
             envelope, _ = source.ledger.open_entry(key, source.ledger.storage.get([key])[0])
@@ -283,7 +284,7 @@ class History:
         number = max(n for n, _, _, _ in known) + 1
         if number >= 1 << 16:
             raise InvalidInputError(f"{self.scope} has all the timelines that it can have")
-        root = source.folded()
+        root = fold_once(source)
         line = Timeline(ledger, number)
         key = rows.line(b"T", ledger.number, number)
         ended = self.core.deletion(ledger)[0]  # a scope that is deleted meanwhile is not forked
@@ -397,13 +398,31 @@ class History:
         """What differs between two states of the scope, values included."""
         found = Diff(old, new)
         ledger = before.ledger
-        for key, was, now in tree_changes(ledger.trees, before.folded(), after.folded()):
+        for key, was, now in tree_changes(ledger.trees, index_of(before), index_of(after)):
             values = []
             for element in (was, now):
                 slot = slot_of(element) if element is not None else None
                 values.append(ledger.value(slot.ref, slot.location) if slot else MISSING)
             value_changes(key, key, values[0], values[1], found)
         return found
+
+
+def fold_once(source: Timeline) -> Node:
+    """The index of a view as one tree, which the view keeps.
+
+    What is restored or forked from the same point again then finds its nodes saved.
+    """
+    root = index_of(source)
+    source.rebase(root, {})
+    return root
+
+
+def index_of(timeline: Timeline) -> Node:
+    """The index of a timeline as one tree, also where a saved one is damaged."""
+    try:
+        return timeline.folded()
+    except DamagedIndexError:
+        return folded_at(timeline.ledger, timeline.number, timeline.sequence)
 
 
 def public_entry(

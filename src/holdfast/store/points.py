@@ -8,7 +8,6 @@ from typing import Any
 
 from holdfast.errors import (
     CheckpointNotFoundError,
-    DamagedIndexError,
     DamagedRecordError,
     InvalidInputError,
     PointNotFoundError,
@@ -229,12 +228,6 @@ class Points:
             found = Timeline(line.ledger, line.number)
             if sequence:
                 found.load(sequence)
-            # Folded once: what is restored or forked from here again finds its nodes saved.
-            try:
-                found.rebase(found.folded(), {})
-            except DamagedIndexError:
-                found = Timeline(line.ledger, line.number).load(sequence, saves=False)
-                found.rebase(found.folded(), {})
             kept[(line.number, sequence)] = found
             while len(kept) > VIEWS:
                 kept.pop(next(iter(kept)))
