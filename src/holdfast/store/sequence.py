@@ -18,7 +18,24 @@ _SHORT = 200
 
 def changes(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[Range]:
     """The ranges in order; empty if the sequences are equal."""
+    if len(old) == len(new):
+        # Mostly a few items were changed where they stand, which needs no anchors to see.
+        places = [n for n, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
+        if len(places) <= max(4, len(old) // 50):
+            return _runs(places)
     return list(_compare(old, new, 0, len(old), 0, len(new)))
+
+
+def _runs(places: list[int]) -> list[Range]:
+    """Neighbouring places as ranges."""
+    found: list[Range] = []
+    for place in places:
+        if found and found[-1][1] == place:
+            low = found[-1][0]
+            found[-1] = (low, place + 1, low, place + 1)
+        else:
+            found.append((place, place + 1, place, place + 1))
+    return found
 
 
 def _compare(
