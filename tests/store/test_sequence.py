@@ -38,5 +38,5 @@ def test_changes_where_they_stand_and_a_slid_window(places: set[int], slid: int)
 
 def test_far_changes_cost_what_they_changed() -> None:
     old = list(range(1000))
-    new = old[:100] + [-1, -2] + old[100:500] + old[510:900] + [-3] + old[901:]
+    new = [*old[:100], -1, -2, *old[100:500], *old[510:900], -3, *old[901:]]
     assert applied(old, new) == (new, 3)
