@@ -187,8 +187,8 @@ BUGS = (
     Bug(
         "ring less durable than the store",
         "store/opening.py",
-        "ring = open_storage(url, durability=self.durability, create=create)",
-        'ring = open_storage(url, durability="normal", create=create)',
+        "url, durability=self.durability, create=create, read_only=self.read_only",
+        'url, durability="normal", create=create, read_only=self.read_only',
         "power",
     ),
     Bug(

@@ -353,7 +353,9 @@ def test_short_write(tmp_path: Path) -> None:
 READ_ONLY = """
 say(outcome(lambda: SqliteStorage(path)))
 say(outcome(lambda: SqliteStorage(path + ".new")))
-reader = SqliteStorage(path, read_only=True) if os.path.exists(path + "-shm") else None
+reader = SqliteStorage(path, read_only=True)
+say(reader.get([b"k"])[0].decode())
+reader.close()
 """
 
 
@@ -361,11 +363,13 @@ reader = SqliteStorage(path, read_only=True) if os.path.exists(path + "-shm") el
 def test_read_only_folder(tmp_path: Path) -> None:
     room = tmp_path / "room"
     room.mkdir()
-    SqliteStorage(str(room / "store.db")).close()
+    storage = SqliteStorage(str(room / "store.db"))
+    storage.commit(Batch(puts=[(b"k", b"there")]))
+    storage.close()
     (room / "store.db.lock").unlink()
     shell = f'mount --bind {room} {room} && mount -o remount,ro,bind {room} && exec "$@"'
     said = run(READ_ONLY, room / "store.db", "unshare", "-Urm", "sh", "-c", shell, "sh")
-    assert said == ["StorageReadOnlyError", "StorageReadOnlyError"]
+    assert said == ["StorageReadOnlyError", "StorageReadOnlyError", "there"]
 
 
 def test_place_that_takes_no_file() -> None:

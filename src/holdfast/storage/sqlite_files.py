@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from urllib.parse import quote
 
 import apsw
 
@@ -35,10 +36,16 @@ Patience = Callable[[int], bool]
 def connect(path: str, patience: Patience, *, write: bool, create: bool = False) -> apsw.Connection:
     """A connection on which nothing planted in the schema is run or believed."""
     flags = apsw.SQLITE_OPEN_READWRITE if write else apsw.SQLITE_OPEN_READONLY
+    name = path
     if create:
         flags |= apsw.SQLITE_OPEN_CREATE
+    elif not write and guard.frozen(path):
+        # Reading with a log takes a file beside the database, which cannot be made here, and
+        # nobody can write here either.
+        flags |= apsw.SQLITE_OPEN_URI
+        name = f"file:{quote(path)}?immutable=1"
     try:
-        connection = apsw.Connection(path, flags=flags)
+        connection = apsw.Connection(name, flags=flags)
     except apsw.Error as error:
         raise guard.translate(error, path) from None
     connection.set_busy_handler(patience)

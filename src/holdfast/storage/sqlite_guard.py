@@ -150,6 +150,15 @@ def check_header(path: str) -> None:
     check_format(path, application, format_number)
 
 
+def frozen(path: str) -> bool:
+    """Whether the folder is on a read-only file system and all is in the database itself."""
+    try:
+        read_only = os.statvfs(os.path.dirname(path) or ".").f_flag & os.ST_RDONLY
+    except (OSError, AttributeError):
+        return False
+    return bool(read_only) and not file_size(path + "-wal")
+
+
 def half_made(path: str) -> bool:
     """Whether a creation was cut short: the tables are made with a journal, later changes
     with a log."""

@@ -228,7 +228,9 @@ class Opening:
             return open_storage("memory:", durability=self.durability)
         url = f"{scheme}:{path or DEFAULT}.keys"
         try:
-            ring = open_storage(url, durability=self.durability, create=create)
+            ring = open_storage(
+                url, durability=self.durability, create=create, read_only=self.read_only
+            )
             if create and scheme == "sqlite":
                 # Under a passphrase, who reads the ring can guess it at leisure.
                 os.chmod(f"{path or DEFAULT}.keys", 0o600)
