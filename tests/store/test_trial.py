@@ -173,3 +173,14 @@ def test_the_ring_is_private(tmp_path: Path) -> None:
     with sync.open(f"sqlite:{tmp_path / 'new.db'}", key="passphrase:correct horse"):
         pass
     assert (tmp_path / "new.db.keys").stat().st_mode & 0o077 == 0
+
+
+def test_a_slip_is_refused_instead_of_finding_nothing(place: Place) -> None:
+    state = place.open().agent("1")
+    state.set("k", 1)
+    with pytest.raises(InvalidInputError, match="chekpoint"):
+        state.log(kind="chekpoint")
+    with pytest.raises(InvalidInputError, match="rutine"):
+        state.checkpoints(type="rutine")
+    with pytest.raises(InvalidInputError, match="ValueLimits"):
+        sync.open("memory:", limits=5)

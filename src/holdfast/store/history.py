@@ -154,6 +154,8 @@ class History:
         limit: int | None = None,
     ) -> list[Checkpoint]:
         """Checkpoints of this timeline, newest first; without those that cannot be read."""
+        if type is not None and type not in TYPES:
+            raise InvalidInputError(f"unknown type {type!r}; a checkpoint is {', '.join(TYPES)}")
         found: list[Checkpoint] = []
         for line, sequence, envelope, body in self.points.statements():
             if limit is not None and len(found) >= limit:
@@ -361,6 +363,9 @@ class History:
     ) -> list[Entry]:
         """Entries that fit all that is given. A number bounds the sequence, a time the time."""
         key = check_key(key, owner=True) if key is not None else None
+        kinds = tuple(dict.fromkeys(entries.NAMES.values()))
+        if kind is not None and kind not in kinds:
+            raise InvalidInputError(f"unknown kind {kind!r}; an entry is {', '.join(kinds)}")
         low = since if isinstance(since, int) else 1
         high = until if isinstance(until, int) else None
         found: list[Entry] = []

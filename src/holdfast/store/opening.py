@@ -301,6 +301,8 @@ def open_core(
     """Open or create a store; see `holdfast.open` for the arguments."""
     if signer is not None and (not signer.startswith("file:") or len(signer) == 5):
         raise InvalidInputError("a signer is given as file:PATH")
+    if limits is not None and not isinstance(limits, ValueLimits):
+        raise InvalidInputError("limits are given as holdfast.ValueLimits(...)")
     pinned = parse_identity(identity) if identity is not None else None
     opening = Opening(
         url,
