@@ -138,7 +138,7 @@ BUGS = (
     Bug(
         "restore without a backup",
         "store/history.py",
-        "            if lost is None:\n",
+        "            if damage is None:\n",
         "            if False:\n",
         "model",
     ),

@@ -113,7 +113,6 @@ KINDS = {
 }
 
 
-@pytest.mark.spec("K4")
 @pytest.mark.parametrize("kind", KINDS, ids=KINDS.values())
 def test_each_kind_of_row(shared: Place, kind: bytes) -> None:
     storage = shared.storage()

@@ -26,7 +26,6 @@ from holdfast.seal.files import make_secret, read_secret
 
 SEED = 32
 PUBLIC = 32
-SIGNATURE = 64
 KEY_ID = 8
 _LINE = "holdfast-signer-1 "
 

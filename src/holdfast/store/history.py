@@ -183,10 +183,10 @@ class History:
         there is nothing to keep.
         """
         line = self.points.line()
-        lost = line if line.stranded is not None else None
-        if lost is not None and lost.stranded is not None and not past_damage:
+        damage = line.stranded
+        if damage is not None and not past_damage:
             raise StateIntegrityError(
-                f"{lost.stranded} The newest state cannot be read, so it cannot be kept: give "
+                f"{damage} The newest state cannot be read, so it cannot be kept: give "
                 "past_damage=True to go back without keeping it"
             ) from None
         timeline, sequence = self.points.find(point)
@@ -196,7 +196,7 @@ class History:
         backup: list[Checkpoint] = []
 
         def special(stage: Stage, body: Body) -> None:
-            if lost is None:
+            if damage is None:
                 note = f"before restore of {label}"
                 extra = Body(body.time, [[entries.CHECKPOINT, note, "recovery"]], [], body.cause)
                 stage.finish(extra, sign=self._sign(stage))
@@ -207,8 +207,8 @@ class History:
             stage.finish(body)
 
         def finish(written: list[Written]) -> Restored:
-            if lost is not None:
-                self.core.take_over(lost)
+            if damage is not None:
+                self.core.take_over(line)
             return Restored(
                 self.scope,
                 self.timeline,
@@ -219,12 +219,11 @@ class History:
                 verify,
                 root.count,
                 checked,
-                passed_over=str(lost_why) if lost_why else "",
+                passed_over=str(damage) if damage is not None else "",
             )
 
-        lost_why = lost.stranded if lost is not None else None
         target = Target(self.scope, self.timeline, special=special, create=False, head=if_head)
-        target.stranded = lost
+        target.stranded = line if damage is not None else None
         return Change([target], cause), finish
 
     def dry_restore(self, point: Any, *, verify: str) -> Restored:
