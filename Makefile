@@ -1,5 +1,7 @@
 # Every target sets itself up; it needs python3 (3.11 or newer), make and git, nothing else.
 PY := .venv/bin/python
+EXPORT := $(PY) -m uv export --quiet --no-default-groups --no-emit-project --no-header --no-annotate \
+	--format requirements-txt
 SABOTAGE ?=
 
 .DEFAULT_GOAL := help
@@ -38,5 +40,6 @@ soak: ## the same for long, then the slow tests
 
 lock: setup ## lock the dependencies anew, after pyproject.toml changed
 	$(PY) -m uv lock
-	$(PY) -m uv export --quiet --extra dev --no-emit-project --no-header --no-annotate \
-		--format requirements-txt --output-file requirements.lock
+	$(EXPORT) --extra dev --output-file requirements.lock
+	$(EXPORT) --extra dev --group langgraph-tests \
+		--output-file tests/langgraph/behaviour/requirements.lock

@@ -17,7 +17,7 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast import sync as sync
-    from holdfast.seal.codec import ValueLimits
+    from holdfast.seal.codec import Typed, ValueLimits
     from holdfast.seal.registry import Registry, default_registry
     from holdfast.store.async_state import Change, State, View
     from holdfast.store.async_store import Store, open
@@ -65,6 +65,7 @@ __all__ = [
     "State",
     "Store",
     "TimelineInfo",
+    "Typed",
     "ValueLimits",
     "View",
     "open",
@@ -72,7 +73,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "holdfast.seal.codec": "ValueLimits",
+    "holdfast.seal.codec": "Typed ValueLimits",
     "holdfast.seal.registry": "Registry",
     "holdfast.store.async_state": "Change State View",
     "holdfast.store.async_store": "Store open",

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.cli.json_values import SAFE, dumps, loads, thing
+from holdfast.cli.json_values import SAFE, dumps, loads
 from holdfast.errors import InvalidValueError
+from holdfast.seal.codec import Typed
 from holdfast.store.compare import same
 
 ZONES = st.one_of(
@@ -38,7 +39,7 @@ VALUES = st.recursive(
     lambda inner: st.one_of(
         st.lists(inner, max_size=4),
         st.dictionaries(KEYS | st.sampled_from(["$bytes", "$map", "$", "a"]), inner, max_size=4),
-        st.builds(thing, st.sampled_from(["Plan", "Step"]), st.integers(1, 9), inner),
+        st.builds(Typed, st.sampled_from(["Plan", "Step"]), st.integers(1, 9), inner),
     ),
     max_leaves=12,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import random
 import string
@@ -15,8 +16,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store_kit import Place, same
 
-from holdfast import Registry, ValueLimits, sync
-from holdfast.errors import InvalidInputError, InvalidValueError, LimitExceededError
+import holdfast
+from holdfast import Registry, Typed, ValueLimits, sync
+from holdfast.errors import (
+    InvalidInputError,
+    InvalidValueError,
+    LimitExceededError,
+    UnknownTypeError,
+)
 
 LETTERS = string.ascii_letters + string.digits
 WIDE = "aé€😀\0\n"
@@ -380,3 +387,58 @@ def test_more_names_than_an_entry_takes(place: Place) -> None:
             change.set(name, 1)
     assert state.set("k", 2) == 2
     assert place.reopen().agent("1").items() == [("k", 2)]
+
+
+@pytest.mark.parametrize("size", [1, 5_000])
+def test_objects_are_written_and_read_without_their_classes(place: Place, size: int) -> None:
+    """Short ones are atoms, long ones trees; a list goes from one to the other by appending."""
+    note = Typed("note", 2, {"text": "x" * 50, "lines": ["y" * 30] * (size // 30), "n": 1})
+    state = place.open().agent("1")
+    state.set("one", {"deep": [note]})
+    for _ in range(40):
+        state.append("many", note)
+    state = place.reopen().agent("1")
+    assert state.get("one", plain=True) == {"deep": [note]}
+    assert state.get("many", plain=True) == [note] * 40
+    assert state.get_many(["one"], plain=True) == {"one": {"deep": [note]}}
+    assert dict(state.items(plain=True))["many"] == [note] * 40
+    assert state.tail("many", 3, plain=True) == [note] * 3
+    assert state.slice("many", 1, 3, plain=True) == [note] * 2
+    assert state.length("many") == 40
+    with pytest.raises(UnknownTypeError, match="'note'"):
+        state.get("one")
+    with pytest.raises(InvalidInputError, match="not both"):
+        state.get("one", plain=True, as_=dict)
+
+
+def test_what_was_written_in_plain_form_is_the_object(plain: Place) -> None:
+    @dataclass
+    class Note:
+        text: str
+        lines: list[str]
+
+    registry = Registry()
+    registry.register(Note, name="note")
+    state = plain.open(registry=registry).agent("1")
+    for lines in ([], ["y" * 30] * 200):
+        state.set("a", Note("x", lines))
+        root = state.root()
+        state.set("a", Typed("note", 1, {"text": "x", "lines": lines}))
+        assert state.root() == root
+        assert state.get("a") == Note("x", lines)
+
+
+def test_plain_reads_of_the_async_face() -> None:
+    note = Typed("note", 1, {"text": "x"})
+
+    async def read() -> None:
+        async with holdfast.open("memory:") as store:
+            state = store.agent("1")
+            await state.append("many", note)
+            assert await state.get("many", plain=True) == [note]
+            assert await state.get_many(["many"], plain=True) == {"many": [note]}
+            assert await state.items(plain=True) == [("many", [note])]
+            assert await state.tail("many", 1, plain=True) == [note]
+            assert await state.slice("many", plain=True) == [note]
+
+    asyncio.run(read())

@@ -25,44 +25,16 @@ import json
 import math
 import re
 from datetime import datetime, timedelta, timezone
-from functools import cache
 from typing import Any, cast
 
-from holdfast.errors import InvalidValueError
+from holdfast.errors import InvalidInputError, InvalidValueError
+from holdfast.seal.codec import Typed
+from holdfast.seal.registry import check_name
 
 SAFE = (1 << 53) - 1
 _LONG = 13_000  # bits; Python refuses to print whole numbers of more than 4,300 digits
 # Characters that could move a terminal's cursor, or reorder what it shows.
 _UNSEEN = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-
-
-class Thing:
-    """An object whose class is registered elsewhere: made by `thing`, one class a name."""
-
-    name = ""
-    version = 0
-    __slots__ = ("fields",)
-
-    def __init__(self, fields: Any) -> None:
-        self.fields = fields
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and bool(self.fields == other.fields)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"{self.name}({self.fields!r})"
-
-
-def thing(name: str, version: int, fields: Any) -> Thing:
-    """An object of a class that this program does not know."""
-    return _class(name, version)(fields)
-
-
-@cache
-def _class(name: str, version: int) -> type[Thing]:
-    return type("Thing", (Thing,), {"__slots__": (), "name": name, "version": version})
 
 
 def dumps(value: Any, *, indent: int | None = None) -> str:
@@ -115,8 +87,8 @@ def tagged(value: Any) -> Any:
         return {"$bytes": base64.b64encode(value).decode()}
     if kind is datetime:
         return {"$time": _time(value)}
-    if issubclass(kind, Thing):
-        fields = {"name": value.name, "version": value.version, "fields": tagged(value.fields)}
+    if kind is Typed:
+        fields = {"name": value.name, "version": value.version, "fields": tagged(value.value)}
         return {"$object": fields}
     return value  # None, True, False
 
@@ -176,7 +148,15 @@ def _untagged(tag: str, content: Any) -> Any:
         )
     try:
         return read(content)
-    except (ValueError, TypeError, KeyError, OverflowError, LookupError, AttributeError):
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        OverflowError,
+        LookupError,
+        AttributeError,
+        InvalidInputError,
+    ):
         raise InvalidValueError(f"what {tag} holds does not fit; {_FORMS[tag]}") from None
 
 
@@ -239,13 +219,12 @@ def _pairs(content: Any) -> dict[Any, Any]:
     return found
 
 
-def _thing(content: Any) -> Thing:
+def _typed(content: Any) -> Typed:
     name, version, fields = content["name"], content["version"], content["fields"]
-    if len(content) != 3 or type(name) is not str or type(version) is not int:
+    if len(content) != 3:
         raise ValueError
-    if not 0 < len(name) <= 200 or not name.isprintable() or not 0 < version < 1 << 31:
-        raise ValueError
-    return thing(name, version, fields)
+    check_name(name, version)
+    return Typed(name, version, fields)
 
 
 _TAGS: dict[str, Any] = {
@@ -255,7 +234,7 @@ _TAGS: dict[str, Any] = {
     "$time": _moment,
     "$text": lambda content: _b64(content).decode("utf-8", "surrogatepass"),
     "$map": _pairs,
-    "$object": _thing,
+    "$object": _typed,
 }
 _FORMS = {
     "$bytes": "it holds base64",

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,7 +19,6 @@ from holdfast.errors import (
 )
 
 if TYPE_CHECKING:
-    from holdfast.seal.registry import Registry
     from holdfast.sync import State, Store
 
 DEFAULT = "sqlite:holdfast.db"
@@ -126,6 +125,7 @@ class Session:
             self._check_there()
         key = self.key_source(new=create and not _is_file(self.path))
         from holdfast import sync
+        from holdfast.seal.codec import Unbuilt
 
         with self._warned():
             store = sync.open(
@@ -135,7 +135,7 @@ class Session:
                 create=create,
                 read_only=read_only,
                 signer=self.signer_source,
-                registry=_any_class(),
+                registry=Unbuilt(),
             )
         with store:
             yield store
@@ -223,25 +223,3 @@ def _ask(new: bool) -> str:
         )
     text: str = click.prompt("Passphrase", hide_input=True, confirmation_prompt=new, err=True)
     return text
-
-
-def _any_class() -> Registry:
-    """A registry that knows every class, as a name and fields."""
-    from holdfast.cli.json_values import Thing, thing
-    from holdfast.seal.registry import Entry, Registry
-
-    class Fields(Entry):
-        def to_plain(self, obj: Any) -> Any:
-            return obj.fields
-
-        def from_plain(self, payload: Any) -> Any:
-            return self.cls(payload)
-
-    class AnyClass(Registry):
-        def find(self, cls: type) -> Entry | None:
-            return Fields(cls, cls.name, cls.version, None) if issubclass(cls, Thing) else None
-
-        def build(self, name: str, version: int, payload: Any) -> Any:
-            return thing(name, version, payload)
-
-    return AnyClass()

@@ -18,6 +18,7 @@ from __future__ import annotations
 import datetime
 import enum
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -33,7 +34,7 @@ from holdfast.errors import (
 )
 from holdfast.seal import moments
 from holdfast.seal.msgpack_scan import TooMuch, check_bounds
-from holdfast.seal.registry import Registry
+from holdfast.seal.registry import Registry, check_name
 
 BIG_INT, ODD_TEXT, MOMENT, OBJECT = 1, 2, 3, 4
 
@@ -60,7 +61,11 @@ class ValueLimits:
 
 
 class Typed:
-    """The plain form of a registered object."""
+    """The plain form of an object: the name and version of its type, and its fields.
+
+    It may stand anywhere in a value that is written, and is stored like the object itself;
+    reads with `plain=True` give it instead of building the object.
+    """
 
     __slots__ = ("name", "value", "version")
 
@@ -78,6 +83,14 @@ class Typed:
 
     def __repr__(self) -> str:
         return f"Typed({self.name!r}, {self.version})"
+
+
+class Unbuilt(Registry):
+    """For programs without the classes: every object is, and stays, a `Typed`."""
+
+    def build(self, name: str, version: int, payload: Any) -> Typed:
+        """The plain form itself."""
+        return Typed(name, version, payload)
 
 
 class _Refusal(Exception):
@@ -111,6 +124,11 @@ class Codec:
         self.limits = limits or ValueLimits()
         self._encoder = msgspec.msgpack.Encoder(enc_hook=self._typed_out)
         self._decoder = msgspec.msgpack.Decoder(ext_hook=self._ext_in)
+
+    @cached_property
+    def plain_reader(self) -> Codec:
+        """The same codec, but objects are read as `Typed` instead of being built."""
+        return Codec(Unbuilt(), self.limits)
 
     def plain(self, value: Any) -> Any:
         """The value in plain form; the very same object where nothing needs converting.
@@ -341,6 +359,8 @@ class _Walk:
                     "or datetime.timezone); add one, for example with .astimezone(timezone.utc)"
                 )
             return Ext(MOMENT, packed)
+        if kind is Typed:
+            return self._typed(value, depth)
         entry = self._registry.find(kind)
         if entry is None:
             raise _Refusal(_advice(kind))
@@ -351,6 +371,16 @@ class _Walk:
             raise _Refusal(f"{told}; set them before storing it") from None
         self._enter(3, depth)
         return Typed(entry.name, entry.version, self.any(payload, depth + 1))
+
+    def _typed(self, value: Typed, depth: int) -> Typed:
+        """An object that was given in plain form."""
+        try:
+            check_name(value.name, value.version)
+        except InvalidInputError as error:
+            raise _Refusal(str(error)) from None
+        self._enter(3, depth)
+        payload = self.any(value.value, depth + 1)
+        return value if payload is value.value else Typed(value.name, value.version, payload)
 
 
 _INSTEAD = {
@@ -365,7 +395,6 @@ _INSTEAD = {
     "Decimal": "use str(...)",
     "UUID": "use str(...)",
     "complex": "use [real, imag]",
-    "Typed": "store the object itself",
     "Ext": "use bytes(...)",
 }
 

@@ -174,7 +174,7 @@ class Registry:
         if not isinstance(cls, type):
             raise InvalidInputError("register() takes a class, not an object")
         name = cls.__name__ if name is None else name
-        _check(name, version)
+        check_name(name, version)
         self._add(_kind(cls)(cls, name, version, upgrade))
         return cls
 
@@ -229,7 +229,8 @@ def _unfit(entry: Entry, version: int, hint: str) -> InvalidValueError:
     )
 
 
-def _check(name: str, version: int) -> None:
+def check_name(name: str, version: int) -> None:
+    """Refuse what cannot name a stored type."""
     if type(name) is not str or not 0 < len(name) <= MAX_NAME or not name.isprintable():
         raise InvalidInputError(f"a type's name has 1 to {MAX_NAME} printable characters")
     if type(version) is not int or not 0 < version < 1 << 31:

@@ -56,16 +56,20 @@ class View:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.scope} {self.timeline}>"
 
-    async def get(self, key: str, default: Any = None, *, as_: Any = None) -> Any:
+    async def get(
+        self, key: str, default: Any = None, *, as_: Any = None, plain: bool = False
+    ) -> Any:
         """The value of a key, or the default; with `as_`, as an object of that type.
 
-        What is returned belongs to the caller: changing it changes nothing in the store.
+        With `plain=True`, here and in the reads below, objects are not built but given as
+        `Typed`, so that a program without their classes can read them. What is returned belongs
+        to the caller: changing it changes nothing in the store.
         """
-        return await self._do(self._read.get, key, default, as_)
+        return await self._do(self._read.get, key, default, as_, plain)
 
-    async def get_many(self, keys: Iterable[str]) -> dict[str, Any]:
+    async def get_many(self, keys: Iterable[str], *, plain: bool = False) -> dict[str, Any]:
         """Values of those keys that are there, of one moment."""
-        return await self._do(self._read.get_many, keys)
+        return await self._do(self._read.get_many, keys, plain)
 
     async def item(self, key: str) -> Item | None:
         """The value of a key with its version, time and cause; None if it is absent."""
@@ -82,18 +86,20 @@ class View:
         return await self._do(self._read.keys, prefix, limit, after)
 
     async def items(
-        self, prefix: str = "", *, limit: int | None = None, after: str = ""
+        self, prefix: str = "", *, limit: int | None = None, after: str = "", plain: bool = False
     ) -> list[tuple[str, Any]]:
         """Keys and values in order, of one moment."""
-        return await self._do(self._read.items, prefix, limit, after)
+        return await self._do(self._read.items, prefix, limit, after, plain)
 
-    async def tail(self, key: str, count: int) -> list[Any]:
+    async def tail(self, key: str, count: int, *, plain: bool = False) -> list[Any]:
         """The last items of a list, without reading the rest."""
-        return await self._do(self._read.tail, key, count)
+        return await self._do(self._read.tail, key, count, plain)
 
-    async def slice(self, key: str, start: int | None = None, stop: int | None = None) -> list[Any]:
+    async def slice(
+        self, key: str, start: int | None = None, stop: int | None = None, *, plain: bool = False
+    ) -> list[Any]:
         """Items of a list as with Python's slices, without reading the rest."""
-        return await self._do(self._read.slice, key, start, stop)
+        return await self._do(self._read.slice, key, start, stop, plain)
 
     async def length(self, key: str) -> int:
         """Number of items of a list; 0 if the key is absent."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from holdfast.seal.codec import Typed
 from holdfast.store.building import Element
 from holdfast.store.sequence import changes
 from holdfast.store.trees import Node, Trees
@@ -171,6 +172,8 @@ def identity(value: Any) -> Any:
         return (dict, tuple((key, identity(item)) for key, item in value.items()))
     if type(value) is list:
         return (list, tuple(identity(item) for item in value))
+    if type(value) is Typed:
+        return (Typed, value.name, value.version, identity(value.value))
     if type(value) is float:
         return (float, value.hex())
     if type(value) is datetime:

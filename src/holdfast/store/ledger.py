@@ -235,34 +235,40 @@ class Ledger:
 
     # values
 
-    def value(self, ref: bytes, location: Any) -> Any:
-        """The value that a ref and its location describe; the caller owns it."""
+    def value(self, ref: bytes, location: Any, codec: Codec | None = None) -> Any:
+        """The value that a ref and its location describe; the caller owns it.
+
+        `codec.plain_reader` in place of the ledger's own codec leaves objects unbuilt.
+        """
         try:
-            return self._value(ref, location)
+            return self._value(ref, location, codec or self.codec)
         except (ValueError, IndexError, StopIteration) as error:
             if isinstance(error, HoldfastError):
                 raise
             raise DamagedRecordError(f"{self.scope}: a value cannot be put together") from None
 
-    def _value(self, ref: bytes, location: Any) -> Any:
+    def _value(self, ref: bytes, location: Any, codec: Codec) -> Any:
         if ref[0] == refs.ATOM_INLINE:
-            return self.codec.decode(ref[1:])
+            return codec.decode(ref[1:])
         if ref[0] == refs.ATOM:
-            return self.codec.decode(self.atom(ref, location))
+            return codec.decode(self.atom(ref, location))
         if ref[0] == refs.TYPED:
             name, version, inner = refs.read_typed(ref)
-            return self.codec.build(name, version, self._value(inner, location))
+            return codec.build(name, version, self._value(inner, location, codec))
         kind, hash_, _, _ = refs.read_tree(ref)
-        return self.assemble(kind, self.trees.all(self.trees.load(location, hash_)))
+        return self.assemble(kind, self.trees.all(self.trees.load(location, hash_)), codec)
 
-    def assemble(self, kind: int, elements: list[tuple[Any, ...]]) -> Any:
+    def assemble(
+        self, kind: int, elements: list[tuple[Any, ...]], codec: Codec | None = None
+    ) -> Any:
         """A list, mapping, text or byte string of its elements."""
+        codec = codec or self.codec
         step = 4096
         found: list[Any] = []
         for start in range(0, len(elements), step):
             part = elements[start : start + step]
             self.fetch_atoms((e[1], e[2]) for e in part)
-            found.extend([self._value(e[1], e[2]) for e in part])
+            found.extend([self._value(e[1], e[2], codec) for e in part])
         if kind == refs.LIST:
             return found
         if kind == refs.MAP:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 from unicodedata import normalize
 
 from holdfast.errors import DamagedIndexError, InvalidInputError
-from holdfast.seal.codec import convert
+from holdfast.seal.codec import Codec, convert
 from holdfast.store import refs, rows
 from holdfast.store.core import Core
 from holdfast.store.entries import Cause
@@ -61,24 +61,29 @@ class Reader:
         self.at = again.load(self.at.sequence, saves=False)
 
     @_rebuilding
-    def get(self, key: str, default: Any = None, as_: Any = None) -> Any:
+    def get(self, key: str, default: Any = None, as_: Any = None, plain: bool = False) -> Any:
         """The value of a key, or the default."""
+        if plain and as_ is not None:
+            raise InvalidInputError("get takes plain=True or as_=, not both")
         key = check_key(key, owner=True)
         timeline = self.now()
         slot = timeline.slot(key) if timeline is not None else None
         if slot is None:
             return default
         assert timeline is not None
-        value = self.value(timeline, slot)
+        value = self.value(timeline, slot, plain)
         return convert(value, as_) if as_ is not None else value
 
-    def value(self, timeline: Timeline, slot: Slot) -> Any:
-        """The value that a slot describes."""
+    def value(self, timeline: Timeline, slot: Slot, plain: bool = False) -> Any:
+        """The value that a slot describes; `plain`: with objects as `Typed`."""
         slot = timeline.settled(slot)
-        return timeline.ledger.value(slot.ref, slot.location)
+        return timeline.ledger.value(slot.ref, slot.location, self._codec(plain))
+
+    def _codec(self, plain: bool) -> Codec | None:
+        return self.core.codec.plain_reader if plain else None
 
     @_rebuilding
-    def get_many(self, keys: Iterable[str]) -> dict[str, Any]:
+    def get_many(self, keys: Iterable[str], plain: bool = False) -> dict[str, Any]:
         """Values of those keys that are there, of one moment."""
         timeline = self.now()
         if timeline is None:
@@ -87,7 +92,7 @@ class Reader:
             found = [(key, timeline.slot(check_key(key, owner=True))) for key in keys]
         present = [(key, slot) for key, slot in found if slot is not None]
         timeline.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in present)
-        return {key: self.value(timeline, slot) for key, slot in present}
+        return {key: self.value(timeline, slot, plain) for key, slot in present}
 
     @_rebuilding
     def item(self, key: str) -> Item | None:
@@ -128,7 +133,7 @@ class Reader:
 
     @_rebuilding
     def items(
-        self, prefix: str = "", limit: int | None = None, after: str = ""
+        self, prefix: str = "", limit: int | None = None, after: str = "", plain: bool = False
     ) -> list[tuple[str, Any]]:
         """Keys and values in order, of one moment."""
         timeline = self.now()
@@ -136,7 +141,7 @@ class Reader:
             return []
         found = list(self._slots(prefix, limit, after, timeline))
         timeline.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in found)
-        return [(key, self.value(timeline, slot)) for key, slot in found]
+        return [(key, self.value(timeline, slot, plain)) for key, slot in found]
 
     def _slots(
         self, prefix: str, limit: int | None, after: str, timeline: Timeline | None = None
@@ -161,10 +166,10 @@ class Reader:
         if timeline is None or slot is None:
             return 0
         count = slot.length()
-        return count if count is not None else len(self._small_list(timeline, slot, key))
+        return count if count is not None else len(self._small_list(timeline, slot, key, True))
 
     @_rebuilding
-    def tail(self, key: str, count: int) -> list[Any]:
+    def tail(self, key: str, count: int, plain: bool = False) -> list[Any]:
         """The last items of a list, without reading the rest."""
         if count < 0:
             raise InvalidInputError("tail takes a count of 0 or more")
@@ -173,33 +178,37 @@ class Reader:
             return []
         length = slot.length()
         if length is None:
-            return self._small_list(timeline, slot, key)[-count:]
-        return self._items(timeline, slot, max(0, length - count), length)
+            return self._small_list(timeline, slot, key, plain)[-count:]
+        return self._items(timeline, slot, max(0, length - count), length, plain)
 
     @_rebuilding
-    def slice(self, key: str, start: int | None = None, stop: int | None = None) -> list[Any]:
+    def slice(
+        self, key: str, start: int | None = None, stop: int | None = None, plain: bool = False
+    ) -> list[Any]:
         """Items start..stop of a list, as with Python's slices, without reading the rest."""
         timeline, slot = self._list_slot(key)
         if timeline is None or slot is None:
             return []
         length = slot.length()
         if length is None:
-            return self._small_list(timeline, slot, key)[start:stop]
+            return self._small_list(timeline, slot, key, plain)[start:stop]
         low, high, _ = slice(start, stop).indices(length)
-        return self._items(timeline, slot, low, high)
+        return self._items(timeline, slot, low, high, plain)
 
     def _list_slot(self, key: str) -> tuple[Timeline | None, Slot | None]:
         key = check_key(key, owner=True)
         timeline = self.now()
         return timeline, (timeline.slot(key) if timeline is not None else None)
 
-    def _small_list(self, timeline: Timeline, slot: Slot, key: str) -> list[Any]:
-        value = self.value(timeline, slot) if not refs.is_tree(slot.ref) else None
+    def _small_list(
+        self, timeline: Timeline, slot: Slot, key: str, plain: bool = False
+    ) -> list[Any]:
+        value = self.value(timeline, slot, plain) if not refs.is_tree(slot.ref) else None
         if type(value) is not list:
             raise InvalidInputError(f"{self.scope}: the value of {key!r} is not a list")
         return value
 
-    def _items(self, timeline: Timeline, slot: Slot, low: int, high: int) -> list[Any]:
+    def _items(self, timeline: Timeline, slot: Slot, low: int, high: int, plain: bool) -> list[Any]:
         _, hash_, count, _ = refs.read_tree(slot.ref)
         found: list[Any] = []
         if low < count:
@@ -207,7 +216,7 @@ class Reader:
             found = list(timeline.ledger.trees.slice(root, low, min(high, count)))
         if high > count:
             found.extend((slot.tail or ())[max(0, low - count) : high - count])
-        values: list[Any] = timeline.ledger.assemble(refs.LIST, found)
+        values: list[Any] = timeline.ledger.assemble(refs.LIST, found, self._codec(plain))
         return values
 
 

@@ -264,17 +264,17 @@ class Stage:
         if old is None:
             return []
         staged = self._staged(old, packer)
+        codec, splitter = self.ledger.codec, self.ledger.splitter
         value = None
         if staged is not None:
-            value = self.ledger.codec.decode(staged)
+            value = codec.plain_reader.decode(staged)
         elif not refs.is_tree(old.ref):
-            value = self.ledger.value(old.ref, old.location)
+            value = self.ledger.value(old.ref, old.location, codec.plain_reader)
         if type(value) is not list:
             raise InvalidInputError(
                 f"{self.ledger.scope}: the value of {key!r} is not a list; "
                 "append needs a list or an absent key"
             )
-        codec, splitter = self.ledger.codec, self.ledger.splitter
         return [splitter.atom(codec.encode(codec.plain(item))) for item in value]
 
     def _staged(self, slot: Slot, packer: Packer) -> bytes | None:

@@ -209,7 +209,7 @@ class Splitter:
     def _whole_plain(self, part: Part) -> Any:
         codec = self._codec
         if type(part) is Atom:
-            return codec.plain(codec.decode(part.data(codec)))
+            return codec.plain(codec.plain_reader.decode(part.data(codec)))
         assert type(part) is Branch
         found = [self._whole_plain(item) for _, item in part.items]
         plain: Any = found
