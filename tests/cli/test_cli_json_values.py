@@ -53,8 +53,8 @@ def exact(value: Any) -> Any:
         return [exact(part) for part in value]
     if isinstance(value, datetime):
         return value.isoformat(), value.fold, repr(value.tzinfo)
-    if hasattr(value, "fields"):
-        return value.name, value.version, exact(value.fields)
+    if isinstance(value, Typed):
+        return value.name, value.version, exact(value.value)
     return type(value), value.hex() if isinstance(value, float) else value
 
 
