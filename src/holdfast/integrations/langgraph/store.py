@@ -1,0 +1,489 @@
+"""LangGraph's long-term memory in a Holdfast store."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any
+
+from langgraph.store.base import (
+    BaseStore,
+    GetOp,
+    IndexConfig,
+    Item,
+    ListNamespacesOp,
+    Op,
+    PutOp,
+    Result,
+    SearchItem,
+    SearchOp,
+    TTLConfig,
+)
+
+import holdfast
+from holdfast import sync
+from holdfast.errors import Conflict, InvalidInputError, InvalidValueError
+from holdfast.integrations.langgraph.store_filters import common_prefix, matches
+from holdfast.integrations.langgraph.store_mirror import MEMORY, Mirror, copied
+from holdfast.integrations.langgraph.store_names import Name, encode, vectors_of
+from holdfast.integrations.langgraph.store_sweeper import Sweeper
+from holdfast.integrations.langgraph.store_vectors import Embedder, Found
+from holdfast.store.async_store import Store as AsyncStore
+from holdfast.store.blocking import Store
+from holdfast.store.cause import cause_now
+from holdfast.store.change import Change
+from holdfast.store.gates import Operation
+from holdfast.store.reading import moment
+from holdfast.store.writing import build_change
+
+SCOPE = "custom:langgraph-store"
+MINUTE = 60_000_000
+SLACK = 0.1
+"""The part of its time to live that must have passed before a read renews it."""
+TRIES = 5
+SWEEP = 1000
+"""Expired items that are removed with one change."""
+
+
+class _Job:
+    """One batch: what it asks for, and what is found out on the way to the answers."""
+
+    def __init__(self, ops: Iterable[Op]) -> None:
+        self.ops = list(ops)
+        self.puts: dict[Name, PutOp] = {}
+        self.found = Found({}, {})
+        self.texts: dict[Name, list[str]] = {}
+        self.renew: set[str] = set()
+        for op in self.ops:
+            if isinstance(op, PutOp):
+                self.puts[op.namespace, op.key] = op  # the last one counts
+            elif not isinstance(op, GetOp | SearchOp | ListNamespacesOp):
+                raise InvalidInputError(f"{type(op).__name__} is no operation of a store")
+
+    @property
+    def only_gets(self) -> bool:
+        return not any(isinstance(op, SearchOp | ListNamespacesOp) for op in self.ops)
+
+    @property
+    def queries(self) -> list[str]:
+        return [op.query for op in self.ops if isinstance(op, SearchOp) and op.query]
+
+
+class HoldfastStore(BaseStore):
+    """A LangGraph `BaseStore` on an open Holdfast store, blocking or async; sync and async calls.
+
+    `HoldfastStore(store)` takes what `holdfast.open` or `holdfast.sync.open` gave;
+    `HoldfastStore.open(url)` is a context manager, with or without `async`. All items are in one
+    scope, `custom:langgraph-store` unless `scope` says otherwise, one key each, so that its
+    checkpoints, history and restores are those of any scope. Sync calls may be made in a running
+    event loop; they block it for as long as they take.
+
+    **Batches.** Reads of a batch see one moment, before its writes; its writes are one change, all
+    or nothing, and the last put of a key counts. A value that would not come back as it was is
+    refused with its path, and nothing of the batch is written. `created_at` stays when an item is
+    put again. Search results come newest first if there is no query.
+
+    **Filters** mean what they mean in LangGraph's `InMemoryStore`, but a value that cannot be
+    compared with a bound does not match, and two texts that are no numbers compare as texts.
+
+    **Semantic search** (`index={"dims": ..., "embed": ..., "fields": [...]}`) is exact: namespace
+    and filter first, then cosine in float32 over all that is left; the best vector of an item
+    counts. Items without a vector follow those with one. Texts are embedded before the change is
+    made, and their vectors are stored with the item; those of another size than `dims` (put under
+    another index) are passed over until the item is put again. It needs numpy.
+
+    **Memory.** A namespace that is searched is kept in memory from then on, with all below it:
+    its values up to `memory` bytes, roughly counted (256 MiB; what does not fit is read again
+    when a search needs it: right, but slower), some hundred bytes an item, and 4 bytes a dimension
+    for each vector (150 MB for 100,000 of 384). The first search of a namespace in a process reads
+    it from the storage. `get` and `put` need none of this.
+
+    **Several processes.** A read sees every write that returned before it began, also another
+    process's: each search first follows the journal and reads what changed. Puts are not
+    conditional: of two that meet, the later one stands.
+
+    **Time to live** is given in minutes, by `put(ttl=...)` or as `ttl={"default_ttl": ...}`. An
+    expired item reads as absent at once; it is removed by `sweep_ttl`. A read renews it unless
+    `refresh_ttl` says no, but only when a tenth of its time has passed, with one change for the
+    whole batch: an item expires between 0.9 and 1.0 times its time after it was last read. In a
+    store that is opened for reading nothing is renewed.
+    """
+
+    supports_ttl = True
+    __slots__ = (
+        "_core", "_embedder", "_handle", "_latest", "_lock", "_mirror", "_pump", "_sweeper",
+        "ttl_config",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        store: Store | AsyncStore,
+        index: IndexConfig | None = None,
+        ttl: TTLConfig | None = None,
+        *,
+        scope: str = SCOPE,
+        memory: int = MEMORY,
+    ) -> None:
+        if not isinstance(store, Store | AsyncStore):
+            raise InvalidInputError(
+                f"HoldfastStore takes an open store, not {type(store).__name__}; use "
+                "HoldfastStore.open(url), or give what holdfast.open or holdfast.sync.open gave"
+            )
+        self._handle = store._handle.line(scope)
+        self._core = self._handle.core
+        self._pump = store._pump if isinstance(store, AsyncStore) else None
+        self._embedder = Embedder(index) if index else None
+        self._mirror = Mirror(self._handle, self._embedder and self._embedder.dims, memory)
+        self._lock = threading.Lock()
+        self._latest = 0
+        self._sweeper = Sweeper(self.sweep_ttl)
+        self.ttl_config = ttl
+
+    @classmethod
+    def open(
+        cls,
+        url: str = "sqlite:",
+        *,
+        index: IndexConfig | None = None,
+        ttl: TTLConfig | None = None,
+        scope: str = SCOPE,
+        memory: int = MEMORY,
+        **options: Any,
+    ) -> Opening:
+        """Open a store for `with` or `async with`; the options are those of `holdfast.open`."""
+        own = {"index": index, "ttl": ttl, "scope": scope, "memory": memory}
+        return Opening(cls, url, own, options)
+
+    # batches
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        """Run operations: reads of one moment, then all writes as one change."""
+        job = self._job(ops)
+        if self._embedder is not None:
+            texts = [text for some in job.texts.values() for text in some]
+            job.found = self._embedder.embed(texts, job.queries)
+        results = self._read(job)
+        for change in self._changes(job):
+            try:
+                self._core.run(change)
+                break
+            except Conflict:
+                continue  # another put was faster than a renewal
+        return results
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """The same, awaited: what may take long leaves the event loop."""
+        job = self._job(ops)
+        if self._embedder is not None:
+            texts = [text for some in job.texts.values() for text in some]
+            job.found = await self._embedder.aembed(texts, job.queries)
+        if job.only_gets and self._core.storage.limits.embedded:
+            results = self._read(job)
+        else:
+            results = await asyncio.to_thread(self._read, job)
+        for change in self._changes(job):
+            try:
+                await self._commit(change)
+                break
+            except Conflict:
+                continue
+        return results
+
+    async def _commit(self, change: Change) -> None:
+        if self._pump is not None:
+            await self._pump.commit((change, lambda written: written))
+        else:
+            await asyncio.to_thread(self._core.run, change)
+
+    def _job(self, ops: Iterable[Op]) -> _Job:
+        """Everything that can be refused is refused here, before a text is embedded."""
+        job = _Job(ops)
+        for name, put in job.puts.items():
+            if put.value is None:
+                continue
+            _check_ttl(put)
+            try:
+                self._core.codec.plain(dict(put.value))
+            except InvalidValueError as error:
+                where = f"{'/'.join(map(str, put.namespace))} {put.key!r}"
+                raise type(error)(f"{where}: {error}", error.path) from None
+            if self._embedder is not None:
+                job.texts[name] = self._embedder.texts(put)
+        return job
+
+    # reading
+
+    def _read(self, job: _Job) -> list[Result]:
+        now = self._core.clock.claimed()
+        gets = [encode(op.namespace, op.key)[0] for op in job.ops if isinstance(op, GetOp)]
+        if job.only_gets:
+            records = self._handle.reader.get_many(gets) if gets else {}
+            return [self._answer(job, op, records, now) for op in job.ops]
+        with self._mirror.lock:
+            self._mirror.follow(_prefixes(job.ops))
+            records = self._mirror.records(gets) if gets else {}
+            return [self._answer(job, op, records, now) for op in job.ops]
+
+    def _answer(self, job: _Job, op: Op, records: dict[str, Any], now: int) -> Result:
+        if isinstance(op, GetOp):
+            return self._get(job, op, records, now)
+        if isinstance(op, SearchOp):
+            return self._search(job, op, now)
+        if isinstance(op, ListNamespacesOp):
+            return self._namespaces(op, now)
+        return None
+
+    def _get(self, job: _Job, op: GetOp, records: dict[str, Any], now: int) -> Item | None:
+        key = encode(op.namespace, op.key)[0]
+        record = records.get(key)
+        if record is None or _expired(record, now):
+            return None
+        if op.refresh_ttl and _stale(record.get("ttl"), record.get("expires"), now):
+            job.renew.add(key)
+        return Item(
+            value=record["value"],
+            key=op.key,
+            namespace=op.namespace,
+            created_at=moment(record["created"]),  # type: ignore[arg-type]
+            updated_at=moment(record["updated"]),  # type: ignore[arg-type]
+        )
+
+    def _search(self, job: _Job, op: SearchOp, now: int) -> list[SearchItem]:
+        query = None
+        if op.query and self._embedder is not None:
+            query = job.found.queries[op.query]
+        bounds = (op.offset, op.offset + op.limit)
+        found = self._mirror.search(op.namespace_prefix, op.filter, query, bounds, now)
+        if op.refresh_ttl:
+            job.renew.update(row.key for row, _ in found if _stale(row.ttl, row.expires, now))
+        scores = [score for _, score in found]
+        values = self._mirror.values([row for row, _ in found])
+        return [
+            SearchItem(
+                row.namespace,
+                row.name,
+                copied(value),
+                moment(row.created),
+                moment(row.updated),
+                score,
+            )
+            for (row, value), score in zip(values, scores, strict=True)
+        ]
+
+    def _namespaces(self, op: ListNamespacesOp, now: int) -> list[tuple[str, ...]]:
+        conditions = op.match_conditions or ()
+        present = self._mirror.namespaces(common_prefix(conditions), now)
+        found = {name[: op.max_depth] for name in present if matches(name, conditions)}
+        return sorted(found)[op.offset : op.offset + op.limit]
+
+    # writing
+
+    def _changes(self, job: _Job) -> Iterator[Change]:
+        """The change to try, again and again; the last try can meet no conflict."""
+        for attempt in range(1, TRIES + 1):
+            change = self._change(job, attempt)
+            if change is None:
+                return
+            yield change
+
+    def _change(self, job: _Job, attempt: int) -> Change | None:
+        operations = self._put_operations(job)
+        expects: dict[str, int] = {}
+        life = None
+        if job.renew and attempt < TRIES and not self._core.read_only:
+            put = {operation.key for operation in operations}
+            life, records = self._versioned(job.renew - put)
+            now = self._core.clock.claimed()
+            for key, (record, version) in records.items():
+                if _stale(record.get("ttl"), record.get("expires"), now):
+                    expires = now + round(record["ttl"] * MINUTE)
+                    operations.append(Operation("set", key, {**record, "expires": expires}))
+                    expects[key] = version
+        if not operations:
+            return None
+        return self._built(operations, expects, life, attempt)
+
+    def _built(
+        self, operations: list[Operation], expects: dict[str, int], life: int | None, attempt: int
+    ) -> Change:
+        target = (self._handle.scope, self._handle.timeline, operations, expects, None, life)
+        return build_change(self._core, [target], cause=cause_now(), attempt=attempt)
+
+    def _put_operations(self, job: _Job) -> list[Operation]:
+        keys = {name: encode(*name) for name in job.puts}
+        kept = [keys[name][0] for name, put in job.puts.items() if put.value is not None]
+        before = self._handle.reader.get_many(kept) if kept else {}
+        operations = []
+        now, time = self._times(len(kept))
+        for name, put in job.puts.items():
+            key, hashed = keys[name]
+            if put.value is None:
+                operations += [Operation("delete", key), Operation("delete", vectors_of(key))]
+                continue
+            old = before.get(key)
+            created = old["created"] if old is not None and not _expired(old, now) else time
+            record: dict[str, Any] = {
+                "value": dict(put.value),
+                "created": created,
+                "updated": time,
+            }
+            if put.ttl is not None:
+                record |= {"ttl": put.ttl, "expires": now + round(put.ttl * MINUTE)}
+            if hashed:
+                record["name"] = [list(put.namespace), put.key]
+            texts = job.texts.get(name)
+            if texts:
+                record["vectors"] = len(texts)
+                packed = job.found.packed(texts)
+                operations.append(Operation("set", vectors_of(key), packed))
+            elif old is not None and "vectors" in old:
+                operations.append(Operation("delete", vectors_of(key)))
+            operations.append(Operation("set", key, record))
+            time += 1
+        return operations
+
+    def _times(self, count: int) -> tuple[int, int]:
+        """Now, and the first of so many times of which no two are equal in this process."""
+        with self._lock:
+            now = self._core.clock.claimed()
+            first = max(now, self._latest + 1)
+            self._latest = first + count - 1
+            return now, first
+
+    def _versioned(self, keys: Iterable[str]) -> tuple[int | None, dict[str, tuple[Any, int]]]:
+        """Records with their versions, and which life of the scope they are of."""
+        reader = self._handle.reader
+        line = reader.now()
+        if line is None:
+            return None, {}
+        found = {}
+        for key in keys:
+            slot = line.slot(key)
+            if slot is not None:
+                found[key] = (reader.value(line, slot), line.version(slot))
+        return line.ledger.number, found
+
+    # time to live
+
+    def sweep_ttl(self) -> int:
+        """Remove expired items; tells how many. It reads all namespaces into memory."""
+        now = self._core.clock.claimed()
+        with self._mirror.lock:
+            self._mirror.follow([()])
+            expired = self._mirror.expired(now)
+        removed = 0
+        for start in range(0, len(expired), SWEEP):
+            for attempt in range(1, TRIES + 1):
+                life, records = self._versioned(expired[start : start + SWEEP])
+                gone = {key: v for key, (record, v) in records.items() if _expired(record, now)}
+                if not gone:
+                    break
+                try:
+                    both = [*gone, *map(vectors_of, gone)]
+                    operations = [Operation("delete", key) for key in both]
+                    self._core.run(self._built(operations, gone, life, attempt))
+                    removed += len(gone)
+                    break
+                except Conflict:
+                    continue  # one of them was put or renewed; what stays is swept next time
+        return removed
+
+    async def asweep_ttl(self) -> int:
+        """The same, awaited."""
+        return await asyncio.to_thread(self.sweep_ttl)
+
+    def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> Future[None]:
+        """Sweep now and then in a thread, until the future is cancelled or it is stopped.
+
+        Without a `ttl` configuration there is nothing to sweep: the future is done at once. The
+        interval is the one given, else `sweep_interval_minutes` of the configuration, else 5.
+        """
+        if self.ttl_config is None:
+            done: Future[None] = Future()
+            done.set_result(None)
+            return done
+        minutes = sweep_interval_minutes or self.ttl_config.get("sweep_interval_minutes") or 5
+        return self._sweeper.start(60.0 * minutes)
+
+    def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
+        """End the sweeper; tells whether it has ended within the timeout (seconds)."""
+        return self._sweeper.stop(timeout)
+
+
+class Opening:
+    """What `HoldfastStore.open` returns: use it with `with` or `async with`."""
+
+    def __init__(
+        self, kind: type[HoldfastStore], url: str, own: dict[str, Any], options: dict[str, Any]
+    ) -> None:
+        self._kind, self._url, self._own, self._options = kind, url, own, options
+        self._store: Any = None
+        self._made: HoldfastStore | None = None
+
+    def __enter__(self) -> HoldfastStore:
+        self._store = sync.open(self._url, **self._options)
+        try:
+            self._made = self._kind(self._store, **self._own)
+        except BaseException:
+            self._store.close()
+            raise
+        return self._made
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._made is not None:
+            self._made.stop_ttl_sweeper()
+        self._store.close()
+
+    async def __aenter__(self) -> HoldfastStore:
+        self._store = await holdfast.open(self._url, **self._options)
+        try:
+            self._made = self._kind(self._store, **self._own)
+        except BaseException:
+            await self._store.close()
+            raise
+        return self._made
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._made is not None:
+            await asyncio.to_thread(self._made.stop_ttl_sweeper)
+        await self._store.close()
+
+
+def _prefixes(ops: Iterable[Op]) -> Iterator[tuple[str, ...]]:
+    for op in ops:
+        if isinstance(op, SearchOp):
+            yield op.namespace_prefix
+        elif isinstance(op, ListNamespacesOp):
+            yield common_prefix(op.match_conditions or ())
+
+
+def _expired(record: dict[str, Any], now: int) -> bool:
+    expires = record.get("expires")
+    return expires is not None and expires <= now
+
+
+def _stale(ttl: float | None, expires: int | None, now: int) -> bool:
+    """Whether a noticeable part of an item's time has passed since it was last renewed."""
+    if ttl is None or expires is None or expires <= now:
+        return False
+    return expires - now < (1 - SLACK) * ttl * MINUTE
+
+
+def _check_ttl(put: PutOp) -> None:
+    ttl = put.ttl
+    if ttl is not None and (type(ttl) not in (int, float) or not 0 <= ttl < math.inf):
+        raise InvalidInputError("a time to live is a number of minutes, 0 or more")

@@ -1,0 +1,189 @@
+"""Embedding texts, and finding the vectors that are nearest to one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from langgraph.store.base import (
+    IndexConfig,
+    PutOp,
+    ensure_embeddings,
+    get_text_at_path,
+    tokenize_path,
+)
+
+from holdfast.errors import InvalidInputError, MissingExtraError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float32]
+
+FIRST_LOOK = 256
+"""The best so many are looked at before everything is ranked."""
+
+
+def import_numpy() -> Any:
+    """numpy, which only semantic search needs."""
+    try:
+        import numpy
+    except ImportError:
+        raise MissingExtraError(
+            "semantic search needs numpy: pip install 'holdfast[langgraph]'"
+        ) from None
+    return numpy
+
+
+class Embedder:
+    """Turns texts into vectors with the function of the index configuration."""
+
+    def __init__(self, config: IndexConfig) -> None:
+        self._np = import_numpy()
+        dims = config.get("dims")
+        if type(dims) is not int or dims < 1:
+            raise InvalidInputError('index needs "dims", the number of dimensions of a vector')
+        self.dims = dims
+        self.embeddings = ensure_embeddings(config.get("embed"))
+        self._fields = [_tokens(field) for field in config.get("fields") or ["$"]]
+
+    def texts(self, put: PutOp) -> list[str]:
+        """What of an item is to be embedded; every text becomes a vector of its own."""
+        if put.value is None or put.index is False:
+            return []
+        fields = self._fields if put.index is None else [_tokens(field) for field in put.index]
+        try:
+            return [text for field in fields for text in get_text_at_path(put.value, field)]
+        except TypeError:
+            raise InvalidInputError(
+                f"{put.namespace} {put.key!r}: what JSON cannot say cannot be embedded; name the "
+                "fields to embed, or give index=False"
+            ) from None
+
+    def embed(self, texts: Sequence[str], queries: Sequence[str]) -> Found:
+        """Vectors of an items' texts and of what is searched for, asked for once each."""
+        documents = list(dict.fromkeys(texts))
+        made = self.embeddings.embed_documents(documents) if documents else []
+        asked = {query: self.embeddings.embed_query(query) for query in dict.fromkeys(queries)}
+        return self._found(documents, made, asked)
+
+    async def aembed(self, texts: Sequence[str], queries: Sequence[str]) -> Found:
+        """The same, awaited."""
+        documents, asked = list(dict.fromkeys(texts)), list(dict.fromkeys(queries))
+        made = await self.embeddings.aembed_documents(documents) if documents else []
+        answers = await asyncio.gather(*map(self.embeddings.aembed_query, asked))
+        return self._found(documents, made, dict(zip(asked, answers, strict=True)))
+
+    def _found(self, documents: list[str], made: Any, asked: Mapping[str, Any]) -> Found:
+        if len(made) != len(documents):
+            raise InvalidInputError(
+                f"the embedding function gave {len(made)} vectors for {len(documents)} texts"
+            )
+        vectors = {text: self._checked(one) for text, one in zip(documents, made, strict=True)}
+        return Found(vectors, {text: self._checked(one) for text, one in asked.items()})
+
+    def _checked(self, vector: Any) -> Floats:
+        np = self._np
+        made: Floats = np.asarray(vector, dtype="<f4")
+        if made.shape != (self.dims,) or not np.isfinite(made).all():
+            raise InvalidInputError(
+                f"the embedding function must give {self.dims} finite numbers for a text; it gave "
+                f"an array of shape {made.shape}"
+            )
+        return made
+
+
+class Found:
+    """The vectors of texts and of queries."""
+
+    def __init__(self, vectors: dict[str, Floats], queries: dict[str, Floats]) -> None:
+        self._vectors = vectors
+        self.queries = queries
+
+    def packed(self, texts: Iterable[str]) -> bytes:
+        """The vectors of an item as its record holds them."""
+        return b"".join(self._vectors[text].tobytes() for text in texts)
+
+
+def _tokens(field: str) -> str | list[str]:
+    return field if field == "$" else tokenize_path(field)
+
+
+class Matrix:
+    """Vectors of unit length, each of the item with some number; exact search by cosine.
+
+    It takes 4 bytes a dimension for each vector: 150 MB for 100,000 of 384 dimensions.
+    """
+
+    def __init__(self, dims: int) -> None:
+        self._np = import_numpy()
+        self._dims = dims
+        self._vectors: Floats = self._np.zeros((1024, dims), dtype="<f4")
+        self._owners = self._np.full(1024, -1, dtype=self._np.int64)
+        self._used = 0
+        self._free: list[int] = []
+
+    def add(self, number: int, packed: bytes) -> tuple[int, ...]:
+        """Take in an item's vectors; those of another size are left out."""
+        if not packed or len(packed) % (4 * self._dims):
+            return ()
+        vectors = self._np.frombuffer(packed, dtype="<f4").reshape(-1, self._dims)
+        lengths = self._np.sqrt(self._np.einsum("ij,ij->i", vectors, vectors))
+        lengths[lengths == 0] = 1.0  # a vector of zeros has no direction: it scores 0
+        places = tuple(self._place() for _ in range(len(vectors)))
+        for place, vector, length in zip(places, vectors, lengths, strict=True):
+            self._np.divide(vector, length, out=self._vectors[place])
+            self._owners[place] = number
+        return places
+
+    def _place(self) -> int:
+        if self._free:
+            return self._free.pop()
+        if self._used == len(self._owners):
+            more = self._used // 2
+            empty = self._np.zeros((more, self._dims), dtype="<f4")
+            self._vectors = self._np.concatenate([self._vectors, empty])
+            nobody = self._np.full(more, -1, dtype=self._np.int64)
+            self._owners = self._np.concatenate([self._owners, nobody])
+        self._used += 1
+        return self._used - 1
+
+    def drop(self, places: Iterable[int]) -> None:
+        """Forget an item's vectors."""
+        for place in places:
+            self._owners[place] = -1
+            self._free.append(place)
+
+    def nearest(self, query: Floats, mask: Any, count: int) -> dict[int, float]:
+        """The numbers of the best items of a selection with their best scores, best first."""
+        np, used = self._np, self._used
+        length = float(np.linalg.norm(query))
+        unit = query / length if length else query
+        owners = self._owners[:used]
+        chosen = np.flatnonzero(np.append(mask, False)[owners])  # the last is nobody's, -1
+        if 4 * len(chosen) > used:  # then reading all in one go beats picking them out
+            scores = (self._vectors[:used] @ unit)[chosen]
+        else:
+            scores = self._vectors[chosen] @ unit
+        best: dict[int, float] = {}
+        for at in self._ranked(scores, max(FIRST_LOOK, 4 * count)):
+            if len(best) >= count:
+                break
+            best.setdefault(int(owners[chosen[at]]), float(scores[at]))
+        return best
+
+    def without(self, mask: Any) -> Any:
+        """The items of a selection that have no vector."""
+        found = self._np.append(mask, False)
+        found[self._owners[: self._used]] = False
+        return found[:-1]
+
+    def _ranked(self, scores: Floats, first: int) -> Iterator[int]:
+        """Places of the scores, best first; sorted whole only if the first ones do not do."""
+        np = self._np
+        if len(scores) > first:
+            top = np.argpartition(scores, len(scores) - first)[-first:]
+            yield from top[np.argsort(-scores[top], kind="stable")].tolist()
+        yield from np.argsort(-scores, kind="stable").tolist()
