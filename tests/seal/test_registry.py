@@ -229,3 +229,24 @@ def test_unset_fields_are_refused_by_path() -> None:
     del obj.a
     with pytest.raises(InvalidValueError, match=r"\$\.x: .*fields"):
         Codec(registry).plain({"x": obj})
+
+
+def test_older_names_lead_to_a_renamed_class() -> None:
+    @dataclass
+    class Plan:
+        goal: str
+
+    registry = Registry()
+    registry.register(Plan, name="plan", also=["scheme", "idea"])
+    for name in ("plan", "scheme", "idea"):
+        assert registry.build(name, 1, {"goal": "g"}) == Plan("g")
+    found = registry.find(Plan)
+    assert found is not None
+    assert found.name == "plan"
+
+    @dataclass
+    class Other:
+        goal: str
+
+    with pytest.raises(InvalidInputError, match="'plan'"):
+        registry.register(Other, name="other", also="idea")

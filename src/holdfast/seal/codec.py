@@ -93,7 +93,7 @@ class Unbuilt(Registry):
         return Typed(name, version, payload)
 
 
-class _Refusal(Exception):
+class Refusal(Exception):
     """A part that cannot be stored; the path is gathered from the inside out."""
 
     def __init__(self, text: str, kind: type[InvalidValueError] = InvalidValueError) -> None:
@@ -139,7 +139,7 @@ class Codec:
         walk = _Walk(self.registry, self.limits)
         try:
             return walk.any(value, 1)
-        except _Refusal as refusal:
+        except Refusal as refusal:
             raise refusal.error() from None
         except RecursionError:
             raise _too_deep(self.limits).error() from None
@@ -204,15 +204,15 @@ class Codec:
         )
 
 
-def _too_deep(limits: ValueLimits) -> _Refusal:
-    return _Refusal(
+def _too_deep(limits: ValueLimits) -> Refusal:
+    return Refusal(
         f"nested deeper than {limits.depth} levels, or contains itself; flatten it",
         LimitExceededError,
     )
 
 
-def _too_large(limits: ValueLimits) -> _Refusal:
-    return _Refusal(
+def _too_large(limits: ValueLimits) -> Refusal:
+    return Refusal(
         f"larger than {limits.size} bytes; store it in parts under several keys",
         LimitExceededError,
     )
@@ -270,7 +270,7 @@ class _Walk:
                     if out is None:
                         out = dict(value)
                     out[key] = new
-        except _Refusal as refusal:
+        except Refusal as refusal:
             refusal.steps.append(key if type(key) in (str, int) else f"({type(key).__name__})")
             raise
         self._grow(size)
@@ -297,7 +297,7 @@ class _Walk:
                     if out is None:
                         out = value.copy()
                     out[index] = new
-        except _Refusal as refusal:
+        except Refusal as refusal:
             refusal.steps.append(index)
             raise
         self._grow(size)
@@ -308,7 +308,7 @@ class _Walk:
             raise _too_deep(self._limits)
         self._items -= length
         if self._items < 0:
-            raise _Refusal(
+            raise Refusal(
                 f"the value has more than {self._limits.items} items; "
                 "store it in parts under several keys",
                 LimitExceededError,
@@ -337,12 +337,12 @@ class _Walk:
         try:
             key.encode()
         except UnicodeEncodeError:
-            raise _Refusal("a key of a mapping holds a lone surrogate; use valid text") from None
+            raise Refusal("a key of a mapping holds a lone surrogate; use valid text") from None
 
-    def _bad_key(self, key: Any) -> _Refusal:
+    def _bad_key(self, key: Any) -> Refusal:
         if type(key) is int:
-            return _Refusal("an int key of a mapping must fit in 64 bits; use str(key)")
-        return _Refusal(
+            return Refusal("an int key of a mapping must fit in 64 bits; use str(key)")
+        return Refusal(
             f"a key of a mapping is a {_name(type(key))}; only str and int keys can be stored, "
             "convert it"
         )
@@ -354,7 +354,7 @@ class _Walk:
         if kind is datetime.datetime:
             packed = moments.pack(value)
             if packed is None:
-                raise _Refusal(
+                raise Refusal(
                     "a datetime needs a zone that can be stored (zoneinfo.ZoneInfo with a key, "
                     "or datetime.timezone); add one, for example with .astimezone(timezone.utc)"
                 )
@@ -363,12 +363,12 @@ class _Walk:
             return self._typed(value, depth)
         entry = self._registry.find(kind)
         if entry is None:
-            raise _Refusal(_advice(kind))
+            raise Refusal(_advice(kind))
         try:
             payload = entry.to_plain(value)
         except Exception as error:
             told = f"the object has not all fields of {entry.name!r} ({type(error).__name__})"
-            raise _Refusal(f"{told}; set them before storing it") from None
+            raise Refusal(f"{told}; set them before storing it") from None
         self._enter(3, depth)
         return Typed(entry.name, entry.version, self.any(payload, depth + 1))
 
@@ -377,7 +377,7 @@ class _Walk:
         try:
             check_name(value.name, value.version)
         except InvalidInputError as error:
-            raise _Refusal(str(error)) from None
+            raise Refusal(str(error)) from None
         self._enter(3, depth)
         payload = self.any(value.value, depth + 1)
         return value if payload is value.value else Typed(value.name, value.version, payload)

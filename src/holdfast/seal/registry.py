@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, overload
 
 import msgspec
@@ -129,9 +129,13 @@ _ABSENT = object()
 
 
 class Registry:
-    """Which classes may be stored, by name. Safe to read from several threads."""
+    """Which classes may be stored, by name. Safe to read from several threads.
 
-    def __init__(self) -> None:
+    `kind` chooses the `Entry` that takes the objects of a class apart, or refuses the class.
+    """
+
+    def __init__(self, kind: Callable[[type], type[Entry]] | None = None) -> None:
+        self._kind = kind or _kind
         self._classes: dict[type, Entry] = {}
         self._names: dict[str, Entry] = {}
 
@@ -143,6 +147,7 @@ class Registry:
         name: str | None = None,
         version: int = 1,
         upgrade: Upgrade | None = None,
+        also: Iterable[str] = (),
     ) -> C: ...
 
     @overload
@@ -153,6 +158,7 @@ class Registry:
         name: str | None = None,
         version: int = 1,
         upgrade: Upgrade | None = None,
+        also: Iterable[str] = (),
     ) -> Callable[[C], C]: ...
 
     def register(
@@ -162,24 +168,30 @@ class Registry:
         name: str | None = None,
         version: int = 1,
         upgrade: Upgrade | None = None,
+        also: Iterable[str] = (),
     ) -> Any:
         """Allow objects of `cls` in values; also usable as a decorator.
 
         `name` is what records hold (default: the class's own name) and must stay the same for
         ever. Raise `version` when the fields change; `upgrade(stored_version, fields)` then
-        gives the fields of today for what an older version wrote.
+        gives the fields of today for what an older version wrote. `also` are older names: what
+        was stored under them is read as this class.
         """
         if cls is None:
-            return lambda c: self.register(c, name=name, version=version, upgrade=upgrade)
+            return lambda c: self.register(
+                c, name=name, version=version, upgrade=upgrade, also=also
+            )
         if not isinstance(cls, type):
             raise InvalidInputError("register() takes a class, not an object")
         name = cls.__name__ if name is None else name
-        check_name(name, version)
-        self._add(_kind(cls)(cls, name, version, upgrade))
+        names = (name, *([also] if isinstance(also, str) else also))
+        for each in names:
+            check_name(each, version)
+        self._add(self._kind(cls)(cls, name, version, upgrade), names)
         return cls
 
-    def _add(self, entry: Entry) -> None:
-        for known in (self._names.get(entry.name), self._classes.get(entry.cls)):
+    def _add(self, entry: Entry, names: tuple[str, ...]) -> None:
+        for known in (*map(self._names.get, names), self._classes.get(entry.cls)):
             if known is None:
                 continue
             if (known.cls, known.name) != (entry.cls, entry.name):
@@ -188,7 +200,7 @@ class Registry:
                     f"{known.cls.__qualname__} is registered as {known.name!r}; "
                     "give each class one name of its own with name="
                 )
-        self._names[entry.name] = entry
+        self._names.update(dict.fromkeys(names, entry))
         self._classes[entry.cls] = entry
 
     def find(self, cls: type) -> Entry | None:
@@ -207,18 +219,25 @@ class Registry:
                 f"a stored value is a {name!r}, which is not registered here; register its class "
                 f"before reading: registry.register(YourClass, name={name!r}, version={version})"
             )
-        if version > entry.version:
-            raise _unfit(entry, version, "update the program that reads it")
-        try:
-            if version == entry.version:
-                return entry.from_plain(payload)
-            if entry.upgrade is not None:
-                payload = entry.upgrade(version, payload)
-            return entry.from_older(payload)
-        except Exception as error:
-            # The text of a constructor's error may hold values: only its type is told.
-            hint = f"its class raised {type(error).__name__}; register it with upgrade="
-            raise _unfit(entry, version, hint) from None
+        return construct(entry, version, payload)
+
+
+def construct(entry: Entry, version: int, payload: Any) -> Any:
+    """The object of an entry that was stored as these fields by that version of the class."""
+    if version > entry.version:
+        raise _unfit(entry, version, "update the program that reads it")
+    try:
+        if version == entry.version:
+            return entry.from_plain(payload)
+        if entry.upgrade is not None:
+            payload = entry.upgrade(version, payload)
+        return entry.from_older(payload)
+    except Exception as error:
+        # The text of a constructor's error may hold values: only its type is told.
+        hint = f"its class raised {type(error).__name__}; register it with upgrade="
+        if isinstance(error, InvalidValueError):
+            hint = f"{error}; register it with upgrade="
+        raise _unfit(entry, version, hint) from None
 
 
 def _unfit(entry: Entry, version: int, hint: str) -> InvalidValueError:
