@@ -95,6 +95,21 @@ class Reader:
         return {key: self.value(timeline, slot, plain) for key, slot in present}
 
     @_rebuilding
+    def versioned(self, keys: Iterable[str]) -> dict[str, tuple[Any, int]]:
+        """(value in plain form, version) of those keys that are there, of one moment."""
+        timeline = self.now()
+        if timeline is None:
+            return {}
+        with timeline.lock:
+            found = [(key, timeline.slot(check_key(key, owner=True))) for key in keys]
+            versions = [timeline.version(slot) for _, slot in found]
+        return {
+            key: (self.value(timeline, slot, True), version)
+            for (key, slot), version in zip(found, versions, strict=True)
+            if slot is not None
+        }
+
+    @_rebuilding
     def item(self, key: str) -> Item | None:
         """The value of a key with its version, time and cause."""
         key = check_key(key, owner=True)

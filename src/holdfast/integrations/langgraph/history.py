@@ -1,0 +1,101 @@
+"""Looking back: listing checkpoints, and what delta channels got on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import merge
+from itertools import islice
+from typing import Any
+
+from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
+
+from holdfast.integrations.langgraph.records import Space, merged
+from holdfast.integrations.langgraph.thread import PAGE, Loaded, Past, Thread
+
+
+def listed(
+    places: list[tuple[Thread, Space]],
+    id: str | None,
+    before: str | None,
+    filter: dict[str, Any] | None,
+    limit: int | None,
+) -> Iterator[tuple[Thread, Space, Loaded]]:
+    """Checkpoints of these places that fit, the newest id first."""
+    page = min(limit, PAGE) if limit and not filter and id is None else PAGE
+    pasts = [Past(*place, page=max(1, page)) for place in places]
+    if id is not None:
+        lines = [iter([loaded] if (loaded := past.get(id)) else []) for past in pasts]
+    else:
+        lines = [_older(past, before) for past in pasts]
+    order = merge(
+        *(_named(line, *place) for line, place in zip(lines, places, strict=True)),
+        key=lambda item: item[2].record.id,
+        reverse=True,
+    )
+    fits = (
+        item
+        for item in order
+        if (before is None or item[2].record.id < before)
+        and (not filter or _fits(item[0].types.build(item[2].record.metadata), filter))
+    )
+    return islice(fits, limit)
+
+
+def _named(
+    line: Iterable[Loaded], thread: Thread, space: Space
+) -> Iterator[tuple[Thread, Space, Loaded]]:
+    return ((thread, space, loaded) for loaded in line)
+
+
+def _older(past: Past, before: str | None) -> Iterator[Loaded]:
+    """Checkpoints in the order of their ids, the newest first."""
+    last = len(past) if before is None else past.first_not_before(before)
+    return (past.at(position) for position in reversed(range(last)))
+
+
+def _fits(metadata: dict[str, Any], filter: dict[str, Any]) -> bool:
+    return all(name in metadata and metadata[name] == value for name, value in filter.items())
+
+
+def put_by(thread: Thread, space: Space, runs: set[str]) -> set[str]:
+    """Checkpoints that these runs put."""
+    past = Past(thread, space)
+    return {l.record.id for l in past if l.record.metadata.get("run_id") in runs}
+
+
+def delta_history(
+    thread: Thread, space: Space, id: str | None, channels: Sequence[str]
+) -> Mapping[str, DeltaChannelHistory]:
+    """For each channel the nearest stored value before a checkpoint, and the writes since."""
+    past = Past(thread, space)
+    target = (past.get(id) if id else past.at(-1)) if past else None
+    wanted = set(channels)
+    writes: dict[str, list[PendingWrite]] = {name: [] for name in channels}
+    seeds: dict[str, Any] = {}
+    parent = target.record.parent if target else None
+    while parent is not None and wanted:
+        loaded = past.get(parent)
+        if loaded is None:
+            break
+        for write in reversed(merged(loaded.calls, parent)):
+            if write[1] in wanted:
+                writes[write[1]].append(write)
+        here = wanted & {*loaded.record.values, *loaded.record.apart}
+        if here:
+            values = thread.values(space, loaded)
+            seeds |= {name: values[name] for name in here}
+            wanted -= here
+        parent = loaded.record.parent
+    return {name: _channel(thread, writes[name], name, seeds) for name in channels}
+
+
+def _channel(
+    thread: Thread, writes: list[PendingWrite], name: str, seeds: dict[str, Any]
+) -> DeltaChannelHistory:
+    writes.reverse()
+    values = thread.build([value for _, _, value in writes])
+    made = [(task, channel, value) for (task, channel, _), value in zip(writes, values, strict=True)]
+    found: DeltaChannelHistory = {"writes": made}
+    if name in seeds:
+        found["seed"] = seeds[name]
+    return found

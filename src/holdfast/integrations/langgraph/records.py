@@ -1,0 +1,335 @@
+"""How a thread's checkpoints are laid out in its scope.
+
+A thread is the scope `custom:langgraph/THREAD`. The state after an entry that puts a checkpoint
+*is* that checkpoint, so an older one is the state at its entry and nothing is copied:
+
+| key | what |
+| --- | --- |
+| `head` | the newest checkpoint: everything but its long values |
+| `channel/NAME` | a long value of a channel; a list grows by appending |
+| `log` | the entries that put the checkpoints before, in order and in lots of some; the head has
+|       | those since the last lot |
+| `writes` | what tasks wrote on top of each checkpoint; a checkpoint tells where its own begin |
+| `late/ID` | what was written on top of a checkpoint that was not the head any more |
+| `parts` | every message once, without its id; the others refer to it by number |
+| `names` | channels and nodes; records refer to them by number |
+
+Those of a namespace of its own are `head:NS`, `channel:NS/NAME` and so on; parts and names are
+shared. A message passes through the input, a task's writes and a channel; it is stored once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+from uuid import UUID
+
+from holdfast.errors import DamagedRecordError, InvalidInputError
+from holdfast.store.scopes import KEY_LENGTH, Scope
+
+PARTS = "parts"
+NAMES = "names"
+COPYING = "copying"
+SCOPES = "langgraph/"
+RECENT = 12
+"""Where a packed record names entries."""
+LOT = 16
+"""Entries that go into the log together."""
+INLINE = 512
+"""Encoded bytes up to which a channel's value lies in the head itself."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def scope_of(thread_id: Any) -> Scope:
+    """The scope of a thread. Ids may be any text or number; what a scope may not hold is quoted."""
+    text = str(thread_id)
+    if not text:
+        raise InvalidInputError("a thread needs an id: config['configurable']['thread_id']")
+    name = SCOPES + quote(text, safe=" :@._-+|,;=()[]{}<>!?*&#'~$/" if _tame(text) else "")
+    if len(name) > KEY_LENGTH:
+        raise InvalidInputError(f"the id of a thread is too long: {len(name)} characters, quoted")
+    return Scope("custom", name)
+
+
+def _tame(text: str) -> bool:
+    return not (".." in text or "//" in text or text[0] == "/" or text[-1] == "/")
+
+
+def thread_of(scope: Scope) -> str:
+    """The thread that a scope belongs to."""
+    return unquote(scope.id.removeprefix(SCOPES))
+
+
+class Space(NamedTuple):
+    """The keys of one namespace of a thread."""
+
+    ns: str
+
+    def _key(self, kind: str) -> str:
+        return f"{kind}:{quote(self.ns, safe=':|_-')}" if self.ns else kind
+
+    @classmethod
+    def of(cls, head: str) -> Space:
+        """The namespace that a head belongs to."""
+        return cls(unquote(head[5:]))
+
+    @property
+    def head(self) -> str:
+        """Key of the newest checkpoint."""
+        return self._key("head")
+
+    @property
+    def log(self) -> str:
+        """Key of the list of those before."""
+        return self._key("log")
+
+    @property
+    def writes(self) -> str:
+        """Key of the list of what tasks wrote."""
+        return self._key("writes")
+
+    def late(self, id: str) -> str:
+        """Key of what tasks wrote too late."""
+        return f"{self._key('late')}/{quote(id, safe='-')}"
+
+    def channel(self, name: str) -> str:
+        """Key of a long value."""
+        return f"{self._key('channel')}/{quote(name, safe=':+_-')}"
+
+
+class Names:
+    """Channels and nodes by number: records repeat them all, numbers take a byte or two."""
+
+    MOST = 10_000
+
+    def __init__(self) -> None:
+        self._known: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self.new: list[str] = []
+
+    def begin(self, known: list[str]) -> None:
+        """Start from the names that are stored."""
+        if known[: len(self._known)] != self._known:
+            self._known, self._numbers = [], {}
+        for name in known[len(self._known) :]:
+            self._numbers[name] = len(self._known)
+            self._known.append(name)
+        for name in self.new:
+            if self._numbers.get(name, -1) >= len(self._known):
+                del self._numbers[name]
+        self.new = []
+
+    def short(self, name: str) -> int | str:
+        """What stands for a name; it is stored with the change if it is new."""
+        number = self._numbers.get(name)
+        if number is None:
+            number = len(self._known) + len(self.new)
+            if number >= self.MOST:
+                return name
+            self._numbers[name] = number
+            self.new.append(name)
+        return number
+
+    def long(self, found: int | str) -> str:
+        """The opposite of `short`."""
+        return self._known[found] if type(found) is int else str(found)
+
+    def shorts(self, mapping: dict[str, Any]) -> list[Any]:
+        """A mapping as a flat list, with numbers for names."""
+        flat: list[Any] = []
+        for name, value in mapping.items():
+            flat += (self.short(name), value)
+        return flat
+
+    def longs(self, flat: list[Any]) -> dict[str, Any]:
+        """The opposite of `shorts`."""
+        return {self.long(flat[n]): flat[n + 1] for n in range(0, len(flat), 2)}
+
+
+class Record(NamedTuple):
+    """A checkpoint without its long values."""
+
+    id: str
+    parent: str | None
+    v: int
+    ts: str
+    versions: dict[str, Any]
+    seen: dict[str, dict[str, Any]]
+    updated: Any
+    """False if the checkpoint does not tell"""
+    metadata: Any
+    """in plain form"""
+    values: dict[str, Any]
+    """short values, in plain form"""
+    apart: list[str]
+    """channels whose values have a key of their own"""
+    since: int
+    """where in `writes` those on top of this checkpoint, or of later ones, begin"""
+    count: int
+    """how many `writes` there were when it was put: all others before it end here"""
+    recent: tuple[int, ...] = ()
+    """entries that put checkpoints before it and are not in the log yet"""
+    more: Any = None
+    """what else the checkpoint holds, in plain form"""
+
+    def pack(self, names: Names) -> list[Any]:
+        """The list that is stored."""
+        found = [
+            short_id(self.id),
+            short_id(self.parent),
+            self.v,
+            _short_time(self.ts),
+            names.shorts(self.versions),
+            names.shorts({node: names.shorts(seen) for node, seen in self.seen.items()}),
+            [*map(names.short, self.updated)] if type(self.updated) is list else self.updated,
+            _short_metadata(self.metadata),
+            names.shorts(self.values),
+            [*map(names.short, self.apart)],
+            self.since,
+            self.count - self.since,
+            short_entries(self.recent),
+        ]
+        return [*found, self.more] if self.more else found
+
+    @classmethod
+    def unpack(cls, found: Any, names: Names) -> Record:
+        """The opposite of `pack`."""
+        try:
+            return cls(
+                long_id(found[0]) or "",
+                long_id(found[1]),
+                found[2],
+                _long_time(found[3]),
+                names.longs(found[4]),
+                {node: names.longs(seen) for node, seen in names.longs(found[5]).items()},
+                [*map(names.long, found[6])] if type(found[6]) is list else found[6],
+                _long_metadata(found[7]),
+                names.longs(found[8]),
+                [*map(names.long, found[9])],
+                found[10],
+                found[10] + found[11],
+                long_entries(found[12]),
+                found[13] if len(found) > 13 else None,
+            )
+        except (TypeError, ValueError, IndexError, KeyError):
+            raise DamagedRecordError("a thread's record is not in the form it was written") from None
+
+
+def run_of(packed: list[Any]) -> str | None:
+    """The run that put a packed record."""
+    run = packed[7].get("run_id") if type(packed[7]) is dict else None
+    return run if isinstance(run, str) and run else None
+
+
+class Writes(NamedTuple):
+    """What one call of `put_writes` brought."""
+
+    checkpoint: str
+    task: str
+    path: str
+    items: list[tuple[int, str, Any]]
+    """(index, channel, value in plain form)"""
+
+    def pack(self, names: Names) -> list[Any]:
+        """The list that is stored."""
+        items = [[index, names.short(name), value] for index, name, value in self.items]
+        return [short_id(self.checkpoint), short_id(self.task), self.path, items]
+
+    @classmethod
+    def unpack(cls, found: Any, names: Names) -> Writes:
+        """The opposite of `pack`."""
+        try:
+            items = [(index, names.long(name), value) for index, name, value in found[3]]
+            return cls(long_id(found[0]) or "", long_id(found[1]) or "", found[2], items)
+        except (TypeError, ValueError, IndexError, KeyError):
+            raise DamagedRecordError("a thread's write is not in the form it was written") from None
+
+
+def merged(calls: list[Writes], checkpoint: str) -> list[tuple[str, str, Any]]:
+    """(task, channel, value) of all writes on a checkpoint, by task path, task and index.
+
+    A write that is sent again changes nothing; errors, interrupts and resume values (negative
+    indices) are replaced.
+    """
+    found: dict[tuple[str, int], tuple[str, str, Any]] = {}
+    for call in calls:
+        if call.checkpoint != checkpoint:
+            continue
+        for index, channel, value in call.items:
+            place = (call.task, index)
+            if index < 0 or place not in found:
+                found[place] = (call.path, channel, value)
+    order = sorted(found.items(), key=lambda item: (item[1][0], *item[0]))
+    return [(task, channel, value) for (task, _), (_, channel, value) in order]
+
+
+def short_entries(entries: Sequence[int]) -> Any:
+    """Entries in order, which are mostly close to each other: the first, and the gaps as bytes."""
+    gaps = [b - a for a, b in pairwise(entries)]
+    if not entries or not all(0 <= gap < 256 for gap in gaps):
+        return list(entries)
+    return [entries[0], bytes(gaps)]
+
+
+def long_entries(found: Any) -> tuple[int, ...]:
+    """The opposite of `short_entries`."""
+    if len(found) == 2 and type(found[1]) is bytes:
+        return tuple(accumulate(found[1], initial=found[0]))
+    return tuple(found)
+
+
+def short_id(text: str | None) -> Any:
+    """A UUID as 16 bytes; any other text as it is."""
+    if text is None or len(text) != 36:
+        return text
+    try:
+        found = UUID(text)
+    except ValueError:
+        return text
+    return found.bytes if str(found) == text else text
+
+
+def long_id(found: Any) -> str | None:
+    """The opposite of `short_id`."""
+    return str(UUID(bytes=found)) if type(found) is bytes else found
+
+
+_SOURCES = ("input", "loop", "update", "fork")
+
+
+def _short_metadata(metadata: Any) -> Any:
+    """[source, step] for what LangGraph writes by itself; anything else as it is."""
+    if (
+        type(metadata) is dict
+        and list(metadata) == ["source", "step", "parents"]
+        and metadata["source"] in _SOURCES
+        and metadata["parents"] == {}
+    ):
+        return [_SOURCES.index(metadata["source"]), metadata["step"]]
+    return metadata
+
+
+def _long_metadata(found: Any) -> Any:
+    if type(found) is list:
+        return {"source": _SOURCES[found[0]], "step": found[1], "parents": {}}
+    return found
+
+
+def _short_time(text: str) -> Any:
+    """Microseconds since 1970 for a time as LangGraph writes it; any other text as it is."""
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None or moment.isoformat() != text or not text.endswith("+00:00"):
+            return text
+    except (TypeError, ValueError):
+        return text
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def _long_time(found: Any) -> Any:
+    if type(found) is int:
+        return (_EPOCH + timedelta(microseconds=found)).isoformat()
+    return found

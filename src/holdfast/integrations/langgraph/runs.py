@@ -1,0 +1,172 @@
+"""Runs: what each one saw of a thread before it writes, and who has to wait.
+
+LangGraph tells a saver neither when a run begins nor when it ends. What it shows is enough: a
+run reads the newest checkpoint (or one by its id) and then puts checkpoints on top of it, in the
+same context; the last one triggers no further node.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Iterable
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+from langgraph.checkpoint.base import CheckpointTuple
+
+from holdfast.errors import Conflict
+from holdfast.integrations.langgraph.records import Record
+
+START = "__start__"
+_TRIGGERS = ("branch:", "join:", "__pregel_tasks", START)
+_PULL = "~__pregel_pull, "
+MOST_READINGS = 64
+
+class _Reading(NamedTuple):
+    """What a context has read of one namespace of a thread."""
+
+    asked: frozenset[str | None] = frozenset()
+    """Checkpoints asked for by id, listed, or named as the parent of one; None: the beginning."""
+    empty: bool = False
+    """It looked for the newest one and there was none."""
+
+
+_Readings = dict[tuple[int, str, str], _Reading]
+_readings: ContextVar[_Readings | None] = ContextVar("holdfast_langgraph", default=None)
+_NOTHING = _Reading()
+
+
+class Sight:
+    """What the run in this context has read: on what it may rest what it writes.
+
+    LangGraph copies the context into the threads and tasks that write for a run.
+    """
+
+    def __init__(self) -> None:
+        self._me = id(self)
+
+    def saw(self, thread: str, ns: str, found: CheckpointTuple | None, *, asked: bool) -> None:
+        """A checkpoint was read: the newest, or (`asked`) one by its id."""
+        reading = self._reading(thread, ns)
+        ids = set(reading.asked)
+        if found is None:
+            empty = not asked or reading.empty
+        else:
+            empty = False
+            ids.add(parent_of(found))
+            # Read as the newest, it must still be the newest when something is put on top of it.
+            (ids.add if asked else ids.discard)(found.checkpoint["id"])
+        self._note(thread, ns, _Reading(frozenset(ids), empty))
+
+    def listed(self, thread: str, ns: str, ids: Iterable[str | None]) -> None:
+        """Checkpoints were listed; None stands for a list that was empty."""
+        reading = self._reading(thread, ns)
+        self._note(thread, ns, reading._replace(asked=reading.asked.union(ids)))
+
+    def check(self, thread: str, ns: str, parent: str | None, head: Record | None, id: str) -> None:
+        """Refuse a checkpoint that does not rest on the newest one, unless that was asked for.
+
+        Otherwise what another run put meanwhile, an input perhaps, would be passed over silently.
+        """
+        if head is None or parent == head.id or id == head.id:
+            return
+        reading = self._reading(thread, ns)
+        if parent in reading.asked or (parent is None and not reading.empty):
+            return
+        raise Conflict(
+            f"thread {thread!r}{f' ({ns})' if ns else ''}: another run has put checkpoint {head.id} "
+            f"since this one read {parent or 'the empty thread'}; nothing of this step is stored. "
+            "Invoke again to go on from the newest state, give its checkpoint_id to branch off an "
+            "older one, or let runs queue with HoldfastSaver(..., busy='wait')"
+        )
+
+    def _reading(self, thread: str, ns: str) -> _Reading:
+        return (_readings.get() or {}).get((self._me, thread, ns), _NOTHING)
+
+    def _note(self, thread: str, ns: str, reading: _Reading) -> None:
+        known = dict(_readings.get() or {})
+        known.pop((self._me, thread, ns), None)
+        while len(known) >= MOST_READINGS:
+            del known[next(iter(known))]
+        _readings.set({**known, (self._me, thread, ns): reading})
+
+
+def parent_of(found: CheckpointTuple) -> str | None:
+    """The id of the checkpoint before one."""
+    return found.parent_config["configurable"]["checkpoint_id"] if found.parent_config else None
+
+
+class Queue:
+    """Lets one run at a time work on a thread, within this process.
+
+    A run is over when its last checkpoint triggers nothing, when it stored an error or an
+    interrupt, when its own objects are gone, or when it was silent for `patience` seconds. Should
+    it go on after all, its next checkpoint is refused as a conflict: nothing is lost.
+    """
+
+    def __init__(self, patience: float) -> None:
+        self.patience = patience
+        self._runs: dict[str, _Run] = {}
+        self._lock = threading.Lock()
+
+    def enter(self, thread: str, config: dict[str, Any]) -> bool:
+        """Whether the run that asks may go on now; it then has the thread to itself."""
+        mark = _mark(config)
+        if mark is None:
+            return True
+        with self._lock:
+            run = self._runs.get(thread)
+            if run is not None and run.mark() is not mark and run.busy(self.patience):
+                return False
+            self._runs[thread] = _Run(mark)
+            return True
+
+    def noticed(self, thread: str, *, over: bool) -> None:
+        """The run that has the thread wrote something; perhaps its last."""
+        with self._lock:
+            run = self._runs.get(thread)
+            if run is None:
+                return
+            run.last = time.monotonic()
+            if over:
+                del self._runs[thread]
+
+
+class _Run:
+    def __init__(self, mark: Any) -> None:
+        self.mark = weakref.ref(mark)
+        self.last = time.monotonic()
+
+    def busy(self, patience: float) -> bool:
+        return self.mark() is not None and time.monotonic() - self.last < patience
+
+
+def _mark(config: dict[str, Any]) -> Any:
+    """An object that lives as long as the run; None if it is not a run that reads."""
+    runtime = config["configurable"].get("__pregel_runtime")
+    return getattr(runtime, "stream_writer", None)
+
+
+def triggered(record: Record) -> set[str]:
+    """Nodes that a checkpoint makes run next, as far as its channels tell."""
+    found: set[str] = set()
+    for name in record.updated or ():
+        if name.startswith("branch:to:"):
+            found.add(name.removeprefix("branch:to:"))
+        elif name.startswith("join:"):
+            found.add(name.rpartition(":")[2])
+        elif name == START:
+            found.add(START)
+    return found
+
+
+def finished(updated: list[str] | None) -> bool:
+    """Whether a checkpoint triggers nothing more."""
+    return updated is not None and not any(name.startswith(_TRIGGERS) for name in updated)
+
+
+def node_of(path: str) -> str:
+    """The node that a task's path names."""
+    return path.removeprefix(_PULL) if path.startswith(_PULL) else path

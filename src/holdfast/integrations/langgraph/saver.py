@@ -1,0 +1,512 @@
+"""`HoldfastSaver`: LangGraph's checkpoints in a Holdfast store."""
+
+from __future__ import annotations
+
+import asyncio
+import copy as copying
+import logging
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, cast
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+    get_checkpoint_metadata,
+)
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT
+
+from holdfast.errors import InvalidInputError, ScopeNotFoundError
+from holdfast.integrations.langgraph import putting
+from holdfast.integrations.langgraph.copying import copy
+from holdfast.integrations.langgraph.history import delta_history, listed, put_by
+from holdfast.integrations.langgraph.records import SCOPES, Space, Writes, thread_of
+from holdfast.integrations.langgraph.runs import Queue, Sight, finished, node_of, triggered
+from holdfast.integrations.langgraph.thread import Loaded, Thread
+from holdfast.integrations.langgraph.types import Types
+from holdfast.integrations.langgraph.values import Values
+from holdfast.store.following import Follower
+from holdfast.store.handles import StoreHandle
+from holdfast.store.opening import open_core
+from holdfast.store.scopes import Scope
+
+MOST_THREADS = 256
+MOST_KEPT = 128 << 20
+_PAUSE = 0.01
+
+logger = logging.getLogger(__name__)
+
+
+class HoldfastSaver(BaseCheckpointSaver[Any]):
+    """Keeps the checkpoints of LangGraph's threads in a Holdfast store.
+
+    store: an open store of either kind. Blocking and async methods may be mixed; blocking ones
+        work inside a running event loop, which they hold for the time of a commit.
+    types: which classes may be stored (see `Types`); `strict=True` takes registered ones only.
+    busy: what happens to a run that put a checkpoint while another one did. `refuse` raises
+        `Conflict` and stores nothing of it; `wait` lets runs of this process wait for their turn
+        when they begin, and refuses those of other processes.
+    patience: seconds of silence after which a run that has its turn counts as dead.
+
+    A thread is the scope `custom:langgraph/THREAD`: `checkpoint`, `verify`, `log` and `erase` of
+    the store work on it. The memory that it takes is bounded; the least used threads are dropped.
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        *,
+        types: Types | None = None,
+        strict: bool = False,
+        busy: str = "refuse",
+        patience: float = 60.0,
+    ) -> None:
+        super().__init__()
+        core = getattr(store, "_core", None)
+        if core is None:
+            raise InvalidInputError(
+                "HoldfastSaver takes an open store: HoldfastSaver(holdfast.sync.open(url)), or use "
+                "`with HoldfastSaver.open(url) as saver`"
+            )
+        if busy not in ("refuse", "wait"):
+            raise InvalidInputError("busy is 'refuse' or 'wait'")
+        if types is not None and strict:
+            raise InvalidInputError("give strict to Types(strict=True), or no types")
+        self._core = core
+        self.types = types or Types(strict=strict)
+        self._sight = Sight()
+        self._queue = Queue(patience) if busy == "wait" else None
+        self._threads: OrderedDict[str, Thread] = OrderedDict()
+        self._lock = threading.Lock()
+        self._warned: set[str] = set()
+
+    @classmethod
+    def open(
+        cls,
+        url: str | None = None,
+        *,
+        types: Types | None = None,
+        strict: bool = False,
+        busy: str = "refuse",
+        patience: float = 60.0,
+        **options: Any,
+    ) -> Opening:
+        """A store, opened and closed with the saver: `with HoldfastSaver.open(url) as saver`.
+
+        Also `async with`. Without a url, `HOLDFAST_STORE` or else `holdfast.db`. Further options
+        are those of `holdfast.open`. As `checkpointer.path` in `langgraph.json`, give
+        `holdfast.integrations.langgraph:open_saver`.
+        """
+        settings = {"types": types, "strict": strict, "busy": busy, "patience": patience}
+        return Opening(cls, url or os.environ.get("HOLDFAST_STORE") or "sqlite:", options, settings)
+
+    # reading
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """The newest checkpoint of a thread, or the one with the given id."""
+        thread, space, id = self._place(config)
+        if self._queue is not None and id is None and not space.ns:
+            while not self._queue.enter(thread.id, cast(dict[str, Any], config)):
+                time.sleep(_PAUSE)
+        found = self._get(thread, space, id, config)
+        self._sight.saw(thread.id, space.ns, found, asked=id is not None)
+        return found
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """The same, without holding the loop."""
+        thread, space, id = self._place(config)
+        if self._queue is not None and id is None and not space.ns:
+            while not self._queue.enter(thread.id, cast(dict[str, Any], config)):
+                await asyncio.sleep(_PAUSE)
+        found = await asyncio.to_thread(self._get, thread, space, id, config)
+        self._sight.saw(thread.id, space.ns, found, asked=id is not None)
+        return found
+
+    def _get(
+        self, thread: Thread, space: Space, id: str | None, config: RunnableConfig
+    ) -> CheckpointTuple | None:
+        loaded = thread.newest(space, writes=True) if id is None else thread.find(space, id)
+        if loaded is None:
+            return None
+        if id is None:
+            self._warn(thread, space, loaded, config)
+        return _tuple(thread, space, loaded, thread.values(space, loaded), config if id else None)
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Checkpoints, the newest first; those of all threads without a config.
+
+        The values of channels are read when they are looked at, for which the store must be open.
+        """
+        places: list[tuple[Thread, Space]] = []
+        id: str | None = None
+        if config is None:
+            for name in self.threads():
+                thread = self._thread(name)
+                places += [(thread, space) for space in thread.namespaces()]
+        else:
+            thread, space, id = self._place(config)
+            whole = "checkpoint_ns" not in config["configurable"]
+            places = [(thread, s) for s in (thread.namespaces() if whole else [space])]
+        bound = before["configurable"].get("checkpoint_id") if before else None
+        found = listed(places, id, bound, filter, limit)
+        empty = True
+        while page := [*islice(found, 20)]:
+            empty = False
+            for thread, space, loaded in page:
+                ids = (loaded.record.id, loaded.record.parent)
+                self._sight.listed(thread.id, space.ns, ids)
+            for thread, space, loaded in page:
+                yield _listed(thread, space, loaded)
+        if empty and before is not None:
+            for thread, space in places:
+                self._sight.listed(thread.id, space.ns, (None,))
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """The same, without holding the loop."""
+        found = self.list(config, filter=filter, before=before, limit=limit)
+        while page := await asyncio.to_thread(lambda: [*islice(found, 50)]):
+            for item in page:
+                yield item
+
+    def threads(self) -> Iterator[str]:
+        """Ids of all threads, in the order of their names."""
+        for info in StoreHandle(self._core).scopes("custom", SCOPES, None, None).items:
+            yield thread_of(info.scope)
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """What each channel got on the way to a checkpoint, from the nearest stored value on."""
+        thread, space, id = self._place(config)
+        return delta_history(thread, space, id, channels)
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """The same, without holding the loop."""
+        return await asyncio.to_thread(
+            lambda: self.get_delta_channel_history(config=config, channels=channels)
+        )
+
+    def may_have_run(self, config: RunnableConfig) -> list[str]:
+        """Nodes that the newest checkpoint makes run and that stored nothing yet.
+
+        If the run that put it is gone, they may have run, with whatever effects they have, or not:
+        resuming runs them (again). What a task stored by `put_writes` is never run again.
+        """
+        thread, space, id = self._place(config)
+        loaded = thread.newest(space, writes=True) if id is None else thread.find(space, id)
+        return _open_nodes(loaded) if loaded is not None else []
+
+    def _warn(self, thread: Thread, space: Space, loaded: Loaded, config: RunnableConfig) -> None:
+        """Say, once, which nodes of a run that ended early may have run."""
+        id = loaded.record.id
+        if id in self._warned or "__pregel_runtime" not in config["configurable"]:
+            return
+        self._warned.add(id)
+        nodes = _open_nodes(loaded)
+        if nodes:
+            logger.warning(
+                "thread %s%s: the run that put checkpoint %s ended before these nodes stored "
+                "anything: %s. They may have run; resuming runs them again",
+                thread.id,
+                f" ({space.ns})" if space.ns else "",
+                id,
+                ", ".join(nodes),
+            )
+
+    # writing
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint: what differs from the newest one.
+
+        Raises `Conflict` if its parent is no longer the newest one and was not asked for by its
+        id; nothing is stored then.
+        """
+        thread, space, parent = self._place(config)
+        stored = cast(dict[str, Any], get_checkpoint_metadata(config, metadata))
+        id = checkpoint["id"]
+        self._warned.add(id)
+        putting.put(
+            thread,
+            space,
+            cast(dict[str, Any], checkpoint),
+            stored,
+            parent,
+            lambda head: self._sight.check(thread.id, space.ns, parent, head, id),
+        )
+        if self._queue is not None and not space.ns:
+            self._queue.noticed(thread.id, over=finished(checkpoint.get("updated_channels")))
+        self._bound()
+        return _config(config["configurable"]["thread_id"], space.ns, id)
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """The same, without holding the loop."""
+        return await asyncio.to_thread(self.put, config, checkpoint, metadata, new_versions)
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Store what a task wrote on top of a checkpoint, so that it need not run again."""
+        thread, space, id = self._place(config)
+        if id is None:
+            raise InvalidInputError("put_writes needs config['configurable']['checkpoint_id']")
+        putting.put_writes(thread, space, id, writes, task_id, task_path)
+        if self._queue is not None and not space.ns:
+            over = any(channel in (ERROR, INTERRUPT) for channel, _ in writes)
+            self._queue.noticed(thread.id, over=over)
+
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """The same, without holding the loop."""
+        await asyncio.to_thread(self.put_writes, config, writes, task_id, task_path)
+
+    def get_next_version(self, current: Any, channel: None) -> Any:
+        """The next version of a channel: a number, or a text where a thread was imported so."""
+        if isinstance(current, str):
+            number = int(current.partition(".")[0]) + 1
+            return f"{number:032}.{current.partition('.')[2] or '0'}"
+        return 1 if current is None else current + 1
+
+    # removing and copying
+
+    def delete_thread(self, thread_id: str) -> None:
+        """End a thread with all its checkpoints. One made again under its id starts empty."""
+        thread = self._thread(thread_id)
+        with thread.lock:
+            try:
+                change, finish = StoreHandle(self._core).plan_delete(thread.scope, None)
+                finish(self._core.run(change))
+            except ScopeNotFoundError:
+                pass
+        self._forget(thread.id)
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """The same, without holding the loop."""
+        await asyncio.to_thread(self.delete_thread, thread_id)
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Take out the checkpoints that these runs put, with what was written on top of them.
+
+        Delta channels of checkpoints that stay may need them: prune such threads instead.
+        """
+        wanted = {str(run) for run in run_ids}
+        names: set[str] = set()
+        for run in wanted:
+            entries = Follower(self._core).correlated(run, None, None, None)
+            scopes = {Scope.parse(str(entry.scope)) for entry in entries}
+            names |= {thread_of(s) for s in scopes if s.kind == "custom" and s.id.startswith(SCOPES)}
+        for name in names:
+            thread = self._thread(name)
+            for space in thread.namespaces():
+                putting.remove(thread, space, put_by(thread, space, wanted))
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """The same, without holding the loop."""
+        await asyncio.to_thread(self.delete_for_runs, run_ids)
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy all checkpoints and writes of a thread to another one, which must be empty."""
+        copy(self._thread(source_thread_id), self._thread(target_thread_id))
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """The same, without holding the loop."""
+        await asyncio.to_thread(self.copy_thread, source_thread_id, target_thread_id)
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Take out all but the newest checkpoint of each namespace, or (`delete`) everything.
+
+        What a delta channel of the newest one needs is kept.
+        """
+        if strategy not in ("keep_latest", "delete"):
+            raise InvalidInputError("strategy is 'keep_latest' or 'delete'")
+        for name in thread_ids:
+            if strategy == "delete":
+                self.delete_thread(name)
+                continue
+            thread = self._thread(name)
+            for space in thread.namespaces():
+                putting.remove(thread, space, putting.superseded(thread, space))
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """The same, without holding the loop."""
+        await asyncio.to_thread(lambda: self.prune(thread_ids, strategy=strategy))
+
+    # inside
+
+    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> HoldfastSaver:
+        """A saver on the same store that, if it is strict, takes these classes too."""
+        types = self.types.allowing(extra_allowlist)
+        if types is self.types:
+            return self
+        clone = copying.copy(self)
+        clone.types = types
+        clone._threads = OrderedDict()
+        return clone
+
+    def _place(self, config: RunnableConfig) -> tuple[Thread, Space, str | None]:
+        where = config.get("configurable") or {}
+        if "thread_id" not in where:
+            raise InvalidInputError(
+                "a checkpointer needs a thread: config={'configurable': {'thread_id': ...}}"
+            )
+        id = where.get("checkpoint_id")
+        space = Space(str(where.get("checkpoint_ns") or ""))
+        return self._thread(where["thread_id"]), space, str(id) if id else None
+
+    def _thread(self, thread_id: Any) -> Thread:
+        name = str(thread_id)
+        with self._lock:
+            thread = self._threads.get(name)
+            if thread is None:
+                thread = self._threads[name] = Thread(self._core, name, self.types)
+            self._threads.move_to_end(name)
+            while len(self._threads) > MOST_THREADS:
+                self._threads.popitem(last=False)
+        return thread
+
+    def _forget(self, name: str) -> None:
+        with self._lock:
+            self._threads.pop(name, None)
+
+    def _bound(self) -> None:
+        """Drop the least used threads when what is kept of all takes too much memory."""
+        with self._lock:
+            held = sum(thread.size for thread in self._threads.values())
+            while held > MOST_KEPT and len(self._threads) > 1:
+                held -= self._threads.popitem(last=False)[1].size
+
+
+class Opening:
+    """What `HoldfastSaver.open` returns: use it with `with` or `async with`."""
+
+    def __init__(
+        self,
+        kind: type[HoldfastSaver],
+        url: str,
+        options: dict[str, Any],
+        settings: dict[str, Any],
+    ) -> None:
+        self._kind = kind
+        self._url = url
+        self._options = options
+        self._settings = settings
+        self._core: Any = None
+
+    def __enter__(self) -> HoldfastSaver:
+        self._core = open_core(self._url, **self._options)
+        return self._kind(StoreOf(self._core), **self._settings)
+
+    def __exit__(self, *_: object) -> None:
+        self._core.close()
+
+    async def __aenter__(self) -> HoldfastSaver:
+        return await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self._core.close)
+
+
+class StoreOf:
+    """Just enough of a store for a saver."""
+
+    def __init__(self, core: Any) -> None:
+        self._core = core
+
+
+def open_saver() -> Opening:
+    """`HoldfastSaver.open()` for `checkpointer.path` in `langgraph.json`."""
+    return HoldfastSaver.open()
+
+
+def _config(thread_id: Any, ns: str, id: str) -> RunnableConfig:
+    return {
+        "configurable": {"thread_id": thread_id, "checkpoint_ns": ns, "checkpoint_id": id}
+    }
+
+
+def _tuple(
+    thread: Thread,
+    space: Space,
+    loaded: Loaded,
+    values: dict[str, Any],
+    config: RunnableConfig | None = None,
+) -> CheckpointTuple:
+    record = loaded.record
+    build = thread.types.build
+    checkpoint = {
+        "v": record.v,
+        "id": record.id,
+        "ts": record.ts,
+        "channel_values": values,
+        "channel_versions": build(record.versions),
+        "versions_seen": build(record.seen),
+        **({"updated_channels": build(record.updated)} if record.updated is not False else {}),
+        **(build(record.more) if record.more else {}),
+    }
+    return CheckpointTuple(
+        config or _config(thread.id, space.ns, record.id),
+        cast(Checkpoint, checkpoint),
+        build(record.metadata),
+        _config(thread.id, space.ns, record.parent) if record.parent else None,
+        thread.pending(loaded),
+    )
+
+
+def _listed(thread: Thread, space: Space, loaded: Loaded) -> CheckpointTuple:
+    names = [*loaded.record.values, *loaded.record.apart]
+    return _tuple(thread, space, loaded, Values(names, lambda: thread.values(space, loaded)))
+
+
+def _open_nodes(loaded: Loaded) -> list[str]:
+    calls = [call for call in loaded.calls if call.checkpoint == loaded.record.id]
+    done = {node_of(call.path) for call in calls if not _failed(call)}
+    return sorted(triggered(loaded.record) - done)
+
+
+def _failed(call: Writes) -> bool:
+    return all(channel == ERROR for _, channel, _ in call.items)

@@ -1,0 +1,325 @@
+"""One thread: reading its checkpoints, the newest and any older one."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any, NamedTuple
+
+from langchain_core.messages import BaseMessage
+
+from holdfast.errors import DamagedRecordError
+from holdfast.integrations.langgraph.messages import REF, Kept, Parts, numbers, runs, simple, whole
+from holdfast.integrations.langgraph.records import (
+    COPYING,
+    NAMES,
+    PARTS,
+    Names,
+    Record,
+    Space,
+    Writes,
+    long_entries,
+    merged,
+    scope_of,
+    thread_of,
+)
+from holdfast.integrations.langgraph.types import Types
+from holdfast.seal.codec import Typed
+from holdfast.store.core import Core
+from holdfast.store.handles import LineHandle
+from holdfast.store.reading import Reader
+from holdfast.store.tracing import PATCHED, trace
+
+PAGE = 100
+"""Checkpoints whose records are read together."""
+
+
+class Loaded(NamedTuple):
+    """A checkpoint as stored, before its objects are built."""
+
+    record: Record
+    calls: list[Writes]
+    """What was written on top of it, and perhaps of others."""
+    entry: int
+    """The state at this entry is this checkpoint."""
+    newest: bool = False
+
+
+class Thread:
+    """A thread's scope, and what is kept in memory of it.
+
+    Safe for several threads of a program: writers take `lock`, and what they rest on is expected
+    by their change, so that other processes cannot come between.
+    """
+
+    def __init__(self, core: Core, thread_id: Any, types: Types) -> None:
+        self.core = core
+        self.types = types
+        self.scope = scope_of(thread_id)
+        self.id = thread_of(self.scope)
+        self.line = LineHandle(core, self.scope, "main")
+        self.lock = threading.RLock()
+        self.parts = Parts(core.codec, types.plain)
+        self.names = Names()
+        self.kept: dict[str, tuple[int, dict[str, Any]]] = {}
+        """By namespace: version of the head, and what its long channels held."""
+
+    @property
+    def size(self) -> int:
+        """Bytes held in memory, roughly."""
+        kept = [item for _, known in self.kept.values() for item in known.values()]
+        return sum(item.size for item in kept if type(item) is Kept) + 200 * len(self.parts.numbers)
+
+    @property
+    def reader(self) -> Reader:
+        """Reads of the newest state."""
+        return self.line.reader
+
+    def at(self, entry: int) -> Reader:
+        """Reads of the state at an entry."""
+        return self.line.view(entry).reader
+
+    def namespaces(self) -> list[Space]:
+        """All namespaces that hold a checkpoint."""
+        return [Space.of(key) for key in self.reader.keys("head")]
+
+    # the newest
+
+    def newest(self, space: Space, *, writes: bool = False) -> Loaded | None:
+        """The newest checkpoint of a namespace; `writes`: with what was written on top of it."""
+        found = self.reader.versioned([space.head, NAMES, COPYING])
+        if COPYING in found:
+            raise DamagedRecordError(
+                f"{self.scope}: copying this thread was cut short; copy it again or delete it"
+            )
+        self.names.begin(found.get(NAMES, ([], 0))[0])
+        if space.head not in found:
+            return None
+        head, version = found[space.head]
+        record = Record.unpack(head, self.names)
+        loaded = Loaded(record, [], version, newest=True)
+        return loaded._replace(calls=self.calls(space, record, None)) if writes else loaded
+
+    def calls(self, space: Space, record: Record, until: int | None) -> list[Writes]:
+        """What was written on top of a checkpoint until the next one was put, and later."""
+        found = self.reader.slice(space.writes, record.since, until, True)
+        found += self.reader.get(space.late(record.id), [], None, True)
+        return [Writes.unpack(call, self.names) for call in found]
+
+    def values(self, space: Space, loaded: Loaded) -> dict[str, Any]:
+        """All channels of a checkpoint, as new objects."""
+        if not loaded.newest:
+            return self._values(space, loaded)
+        version, kept = self.kept.get(space.ns, (0, {}))
+        if version == loaded.entry and all(
+            type(kept.get(name)) is Kept and kept[name].simple for name in loaded.record.apart
+        ):
+            made: dict[str, Any] = self.build(loaded.record.values)
+            return made | {name: kept[name].build() for name in loaded.record.apart}
+        plain = self.plain_values(space, loaded.record, self.reader)
+        if self.reader.version(space.head) != loaded.entry:
+            # Somebody put a checkpoint meanwhile; what this one was is the state at its entry.
+            return self._values(space, loaded)
+        parts = self.read_parts(_numbers(plain))
+        values = {name: self._channel(value, parts) for name, value in plain.items()}
+        self._remember(space, loaded, plain, parts, values)
+        return values
+
+    def _values(self, space: Space, loaded: Loaded) -> dict[str, Any]:
+        plain = self.plain_values(space, loaded.record, self.at(loaded.entry))
+        parts = self.read_parts(_numbers(plain))
+        return {name: self._channel(value, parts) for name, value in plain.items()}
+
+    def _channel(self, plain: Any, parts: dict[int, Typed]) -> Any:
+        """A channel's value; most are lists of messages, which are built together."""
+        if type(plain) is list and all(type(ref) is Typed and ref.name == REF for ref in plain):
+            return self.types.build_messages([whole(ref, parts[ref.value[0]]) for ref in plain])
+        return self._build(plain, parts)
+
+    def plain_values(self, space: Space, record: Record, reader: Reader) -> dict[str, Any]:
+        """All channels of a checkpoint in plain form, as the state that `reader` sees has them."""
+        keys = {space.channel(name): name for name in record.apart}
+        found = reader.get_many(list(keys), True)
+        if len(found) != len(keys):
+            missing = next(name for key, name in keys.items() if key not in found)
+            raise DamagedRecordError(f"{self.scope}: the value of channel {missing!r} is missing")
+        return record.values | {keys[key]: value for key, value in found.items()}
+
+    def _remember(
+        self,
+        space: Space,
+        loaded: Loaded,
+        plain: dict[str, Any],
+        parts: dict[int, Typed],
+        values: dict[str, Any],
+    ) -> None:
+        """Keep what the long channels of the newest checkpoint held, to compare with later."""
+        kept: dict[str, Any] = {}
+        for name in loaded.record.apart:
+            if messages(values[name]):
+                fits = all(simple(parts[n].value) for n in _numbers(plain[name]))
+                kept[name] = Kept.of(values[name], fits)
+        self.kept[space.ns] = (loaded.entry, {k: v for k, v in kept.items() if v is not None})
+
+    def forget(self, space: Space) -> None:
+        """Drop what is kept of a namespace."""
+        self.kept.pop(space.ns, None)
+
+    # building
+
+    def build(self, plain: Any) -> Any:
+        """Objects of a value in plain form, with its messages.
+
+        Messages are only ever added, so the newest state has those of every checkpoint in the log.
+        """
+        return self._build(plain, self.read_parts(_numbers(plain)))
+
+    def _build(self, plain: Any, parts: dict[int, Typed]) -> Any:
+        def message(ref: Typed) -> Any:
+            return self.types.build(whole(ref, parts[ref.value[0]]))
+
+        return self.types.build(plain, message)
+
+    def read_parts(self, wanted: set[int]) -> dict[int, Typed]:
+        """Messages by their numbers."""
+        parts: dict[int, Typed] = {}
+        for low, high in runs(wanted):
+            found = self.reader.slice(PARTS, low, high, True)
+            parts.update(zip(range(low, high), found, strict=False))
+        if not wanted <= parts.keys():
+            raise DamagedRecordError(f"{self.scope}: a message that is referred to is missing")
+        return parts
+
+    # older ones
+
+    def log(self, space: Space) -> list[int]:
+        """The entries that put the checkpoints of a namespace, oldest first."""
+        found = self.reader.versioned([space.head, space.log, NAMES])
+        self.names.begin(found.get(NAMES, ([], 0))[0])
+        if space.head not in found:
+            return []
+        head, version = found[space.head]
+        lots = chain.from_iterable(map(long_entries, found.get(space.log, ([], 0))[0]))
+        return [*lots, *Record.unpack(head, self.names).recent, version]
+
+    def find(self, space: Space, id: str) -> Loaded | None:
+        """A checkpoint by its id."""
+        newest = self.newest(space, writes=True)
+        if newest is None or newest.record.id == id:
+            return newest
+        return Past(self, space, page=1).get(id)
+
+    def pending(self, loaded: Loaded) -> list[tuple[str, str, Any]]:
+        """(task, channel, value) of what was written on top of a checkpoint."""
+        found = merged(loaded.calls, loaded.record.id)
+        if not found:
+            return []
+        values = self.build([value for _, _, value in found])
+        return [(task, name, value) for (task, name, _), value in zip(found, values, strict=True)]
+
+    def learn(self, space: Space, name: str) -> None:
+        """Recognise the messages of a channel, so that those that stay are not stored again."""
+        wanted = _numbers(self.reader.get(space.channel(name), [], None, True))
+        for number, part in self.read_parts(wanted - self.parts.numbers).items():
+            self.parts.learn(number, part)
+
+
+class Past:
+    """The checkpoints of one namespace; those near each other are read together."""
+
+    def __init__(self, thread: Thread, space: Space, *, page: int = PAGE) -> None:
+        self.thread = thread
+        self.space = space
+        self._page = page
+        self.order = thread.log(space)
+        self._read: dict[int, Loaded] = {}
+        self._records: dict[int, Record] = {}
+        self._late = set(thread.reader.keys(space.late("")))
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def at(self, position: int) -> Loaded:
+        """A checkpoint by its position in the order of putting."""
+        position %= len(self.order)
+        entry = self.order[position]
+        if entry not in self._read:
+            self._load(position)
+        return self._read[entry]
+
+    def __iter__(self) -> Iterator[Loaded]:
+        """All checkpoints, the newest first."""
+        return (self.at(position) for position in reversed(range(len(self.order))))
+
+    def get(self, id: str) -> Loaded | None:
+        """A checkpoint by its id, or None if there is no such."""
+        position = self.first_not_before(id)
+        if position < len(self.order) and self.at(position).record.id == id:
+            return self.at(position)
+        # Ids tell the time: only clocks that went back, or an import, bring them out of order.
+        return next((loaded for loaded in self if loaded.record.id == id), None)
+
+    def first_not_before(self, id: str) -> int:
+        """Position of the first checkpoint whose id is not less, as far as ids are in order."""
+        return bisect_left(range(len(self.order)), id, key=lambda n: self._record(n).id)
+
+    def _record(self, position: int) -> Record:
+        entry = self.order[position]
+        if entry in self._read:
+            return self._read[entry].record
+        if entry not in self._records:
+            self._records |= scan(self.thread, self.space, entry, entry)
+        return self._found(self._records, entry)
+
+    def _found(self, records: dict[int, Record], entry: int) -> Record:
+        if entry not in records:
+            raise DamagedRecordError(
+                f"{self.thread.scope}: entry {entry} should put a checkpoint and does not"
+            )
+        return records[entry]
+
+    def _load(self, at: int) -> None:
+        """Read one checkpoint and some that were put before it, with their writes."""
+        order, thread = self.order, self.thread
+        first = max(0, at - self._page + 1)
+        following = order[at + 1] if at + 1 < len(order) else None
+        records = scan(thread, self.space, order[first], following or order[at])
+        until = self._found(records, following).count if following else None
+        at_all = [self._found(records, entry) for entry in order[first : at + 1]]
+        since = min(record.since for record in at_all)
+        by_id: dict[str, list[Writes]] = {}
+        for found in thread.reader.slice(self.space.writes, since, until, True):
+            call = Writes.unpack(found, thread.names)
+            by_id.setdefault(call.checkpoint, []).append(call)
+        for entry in order[first : at + 1]:
+            record = records[entry]
+            own = by_id.get(record.id, [])
+            if self.space.late(record.id) in self._late:
+                late = thread.reader.get(self.space.late(record.id), [], None, True)
+                own = own + [Writes.unpack(call, thread.names) for call in late]
+            self._read[entry] = Loaded(record, own, entry, newest=entry == order[-1])
+
+
+def scan(thread: Thread, space: Space, low: int, high: int) -> dict[int, Record]:
+    """Records of the checkpoints that were put by entries low..high."""
+    found: dict[int, Record] = {}
+    for step in trace(thread.line.history, (space.head,), low, high):
+        head = step.value
+        if step.kind == "restore" or head is PATCHED:
+            head = thread.at(step.sequence).get(space.head, None, None, True)
+        if head is not None:
+            found[step.sequence] = Record.unpack(head, thread.names)
+    return found
+
+
+def _numbers(plain: Any) -> set[int]:
+    found: set[int] = set()
+    numbers(plain, found)
+    return found
+
+
+def messages(value: Any) -> bool:
+    """Whether a value is a list of messages and nothing else."""
+    return type(value) is list and bool(value) and all(isinstance(v, BaseMessage) for v in value)
