@@ -134,4 +134,6 @@ def _taken(part: Any) -> int:
     kind = part[0]
     if kind == 5:
         return _taken(part[3])
-    return sum(map(_taken, part[2 if kind == refs.MAP else 1])) if kind <= refs.MAP else part[1]  # type: ignore[no-any-return]
+    if kind in (refs.BYTES, refs.TEXT):
+        return int(part[1])
+    return sum(map(_taken, part[2 if kind == refs.MAP else 1]))

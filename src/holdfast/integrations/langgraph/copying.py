@@ -112,7 +112,9 @@ def _change(target: Thread, groups: list[list[Operation]]) -> None:
     tickets: list[Ticket] = []
     for operations in groups:
         change = build_change(
-            target.core, [(target.scope, "main", operations, {}, None, None)], cause=_run(operations)
+            target.core,
+            [(target.scope, "main", operations, {}, None, None)],
+            cause=_run(operations),
         )
         tickets.append(target.core.submit(change))
     for ticket in tickets:

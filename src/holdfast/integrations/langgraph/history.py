@@ -60,7 +60,8 @@ def _fits(metadata: dict[str, Any], filter: dict[str, Any]) -> bool:
 def put_by(thread: Thread, space: Space, runs: set[str]) -> set[str]:
     """Checkpoints that these runs put."""
     past = Past(thread, space)
-    return {l.record.id for l in past if l.record.metadata.get("run_id") in runs}
+    records = (loaded.record for loaded in past)
+    return {record.id for record in records if record.metadata.get("run_id") in runs}
 
 
 def delta_history(
@@ -94,7 +95,9 @@ def _channel(
 ) -> DeltaChannelHistory:
     writes.reverse()
     values = thread.build([value for _, _, value in writes])
-    made = [(task, channel, value) for (task, channel, _), value in zip(writes, values, strict=True)]
+    made = [
+        (task, channel, value) for (task, channel, _), value in zip(writes, values, strict=True)
+    ]
     found: DeltaChannelHistory = {"writes": made}
     if name in seeds:
         found["seed"] = seeds[name]

@@ -173,12 +173,12 @@ class Kept:
         """The messages again, as new objects."""
         fields = _decode(_array(self.refs) + self.data)
         extras = _decode(_array(self.refs) + self.extras)
-        made = list(map(object.__new__, self.classes))
+        made: list[Any] = list(map(object.__new__, self.classes))
         _each(map(_set_fields, made, fields))
         _each(map(_set_extra, made, extras))
         _each(map(_set_set, made, map(set, self.sets)))
         _each(map(_set_private, made, [None] * len(made)))
-        return made  # type: ignore[return-value]
+        return made
 
 
 def _state(messages: list[Any]) -> tuple[list[type], bytes, bytes, list[frozenset[str]]] | None:
@@ -208,10 +208,8 @@ def simple(plain: Any) -> bool:
 
 
 _SIMPLE = frozenset((str, int, float, bool, type(None)))
-_set_fields = BaseMessage.__dict__.get("__dict__") or next(
-    base.__dict__["__dict__"] for base in BaseMessage.__mro__ if "__dict__" in base.__dict__
-)
-_set_fields = _set_fields.__set__
+_fields = next(kind for kind in BaseMessage.__mro__ if "__dict__" in vars(kind))
+_set_fields = vars(_fields)["__dict__"].__set__
 _set_extra = BaseMessage.__pydantic_extra__.__set__  # type: ignore[union-attr]
 _set_set = BaseMessage.__pydantic_fields_set__.__set__  # type: ignore[attr-defined]
 _set_private = BaseMessage.__pydantic_private__.__set__  # type: ignore[union-attr]

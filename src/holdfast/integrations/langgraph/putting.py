@@ -184,9 +184,7 @@ def put(
     _attempt(thread, draft, metadata.get("run_id"))
 
 
-def _own_writes(
-    thread: Thread, space: Space, id: str, before: Loaded | None
-) -> tuple[int, int]:
+def _own_writes(thread: Thread, space: Space, id: str, before: Loaded | None) -> tuple[int, int]:
     """(where the writes on top of a new checkpoint begin, how many writes there are).
 
     Tasks may be faster than the checkpoint that they run on: their writes come before it.
@@ -237,12 +235,18 @@ def put_writes(
         before = thread.newest(space)
         made = Draft(thread)
         items = [
-            (WRITES_IDX_MAP.get(channel, index), channel, thread.types.plain(value, thread.parts.ref))
+            (
+                WRITES_IDX_MAP.get(channel, index),
+                channel,
+                thread.types.plain(value, thread.parts.ref),
+            )
             for index, (channel, value) in enumerate(writes)
         ]
         call = Writes(checkpoint, task, path, items)
         newest = before is None or checkpoint >= before.record.id
-        made.note("append", space.writes if newest else space.late(checkpoint), [call.pack(thread.names)])
+        made.note(
+            "append", space.writes if newest else space.late(checkpoint), [call.pack(thread.names)]
+        )
         made.expects[space.head] = before.entry if before else 0
         return made, lambda _: None
 

@@ -58,6 +58,11 @@ def _tame(text: str) -> bool:
     return not (".." in text or "//" in text or text[0] == "/" or text[-1] == "/")
 
 
+def is_thread(scope: Scope) -> bool:
+    """Whether a scope is a thread's."""
+    return scope.kind == "custom" and scope.id.startswith(SCOPES)
+
+
 def thread_of(scope: Scope) -> str:
     """The thread that a scope belongs to."""
     return unquote(scope.id.removeprefix(SCOPES))
@@ -168,7 +173,7 @@ class Record(NamedTuple):
     """channels whose values have a key of their own"""
     since: int
     """where in `writes` those on top of this checkpoint, or of later ones, begin"""
-    count: int
+    written: int
     """how many `writes` there were when it was put: all others before it end here"""
     recent: tuple[int, ...] = ()
     """entries that put checkpoints before it and are not in the log yet"""
@@ -189,7 +194,7 @@ class Record(NamedTuple):
             names.shorts(self.values),
             [*map(names.short, self.apart)],
             self.since,
-            self.count - self.since,
+            self.written - self.since,
             short_entries(self.recent),
         ]
         return [*found, self.more] if self.more else found
@@ -215,7 +220,9 @@ class Record(NamedTuple):
                 found[13] if len(found) > 13 else None,
             )
         except (TypeError, ValueError, IndexError, KeyError):
-            raise DamagedRecordError("a thread's record is not in the form it was written") from None
+            raise DamagedRecordError(
+                "a thread's record is not in the form it was written"
+            ) from None
 
 
 def run_of(packed: list[Any]) -> str | None:

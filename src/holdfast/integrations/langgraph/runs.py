@@ -24,6 +24,7 @@ _TRIGGERS = ("branch:", "join:", "__pregel_tasks", START)
 _PULL = "~__pregel_pull, "
 MOST_READINGS = 64
 
+
 class _Reading(NamedTuple):
     """What a context has read of one namespace of a thread."""
 
@@ -76,7 +77,7 @@ class Sight:
         if parent in reading.asked or (parent is None and not reading.empty):
             return
         raise Conflict(
-            f"thread {thread!r}{f' ({ns})' if ns else ''}: another run has put checkpoint {head.id} "
+            f"thread {thread!r}{f' ({ns})' if ns else ''}: another run put checkpoint {head.id} "
             f"since this one read {parent or 'the empty thread'}; nothing of this step is stored. "
             "Invoke again to go on from the newest state, give its checkpoint_id to branch off an "
             "older one, or let runs queue with HoldfastSaver(..., busy='wait')"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy as copying
 import logging
-import os
 import threading
 import time
 from collections import OrderedDict
@@ -29,19 +28,21 @@ from holdfast.errors import InvalidInputError, ScopeNotFoundError
 from holdfast.integrations.langgraph import putting
 from holdfast.integrations.langgraph.copying import copy
 from holdfast.integrations.langgraph.history import delta_history, listed, put_by
-from holdfast.integrations.langgraph.records import SCOPES, Space, Writes, thread_of
+from holdfast.integrations.langgraph.opening import Opening
+from holdfast.integrations.langgraph.records import SCOPES, Space, Writes, is_thread, thread_of
 from holdfast.integrations.langgraph.runs import Queue, Sight, finished, node_of, triggered
 from holdfast.integrations.langgraph.thread import Loaded, Thread
 from holdfast.integrations.langgraph.types import Types
 from holdfast.integrations.langgraph.values import Values
 from holdfast.store.following import Follower
 from holdfast.store.handles import StoreHandle
-from holdfast.store.opening import open_core
 from holdfast.store.scopes import Scope
 
 MOST_THREADS = 256
 MOST_KEPT = 128 << 20
 _PAUSE = 0.01
+
+Places = list[tuple[Thread, Space]]
 
 logger = logging.getLogger(__name__)
 
@@ -99,15 +100,15 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         busy: str = "refuse",
         patience: float = 60.0,
         **options: Any,
-    ) -> Opening:
+    ) -> Opening[HoldfastSaver]:
         """A store, opened and closed with the saver: `with HoldfastSaver.open(url) as saver`.
 
         Also `async with`. Without a url, `HOLDFAST_STORE` or else `holdfast.db`. Further options
         are those of `holdfast.open`. As `checkpointer.path` in `langgraph.json`, give
         `holdfast.integrations.langgraph:open_saver`.
         """
-        settings = {"types": types, "strict": strict, "busy": busy, "patience": patience}
-        return Opening(cls, url or os.environ.get("HOLDFAST_STORE") or "sqlite:", options, settings)
+        settings: dict[str, Any] = {"types": types, "strict": strict, "busy": busy, "patience": patience}
+        return Opening(url, options, lambda store: cls(store, **settings))
 
     # reading
 
@@ -125,7 +126,8 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         """The same, without holding the loop."""
         thread, space, id = self._place(config)
         if self._queue is not None and id is None and not space.ns:
-            while not self._queue.enter(thread.id, cast(dict[str, Any], config)):
+            # Runs of several threads and loops wait for each other: there is no one event.
+            while not self._queue.enter(thread.id, cast(dict[str, Any], config)):  # noqa: ASYNC110
                 await asyncio.sleep(_PAUSE)
         found = await asyncio.to_thread(self._get, thread, space, id, config)
         self._sight.saw(thread.id, space.ns, found, asked=id is not None)
@@ -153,10 +155,10 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
 
         The values of channels are read when they are looked at, for which the store must be open.
         """
-        places: list[tuple[Thread, Space]] = []
+        places: Places = []
         id: str | None = None
         if config is None:
-            for name in self.threads():
+            for name in self.thread_ids():
                 thread = self._thread(name)
                 places += [(thread, space) for space in thread.namespaces()]
         else:
@@ -191,7 +193,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
             for item in page:
                 yield item
 
-    def threads(self) -> Iterator[str]:
+    def thread_ids(self) -> Iterator[str]:
         """Ids of all threads, in the order of their names."""
         for info in StoreHandle(self._core).scopes("custom", SCOPES, None, None).items:
             yield thread_of(info.scope)
@@ -211,7 +213,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
             lambda: self.get_delta_channel_history(config=config, channels=channels)
         )
 
-    def may_have_run(self, config: RunnableConfig) -> list[str]:
+    def may_have_run(self, config: RunnableConfig) -> Sequence[str]:
         """Nodes that the newest checkpoint makes run and that stored nothing yet.
 
         If the run that put it is gone, they may have run, with whatever effects they have, or not:
@@ -339,7 +341,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         for run in wanted:
             entries = Follower(self._core).correlated(run, None, None, None)
             scopes = {Scope.parse(str(entry.scope)) for entry in entries}
-            names |= {thread_of(s) for s in scopes if s.kind == "custom" and s.id.startswith(SCOPES)}
+            names |= {thread_of(scope) for scope in scopes if is_thread(scope)}
         for name in names:
             thread = self._thread(name)
             for space in thread.namespaces():
@@ -421,52 +423,13 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
                 held -= self._threads.popitem(last=False)[1].size
 
 
-class Opening:
-    """What `HoldfastSaver.open` returns: use it with `with` or `async with`."""
-
-    def __init__(
-        self,
-        kind: type[HoldfastSaver],
-        url: str,
-        options: dict[str, Any],
-        settings: dict[str, Any],
-    ) -> None:
-        self._kind = kind
-        self._url = url
-        self._options = options
-        self._settings = settings
-        self._core: Any = None
-
-    def __enter__(self) -> HoldfastSaver:
-        self._core = open_core(self._url, **self._options)
-        return self._kind(StoreOf(self._core), **self._settings)
-
-    def __exit__(self, *_: object) -> None:
-        self._core.close()
-
-    async def __aenter__(self) -> HoldfastSaver:
-        return await asyncio.to_thread(self.__enter__)
-
-    async def __aexit__(self, *_: object) -> None:
-        await asyncio.to_thread(self._core.close)
-
-
-class StoreOf:
-    """Just enough of a store for a saver."""
-
-    def __init__(self, core: Any) -> None:
-        self._core = core
-
-
-def open_saver() -> Opening:
+def open_saver() -> Opening[HoldfastSaver]:
     """`HoldfastSaver.open()` for `checkpointer.path` in `langgraph.json`."""
     return HoldfastSaver.open()
 
 
 def _config(thread_id: Any, ns: str, id: str) -> RunnableConfig:
-    return {
-        "configurable": {"thread_id": thread_id, "checkpoint_ns": ns, "checkpoint_id": id}
-    }
+    return {"configurable": {"thread_id": thread_id, "checkpoint_ns": ns, "checkpoint_id": id}}
 
 
 def _tuple(

@@ -286,7 +286,7 @@ class Past:
         first = max(0, at - self._page + 1)
         following = order[at + 1] if at + 1 < len(order) else None
         records = scan(thread, self.space, order[first], following or order[at])
-        until = self._found(records, following).count if following else None
+        until = self._found(records, following).written if following else None
         at_all = [self._found(records, entry) for entry in order[first : at + 1]]
         since = min(record.since for record in at_all)
         by_id: dict[str, list[Writes]] = {}

@@ -33,7 +33,8 @@ class Values(dict[str, Any]):
         return super().__getitem__(name) if value is _LATER and self._now() is self else value
 
     def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self else default
+        value = super().get(name, default)
+        return self[name] if value is _LATER else value
 
     def __iter__(self) -> Iterator[str]:
         return super().__iter__()
@@ -52,11 +53,11 @@ class Values(dict[str, Any]):
 
     __copy__ = copy
 
+    __hash__ = None
+
     def __eq__(self, other: object) -> bool:
         self._now()
         return super().__eq__(other._now() if isinstance(other, Values) else other)
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         self._now()

@@ -1,0 +1,44 @@
+"""A store that is opened and closed together with what stands on it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from holdfast.store.blocking import Store
+from holdfast.store.handles import StoreHandle
+from holdfast.store.opening import open_core
+
+T = TypeVar("T")
+
+
+class Opening(Generic[T]):
+    """Use it with `with` or `async with`: the store is closed when the block ends."""
+
+    def __init__(
+        self, url: str | None, options: dict[str, Any], make: Callable[[Store], T]
+    ) -> None:
+        self._url = url or os.environ.get("HOLDFAST_STORE") or "sqlite:"
+        self._options = options
+        self._make = make
+        self._store: Store | None = None
+
+    def __enter__(self) -> T:
+        self._store = Store(StoreHandle(open_core(self._url, **self._options)))
+        try:
+            return self._make(self._store)
+        except BaseException:
+            self._store.close()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        if self._store is not None:
+            self._store.close()
+
+    async def __aenter__(self) -> T:
+        return await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.__exit__)
