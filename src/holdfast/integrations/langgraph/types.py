@@ -34,8 +34,8 @@ from holdfast.integrations.langgraph.types_kinds import (
 from holdfast.seal.codec import Refusal, Typed
 from holdfast.seal.registry import MAX_NAME, Entry, Registry, Upgrade, construct
 
-MESSAGE, EXCEPTION = "message", "exception"
-_RESERVED = frozenset((*BUILDERS, *names.SHORT, MESSAGE, EXCEPTION))
+MESSAGE, EXCEPTION = "m", "exception"
+_KINDS = frozenset((*BUILDERS, MESSAGE, EXCEPTION))
 _SCALARS = frozenset((type(None), bool, int, float, str, bytes))
 _LOW, _HIGH = -(1 << 63), (1 << 64) - 1
 
@@ -56,9 +56,10 @@ class Types:
 
     def __init__(self, strict: bool = False) -> None:
         self.strict = strict
+        self._allowed: frozenset[tuple[str, ...]] = frozenset()
         self._registered = Registry(kind_of)
-        self._entries: dict[type, Entry] = {}
-        self._short: dict[str, Entry] = {}
+        self._found: dict[type, Entry] = {}
+        self._short: dict[str, type] = {}
 
     def register(
         self,
@@ -79,19 +80,36 @@ class Types:
         also = [also] if isinstance(also, str) else list(also)
         if cls is None:
             return partial(self.register, name=name, version=version, upgrade=upgrade, also=also)
-        if cls in BASES or cls in BUILTIN:
-            raise InvalidInputError(f"{cls.__qualname__} need not be registered")
-        if isinstance(cls, type) and name is None:
-            name = names.name_of(cls)
+        if isinstance(cls, type):
+            if cls in BASES or cls in BUILTIN:
+                raise InvalidInputError(f"{cls.__qualname__} need not be registered")
+            name = names.name_of(cls) if name is None else name
         for each in (name, *also):
-            if each in _RESERVED and names.find(str(each)) is not cls:
+            if each in _KINDS or (each in names.SHORT and names.find(str(each)) is not cls):
                 raise InvalidInputError(f"{each!r} is the name of another type; choose another one")
-        self._registered.register(cls, name=name, version=version, upgrade=upgrade, also=also)
-        entry = self._registered.find(cls)
-        assert entry is not None
-        self._entries[cls] = entry
-        self._short.clear()
-        return cls
+        return self._registered.register(
+            cls, name=name, version=version, upgrade=upgrade, also=also
+        )
+
+    def allowing(self, classes: Iterable[type | tuple[str, ...]]) -> Types:
+        """These types; if they are strict, a copy that takes more classes.
+
+        They are given as such or as (module, name). What is registered with one is known to both.
+        """
+        named = {(c.__module__, c.__name__) if isinstance(c, type) else tuple(c) for c in classes}
+        if not self.strict or named <= self._allowed:
+            return self
+        more = Types(strict=True)
+        more._allowed = self._allowed | named
+        more._registered = self._registered
+        return more
+
+    def trusts(self, cls: type) -> bool:
+        """Whether a class may be found by its name, without being registered."""
+        if not self.strict or names.is_own(cls):
+            return True
+        module = cls.__module__
+        return not self._allowed.isdisjoint(((module, cls.__name__), (module, cls.__qualname__)))
 
     def plain(self, value: Any, message: Out | None = None) -> Any:
         """The value in plain form: data that the core stores exactly, and `Typed`.
@@ -112,7 +130,7 @@ class Types:
     def build(self, plain: Any, message: In | None = None) -> Any:
         """The value of a plain form; nothing of the form is shared with it.
 
-        `message` is given each `Typed` named "message" and returns the object. Raises
+        `message` is given each `Typed` named `MESSAGE` and returns the object. Raises
         `UnknownTypeError` if a class is not there, `InvalidValueError` if it does not fit.
         """
         try:
@@ -125,9 +143,13 @@ class Types:
         typed = _Built(self, None).typed
         return [typed(payload) for payload in payloads]
 
+    def known(self, cls: type) -> Entry | None:
+        """How objects of a class are stored, if that has been found out already."""
+        return self._registered.find(cls) or self._found.get(cls)
+
     def entry(self, cls: type) -> Entry:
         """How objects of a class are stored; a `Refusal` says why they are not."""
-        found = self._entries.get(cls)
+        found = self.known(cls)
         if found is not None:
             return found
         try:
@@ -135,29 +157,28 @@ class Types:
         except InvalidInputError as error:
             raise Refusal(f"a {_told(cls)} would not come back as it was: {error}") from None
         line = f"add saver.types.register({cls.__name__})"
-        if self.strict and not names.is_own(cls):
+        if not self.trusts(cls):
             raise Refusal(f"a {_told(cls)} is not registered, and strict is on; {line}")
         name = names.name_of(cls)
         if names.find(name) is not cls or len(name) > MAX_NAME or not name.isprintable():
             raise Refusal(f"a {_told(cls)} would not be found by its name when it is read; {line}")
-        found = self._entries[cls] = kind(cls, name, 1, None)
+        found = self._found[cls] = kind(cls, name, 1, None)
         return found
 
     def named(self, name: str) -> Entry:
         """How objects that were stored under a name are built."""
-        found = self._registered.by_name(name) or self._short.get(name)
+        found = self._registered.by_name(name)
         if found is not None:
             return found
-        cls = names.find(name)
+        cls = self._short.get(name) or names.find(name)
         if cls is None:
             raise names.unknown(name)
+        if name in names.SHORT:  # others are looked up again: a class may have been made anew
+            self._short[name] = cls
         try:
-            found = self.entry(cls)
+            return self.entry(cls)
         except Refusal as refusal:
             raise UnknownTypeError(f"a stored value is a {name!r}: {refusal}") from None
-        if name in names.SHORT:
-            self._short[name] = found
-        return found
 
 
 def _told(cls: type) -> str:
@@ -167,11 +188,10 @@ def _told(cls: type) -> str:
 class _Apart:
     """One pass over one value, taking it apart."""
 
-    __slots__ = ("_entries", "_message", "_types")
+    __slots__ = ("_message", "_types")
 
     def __init__(self, types: Types, message: Out | None) -> None:
         self._types = types
-        self._entries = types._entries
         self._message = message
 
     def any(self, value: Any) -> Any:
@@ -182,11 +202,13 @@ class _Apart:
             return self._dict(value)
         if kind is list:
             return self._list(value)
-        if kind not in self._entries:
+        entry = self._types.known(kind)
+        if entry is None:
             known, found = self._builtin(value, kind)
             if known:
                 return found
-        return self._object(value, kind)
+            entry = self._types.entry(kind)
+        return self._object(value, entry)
 
     def _list(self, value: Any) -> list[Any]:
         out: list[Any] = []
@@ -222,16 +244,15 @@ class _Apart:
             raise
         return Typed("dict", 1, pairs)
 
-    def _object(self, value: Any, kind: type) -> Any:
+    def _object(self, value: Any, entry: Entry) -> Any:
         if self._message is not None and isinstance(value, BaseMessage):
             found = self._message(value)
             if found is not None:
                 return found
-        entry = self._types.entry(kind)
         try:
             payload = entry.to_plain(value)
         except (AttributeError, KeyError, TypeError) as error:
-            told = f"a {_told(kind)} lacks a part ({type(error).__name__})"
+            told = f"a {_told(entry.cls)} lacks a part ({type(error).__name__})"
             raise Refusal(f"{told}; set all fields before storing it") from None
         return Typed(entry.name, entry.version, self.any(payload))
 
@@ -287,7 +308,7 @@ class _Built:
 
     def typed(self, plain: Typed) -> Any:
         name = plain.name
-        if name in _RESERVED and name not in names.SHORT:
+        if name in _KINDS:
             return self._builtin(plain)
         entry = self._types.named(name)
         return construct(entry, plain.version, self.any(plain.value))
@@ -307,7 +328,7 @@ class _Built:
         held = self.any(plain.value)
         try:
             if plain.name == EXCEPTION:
-                return errors.build(held, self._types.strict)
+                return errors.build(held, self._types.trusts)
             return BUILDERS[plain.name](held)
         except Exception as error:
             self._unfit(plain.name, error)

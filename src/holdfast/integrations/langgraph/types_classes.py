@@ -282,14 +282,11 @@ class ModelEntry(_Fields):
         values.update(payload)
         if len(values) != len(self.names):
             raise self.unknown(payload)
-        absent = odd.get("absent", ()) if odd else ()
-        for name in absent:
-            values.pop(name, None)
         for name in self._required:
-            if name not in payload and name not in absent:
+            if name not in payload and not (odd and name in odd.get("absent", ())):
                 raise self.missing(name)
         for name, make in self._fresh:
-            if name not in payload and name not in absent:
+            if name not in payload:
                 values[name] = make() if make is not None else self._default(name, values)
         obj = object.__new__(self.cls)
         _set_dict(obj, values)
@@ -305,6 +302,8 @@ class ModelEntry(_Fields):
         return field.get_default(call_default_factory=True, validated_data=values)
 
     def _set_odd(self, obj: Any, odd: dict[str, Any]) -> None:
+        for name in odd.get("absent", ()):
+            del obj.__dict__[name]
         if "extra" in odd:
             _set_extra(obj, odd["extra"])
             obj.__pydantic_fields_set__.update(odd["extra"] or ())

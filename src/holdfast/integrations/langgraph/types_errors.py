@@ -44,13 +44,13 @@ def _text(error: BaseException) -> str:
         return f"{type(error).__qualname__}()"
 
 
-def build(held: dict[str, Any], strict: bool) -> BaseException:
+def build(held: dict[str, Any], trusts: Callable[[type], bool]) -> BaseException:
     """The exception, or what stands for it. Nothing of the class itself is run."""
     stand_in = StoredException(held["text"], held["class"])
     cls = names.find(held["class"])
     if "args" not in held or cls is None or not issubclass(cls, BaseException):
         return stand_in
-    if hasattr(cls, "__del__") or (strict and not names.is_own(cls)):
+    if hasattr(cls, "__del__") or not trusts(cls):
         return stand_in
     builtin: Any = next(base for base in cls.__mro__ if base.__module__ == "builtins")
     try:

@@ -23,7 +23,7 @@ from ipaddress import (
     IPv6Interface,
     IPv6Network,
 )
-from pathlib import PosixPath, PurePosixPath, PureWindowsPath, WindowsPath
+from pathlib import Path, PosixPath, PurePosixPath, PureWindowsPath, WindowsPath
 from typing import Any, NamedTuple
 from uuid import UUID, SafeUUID
 from zoneinfo import ZoneInfo
@@ -132,20 +132,16 @@ def _pattern_build(held: Any) -> re.Pattern[Any]:
     return re.compile(pattern, flags & ~re.DEBUG)
 
 
-def _path_kind(kind: Any, stand_in: Any) -> Kind:
+def _path_kind(kind: Any, pure: Any) -> Kind:
+    """Paths of the other platform can be read, but only as pure ones."""
+
     def apart(value: Any) -> str:
         text = str(value)
         if kind(text).parts != value.parts:
             raise Refusal("a path is not what its text leads to; make it anew from text")
         return text
 
-    def build(held: str) -> Any:
-        try:
-            return kind(held)
-        except NotImplementedError:  # the other platform's; UnsupportedOperation derives from it
-            return stand_in(held)
-
-    return Kind(kind.__name__, apart, build)
+    return Kind(kind.__name__, apart, kind if kind is type(Path()) else pure)
 
 
 def _slice_apart(value: slice) -> Any:
