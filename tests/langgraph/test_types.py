@@ -111,6 +111,10 @@ class Record(msgspec.Struct, frozen=True):
     b: list[int] = []
 
 
+class Open(msgspec.Struct, dict=True):
+    a: int
+
+
 class Point(NamedTuple):
     x: int
     y: Any = None
@@ -462,6 +466,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "with __del__": (WithDel(1), "__del__"),
     "pydantic.v1": (OldStyle(), r"pydantic\.v1.*pydantic 2"),
     "dataclass with more": (with_attribute(Plan("g")), "'surplus'.*declare it as a field"),
+    "struct with more": (with_attribute(Open(1)), "'surplus'.*dataclass"),
     "subclass with more": (with_attribute(Bag()), "'surplus'.*dataclass"),
     "object array": (np.array([{}]), "Python objects"),
     "masked array": (np.ma.array([1]), "MaskedArray would not come back"),

@@ -285,32 +285,33 @@ def _is_key(key: Any) -> bool:
 class _Built:
     """One pass over one plain form, building its value."""
 
-    __slots__ = ("_message", "_types")
+    __slots__ = ("_entries", "_message", "_types")
 
     def __init__(self, types: Types, message: In | None) -> None:
         self._types = types
         self._message = message
+        self._entries: dict[str, Entry] = {}
 
     def any(self, plain: Any) -> Any:
         kind = type(plain)
         if kind is dict:
-            return self._dict(plain)
+            return {
+                key: part if type(part) in _SCALARS else self.any(part)
+                for key, part in plain.items()
+            }
         if kind is list:
             return [part if type(part) in _SCALARS else self.any(part) for part in plain]
         if kind is Typed:
             return self.typed(plain)
         return plain
 
-    def _dict(self, plain: dict[Any, Any]) -> dict[Any, Any]:
-        return {
-            key: part if type(part) in _SCALARS else self.any(part) for key, part in plain.items()
-        }
-
     def typed(self, plain: Typed) -> Any:
         name = plain.name
-        if name in _KINDS:
-            return self._builtin(plain)
-        entry = self._types.named(name)
+        entry = self._entries.get(name)
+        if entry is None:
+            if name in _KINDS:
+                return self._builtin(plain)
+            entry = self._entries[name] = self._types.named(name)
         return construct(entry, plain.version, self.any(plain.value))
 
     def _builtin(self, plain: Typed) -> Any:

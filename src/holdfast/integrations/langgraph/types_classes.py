@@ -189,6 +189,14 @@ class MemberEntry(EnumEntry):
         return found
 
 
+class RecordEntry(StructEntry):
+    """A `msgspec.Struct`; with `dict=True` it may hold more than its fields."""
+
+    def to_plain(self, obj: Any) -> Any:
+        _check_bare(obj)
+        return super().to_plain(obj)
+
+
 class SubclassEntry(Entry):
     """A subclass of a builtin type: what the builtin type holds, and nothing else."""
 
@@ -400,7 +408,7 @@ def _kind(cls: type) -> type[Entry] | None:
     if issubclass(cls, BaseModel):
         return ModelEntry
     if issubclass(cls, msgspec.Struct):
-        return StructEntry
+        return RecordEntry
     if cls in _PLAIN_CLASSES or dataclasses.is_dataclass(cls):
         return ObjectEntry
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):

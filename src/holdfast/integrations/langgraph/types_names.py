@@ -9,6 +9,7 @@ when their modules move; only these are imported.
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -64,7 +65,8 @@ def find(name: str) -> type | None:
     """The class that a name leads to in this process; None if it is not there."""
     module, _, path = SHORT.get(name, name).partition(":")
     if name in SHORT:
-        import_module(module)
+        with suppress(ImportError):
+            import_module(module)
     found: Any = sys.modules.get(module)
     for step in path.split("."):
         # Not getattr: a module or a class may import or compute what it is asked for.
