@@ -1,7 +1,5 @@
 # Every target sets itself up; it needs python3 (3.11 or newer), make and git, nothing else.
 PY := .venv/bin/python
-EXPORT := $(PY) -m uv export --quiet --no-default-groups --no-emit-project --no-header --no-annotate \
-	--format requirements-txt
 SABOTAGE ?=
 
 .DEFAULT_GOAL := help
@@ -33,13 +31,13 @@ prove: ## crash, damage and race it, and check every promise
 	@scripts/setup --tests
 	@$(PY) prove/run.py
 
-soak: ## the same for long, then the slow tests
+soak: ## the same for long, then the slow tests and LangGraph's own
 	@scripts/setup --tests
 	@$(PY) prove/run.py --long
 	$(PY) -m pytest -n 2 -m slow --hypothesis-profile=soak tests
+	@$(PY) tests/langgraph/behaviour/run.py
 
 lock: setup ## lock the dependencies anew, after pyproject.toml changed
 	$(PY) -m uv lock
-	$(EXPORT) --extra dev --output-file requirements.lock
-	$(EXPORT) --extra dev --group langgraph-tests \
-		--output-file tests/langgraph/behaviour/requirements.lock
+	$(PY) -m uv export --quiet --extra dev --no-emit-project --no-header --no-annotate \
+		--format requirements-txt --output-file requirements.lock
