@@ -32,34 +32,33 @@ def copy(source: Thread, target: Thread) -> None:
     The target must be empty. A copy that was cut short is refused on reading; copying again or
     deleting the target mends it.
     """
-    with source.lock:
-        last = source.line.place()[2]
-        if not last:
-            return
-        if target.line.place()[2] and not target.reader.exists(COPYING):
-            raise Conflict(
-                f"thread {target.id!r} has checkpoints already; delete it first, or copy to another"
-            )
-        places: dict[int, int] = {}
-        sequence = target.line.place()[2]
-        if sequence:
-            _change(target, [[Operation("delete", key) for key in _all_keys(target)]])
-            sequence += 1
-        _change(target, [[Operation("set", COPYING, source.id)]])
+    last = source.line.place()[2]
+    if not last:
+        return
+    if target.line.place()[2] and not target.reader.exists(COPYING):
+        raise Conflict(
+            f"thread {target.id!r} has checkpoints already; delete it first, or copy to another"
+        )
+    places: dict[int, int] = {}
+    sequence = target.line.place()[2]
+    if sequence:
+        _change(target, [[Operation("delete", key) for key in _all_keys(target)]])
         sequence += 1
-        group: list[list[Operation]] = []
-        for number, operations in _entries(source, last):
-            sequence += 1
-            places[number] = sequence
-            group.append([_moved(operation, places) for operation in operations])
-            if len(group) >= GROUP:
-                _change(target, group)
-                group = []
-        _change(target, [*group, [Operation("delete", COPYING)]])
+    _change(target, [[Operation("set", COPYING, source.id)]])
+    sequence += 1
+    group: list[list[Operation]] = []
+    for number, operations in _entries(source, last):
+        sequence += 1
+        places[number] = sequence
+        group.append([_moved(operation, places) for operation in operations])
+        if len(group) >= GROUP:
+            _change(target, group)
+            group = []
+    _change(target, [*group, [Operation("delete", COPYING)]])
 
 
 def _all_keys(thread: Thread) -> Iterator[str]:
-    return (key for key in thread.reader.keys() if key != COPYING)
+    return (key for key in thread.reader.keys("") if key != COPYING)
 
 
 def _entries(source: Thread, last: int) -> Iterator[tuple[int, list[Operation]]]:

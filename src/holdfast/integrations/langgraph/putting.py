@@ -1,143 +1,32 @@
-"""What `put`, `put_writes` and the deletions write: one change each."""
+"""What `put`, `put_writes` and the deletions write."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import unquote
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 
-from holdfast.errors import Conflict
-from holdfast.integrations.langgraph.messages import Kept, simple
+from holdfast.integrations.langgraph.drafts import Draft
 from holdfast.integrations.langgraph.records import (
-    INLINE,
     LOT,
-    NAMES,
-    PARTS,
     Record,
     Space,
     Writes,
     long_id,
     short_entries,
 )
-from holdfast.integrations.langgraph.thread import Loaded, Past, Thread, messages
+from holdfast.integrations.langgraph.thread import Loaded, Past, Thread
+from holdfast.integrations.langgraph.turns import Job
 from holdfast.store.cause import cause_now
-from holdfast.store.change import Written
-from holdfast.store.gates import Operation
-from holdfast.store.writing import build_change
 
-TRIES = 20
 _FIELDS = frozenset(
     ("v", "id", "ts", "channel_values", "channel_versions", "versions_seen", "updated_channels")
 )
 
 Check = Callable[[Record | None], None]
 """Refuses a put that does not rest on the newest checkpoint."""
-
-
-class Draft:
-    """A change of one thread while it is put together."""
-
-    def __init__(self, thread: Thread) -> None:
-        self.thread = thread
-        self.operations: list[Operation] = []
-        self.expects: dict[str, int] = {}
-        self.kept: dict[str, Any] = {}
-        self._start_parts()
-
-    def _start_parts(self) -> None:
-        reader = self.thread.reader
-        self._versions = {PARTS: reader.version(PARTS), NAMES: reader.version(NAMES)}
-        self.thread.parts.begin(reader.length(PARTS))
-        self.thread.names.begin(reader.get(NAMES, [], None, True))
-
-    def note(self, kind: str, key: str, value: Any = None) -> None:
-        """Add an operation."""
-        self.operations.append(Operation(kind, key, value))
-
-    def commit(self, correlation: str | None = None) -> list[Written]:
-        """Write it; `Conflict` if somebody was faster."""
-        thread = self.thread
-        for key, new in ((PARTS, thread.parts.new), (NAMES, thread.names.new)):
-            if new:
-                # Numbers were given out: nobody else may have done so meanwhile.
-                self.operations.insert(0, Operation("append", key, [*new]))
-                self.expects[key] = self._versions[key]
-        if not self.operations:
-            return []
-        line = thread.reader.now()
-        life = line.ledger.number if line is not None else None
-        target = (thread.scope, "main", self.operations, self.expects, None, life)
-        change = build_change(
-            thread.core, [target], cause=cause_now(correlation=correlation or None)
-        )
-        written = thread.core.run(change)
-        thread.parts.stored()
-        return written
-
-    # channels
-
-    def channels(
-        self, space: Space, given: dict[str, Any], before: Loaded | None
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Write what differs; returns short values in plain form, and who has a key of its own."""
-        thread = self.thread
-        known: dict[str, Any] = {}
-        if before is not None:
-            if thread.kept.get(space.ns, (0, {}))[0] != before.entry and before.record.apart:
-                thread.values(space, before)  # reads and keeps what is stored
-            version, known = thread.kept.get(space.ns, (0, {}))
-            known = known if version == before.entry else {}
-        was = set(before.record.apart) if before is not None else set()
-        short: dict[str, Any] = {}
-        apart: list[str] = []
-        for name, value in given.items():
-            if self._grown(space, name, value, known.get(name) if name in was else None):
-                apart.append(name)
-                continue
-            if name in was and messages(value):
-                thread.learn(space, name)
-            plain = thread.types.plain(value, thread.parts.ref)
-            data = thread.core.codec.encode(thread.core.codec.plain(plain))
-            if len(data) <= INLINE:
-                short[name] = plain
-                continue
-            apart.append(name)
-            self._set(space, name, value, plain, data, known.get(name) if name in was else None)
-        for name in was.difference(apart):
-            self.note("delete", space.channel(name))
-        return short, apart
-
-    def _grown(self, space: Space, name: str, value: Any, known: Any) -> bool:
-        """Whether a list of messages is the known one, or that one with more at its end."""
-        if type(known) is not Kept or type(value) is not list:
-            return False
-        grown = known.grown(value)
-        if grown is None:
-            return False
-        now, count = grown
-        refs = [self.thread.parts.ref(message) for message in value[count:]]
-        if refs:
-            self.note("append", space.channel(name), refs)
-            now.simple = known.simple and all(
-                simple(self.thread.types.plain(message).value) for message in value[count:]
-            )
-        self.kept[name] = now
-        return True
-
-    def _set(
-        self, space: Space, name: str, value: Any, plain: Any, data: bytes, known: Any
-    ) -> None:
-        digest = hashlib.sha256(data).digest()
-        if known != digest:
-            self.note("set", space.channel(name), plain)
-        kept = None
-        if messages(value):
-            fields = [self.thread.types.plain(message).value for message in value]
-            kept = Kept.of(value, all(map(simple, fields)))
-        self.kept[name] = kept or digest
 
 
 def put(
@@ -150,14 +39,12 @@ def put(
 ) -> None:
     """Make a checkpoint the newest of its namespace."""
 
-    def draft() -> tuple[Draft, Callable[[list[Written]], None]]:
+    def apply(draft: Draft) -> None:
         before = thread.newest(space)
         check(before.record if before else None)
-        made = Draft(thread)
-        short, apart = made.channels(space, checkpoint.get("channel_values", {}), before)
+        short, apart = draft.channels(space, checkpoint.get("channel_values", {}), before)
         plain = thread.types.plain
         more = {name: value for name, value in checkpoint.items() if name not in _FIELDS}
-        since, count = _own_writes(thread, space, checkpoint["id"], before)
         record = Record(
             checkpoint["id"],
             parent,
@@ -169,36 +56,34 @@ def put(
             plain(metadata),
             short,
             apart,
-            since,
-            count,
+            *_own_writes(draft, space, checkpoint["id"], before),
             more=plain(more) if more else None,
         )
-        made.expects[space.writes] = thread.reader.version(space.writes)
-        _head(made, space, record, before)
+        _head(draft, space, record, before)
 
-        def done(written: list[Written]) -> None:
-            thread.kept[space.ns] = (written[0].sequence, made.kept)
-
-        return made, done
-
-    _attempt(thread, draft, metadata.get("run_id"))
+    run = metadata.get("run_id")
+    cause = cause_now(correlation=run if isinstance(run, str) and run else None)
+    thread.turns.run(Job(apply, cause, puts=space.ns))
 
 
-def _own_writes(thread: Thread, space: Space, id: str, before: Loaded | None) -> tuple[int, int]:
+def _own_writes(draft: Draft, space: Space, id: str, before: Loaded | None) -> tuple[int, int]:
     """(where the writes on top of a new checkpoint begin, how many writes there are).
 
     Tasks may be faster than the checkpoint that they run on: their writes come before it.
     """
+    reader = draft.thread.reader
     since = before.record.since if before else 0
-    known = thread.reader.slice(space.writes, since, None, True)
-    count = since + len(known)
+    known = reader.slice(space.writes, since, None, True) + draft.calls.get(space.writes, [])
+    draft.expects[space.writes] = reader.version(space.writes)
+    end = since + len(known)
     early = (n for n, call in enumerate(known, since) if str(long_id(call[0])) >= id)
-    return next(early, count), count
+    return next(early, end), end
 
 
 def _head(made: Draft, space: Space, record: Record, before: Loaded | None) -> None:
     """Write the record; the one before it goes into the log."""
     thread = made.thread
+    made.heads[space.ns] = record.id
     made.expects[space.head] = before.entry if before else 0
     if before is not None:
         recent = before.record.recent
@@ -229,49 +114,32 @@ def put_writes(
     path: str,
 ) -> None:
     """Note what a task wrote on top of a checkpoint, which may be put only later."""
-    writes = list(writes)
-
-    def draft() -> tuple[Draft, Callable[[list[Written]], None]]:
-        before = thread.newest(space)
-        made = Draft(thread)
-        items = [
-            (
-                WRITES_IDX_MAP.get(channel, index),
-                channel,
-                thread.types.plain(value, thread.parts.ref),
-            )
-            for index, (channel, value) in enumerate(writes)
-        ]
-        call = Writes(checkpoint, task, path, items)
-        newest = before is None or checkpoint >= before.record.id
-        made.note(
-            "append", space.writes if newest else space.late(checkpoint), [call.pack(thread.names)]
-        )
-        made.expects[space.head] = before.entry if before else 0
-        return made, lambda _: None
-
-    if writes:
-        _attempt(thread, draft, None)
+    given = [(WRITES_IDX_MAP.get(name, n), name, value) for n, (name, value) in enumerate(writes)]
+    if given:
+        put_calls(thread, space, checkpoint, given, task, path)
 
 
-def _attempt(
+def put_calls(
     thread: Thread,
-    draft: Callable[[], tuple[Draft, Callable[[list[Written]], None]]],
-    correlation: Any,
+    space: Space,
+    checkpoint: str,
+    writes: list[tuple[int, str, Any]],
+    task: str,
+    path: str,
 ) -> None:
-    """Commit a draft; made anew when another process was faster."""
-    with thread.lock:
-        for attempt in range(1, TRIES + 1):
-            made, done = draft()
-            try:
-                written = made.commit(correlation if type(correlation) is str else None)
-            except Conflict:
-                if attempt == TRIES:
-                    raise
-                continue
-            if written:
-                done(written)
-            return
+    """The same, with the index of each write."""
+
+    def apply(draft: Draft) -> None:
+        before = thread.newest(space)
+        plain = [(n, name, thread.types.plain(v, thread.parts.ref)) for n, name, v in writes]
+        call = Writes(checkpoint, task, path, plain)
+        newest = draft.heads.get(space.ns) or (before.record.id if before else "")
+        key = space.writes if checkpoint >= newest else space.late(checkpoint)
+        draft.write(key, call.pack(thread.names))
+        draft.expects[space.head] = before.entry if before else 0
+
+    # Errors and interrupts end a step: no checkpoint follows that they could go along with.
+    thread.turns.run(Job(apply, cause_now(), patient=all(n >= 0 for n, _, _ in writes)))
 
 
 # removing
@@ -280,25 +148,24 @@ def _attempt(
 def remove(thread: Thread, space: Space, gone: set[str]) -> None:
     """Take checkpoints out of a namespace; the newest that stays becomes its head."""
 
-    def draft() -> tuple[Draft, Callable[[list[Written]], None]]:
-        made = Draft(thread)
+    def apply(draft: Draft) -> None:
         past = Past(thread, space)
         stay = [loaded for loaded in past if loaded.record.id not in gone]
         if len(stay) == len(past):
-            return made, lambda _: None
+            return
         stay.reverse()
         for key in thread.reader.keys(space.late("")):
             if unquote(key.rpartition("/")[2]) in gone:
-                made.note("delete", key)
+                draft.note("delete", key)
         before = past.at(-1)
-        made.expects[space.head] = before.entry
+        draft.expects[space.head] = before.entry
+        thread.forget(space)
         if not stay:
-            _clear(made, space, before)
+            _clear(draft, space, before)
         else:
-            _shorten(made, space, stay, before)
-        return made, lambda _: thread.forget(space)
+            _shorten(draft, space, stay, before)
 
-    _attempt(thread, draft, None)
+    thread.turns.run(Job(apply, cause_now(), puts=space.ns))
 
 
 def _clear(made: Draft, space: Space, before: Loaded) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -66,22 +66,30 @@ class Sight:
         reading = self._reading(thread, ns)
         self._note(thread, ns, reading._replace(asked=reading.asked.union(ids)))
 
-    def check(self, thread: str, ns: str, parent: str | None, head: Record | None, id: str) -> None:
-        """Refuse a checkpoint that does not rest on the newest one, unless that was asked for.
+    def check(
+        self, thread: str, ns: str, parent: str | None, id: str
+    ) -> Callable[[Record | None], None]:
+        """Refuses a checkpoint that does not rest on the newest one, unless that was asked for.
 
         Otherwise what another run put meanwhile, an input perhaps, would be passed over silently.
+        What was read is told by the context that calls this, not by the one that checks.
         """
-        if head is None or parent == head.id or id == head.id:
-            return
         reading = self._reading(thread, ns)
-        if parent in reading.asked or (parent is None and not reading.empty):
-            return
-        raise Conflict(
-            f"thread {thread!r}{f' ({ns})' if ns else ''}: another run put checkpoint {head.id} "
-            f"since this one read {parent or 'the empty thread'}; nothing of this step is stored. "
-            "Invoke again to go on from the newest state, give its checkpoint_id to branch off an "
-            "older one, or let runs queue with HoldfastSaver(..., busy='wait')"
-        )
+
+        def check(head: Record | None) -> None:
+            if head is None or parent == head.id or id == head.id or parent in reading.asked:
+                return
+            if parent is None and not reading.empty:
+                return
+            raise Conflict(
+                f"thread {thread!r}{f' ({ns})' if ns else ''}: another run put checkpoint "
+                f"{head.id} since this one read {parent or 'the empty thread'}; nothing of this "
+                "step is stored. Invoke again to go on from the newest state, give its "
+                "checkpoint_id to branch off an older one, or let runs queue with "
+                "HoldfastSaver(..., busy='wait')"
+            )
+
+        return check
 
     def _reading(self, thread: str, ns: str) -> _Reading:
         return (_readings.get() or {}).get((self._me, thread, ns), _NOTHING)

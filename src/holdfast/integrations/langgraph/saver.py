@@ -9,6 +9,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, cast
 
@@ -107,7 +108,12 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         are those of `holdfast.open`. As `checkpointer.path` in `langgraph.json`, give
         `holdfast.integrations.langgraph:open_saver`.
         """
-        settings: dict[str, Any] = {"types": types, "strict": strict, "busy": busy, "patience": patience}
+        settings: dict[str, Any] = {
+            "types": types,
+            "strict": strict,
+            "busy": busy,
+            "patience": patience,
+        }
         return Opening(url, options, lambda store: cls(store, **settings))
 
     # reading
@@ -264,7 +270,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
             cast(dict[str, Any], checkpoint),
             stored,
             parent,
-            lambda head: self._sight.check(thread.id, space.ns, parent, head, id),
+            self._sight.check(thread.id, space.ns, parent, id),
         )
         if self._queue is not None and not space.ns:
             self._queue.noticed(thread.id, over=finished(checkpoint.get("updated_channels")))
@@ -319,12 +325,9 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     def delete_thread(self, thread_id: str) -> None:
         """End a thread with all its checkpoints. One made again under its id starts empty."""
         thread = self._thread(thread_id)
-        with thread.lock:
-            try:
-                change, finish = StoreHandle(self._core).plan_delete(thread.scope, None)
-                finish(self._core.run(change))
-            except ScopeNotFoundError:
-                pass
+        with suppress(ScopeNotFoundError):
+            change, finish = StoreHandle(self._core).plan_delete(thread.scope, None)
+            finish(self._core.run(change))
         self._forget(thread.id)
 
     async def adelete_thread(self, thread_id: str) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langchain_core.messages import BaseMessage
 
@@ -25,12 +24,16 @@ from holdfast.integrations.langgraph.records import (
     scope_of,
     thread_of,
 )
+from holdfast.integrations.langgraph.turns import Turns
 from holdfast.integrations.langgraph.types import Types
 from holdfast.seal.codec import Typed
 from holdfast.store.core import Core
 from holdfast.store.handles import LineHandle
 from holdfast.store.reading import Reader
 from holdfast.store.tracing import PATCHED, trace
+
+if TYPE_CHECKING:
+    from holdfast.integrations.langgraph.drafts import Draft
 
 PAGE = 100
 """Checkpoints whose records are read together."""
@@ -50,7 +53,7 @@ class Loaded(NamedTuple):
 class Thread:
     """A thread's scope, and what is kept in memory of it.
 
-    Safe for several threads of a program: writers take `lock`, and what they rest on is expected
+    Safe for several threads of a program: writers take turns, and what they rest on is expected
     by their change, so that other processes cannot come between.
     """
 
@@ -60,11 +63,16 @@ class Thread:
         self.scope = scope_of(thread_id)
         self.id = thread_of(self.scope)
         self.line = LineHandle(core, self.scope, "main")
-        self.lock = threading.RLock()
+        self.turns = Turns(self._draft)
         self.parts = Parts(core.codec, types.plain)
         self.names = Names()
         self.kept: dict[str, tuple[int, dict[str, Any]]] = {}
         """By namespace: version of the head, and what its long channels held."""
+
+    def _draft(self) -> Draft:
+        from holdfast.integrations.langgraph.drafts import Draft
+
+        return Draft(self)
 
     @property
     def size(self) -> int:
