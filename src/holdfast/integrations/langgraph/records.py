@@ -113,29 +113,32 @@ class Names:
     def __init__(self) -> None:
         self._known: list[str] = []
         self._numbers: dict[str, int] = {}
-        self.new: list[str] = []
+        self._fresh: dict[str, int] = {}
+
+    @property
+    def new(self) -> list[str]:
+        """Names that got a number and are not stored yet, in the order of their numbers."""
+        return list(self._fresh)
 
     def begin(self, known: list[str]) -> None:
-        """Start from the names that are stored."""
-        if known[: len(self._known)] != self._known:
-            self._known, self._numbers = [], {}
-        for name in known[len(self._known) :]:
-            self._numbers[name] = len(self._known)
-            self._known.append(name)
-        for name in self.new:
-            if self._numbers.get(name, -1) >= len(self._known):
-                del self._numbers[name]
-        self.new = []
+        """Start a change from the names that are stored: others lose the number they had got."""
+        self._fresh = {}
+        self.learn(known)
+
+    def learn(self, known: list[str]) -> None:
+        """Read the names that are stored. A change that is being put together keeps its own."""
+        if known != self._known:
+            self._numbers = {name: number for number, name in enumerate(known)}
+            self._known = known
 
     def short(self, name: str) -> int | str:
         """What stands for a name; it is stored with the change if it is new."""
-        number = self._numbers.get(name)
+        number = self._numbers.get(name, self._fresh.get(name))
         if number is None:
-            number = len(self._known) + len(self.new)
+            number = len(self._known) + len(self._fresh)
             if number >= self.MOST:
                 return name
-            self._numbers[name] = number
-            self.new.append(name)
+            self._fresh[name] = number
         return number
 
     def long(self, found: int | str) -> str:

@@ -102,7 +102,7 @@ class Thread:
             raise DamagedRecordError(
                 f"{self.scope}: copying this thread was cut short; copy it again or delete it"
             )
-        self.names.begin(found.get(NAMES, ([], 0))[0])
+        self.names.learn(found.get(NAMES, ([], 0))[0])
         if space.head not in found:
             return None
         head, version = found[space.head]
@@ -205,7 +205,7 @@ class Thread:
     def log(self, space: Space) -> list[int]:
         """The entries that put the checkpoints of a namespace, oldest first."""
         found = self.reader.versioned([space.head, space.log, NAMES])
-        self.names.begin(found.get(NAMES, ([], 0))[0])
+        self.names.learn(found.get(NAMES, ([], 0))[0])
         if space.head not in found:
             return []
         head, version = found[space.head]
