@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
-from holdfast.errors import MissingExtraError
+from holdfast.errors import Conflict, DamagedIndexError, MissingExtraError
 from holdfast.integrations.langgraph.store_columns import Columns, Finder, Listing, Row, Values
 from holdfast.integrations.langgraph.store_names import HASHED, ITEMS, path, vectors_of
 from holdfast.integrations.langgraph.store_vectors import Matrix, import_numpy
@@ -48,6 +48,15 @@ class Mirror:
 
     def follow(self, prefixes: Iterable[tuple[str, ...]]) -> None:
         """Be at the newest entry, with everything below these namespaces."""
+        wanted = list(prefixes)
+        try:
+            self._follow(wanted)
+        except DamagedIndexError:  # the entries give the same state
+            self._handle.reader.rebuild()
+            self._clear()
+            self._follow(wanted)
+
+    def _follow(self, prefixes: list[tuple[str, ...]]) -> None:
         self._catch_up()
         missing = [prefix for prefix in prefixes if not self._covered(prefix)]
         for prefix in missing:
@@ -108,7 +117,10 @@ class Mirror:
         reader = self._handle.reader
         found = reader.get_many(keys)
         line = reader.now()
-        if line is None or line.sequence != self._sequence:
+        life, sequence = (line.ledger.number, line.sequence) if line is not None else (0, 0)
+        if life != self._life:
+            raise Conflict(f"{reader.scope} was deleted while it was searched; search again")
+        if sequence != self._sequence:
             found = self._handle.view(self._sequence).reader.get_many(keys)
         return found
 
@@ -121,15 +133,24 @@ class Mirror:
                 if key not in self._rows:
                     self._add(key, record)
             if self._matrix is not None:
+                self._matrix.reserve(sum(row.has_vectors for row in self._rows.values()))
                 where, cut = vectors_of(root), len(vectors_of(root))
                 for key, packed in self._pages(where):
                     self._attach(root + key[cut:], packed)
 
     def _pages(self, root: str) -> Iterator[tuple[str, Any]]:
-        after = ""
-        while page := self._handle.reader.items(root, CHUNK, after):
-            yield from page
-            after = page[-1][0]
+        """Keys and values in the order in which they were written: they lie together like that."""
+        reader = self._handle.reader
+        line = reader.now()
+        if line is None:
+            return
+        pairs = list(line.scan(root))
+        pairs.sort(key=lambda pair: pair[1].location if type(pair[1].location) is tuple else ())
+        for start in range(0, len(pairs), CHUNK):
+            page = pairs[start : start + CHUNK]
+            line.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in page)
+            for key, slot in page:
+                yield key, reader.value(line, slot)
 
     # keeping
 

@@ -134,7 +134,7 @@ class Matrix:
         lengths[lengths == 0] = 1.0  # a vector of zeros has no direction: it scores 0
         places = tuple(self._place() for _ in range(len(vectors)))
         for place, vector, length in zip(places, vectors, lengths, strict=True):
-            self._np.divide(vector, length, out=self._vectors[place])
+            self._vectors[place] = vector / length
             self._owners[place] = number
         return places
 
@@ -142,13 +142,18 @@ class Matrix:
         if self._free:
             return self._free.pop()
         if self._used == len(self._owners):
-            more = self._used // 2
+            self.reserve(self._used // 2)
+        self._used += 1
+        return self._used - 1
+
+    def reserve(self, count: int) -> None:
+        """Make room for so many more at once: making it again and again copies all of them."""
+        more = self._used + count - len(self._owners)
+        if more > 0:
             empty = self._np.zeros((more, self._dims), dtype="<f4")
             self._vectors = self._np.concatenate([self._vectors, empty])
             nobody = self._np.full(more, -1, dtype=self._np.int64)
             self._owners = self._np.concatenate([self._owners, nobody])
-        self._used += 1
-        return self._used - 1
 
     def drop(self, places: Iterable[int]) -> None:
         """Forget an item's vectors."""
