@@ -462,7 +462,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "class": (Plan, "type would not come back"),
     "lock": (threading.Lock(), "lock would not come back as it was.*keep it out of the state"),
     "object": (Closing(), "Closing would not come back as it was.*dataclasses"),
-    "local class": (local_class(), r"found by its name.*saver\.types\.register\(Local\)"),
     "with __del__": (WithDel(1), "__del__"),
     "pydantic.v1": (OldStyle(), r"pydantic\.v1.*pydantic 2"),
     "dataclass with more": (with_attribute(Plan("g")), "'surplus'.*declare it as a field"),
@@ -508,3 +507,14 @@ def test_cycles_are_refused() -> None:
     plan.steps.append(plan)
     with pytest.raises(LimitExceededError):
         Types().plain(plan)
+
+
+def test_a_class_made_inside_a_function_is_found_here_and_asked_for_elsewhere() -> None:
+    value = local_class()
+    types = Types()
+    plain = types.plain(value)
+    assert type(types.build(plain)) is type(value)
+    with pytest.raises(UnknownTypeError, match="register"):
+        Types().build(plain)
+    with pytest.raises(InvalidValueError, match=r"saver\.types\.register\(Local\)"):
+        Types(strict=True).plain(value)

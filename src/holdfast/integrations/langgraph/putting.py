@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP
+from langgraph.checkpoint.serde.types import ERROR
 
 from holdfast.integrations.langgraph.drafts import Draft
 from holdfast.integrations.langgraph.records import (
@@ -114,9 +115,17 @@ def put_writes(
     path: str,
 ) -> None:
     """Note what a task wrote on top of a checkpoint, which may be put only later."""
-    given = [(WRITES_IDX_MAP.get(name, n), name, value) for n, (name, value) in enumerate(writes)]
+    given = [
+        # An error is kept as the text that LangGraph's own savers give back.
+        (WRITES_IDX_MAP.get(name, n), name, _told(value) if name == ERROR else value)
+        for n, (name, value) in enumerate(writes)
+    ]
     if given:
         put_calls(thread, space, checkpoint, given, task, path)
+
+
+def _told(error: Any) -> Any:
+    return repr(error) if isinstance(error, BaseException) else error
 
 
 def put_calls(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
 from typing import Any, NoReturn
+from weakref import WeakValueDictionary
 
 from langchain_core.messages import BaseMessage
 
@@ -49,7 +50,8 @@ class Types:
     Classes made of data (dataclasses, pydantic models, `msgspec.Struct`, enums, NamedTuples,
     subclasses of builtin types) are stored under `module:qualname`. Reading looks that name up
     among the modules loaded already, never imports it, and builds such classes only, from their
-    fields. With `strict`, only registered classes and those of LangChain and LangGraph are.
+    fields. With `strict`, only registered classes and those of LangChain and LangGraph are. A
+    class made inside a function is found in the process that stored it; register it for others.
 
     Safe to use from several threads; register before.
     """
@@ -60,6 +62,7 @@ class Types:
         self._registered = Registry(kind_of)
         self._found: dict[type, Entry] = {}
         self._short: dict[str, type] = {}
+        self._local: WeakValueDictionary[str, type] = WeakValueDictionary()
 
     def register(
         self,
@@ -160,7 +163,10 @@ class Types:
         if not self.trusts(cls):
             raise Refusal(f"a {_told(cls)} is not registered, and strict is on; {line}")
         name = names.name_of(cls)
-        if names.find(name) is not cls or len(name) > MAX_NAME or not name.isprintable():
+        if "<locals>" in name and len(name) <= MAX_NAME:
+            # No name leads to it. Here it is remembered; elsewhere reading asks to register it.
+            self._local[name] = cls
+        elif names.find(name) is not cls or len(name) > MAX_NAME or not name.isprintable():
             raise Refusal(f"a {_told(cls)} would not be found by its name when it is read; {line}")
         found = self._found[cls] = kind(cls, name, 1, None)
         return found
@@ -170,7 +176,7 @@ class Types:
         found = self._registered.by_name(name)
         if found is not None:
             return found
-        cls = self._short.get(name) or names.find(name)
+        cls = self._short.get(name) or self._local.get(name) or names.find(name)
         if cls is None:
             raise names.unknown(name)
         if name in names.SHORT:  # others are looked up again: a class may have been made anew
