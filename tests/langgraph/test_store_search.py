@@ -155,6 +155,40 @@ def test_a_vector_goes_with_its_item(base: sync.Store, items: HoldfastStore) -> 
     assert stored == ["vectors/a/changed"]
 
 
+def test_vectors_that_others_write_are_found(tmp_path: Path, embed: Embed) -> None:
+    url, index = f"sqlite:{tmp_path / 's.db'}", {"dims": 4, "embed": embed, "fields": ["text"]}
+    with sync.open(url) as here, sync.open(url) as there:  # as two processes have it
+        mine, theirs = HoldfastStore(here, index), HoldfastStore(there, index)  # type: ignore[arg-type]
+        mine.put(("a",), "old", {"text": "cat dog"})
+        assert keys(mine.search(("a",), query="cat")) == ["old"]
+        theirs.put(("a",), "new", {"text": "cat"})
+        assert keys(mine.search(("a",), query="cat")) == ["new", "old"]
+        theirs.put(("a",), "old", {"text": "cat"})
+        theirs.delete(("a",), "new")
+        hits = mine.search(("a",), query="cat")
+        assert [(hit.key, hit.score) for hit in hits] == [("old", 1.0)]
+
+
+def test_a_restore_during_the_first_search_is_followed(
+    base: sync.Store, items: HoldfastStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = base.scope(SCOPE)
+    items.put(("a",), "kept", {"text": "cat"})
+    safe = state.checkpoint("safe")
+    items.put(("a",), "undone", {"text": "cat"})
+    pages = items._mirror._pages
+    restored: list[Any] = []
+
+    def meanwhile(root: str) -> Iterator[tuple[str, Any]]:
+        yield from pages(root)
+        if not restored:
+            restored.append(state.restore(safe))
+
+    monkeypatch.setattr(items._mirror, "_pages", meanwhile)
+    assert keys(items.search(("a",), query="cat")) == ["kept"]
+    assert restored
+
+
 def test_put_without_an_index_leaves_no_vector_of_the_old_value(
     base: sync.Store, items: HoldfastStore
 ) -> None:

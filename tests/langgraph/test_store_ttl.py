@@ -14,7 +14,7 @@ from langgraph.store.base import GetOp, SearchOp
 
 import holdfast
 from holdfast import sync
-from holdfast.errors import InvalidInputError
+from holdfast.errors import DiskFullError, InvalidInputError
 from holdfast.integrations.langgraph.store import SCOPE, HoldfastStore
 
 
@@ -149,6 +149,21 @@ def test_a_renewal_never_undoes_a_put(
     item = items.get(("a",), "k")
     assert item is not None
     assert item.value == {"n": 2}
+
+
+def test_a_renewal_that_cannot_be_written_fails_no_read(
+    items: HoldfastStore, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items.put(("a",), "k", {"n": 1})
+    hands.move(6)
+
+    def full(change: Any) -> Any:
+        raise DiskFullError("no room is left")
+
+    monkeypatch.setattr(items._core, "run", full)
+    assert items.get(("a",), "k") is not None
+    with pytest.raises(DiskFullError):
+        items.put(("a",), "m", {"n": 1})
 
 
 def test_a_store_opened_for_reading_renews_nothing(tmp_path: Any, hands: Hands) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from langgraph.store.base import (
     BaseStore,
@@ -24,12 +24,11 @@ from langgraph.store.base import (
     TTLConfig,
 )
 
-import holdfast
-from holdfast import sync
-from holdfast.errors import Conflict, InvalidInputError, InvalidValueError
+from holdfast.errors import Conflict, InvalidInputError, InvalidValueError, Unavailable
 from holdfast.integrations.langgraph.store_filters import common_prefix, matches
 from holdfast.integrations.langgraph.store_mirror import MEMORY, Mirror, copied
 from holdfast.integrations.langgraph.store_names import Name, encode, vectors_of
+from holdfast.integrations.langgraph.store_opening import Opening
 from holdfast.integrations.langgraph.store_sweeper import Sweeper
 from holdfast.integrations.langgraph.store_vectors import Embedder, Found
 from holdfast.store.async_store import Store as AsyncStore
@@ -40,6 +39,8 @@ from holdfast.store.gates import Operation
 from holdfast.store.reading import moment
 from holdfast.store.writing import build_change
 
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 SCOPE = "custom:langgraph-store"
 MINUTE = 60_000_000
 SLACK = 0.1
@@ -137,7 +138,8 @@ class HoldfastStore(BaseStore):
         self._core = self._handle.core
         self._pump = store._pump if isinstance(store, AsyncStore) else None
         self._embedder = Embedder(index) if index else None
-        self._mirror = Mirror(self._handle, self._embedder and self._embedder.dims, memory)
+        dims = self._embedder.dims if self._embedder is not None else None
+        self._mirror = Mirror(self._handle, dims, memory)
         self._lock = threading.Lock()
         self._latest = 0
         self._sweeper = Sweeper(self.sweep_ttl)
@@ -155,8 +157,11 @@ class HoldfastStore(BaseStore):
         **options: Any,
     ) -> Opening:
         """Open a store for `with` or `async with`; the options are those of `holdfast.open`."""
-        own = {"index": index, "ttl": ttl, "scope": scope, "memory": memory}
-        return Opening(cls, url, own, options)
+
+        def make(store: Store | AsyncStore) -> HoldfastStore:
+            return cls(store, index, ttl, scope=scope, memory=memory)
+
+        return Opening(make, url, options)
 
     # batches
 
@@ -167,12 +172,16 @@ class HoldfastStore(BaseStore):
             texts = [text for some in job.texts.values() for text in some]
             job.found = self._embedder.embed(texts, job.queries)
         results = self._read(job)
-        for change in self._changes(job):
+        for attempt in range(1, TRIES + 1):
+            change = self._change(job, attempt)
+            if change is None:
+                break
             try:
                 self._core.run(change)
                 break
-            except Conflict:
-                continue  # another put was faster than a renewal
+            except (Conflict, Unavailable) as error:
+                if not self._again(job, attempt, error):
+                    break
         return results
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
@@ -181,17 +190,27 @@ class HoldfastStore(BaseStore):
         if self._embedder is not None:
             texts = [text for some in job.texts.values() for text in some]
             job.found = await self._embedder.aembed(texts, job.queries)
-        if job.only_gets and self._core.storage.limits.embedded:
-            results = self._read(job)
+        if job.only_gets:
+            results = await self._do(self._read, job)
         else:
             results = await asyncio.to_thread(self._read, job)
-        for change in self._changes(job):
+        for attempt in range(1, TRIES + 1):
+            change = await self._do(self._change, job, attempt)
+            if change is None:
+                break
             try:
                 await self._commit(change)
                 break
-            except Conflict:
-                continue
+            except (Conflict, Unavailable) as error:
+                if not self._again(job, attempt, error):
+                    break
         return results
+
+    async def _do(self, function: Callable[..., _T], *args: Any) -> _T:
+        """Run what is short: here if the engine does not wait for a network, else in a thread."""
+        if self._core.storage.limits.embedded:
+            return function(*args)
+        return await asyncio.to_thread(function, *args)
 
     async def _commit(self, change: Change) -> None:
         if self._pump is not None:
@@ -248,8 +267,8 @@ class HoldfastStore(BaseStore):
             value=record["value"],
             key=op.key,
             namespace=op.namespace,
-            created_at=moment(record["created"]),  # type: ignore[arg-type]
-            updated_at=moment(record["updated"]),  # type: ignore[arg-type]
+            created_at=moment(record["created"]),
+            updated_at=moment(record["updated"]),
         )
 
     def _search(self, job: _Job, op: SearchOp, now: int) -> list[SearchItem]:
@@ -282,13 +301,14 @@ class HoldfastStore(BaseStore):
 
     # writing
 
-    def _changes(self, job: _Job) -> Iterator[Change]:
-        """The change to try, again and again; the last try can meet no conflict."""
-        for attempt in range(1, TRIES + 1):
-            change = self._change(job, attempt)
-            if change is None:
-                return
-            yield change
+    def _again(self, job: _Job, attempt: int, error: Conflict | Unavailable) -> bool:
+        """Whether to try again what failed. A renewal that cannot be written fails no read."""
+        if isinstance(error, Conflict) and attempt < TRIES:
+            return True  # another put was faster than a renewal; the last try renews nothing
+        if job.puts:
+            raise error
+        _log.warning("times to live could not be renewed: %s", error)
+        return False
 
     def _change(self, job: _Job, attempt: int) -> Change | None:
         operations = self._put_operations(job)
@@ -412,55 +432,6 @@ class HoldfastStore(BaseStore):
     def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
         """End the sweeper; tells whether it has ended within the timeout (seconds)."""
         return self._sweeper.stop(timeout)
-
-
-class Opening:
-    """What `HoldfastStore.open` returns: use it with `with` or `async with`."""
-
-    def __init__(
-        self, kind: type[HoldfastStore], url: str, own: dict[str, Any], options: dict[str, Any]
-    ) -> None:
-        self._kind, self._url, self._own, self._options = kind, url, own, options
-        self._store: Any = None
-        self._made: HoldfastStore | None = None
-
-    def __enter__(self) -> HoldfastStore:
-        self._store = sync.open(self._url, **self._options)
-        try:
-            self._made = self._kind(self._store, **self._own)
-        except BaseException:
-            self._store.close()
-            raise
-        return self._made
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._made is not None:
-            self._made.stop_ttl_sweeper()
-        self._store.close()
-
-    async def __aenter__(self) -> HoldfastStore:
-        self._store = await holdfast.open(self._url, **self._options)
-        try:
-            self._made = self._kind(self._store, **self._own)
-        except BaseException:
-            await self._store.close()
-            raise
-        return self._made
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._made is not None:
-            await asyncio.to_thread(self._made.stop_ttl_sweeper)
-        await self._store.close()
 
 
 def _prefixes(ops: Iterable[Op]) -> Iterator[tuple[str, ...]]:

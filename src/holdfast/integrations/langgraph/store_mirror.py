@@ -21,6 +21,7 @@ from holdfast.store.handles import LineHandle
 MEMORY = 256 << 20
 """Bytes of values that are kept, roughly counted."""
 CHUNK = 1000
+ROUNDS = 10
 MOST_ENTRIES = 1000
 """Further behind than so many entries, and than it has items, a mirror is made anew."""
 
@@ -57,12 +58,14 @@ class Mirror:
             self._follow(wanted)
 
     def _follow(self, prefixes: list[tuple[str, ...]]) -> None:
-        self._catch_up()
-        missing = [prefix for prefix in prefixes if not self._covered(prefix)]
-        for prefix in missing:
-            self._load(prefix)
-        if missing:
-            self._catch_up()  # what changed while it was read
+        for _ in range(ROUNDS):
+            self._catch_up()  # also with what changed while something was read
+            missing = [prefix for prefix in prefixes if not self._covered(prefix)]
+            if not missing:
+                return
+            for prefix in missing:
+                self._load(prefix)
+        raise Conflict(f"{self._handle.scope} is restored again and again; search later")
 
     def _covered(self, namespace: tuple[str, ...]) -> bool:
         loaded = self._loaded
