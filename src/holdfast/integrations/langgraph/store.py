@@ -238,27 +238,32 @@ class HoldfastStore(BaseStore):
 
     def _read(self, job: _Job) -> list[Result]:
         now = self._core.clock.claimed()
-        gets = [encode(op.namespace, op.key)[0] for op in job.ops if isinstance(op, GetOp)]
+        keys = [encode(op.namespace, op.key)[0] for op in job.ops if isinstance(op, GetOp)]
         if job.only_gets:
-            records = self._handle.reader.get_many(gets) if gets else {}
-            return [self._answer(job, op, records, now) for op in job.ops]
+            records = self._handle.reader.get_many(keys) if keys else {}
+            return self._answers(job, iter(keys), records, now)
         with self._mirror.lock:
             self._mirror.follow(_prefixes(job.ops))
-            records = self._mirror.records(gets) if gets else {}
-            return [self._answer(job, op, records, now) for op in job.ops]
+            records = self._mirror.records(keys) if keys else {}
+            return self._answers(job, iter(keys), records, now)
 
-    def _answer(self, job: _Job, op: Op, records: dict[str, Any], now: int) -> Result:
-        if isinstance(op, GetOp):
-            return self._get(job, op, records, now)
-        if isinstance(op, SearchOp):
-            return self._search(job, op, now)
-        if isinstance(op, ListNamespacesOp):
-            return self._namespaces(op, now)
-        return None
+    def _answers(
+        self, job: _Job, keys: Iterator[str], records: dict[str, Any], now: int
+    ) -> list[Result]:
+        found: list[Result] = []
+        for op in job.ops:
+            if isinstance(op, GetOp):
+                key = next(keys)
+                found.append(self._get(job, op, key, records.get(key), now))
+            elif isinstance(op, SearchOp):
+                found.append(self._search(job, op, now))
+            elif isinstance(op, ListNamespacesOp):
+                found.append(self._namespaces(op, now))
+            else:
+                found.append(None)
+        return found
 
-    def _get(self, job: _Job, op: GetOp, records: dict[str, Any], now: int) -> Item | None:
-        key = encode(op.namespace, op.key)[0]
-        record = records.get(key)
+    def _get(self, job: _Job, op: GetOp, key: str, record: Any, now: int) -> Item | None:
         if record is None or _expired(record, now):
             return None
         if op.refresh_ttl and _stale(record.get("ttl"), record.get("expires"), now):
@@ -311,6 +316,8 @@ class HoldfastStore(BaseStore):
         return False
 
     def _change(self, job: _Job, attempt: int) -> Change | None:
+        if not job.puts and not job.renew:
+            return None
         operations = self._put_operations(job)
         expects: dict[str, int] = {}
         life = None

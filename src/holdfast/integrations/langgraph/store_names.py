@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 from unicodedata import normalize
@@ -31,6 +32,7 @@ Name = tuple[tuple[str, ...], str]
 """A namespace and a key in it."""
 
 
+@lru_cache(maxsize=4096)
 def path(namespace: tuple[str, ...]) -> str:
     """What the keys of all items in a namespace and below it begin with, if they are not hashed."""
     return ITEMS + "".join(f"{_part(label)}/" for label in namespace)
