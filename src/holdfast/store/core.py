@@ -33,9 +33,9 @@ from holdfast.store.feed import Lanes
 from holdfast.store.gates import Gates
 from holdfast.store.ledger import Ledger
 from holdfast.store.scopes import Scope
+from holdfast.store.splitting import Memo
 from holdfast.store.stage import Stage
 from holdfast.store.timeline import Timeline
-from holdfast.store.values import Memo
 
 LEDGERS = 1000
 MEMO_BYTES = 16 << 20

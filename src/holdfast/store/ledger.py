@@ -20,8 +20,9 @@ from holdfast.store import entries, refs, rows
 from holdfast.store.cache import AtomCache, NodeCache
 from holdfast.store.entries import Body, Envelope
 from holdfast.store.scopes import Scope
+from holdfast.store.splitting import Splitter
 from holdfast.store.trees import Place, Trees
-from holdfast.store.values import Grower, Splitter
+from holdfast.store.values import Grower
 
 if TYPE_CHECKING:
     from holdfast.storage.contract import Storage

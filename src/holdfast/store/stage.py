@@ -18,9 +18,10 @@ from holdfast.store.entries import Body, Statement
 from holdfast.store.ledger import PACK, Ledger
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, pack_slot
 from holdfast.store.slots import Slot
+from holdfast.store.splitting import Atom, Branch, Part
 from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Node, Place, placed
-from holdfast.store.values import Atom, Branch, Part, emit, emit_parts
+from holdfast.store.values import emit, emit_parts
 
 MOST_ATOM = 512 * 1024
 Sign = Callable[[bytes, bytes, bytes], Statement]
@@ -252,7 +253,7 @@ class Stage:
         old = self.slot(key)
         if old is not None and old.length() is not None:
             atoms: list[Atom] = []
-            op = [entries.APPEND, key, emit_parts([(None, part) for part in parts], atoms)]
+            op = [entries.APPEND, key, emit_parts(parts, atoms)]
             feed = iter([packer.lay(atom) for atom in atoms])
             self._put(key, self.timeline.changed(sequence, op, feed, lambda _: old))
             return op
@@ -300,7 +301,7 @@ class Stage:
                 )
             if len(data) <= refs.WHOLE:
                 return self.ledger.splitter.atom(data)
-        return Branch(refs.LIST, [(None, part) for part in parts])
+        return Branch(refs.LIST, parts)
 
     def become(self, root: Node, sequence: int) -> None:
         """Stand on another state from the entry that is built now on."""
