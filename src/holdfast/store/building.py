@@ -157,13 +157,18 @@ class Splicer:
                 self._feed_child(node.level, element, at)
                 at += element[3]
             return
-        final = len(node.elements) - 1
-        for number, element in enumerate(node.elements):
-            self.insert(at)
-            if at >= self.skip:
-                end = self.trees.end_of(element[0], element[1]) if number == final else 0
-                self.builder.push(element, end)
-            at += 1
+        elements, after = node.elements, at + len(node.elements)
+        position = max(at, self.skip)
+        while position < after:
+            self.insert(position)
+            if self.skip > position:
+                position = self.skip
+                continue
+            following = self.hunks[self.next][0] if self.next < len(self.hunks) else after
+            stop = min(following, after)
+            end = self.trees.last_end(elements) if stop == after else 0
+            self.builder.run(elements[position - at : stop - at], end)
+            position = stop
 
     def _feed_child(self, level: int, element: Element, at: int) -> None:
         after = at + element[3]

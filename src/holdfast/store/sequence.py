@@ -58,23 +58,26 @@ def _compare(old: Sequence[Hashable], new: Sequence[Hashable], a: int, c: int) -
         if old or new:
             yield (a, a + len(old), c, c + len(new))
         return
-    anchors = _anchors(old, new)
-    if not anchors:
+    here, there = _anchors(old, new)
+    if not here:
         yield from _short(old, new, a, c)
         return
     low = first = 0
-    for i, j in [*anchors, (len(old), len(new))]:
+    for i, j in zip([*here, len(old)], [*there, len(new)], strict=True):
         if i > low or j > first:
             yield from _compare(old[low:i], new[first:j], a + low, c + first)
         low, first = i + 1, j + 1
 
 
-def _anchors(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[tuple[int, int]]:
-    """The longest rising chain of items that occur once on each side."""
-    once = _once(old)
-    where = _once(new)
-    pairs = [(i, where[item]) for item, i in once.items() if item in where]
-    return _rising(pairs)
+def _anchors(old: Sequence[Hashable], new: Sequence[Hashable]) -> tuple[list[int], list[int]]:
+    """Places, on each side, of the longest chain of items that occur once on both and rise."""
+    here, there = _once(old), _once(new)
+    common = list(filter(there.__contains__, here))
+    low, first = list(map(here.__getitem__, common)), list(map(there.__getitem__, common))
+    if first != sorted(first):
+        chosen = _rising(first)
+        low, first = [low[n] for n in chosen], [first[n] for n in chosen]
+    return low, first
 
 
 def _once(items: Sequence[Hashable]) -> dict[Hashable, int]:
@@ -87,29 +90,26 @@ def _once(items: Sequence[Hashable]) -> dict[Hashable, int]:
     return places
 
 
-def _rising(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The longest chain of pairs, sorted by their first, whose second rises, too."""
-    seconds = [j for _, j in pairs]
-    if seconds == sorted(seconds):
-        return pairs
+def _rising(numbers: list[int]) -> list[int]:
+    """Which numbers make the longest chain that rises."""
     ends: list[int] = []
     last: list[int] = []
     before: list[int] = []
-    for number, j in enumerate(seconds):
-        place = bisect_left(ends, j)
-        before.append(last[place - 1] if place else -1)
-        if place == len(ends):
-            ends.append(j)
-            last.append(number)
+    for place, number in enumerate(numbers):
+        length = bisect_left(ends, number)
+        before.append(last[length - 1] if length else -1)
+        if length == len(ends):
+            ends.append(number)
+            last.append(place)
         else:
-            ends[place] = j
-            last[place] = number
-    chain: list[tuple[int, int]] = []
-    number = last[-1]
-    while number >= 0:
-        chain.append(pairs[number])
-        number = before[number]
-    return chain[::-1]
+            ends[length] = number
+            last[length] = place
+    chosen: list[int] = []
+    place = last[-1]
+    while place >= 0:
+        chosen.append(place)
+        place = before[place]
+    return chosen[::-1]
 
 
 def _short(old: Sequence[Hashable], new: Sequence[Hashable], a: int, c: int) -> Iterator[Range]:

@@ -14,6 +14,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from holdfast.errors import InvalidValueError, LimitExceededError
 from holdfast.seal.codec import Codec, Typed
 from holdfast.seal.sealer import write_varint
@@ -26,36 +28,36 @@ MEMO_ITEMS = 16
 """A list of at least so many items is compared item by item with what was stored last."""
 
 
-class Atom:
-    """Encoded bytes of a value that is kept whole."""
+class Atom(msgspec.Struct, gc=False, eq=False):
+    """Encoded bytes of a value that is kept whole. A thousand of them are nothing to the garbage
+    collector: they hold bytes alone."""
 
-    __slots__ = ("_data", "ref", "seen")
-
-    def __init__(self, ref: bytes, data: bytes, seen: bytes | None = None) -> None:
-        self.ref = ref
-        self._data: bytes | None = data
-        self.seen = seen
+    ref: bytes
+    encoded: bytes | None
+    seen: bytes | None = None
+    """The marshalled item of a long list, by which it is recognised."""
 
     def data(self, codec: Codec) -> bytes:
         """The bytes; made again for an item that was recognised without encoding it."""
-        data = self._data
+        data = self.encoded
         if data is None:
             assert self.seen is not None
             data = codec.encode(codec.plain(marshal.loads(self.seen)))
         return data
 
     def slim(self) -> bool:
-        """Let go of bytes that can be made again; False if they cannot, or are gone already.
+        """Let go of bytes that can be made again from what was seen; False if they cannot.
 
-        Marshal writes a bytearray like bytes, so what may hold bytes (headers C4 to C6) must not
-        be recognised: it would pass unchecked.
+        Marshal writes a bytearray like bytes, so what holds bytes must not be recognised: the
+        other would pass unchecked. Bytes have a header from C4 to C6, as have parts of some text.
         """
-        data = self._data
-        if self.seen is None or data is None:
+        data, seen = self.encoded, self.seen
+        if data is None or seen is None:
             return False
-        if b"\xc4" in data or b"\xc5" in data or b"\xc6" in data:
+        suspect = 0xC4 in data or 0xC5 in data or 0xC6 in data
+        if suspect and _holds_bytes(marshal.loads(seen)):
             return False
-        self._data = None
+        self.encoded = None
         return True
 
 
@@ -85,13 +87,15 @@ class Splitter:
         self, codec: Codec, value_hash: Callable[[bytes], bytes], chunk_key: bytes
     ) -> None:
         self._codec = codec
+        self._plain = codec.plain
+        self._encode = codec.encode
         self._hash = value_hash
         self._chunk_key = chunk_key
         self._cut: re.Pattern[bytes] | None = None
 
-    def atom(self, data: bytes, seen: bytes | None = None) -> Atom:
+    def atom(self, data: bytes) -> Atom:
         """An atom of encoded bytes."""
-        return Atom(self.ref_of(data), data, seen)
+        return Atom(self.ref_of(data), data)
 
     def ref_of(self, data: bytes) -> bytes:
         """The ref of encoded bytes."""
@@ -109,7 +113,7 @@ class Splitter:
                 part = None  # walked from the top, the error names the whole path
             if part is not None and self._within_limits(part):
                 return part
-        return self._split(self._codec.plain(value))
+        return self._split(self._plain(value))
 
     def _within_limits(self, branch: Branch) -> bool:
         """Whether parts that were recognised, and so not counted, surely keep the limits."""
@@ -123,9 +127,9 @@ class Splitter:
         kind = type(plain)
         if kind is dict or kind is list:
             if len(plain) <= refs.WHOLE:
-                data = self._codec.encode(plain)
+                data = self._encode(plain)
                 if len(data) <= refs.WHOLE:
-                    return self.atom(data)
+                    return Atom(self.ref_of(data), data)
             if kind is list:
                 return self._listed(plain)
             keys = [_map_key(key) for key in plain]
@@ -141,7 +145,7 @@ class Splitter:
             if type(inner) is Branch and inner.typed is None:
                 inner.typed = (plain.name, plain.version)
                 return inner
-        return self.atom(self._codec.encode(plain))
+        return self.atom(self._encode(plain))
 
     def _listed(self, plain: list[Any]) -> Branch:
         """A long list; its items are noted so that setting it again can recognise them."""
@@ -167,7 +171,7 @@ class Splitter:
                     return None
                 keys.append(_map_key(key))
                 part: Part | None = self._split_known(inner, memo, depth + 1)
-                parts.append(part or self._split(self._codec.plain(inner)))
+                parts.append(part or self._split(self._plain(inner)))
             return self._whole(Branch(refs.MAP, parts, keys))
         return None
 
@@ -178,7 +182,7 @@ class Splitter:
         parts: list[Any] = list(map(memo.get, marshalled))  # type: ignore[arg-type]
         for place, known in enumerate(parts):
             if known is None:
-                part = parts[place] = self._split(self._codec.plain(items[place]))
+                part = parts[place] = self._split(self._plain(items[place]))
                 if type(part) is Atom:
                     part.seen = marshalled[place]
         return parts
@@ -203,7 +207,7 @@ class Splitter:
         while start < len(data):
             found = self._cut.search(data, start + CHUNK_LEAST, start + CHUNK_MOST)
             end = found.end() if found else min(start + CHUNK_MOST, len(data))
-            parts.append(self.atom(self._codec.encode(data[start:end])))
+            parts.append(self.atom(self._encode(data[start:end])))
             start = end
         return Branch(kind, parts)
 
@@ -230,9 +234,9 @@ class Splitter:
         held = 0
         if type(part) is Branch:
             for inner in part.parts:
-                if type(inner) is Branch:
+                if type(inner) is not Atom:
                     held += self.remember(inner, memo)
-                elif type(inner) is Atom and inner.slim():
+                elif inner.encoded is not None and inner.slim():
                     assert inner.seen is not None
                     memo[inner.seen] = inner
                     held += len(inner.seen) + 200
@@ -253,6 +257,13 @@ def _dumped(item: Any) -> bytes | None:
         return marshal.dumps(item, 2)
     except ValueError:
         return None
+
+
+def _holds_bytes(value: Any) -> bool:
+    kind = type(value)
+    if kind is dict:
+        return any(map(_holds_bytes, value.values()))
+    return any(map(_holds_bytes, value)) if kind is list else kind is bytes
 
 
 def _count(branch: Branch) -> int:

@@ -35,6 +35,7 @@ Place = tuple[int, int, int, int]
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
+_decode_node = msgspec.msgpack.Decoder(tuple[bytes, list[int | tuple[int, ...]]]).decode
 
 
 class Node:
@@ -124,10 +125,10 @@ class Trees:
     def unpack(self, data: bytes, hash_: bytes, place: Place) -> Node:
         """The node stored as `data`, checked against its hash."""
         try:
-            canonical, hints = _decode(data)
+            canonical, hints = _decode_node(data)
             if self._commit(canonical) != hash_:
                 raise DamagedIndexError("a node does not match its hash")
-            elements = _elements(_decode(canonical), [_hint(h) for h in hints])
+            elements = _elements(_decode(canonical), [hint or None for hint in hints])
         except (msgspec.DecodeError, ValueError, TypeError, IndexError):
             raise DamagedIndexError("a node cannot be read") from None
         node = Node(elements[0], elements[1], hash_)
@@ -262,16 +263,16 @@ class Trees:
             found = bisect_left(elements, key, position, key=_first)
             if found > position:
                 last = found == total
-                builder.run(elements[position:found], self._last_end(elements) if last else 0)
+                builder.run(elements[position:found], self.last_end(elements) if last else 0)
                 position = found
             if position < total and elements[position][0] == key:
                 position += 1
             if ref is not None:
                 builder.push((key, ref, hint), self.end_of(key, ref))
         if position < total:
-            builder.run(elements[position:], self._last_end(elements))
+            builder.run(elements[position:], self.last_end(elements))
 
-    def _last_end(self, elements: list[Element]) -> int:
+    def last_end(self, elements: list[Element]) -> int:
         """Inside a leaf only the last element can end anything."""
         return self.end_of(elements[-1][0], elements[-1][1])
 
@@ -328,11 +329,7 @@ def placed(hint: Any, places: dict[int, Place]) -> Any:
     return hint
 
 
-def _hint(stored: Any) -> Any:
-    return None if stored == 0 else tuple(stored)
-
-
-def _elements(body: list[Any], hints: list[Any]) -> tuple[int, list[Element]]:
+def _elements(body: list[Any], hints: Sequence[Any]) -> tuple[int, list[Element]]:
     level = body[0]
     if level == 0:
         keys = body[1] if body[1] is not None else [None] * len(body[2])
