@@ -71,6 +71,29 @@ class Builder:
         else:
             self.tail = (level, element)
 
+    def keep_all(self, level: int, elements: list[Element]) -> None:
+        """Take over neighbouring subtrees of one node, of which only the last can end a node."""
+        for number, element in enumerate(elements):
+            rest = elements[number:] if number else elements
+            if self._run_fits(level, rest):
+                chunk = self.open[level]
+                chunk += rest
+                if chunk[-1][5] > level:
+                    self.open[level] = []
+                    self._close(level, chunk, chunk[-1][5])
+                return
+            self.keep(level, element)
+
+    def _run_fits(self, level: int, elements: list[Element]) -> bool:
+        """Whether subtrees can be added in one go: all whole, and beginning where nodes begin."""
+        return (
+            self.tail is None
+            and len(self.open) > level
+            and not any(self.open[:level])
+            and len(self.open[level]) + len(elements) < CAP
+            and min([element[5] for element in elements]) >= level
+        )
+
     def finish(self) -> Node:
         """The root of all that was added."""
         if self.tail is not None:

@@ -15,7 +15,7 @@ Words used here:
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -238,16 +238,17 @@ class Trees:
         if node.level == 0:
             self._edit_leaf(builder, node, edits, low, high)
             return
-        last = len(node.elements) - 1
-        for number, element in enumerate(node.elements):
+        elements = node.elements
+        position, last = 0, len(elements) - 1
+        while low < high:
             # What sorts behind the last child's last key belongs into that child's end.
-            end = high if number == last else _after(keys, element[0], low, high)
-            if end == low:
-                builder.keep(node.level, element)
-            else:
-                child = self.load(element[2], element[1])
-                self._edit(builder, child, edits, keys, low, end)
-                low = end
+            found = min(bisect_left(elements, keys[low], position, key=_first), last)
+            builder.keep_all(node.level, elements[position:found])
+            key, hash_, hint = elements[found][:3]
+            end = high if found == last else bisect_right(keys, key, low, high)
+            self._edit(builder, self.load(hint, hash_), edits, keys, low, end)
+            low, position = end, found + 1
+        builder.keep_all(node.level, elements[position:])
 
     def _edit_leaf(
         self,
@@ -308,15 +309,9 @@ def _canonical(level: int, elements: list[Element], indexed: bool) -> bytes:
     if level == 0:
         keys = [e[0] for e in elements] if elements and elements[0][0] is not None else None
         return _encode([0, keys, [e[1] for e in elements]])
+    named, hashes, _, counts, sizes, ends = zip(*elements, strict=True)
     return _encode(
-        [
-            level,
-            [e[0] for e in elements] if indexed else None,
-            b"".join([e[1] for e in elements]),
-            [e[3] for e in elements],
-            [e[4] for e in elements],
-            bytes([e[5] for e in elements]),
-        ]
+        [level, named if indexed else None, b"".join(hashes), counts, sizes, bytes(ends)]
     )
 
 
@@ -346,14 +341,3 @@ def _child(elements: list[Element], key: str) -> int:
 
 def _first(element: Element) -> str:
     return element[0]  # type: ignore[no-any-return]
-
-
-def _after(keys: list[str], key: str, low: int, high: int) -> int:
-    """The first edit behind `key`."""
-    while low < high:
-        middle = (low + high) // 2
-        if keys[middle] <= key:
-            low = middle + 1
-        else:
-            high = middle
-    return low
