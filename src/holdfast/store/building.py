@@ -40,7 +40,7 @@ class Builder:
             self._open_tail()
         self._push(0, element, end)
 
-    def run(self, elements: list[Element], end: int) -> None:
+    def run(self, elements: Sequence[Element], end: int) -> None:
         """Add leaf elements of which only the last can end anything."""
         while self.tail is not None:
             self._open_tail()
@@ -71,7 +71,7 @@ class Builder:
         else:
             self.tail = (level, element)
 
-    def keep_all(self, level: int, elements: list[Element]) -> None:
+    def keep_all(self, level: int, elements: Sequence[Element]) -> None:
         """Take over neighbouring subtrees of one node, of which only the last can end a node."""
         for number, element in enumerate(elements):
             rest = elements[number:] if number else elements
@@ -84,7 +84,7 @@ class Builder:
                 return
             self.keep(level, element)
 
-    def _run_fits(self, level: int, elements: list[Element]) -> bool:
+    def _run_fits(self, level: int, elements: Sequence[Element]) -> bool:
         """Whether subtrees can be added in one go: all whole, and beginning where nodes begin."""
         return (
             self.tail is None

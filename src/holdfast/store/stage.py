@@ -19,7 +19,7 @@ from holdfast.store.ledger import PACK, Ledger
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, pack_slot
 from holdfast.store.slots import Slot
 from holdfast.store.splitting import Atom, Branch, Part
-from holdfast.store.timeline import Timeline
+from holdfast.store.timeline import Timeline, fold
 from holdfast.store.trees import Node, Place, placed
 from holdfast.store.values import emit, emit_parts
 
@@ -125,7 +125,7 @@ class Stage:
         if self.base is None:
             self.base = timeline.folded()
         if self.overlay:
-            self.base = self.ledger.trees.edit(self.base, edits_of(self.overlay, timeline))
+            self.base = fold(self.ledger.trees, self.base, edits_of(self.overlay, timeline))
             self.overlay = {}
         return self.base
 
