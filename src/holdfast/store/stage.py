@@ -418,7 +418,10 @@ class Stage:
                 timeline.rebase(self.base, self.overlay)
             else:
                 timeline.overlay.update(self.overlay)
-            timeline.fresh = self.fresh if self.saves else timeline.fresh | self.fresh
+            if self.saves:
+                timeline.fresh = self.fresh
+            else:
+                timeline.fresh |= self.fresh
             for at, kind, _, _, keys in self.saves:
                 timeline.note_save(at, kind, keys)
             for body in self.bodies:

@@ -438,11 +438,11 @@ class Timeline:
 def fold(trees: Trees, root: Node, edits: list[tuple[str, bytes | None, Any]]) -> Node:
     """The index after edits in key order, made in slices that share few nodes.
 
-    Between two slices the interpreter is left to others for a moment: an event loop that runs
-    beside would otherwise wait until it is taken away from this thread, each time anew.
+    Between two slices the interpreter is left to other threads for a moment: an event loop
+    would otherwise wait until it is taken away from this thread, each time anew.
     """
     for start in range(0, len(edits), SLICE):
-        if start:
+        if start and threading.active_count() > 1:
             sleep(PAUSE)
         root = trees.edit(root, edits[start : start + SLICE])
     return root
