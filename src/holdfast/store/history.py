@@ -142,7 +142,7 @@ class History:
             envelope.statement.root.hex(),
             envelope.statement.key_id.hex() if signed else "",
             body.cause or _NOTHING,
-            entries.entry_hash(line.ledger.prefix, key, envelope.data).hex(),
+            line.ledger.entry_hash(key, envelope.data).hex(),
         )
 
     def checkpoints(
@@ -440,7 +440,7 @@ def public_entry(
         moment(body.time),
         tuple(entries.touched(body.ops)),
         body.cause or _NOTHING,
-        entries.entry_hash(ledger.prefix, key, envelope.data).hex(),
+        ledger.entry_hash(key, envelope.data).hex(),
         body.change,
         core.place_names(body.also) if body.also else (),
         body.step,
