@@ -204,13 +204,12 @@ class Ledger:
                     data = self._pick(key, found, ref, place)
                     self._atoms.put((self.number, place), ref, data)
 
-    def check_atoms(self, wanted: Sequence[tuple[bytes, Any]], *, read: bool) -> int:
-        """Check that atoms are stored (`read`: and are themselves); the cache is not asked."""
-        packs: dict[tuple[int, int, int], list[tuple[int, bytes]]] = {}
-        for ref, place in wanted:
-            if ref[0] == refs.ATOM:
-                packs.setdefault(place[:3], []).append((place[3], ref[1:33]))
-        names = list(packs)
+    def check_atoms(self, records: dict[Any, list[tuple[int, bytes]]], *, read: bool) -> None:
+        """Check that atoms are stored (`read`: and are themselves); the cache is not asked.
+
+        `records` says what must lie where: (timeline, sequence, ordinal) to (index, ref) of each.
+        """
+        names = sorted(records)
         for start in range(0, len(names), _PREFETCH):
             page = names[start : start + _PREFETCH]
             keys = [self._row_of(name) for name in page]
@@ -218,13 +217,14 @@ class Ledger:
                 if row is None:
                     raise self.damage(key, "it is missing")
                 if read:
-                    self._check_pack(key, self.atoms_in(key, row), packs[name])
-        return len(wanted)
+                    self._check_record(key, self.atoms_in(key, row), records[name])
 
-    def _check_pack(self, key: bytes, found: list[bytes], wanted: list[tuple[int, bytes]]) -> None:
+    def _check_record(
+        self, key: bytes, found: list[bytes], wanted: list[tuple[int, bytes]]
+    ) -> None:
         value_hash = self.value_hash
-        for index, hash_ in wanted:
-            if index >= len(found) or value_hash(found[index]) != hash_:
+        for index, ref in wanted:
+            if index >= len(found) or value_hash(found[index]) != ref[1:33]:
                 raise self.damage(key, "a value is not the one that the index names")
 
     def _fetch_node(self, place: Place) -> bytes:

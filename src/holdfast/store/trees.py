@@ -35,6 +35,8 @@ Place = tuple[int, int, int, int]
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
+_decode_stored = msgspec.msgpack.Decoder(tuple[bytes, list[tuple[int, ...] | int]]).decode
+"""The canonical form of a node, and its hints; 0 stands for none."""
 
 
 class Node:
@@ -124,10 +126,10 @@ class Trees:
     def unpack(self, data: bytes, hash_: bytes, place: Place) -> Node:
         """The node stored as `data`, checked against its hash."""
         try:
-            canonical, hints = _decode(data)
+            canonical, hints = _decode_stored(data)
             if self._commit(canonical) != hash_:
                 raise DamagedIndexError("a node does not match its hash")
-            elements = _elements(_decode(canonical), [_hint(h) for h in hints])
+            elements = _elements(_decode(canonical), [h or None for h in hints])
         except (msgspec.DecodeError, ValueError, TypeError, IndexError):
             raise DamagedIndexError("a node cannot be read") from None
         node = Node(elements[0], elements[1], hash_)
@@ -326,10 +328,6 @@ def placed(hint: Any, places: dict[int, Place]) -> Any:
     if type(hint) is tuple and type(hint[-1]) is Node:
         return (*hint[:-1], *(hint[-1].place or places[id(hint[-1])]))
     return hint
-
-
-def _hint(stored: Any) -> Any:
-    return None if stored == 0 else tuple(stored)
 
 
 def _elements(body: list[Any], hints: list[Any]) -> tuple[int, list[Element]]:

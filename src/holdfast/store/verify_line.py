@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import NewerFormatError, StateIntegrityError
 from holdfast.seal.signer import Signer, key_id
 from holdfast.store import entries, refs, rows
+from holdfast.store.check import leaves
 from holdfast.store.entries import Body, Envelope
-from holdfast.store.history import leaves
 from holdfast.store.ledger import Ledger
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, may_be_tree, read_save, read_slot
 from holdfast.store.timeline import DELTAS, Timeline
@@ -340,7 +340,9 @@ class LineCheck:
             keys = []
             for key, slot in line.scan():
                 settled = line.settled(slot)
-                places: list[Any] = [p for _, p in leaves(line, settled.ref, settled.location)]
+                places: list[Any] = [
+                    p for _, p in leaves(self.ledger, settled.ref, settled.location)
+                ]
                 if any(p is not None and p[:2] in self.damaged for p in places):
                     keys.append(key)
         except DAMAGE:
