@@ -122,7 +122,8 @@ class LineCheck:
                     before != line.head
                     or int.from_bytes(key[9:14], "big") != sequence
                     or sequence == expected[0]
-                    or (version, flags) != (entries.FORMAT, 0)
+                    or version != entries.FORMAT
+                    or flags
                     or epoch >= 128
                 ):
                     self._entry(key, row, expected)

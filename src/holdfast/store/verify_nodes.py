@@ -37,6 +37,8 @@ class _Links(msgspec.Struct, array_like=True):
 _stored = msgspec.msgpack.Decoder(_Stored).decode
 _links = msgspec.msgpack.Decoder(_Links).decode
 _hint = msgspec.msgpack.Decoder(tuple[int, ...]).decode
+_places = msgspec.msgpack.Decoder(tuple[msgspec.Raw, list[tuple[int, int, int, int]]]).decode
+"""What stands in front, and the places of an inner node's children."""
 
 _TREES = bytes([refs.TREE])
 """Refs of atoms sort before this, those of all that may be a tree behind it."""
@@ -76,14 +78,15 @@ class NodeCheck:
         self.packs.add((timeline, sequence))
         commit = self.ledger.commit_node
         try:
-            nodes = [_stored(data) for data in self.ledger.atoms_in(key, row)]
+            stored = self.ledger.atoms_in(key, row)
+            nodes = [_stored(data) for data in stored]
             hashes = [commit(node.canonical) for node in nodes]
             self.hashes[(timeline, sequence, ordinal)] = b"".join(hashes)
-            for node in nodes:
+            for data, node in zip(stored, nodes, strict=True):
                 links = _links(node.canonical)
                 to: Any = links.to
                 if links.level:
-                    self._children(key, to, node.hints)
+                    self._children(key, to, _places(data)[1])
                 elif len(to) != len(node.hints):
                     raise ValueError("a hint is missing")
                 elif to and max(to) >= _TREES:
@@ -93,9 +96,15 @@ class NodeCheck:
         except (msgspec.MsgspecError, ValueError, TypeError, IndexError):
             self.find("damage", key, "a node cannot be read")
 
-    def _children(self, key: bytes, hashes: Any, hints: list[msgspec.Raw]) -> None:
-        for number, hint in enumerate(hints):
-            self._link(_hint(hint), hashes[32 * number : 32 * number + 32], key)
+    def _children(self, key: bytes, hashes: bytes, places: list[Any]) -> None:
+        held = self.hashes.get
+        at = 0
+        for place in places:
+            hash_ = hashes[at : at + 32]
+            at += 32
+            low = 32 * place[3]
+            if held(place[:3], b"")[low : low + 32] != hash_:
+                self._link(place, hash_, key)
 
     def _trees(self, key: bytes, links: Any, hints: list[msgspec.Raw]) -> None:
         for ref, hint in zip(links, hints, strict=True):
