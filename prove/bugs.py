@@ -38,7 +38,7 @@ BUGS = (
     Bug(
         "place left out of the associated data",
         "store/ledger.py",
-        "return self._ad + bytes([len(key)]) + key",
+        "return self._ad + _BYTE[len(key)] + key",
         "return self._ad",
         "flips",
     ),
@@ -110,7 +110,7 @@ BUGS = (
     Bug(
         "commitment to the body not compared",
         "store/ledger.py",
-        "if self.commit_body(plain) != envelope.commitment:",
+        "if self.commit_body(plain) != commitment:",
         "if False:",
         "forgeries",
     ),

@@ -492,6 +492,8 @@ class Core:
             self.committer.drain()
         finally:
             self.closed = "the store is closed; open it again"
+            for held in (self._ledgers, self.nodes, self.atoms):
+                held.clear()  # at once: else it waits, in a cycle, for a slow garbage collection
             self.storage.close()
             if self.ring_storage is not None:
                 self.ring_storage.close()

@@ -16,9 +16,10 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.seal.signer import Signer, key_id
-from holdfast.store import entries, refs, rows
+from holdfast.store import entries, rows
 from holdfast.store.cause import check_text
 from holdfast.store.change import Change, Target, Written
+from holdfast.store.check import check_values
 from holdfast.store.compare import MISSING, Diff, tree_changes, value_changes
 from holdfast.store.core import Core
 from holdfast.store.entries import Body, Cause, Envelope, Statement
@@ -142,7 +143,7 @@ class History:
             envelope.statement.root.hex(),
             envelope.statement.key_id.hex() if signed else "",
             body.cause or _NOTHING,
-            entries.entry_hash(line.ledger.prefix, key, envelope.data).hex(),
+            line.ledger.entry_hash(key, envelope.data).hex(),
         )
 
     def checkpoints(
@@ -251,7 +252,7 @@ class History:
                 self._check_statement(source, key, envelope, root)
         if verify == "none":
             return root, 0
-        return root, check_values(source, root, read=verify == "full")
+        return root, check_values(source.ledger, root, read=verify == "full")
 
     def _check_statement(
         self, source: Timeline, key: bytes, envelope: Envelope, root: Node
@@ -440,7 +441,7 @@ def public_entry(
         moment(body.time),
         tuple(entries.touched(body.ops)),
         body.cause or _NOTHING,
-        entries.entry_hash(ledger.prefix, key, envelope.data).hex(),
+        ledger.entry_hash(key, envelope.data).hex(),
         body.change,
         core.place_names(body.also) if body.also else (),
         body.step,
@@ -454,34 +455,3 @@ def _point_of(core: Core, ledger: Ledger, body: Body) -> str:
             names = {n: name for n, name, _, _ in core.timelines(ledger)} if op[1] else {0: "main"}
             return f"{names.get(op[1], '?')}@{op[2]}"
     return ""
-
-
-def check_values(timeline: Timeline, root: Node, *, read: bool) -> int:
-    """Check every node of an index, and that each value is there (`read`: and is itself)."""
-    ledger = timeline.ledger
-    wanted: list[tuple[bytes, Any]] = []
-    checked = 0
-    for element in ledger.trees.walk(root):
-        slot = slot_of(element)
-        if slot.ref[0] <= refs.ATOM:
-            wanted.append((slot.ref, slot.location))
-        else:
-            wanted.extend(leaves(timeline, slot.ref, slot.location))
-        while len(wanted) >= 2048:
-            checked += ledger.check_atoms(wanted[:2048], read=read)
-            del wanted[:2048]
-    return checked + ledger.check_atoms(wanted, read=read)
-
-
-def leaves(timeline: Timeline, ref: bytes, location: Any) -> Iterator[tuple[bytes, Any]]:
-    """(ref, place) of every atom that a value is made of."""
-    ref = refs.bare(ref)
-    if ref[0] != refs.TREE:
-        yield ref, location
-        return
-    trees = timeline.ledger.trees
-    for element in trees.all(trees.load(location, refs.read_tree(ref)[1])):
-        if element[1][0] <= refs.ATOM:
-            yield element[1], element[2]
-        else:
-            yield from leaves(timeline, element[1], element[2])

@@ -89,7 +89,7 @@ class Points:
         if row is None:
             raise line.ledger.damage(key, "it is missing")
         envelope, _ = entries.split_row(row)
-        if entries.entry_hash(line.ledger.prefix, key, envelope.data).hex() != point.hash:
+        if line.ledger.entry_hash(key, envelope.data).hex() != point.hash:
             raise PointNotFoundError(
                 f"{self.scope}: entry {point.sequence} of {point.timeline} is not the one given; "
                 "was the scope deleted and made again?"

@@ -208,7 +208,7 @@ class Stage:
             self.rows.extend(pack_rows)
             self.laid.extend(packer.laid)
         self.bodies.append(body)
-        self.head = entries.entry_hash(ledger.prefix, key, envelope)
+        self.head = ledger.entry_hash(key, envelope)
         self.sequence = sequence
         if statement is not None:
             self.checkpoint = sequence

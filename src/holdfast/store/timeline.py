@@ -19,8 +19,8 @@ from holdfast.errors import (
     NewerFormatError,
     StateIntegrityError,
 )
-from holdfast.store import entries, rows
-from holdfast.store.entries import Body, Envelope
+from holdfast.store import entries, refs, rows
+from holdfast.store.entries import Body
 from holdfast.store.ledger import Ledger
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, read_save, read_slot
 from holdfast.store.slots import Slot, slot_of
@@ -107,7 +107,7 @@ class Timeline:
                 if not self.sequence:
                     envelope, _ = entries.split_row(row)
                     self.sequence = rows.sequence_of(key)
-                    self.head = entries.entry_hash(self.ledger.prefix, key, envelope.data)
+                    self.head = self.ledger.entry_hash(key, envelope.data)
                 if row[1] == 1:
                     self.checkpoint = rows.sequence_of(key)
                     return self
@@ -186,8 +186,8 @@ class Timeline:
         envelope, body = self.ledger.open_entry(key, row)
         if envelope.before != self.head:
             raise self._broken(f"entry {sequence} does not follow from the entry before it")
-        self.apply(sequence, envelope, body, self.feed_of(sequence, body))
-        self.head = entries.entry_hash(self.ledger.prefix, key, envelope.data)
+        self.apply(sequence, body, checkpoint=envelope.statement is not None)
+        self.head = self.ledger.entry_hash(key, envelope.data)
         return body
 
     def _broken(self, what: str) -> ChainError:
@@ -212,17 +212,31 @@ class Timeline:
 
     # applying
 
-    def apply(
-        self,
-        sequence: int,
-        envelope: Envelope | None,
-        body: Body,
-        feed: Iterator[tuple[bytes, Any]],
-    ) -> None:
+    def apply(self, sequence: int, body: Body, *, checkpoint: bool = False) -> None:
         """Fold one entry into the state."""
         if body.save and body.save[0] > self.saved:
             self.note_save(body.save[0], body.save[1], len(self.fresh))
             self.fresh = set()
+        ops, atoms = body.ops, body.atoms
+        if len(ops) == 1 and len(atoms) == 1 and ops[0][0] == entries.SET and ops[0][2] == 1:
+            # One key and one short value, as in most entries: no need to hand atoms around.
+            key, data, number = ops[0][1], atoms[0], self.number
+            if len(data) <= refs.INLINE:
+                self.overlay[key] = Slot(b"\0" + data, None, number, sequence)
+            else:
+                ref = self.ledger.splitter.ref_of(data)
+                self.overlay[key] = Slot(ref, (number, sequence, 0, 0), number, sequence)
+            self.fresh.add(key)
+        else:
+            self._fold(sequence, body)
+        if checkpoint:
+            self.checkpoint = sequence
+        self.sequence = sequence
+        self.atoms_since += len(atoms) + 8 * len(body.packs)
+        self.note_time(body.time)
+
+    def _fold(self, sequence: int, body: Body) -> None:
+        feed = self.feed_of(sequence, body)
         for op in body.ops:
             if op[0] == entries.SET and op[2] == 1:
                 ref, location = next(feed)
@@ -230,11 +244,6 @@ class Timeline:
                 self.fresh.add(op[1])
             else:
                 self.apply_op(sequence, op, feed)
-        if envelope is not None and envelope.statement is not None:
-            self.checkpoint = sequence
-        self.sequence = sequence
-        self.atoms_since += len(body.atoms) + 8 * len(body.packs)
-        self.note_time(body.time)
 
     def note_time(self, time: int) -> None:
         """Keep the least and greatest claimed time since the last save."""
