@@ -17,6 +17,7 @@ from store_kit import Place
 import holdfast
 from holdfast import sync
 from holdfast.errors import (
+    ChangeIdError,
     Conflict,
     InvalidInputError,
     LimitExceededError,
@@ -79,6 +80,11 @@ def test_everything_once(go: Callable[[Test], None]) -> None:
             both[state].set("k", 1)
             both[store.agent("b")].set("k", 1)
         assert len(both.entries) == 2
+        for value, refused in ((1, None), (2, ChangeIdError)):
+            with pytest.raises(refused) if refused else contextlib.nullcontext():
+                async with store.change(id="h") as again:
+                    again[state].set("k", value)
+                    again[store.agent("b")].set("k", 1)
         safe = await state.checkpoint("safe", type="pre_operation", tags=["t"])
         assert await state.checkpoints(tag="t") == [safe]
         root = await state.root()
@@ -103,6 +109,11 @@ def test_everything_once(go: Callable[[Test], None]) -> None:
         assert len(entries) == sum([state.place()[2], 2, 1])
         assert entries[-1].position == await store.position()
         assert len((await store.scopes()).items) == 2
+        kept = await store.agent("b").item("k")
+        await store.delete("agent:b")
+        await store.agent("b").set("k", "made again")
+        with pytest.raises(Conflict):
+            await store.agent("b").set("k", "overwritten", if_version=kept.version)
         await store.delete("agent:b")
         assert (await store.verify(expect=await store.witness())).findings == []
         assert (await store.stats())["scopes"] == 1

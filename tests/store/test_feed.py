@@ -205,8 +205,8 @@ def test_a_deleted_scope_is_followed_to_its_end(place: Place) -> None:
     seen = [(str(e.scope), e.timeline, e.sequence, e.kinds) for e in place.open().feed()]
     assert sorted(seen) == [
         ("agent:1", "main", 1, ("set",)),
-        ("agent:1", "main", 1, ("set",)),
         ("agent:1", "main", 2, ("delete scope",)),
+        ("agent:1", "main", 4, ("set",)),
         ("agent:1", "side", 1, ("fork",)),
         ("agent:1", "side", 2, ("set",)),
         ("agent:1", "side", 3, ("delete scope",)),
