@@ -111,13 +111,12 @@ def test_decorator() -> None:
     class Two:
         a: int
 
-    one, two = registry.find(One), registry.by_name("second")
+    one, two = registry.find(One), registry.find(Two)
     assert one is not None
     assert two is not None
     assert (one.name, one.version) == ("One", 1)
-    assert (two.cls, two.version) == (Two, 3)
+    assert (two.name, two.version) == ("second", 3)
     assert registry.find(Plain) is None
-    assert registry.by_name("x") is None
     assert default_registry.find(One) is None
 
 

@@ -32,7 +32,10 @@ from holdfast.errors import (
     WitnessError,
     WrongKeyError,
 )
+from holdfast.seal.keys import parse_key
+from holdfast.seal.ring import Ring
 from holdfast.seal.sealer import PlainSeal
+from holdfast.storage import open_storage
 from holdfast.store.opening import _AD, META
 
 
@@ -222,6 +225,23 @@ def test_a_missing_ring(encrypted: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").rename(ring)
     with sync.open(f"sqlite:{encrypted}", key=f"file:{tmp_path / 'key'}") as store:
         assert store.agent("1").get("k") == "secret words"
+
+
+def test_a_creation_that_was_cut_short_behind_its_ring(tmp_path: Path) -> None:
+    """The next one waits for a process that may only be slow, then finishes the work."""
+    url, key = f"sqlite:{tmp_path / 'cut.db'}", "passphrase:the first long passphrase"
+    ring = open_storage(f"{url}.keys")
+    Ring.create(ring, parse_key(key), bytes(16))
+    ring.close()
+    with pytest.raises(WrongKeyError, match=r"cut\.db\.keys.*two seconds.*cut short"):
+        sync.open(url, key="passphrase:another long passphrase")
+    with sync.open(url, key=key) as store:
+        store.agent("1").set("k", 1)
+    with sync.open(url, key=key) as store:
+        assert store.agent("1").get("k") == 1
+    (tmp_path / "cut.db").unlink()
+    with pytest.raises(DamagedRecordError, match=r"cut\.db\.keys.*put the store's file back"):
+        sync.open(url, key=key)
 
 
 def test_the_ring_of_another_store(encrypted: Path, tmp_path: Path) -> None:

@@ -19,7 +19,9 @@ from holdfast import sync
 from holdfast.errors import (
     Conflict,
     MissingError,
+    PointNotFoundError,
     RefusedError,
+    StoreClosedError,
 )
 
 NAIVE = datetime(2026, 1, 2, 3, 4, 5)  # noqa: DTZ001
@@ -319,6 +321,102 @@ def test_slips_are_refused_by_the_async_face(tmp_path: Any) -> None:
         return wrong
 
     assert list(filter(None, asyncio.run(main()))) == []
+
+
+OPENING: dict[str, tuple[Any, ...]] = {
+    "url": (None, 1, 1.5, b"x", ["x"], "", "nope:x", "file.db", "sqlite:/", "sqlite:a\0b"),
+    "key": (1, b"x", "", "nope", "file:", "env:", "env:NOT_SET", "passphrase:", "file:a\0b"),
+    "durability": ("x", None, 1, []),
+    "create": FLAGS,
+    "read_only": FLAGS,
+    "signer": (1, b"x", "", "x", "file:", "file:a\0b"),
+    "identity": (1, b"x", "", "x"),
+    "commit": ("x", 1),
+    "registry": (5, "x", holdfast.Registry),
+    "limits": (5, {}),
+    "clock": (5, "x"),
+}
+
+
+@pytest.mark.parametrize("name", OPENING)
+def test_slips_in_opening(tmp_path: Any, monkeypatch: Any, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def both(**options: Any) -> None:
+        if name != "commit":
+            with pytest.raises(RefusedError, match=r".{15}"):
+                sync.open(**options)
+        with pytest.raises(RefusedError, match=r".{15}"):
+            await holdfast.open(**options)
+
+    for wrong in OPENING[name]:
+        asyncio.run(both(**{"url": "sqlite:a.db"} | {name: wrong}))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_points_of_others(plain: Place, tmp_path: Any) -> None:
+    state = fill(plain.open())
+    (tmp_path / "other").mkdir()
+    other = Place("memory", tmp_path / "other", sealed=False)
+    theirs = fill(other.open())
+    neighbour = plain.open().agent("2")
+    points = [neighbour.checkpoints()[0], neighbour.log()[-1], neighbour, neighbour.at(1)]
+    points += [theirs.checkpoints()[0], theirs.log()[0]]
+    head = state.place()
+    for point in points:
+        for call in (state.at, state.restore, state.diff, lambda at: state.fork("new", at=at)):
+            with pytest.raises(PointNotFoundError, match="agent:1"):
+                call(point)
+    assert state.place() == head
+    other.close()
+
+
+def test_after_close_everything_is_refused(tmp_path: Any) -> None:
+    place = Place("memory", tmp_path, sealed=False)
+    calls: dict[str, Call] = {
+        **{name: lambda _, s, n=name: getattr(s, n)("n") for name in ("get", "item", "exists")},
+        **{name: lambda _, s, n=name: getattr(s, n)() for name in ("keys", "items", "root")},
+        **{name: lambda _, s, n=name: getattr(s, n)("l") for name in ("length", "slice")},
+        **{name: lambda t, _, n=name: getattr(t, n)() for name in ("position", "scopes", "feed")},
+        **{name: lambda t, _, n=name: getattr(t, n)() for name in ("witness", "verify", "stats")},
+        "get_many": lambda _, s: s.get_many(["n"]),
+        "tail": lambda _, s: s.tail("l", 1),
+        "set": lambda _, s: s.set("n", 2),
+        "append": lambda _, s: s.append("l", 2),
+        "extend": lambda _, s: s.extend("l", [2]),
+        "delete": lambda _, s: s.delete("n"),
+        "update": lambda _, s: s.update("n", lambda n: n),
+        "change": lambda _, s: inside(s.change(), wrote),
+        "store change": lambda t, _: inside(t.change(), lambda c: wrote(c["agent:1"])),
+        "checkpoint": lambda _, s: s.checkpoint(),
+        "checkpoints": lambda _, s: s.checkpoints(),
+        "restore": lambda _, s: s.restore("safe"),
+        "dry restore": lambda _, s: s.restore("safe", dry_run=True),
+        "adopt": lambda _, s: s.adopt("trial"),
+        "at": lambda _, s: s.at("safe"),
+        "fork": lambda _, s: s.fork("new"),
+        "timelines": lambda _, s: s.timelines(),
+        "diff": lambda _, s: s.diff("safe"),
+        "log": lambda _, s: s.log(),
+        "replay": lambda _, s: s.replay(lambda a, _: a),
+        "delete scope": lambda t, _: t.delete("agent:1"),
+        "correlated": lambda t, _: t.correlated("run"),
+    }
+
+    async def main() -> None:
+        store, closed = place.open(), await holdfast.open(place.url, **place.options())
+        state = fill(store)
+        store.close()
+        await closed.close()
+        for name, call in calls.items():
+            with pytest.raises(StoreClosedError, match="open it again"):
+                settle(call(store, state))
+                pytest.fail(name)
+            with pytest.raises(StoreClosedError, match="open it again"):
+                await settle_async(call(closed, closed.agent("1")))
+                pytest.fail(name)
+
+    asyncio.run(main())
 
 
 def test_the_table_knows_every_public_method() -> None:

@@ -195,10 +195,6 @@ class Registry:
         """The entry of exactly this class (subclasses are other classes)."""
         return self._classes.get(cls)
 
-    def by_name(self, name: str) -> Entry | None:
-        """The entry registered under this name."""
-        return self._names.get(name)
-
     def build(self, name: str, version: int, payload: Any) -> Any:
         """The object that was stored as these fields by that version of the class."""
         entry = self._names.get(name)
