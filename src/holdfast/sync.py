@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from holdfast.seal.codec import ValueLimits
 from holdfast.seal.registry import Registry
+from holdfast.storage.contract import Storage
 from holdfast.store.blocking import Change, State, Store, View
 from holdfast.store.clock import Clock
 from holdfast.store.handles import StoreHandle
@@ -28,6 +29,7 @@ def open(
     registry: Registry | None = None,
     limits: ValueLimits | None = None,
     clock: Clock | None = None,
+    storage: Storage | None = None,
 ) -> Store:
     """Open or create a store; see `holdfast.open` for the arguments."""
     core = open_core(
@@ -41,5 +43,6 @@ def open(
         registry=registry,
         limits=limits,
         clock=clock,
+        storage=storage,
     )
     return Store(StoreHandle(core))

@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.errors import InvalidInputError
 from holdfast.seal.codec import ValueLimits
 from holdfast.seal.registry import Registry
+from holdfast.storage.contract import Storage
 from holdfast.store import blocking
 from holdfast.store.async_state import Change, State
 from holdfast.store.cause import acting, cause_now
@@ -75,6 +76,7 @@ def open(
     registry: Registry | None = None,
     limits: ValueLimits | None = None,
     clock: Clock | None = None,
+    storage: Storage | None = None,
 ) -> Opening:
     """Open a store, or create it: `async with holdfast.open(url) as store`, or await it.
 
@@ -87,6 +89,7 @@ def open(
     identity: what `Store.identity()` gave; another store is refused, and none is created.
     commit: `thread` or `inline`: where commits run; by default `thread` at `full`.
     registry, limits, clock: of named types, of values, and for times.
+    storage: an engine of your own, already open; see docs/storage-engines.md.
     """
     options = {
         "key": key,
@@ -98,6 +101,7 @@ def open(
         "registry": registry,
         "limits": limits,
         "clock": clock,
+        "storage": storage,
     }
     return Opening(url, options, commit)
 

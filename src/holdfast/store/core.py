@@ -327,7 +327,9 @@ class Core:
             main.refresh()
             if main.gone:
                 return 0  # deleted, perhaps made again: the caller sees that and looks anew
-            raise TimelineNotFoundError(f"{ledger.scope} has no timeline {name!r}")
+            raise TimelineNotFoundError(
+                f"{ledger.scope} has no timeline {name!r}; `timelines()` lists them"
+            )
         return ledger.names[name]
 
     def timelines(self, ledger: Ledger) -> list[tuple[int, str, int, int]]:
