@@ -123,7 +123,7 @@ def test_sealed_records(length: int) -> None:
 # ---- a second reader -----------------------------------------------------------------------
 
 
-@pytest.mark.spec("K13")
+@pytest.mark.spec("K13", "X14")
 def test_chains_and_feed(name: str) -> None:
     store = second(name)
     heads = {}
@@ -152,6 +152,7 @@ def test_signatures_and_roots(name: str) -> None:
     assert checked == 2
 
 
+@pytest.mark.spec("K12")
 def test_saves_give_the_state(name: str) -> None:
     agent = next(scope for scope in second(name).scopes() if scope.name == "agent:golden")
     seen = []

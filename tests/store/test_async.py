@@ -47,6 +47,7 @@ def go(request: pytest.FixtureRequest, place: Place) -> Callable[[Test], None]:
     return run
 
 
+@pytest.mark.spec("M38", "M39", "M40", "M121")
 def test_everything_once(go: Callable[[Test], None]) -> None:
     async def test(store: holdfast.Store) -> None:
         state = store.agent("researcher-7")
@@ -198,6 +199,7 @@ def test_what_was_meant_is_what_it_was_when_asked(go: Callable[[Test], None]) ->
     go(test)
 
 
+@pytest.mark.spec("S75")
 def test_a_cancelled_task(go: Callable[[Test], None]) -> None:
     """Cancelled before it is on its way, nothing was written; else all of it, and nothing hangs."""
 

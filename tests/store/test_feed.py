@@ -54,6 +54,7 @@ def test_every_kind_of_entry(place: Place) -> None:
     assert found[-1].also or found[-2].also
 
 
+@pytest.mark.spec("S29")
 def test_since_a_position(place: Place) -> None:
     store, reader = place.open(), place.open()
     assert list(reader.feed()) == []

@@ -441,6 +441,7 @@ def test_with_closes_also_after_an_error(tmp_path: Path) -> None:
         store.agent("1").get("k")
 
 
+@pytest.mark.spec("M82", "M117")
 def test_repr_and_stats(place: Place) -> None:
     store = place.open()
     store.agent("1").set("k", "words")
