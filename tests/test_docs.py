@@ -169,7 +169,7 @@ def _marked(page: Path) -> Any:
     return pytest.param(page, marks=pytest.mark.spec("L203", "L205")) if own else page
 
 
-@pytest.mark.parametrize("page", map(_marked, PAGES), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [_marked(page) for page in PAGES], ids=lambda page: page.name)
 def test_document_runs(page: Path, folder: Path) -> None:
     run_page(str(page), page.read_text(), folder)
 

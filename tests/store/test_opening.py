@@ -36,6 +36,7 @@ from holdfast.seal.keys import parse_key
 from holdfast.seal.ring import Ring
 from holdfast.seal.sealer import PlainSeal
 from holdfast.storage import open_storage
+from holdfast.storage.wrappers import Counting
 from holdfast.store.opening import _AD, META
 
 
@@ -242,6 +243,20 @@ def test_a_creation_that_was_cut_short_behind_its_ring(tmp_path: Path) -> None:
     (tmp_path / "cut.db").unlink()
     with pytest.raises(DamagedRecordError, match=r"cut\.db\.keys.*put the store's file back"):
         sync.open(url, key=key)
+
+
+def test_a_store_that_another_process_makes_while_it_is_looked_for(place: Place) -> None:
+    """The first look finds nothing, the second finds rows: that is no damage."""
+
+    class Overtaken(Counting):
+        def scan(self, *args: Any, **more: Any) -> list[tuple[bytes, bytes]]:
+            if not self.calls["scan"]:
+                place.open().agent("1").set("k", 1)
+            return super().scan(*args, **more)
+
+    storage = Overtaken(place.storage())
+    with sync.open(place.url, storage=storage, **place.options()) as store:
+        assert store.agent("1").get("k") == 1
 
 
 def test_the_ring_of_another_store(encrypted: Path, tmp_path: Path) -> None:

@@ -353,11 +353,14 @@ def read_meta(storage: Storage) -> Meta | None:
     """What the store says of itself; None if there is no store in this storage."""
     row = storage.get([META])[0]
     if row is None:
-        if storage.scan(b"A", b"[", limit=1):
+        if not storage.scan(b"A", b"[", limit=1):
+            return None
+        # It is the first row of a store: if another process made the store meanwhile, it is there.
+        row = storage.get([META])[0]
+        if row is None:
             raise DamagedRecordError(
                 "the row that says what this store is, is missing", "store row"
             )
-        return None
     try:
         plain = PlainSeal(bytes(16)).open(_AD, row)
         meta = _decode(plain)
