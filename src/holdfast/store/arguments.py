@@ -112,6 +112,8 @@ def check_bounds(*, numbers: bool, **bounds: object) -> None:
 
 def listed(items: Iterable[Any], what: str) -> list[Any]:
     """Several things as a list; one text, or a mapping, is hardly meant to be several."""
+    if type(items) is list:
+        return items.copy()
     if isinstance(items, str | bytes | bytearray | Mapping) or not isinstance(items, Iterable):
         raise InvalidInputError(f"{what} takes several, for example a list, not {_shown(items)}")
     return list(items)
