@@ -131,8 +131,8 @@ BUGS = (
     Bug(
         "numbers begin anew after a deletion",
         "store/core.py",
-        "            before = _decode(self.open_row(key, row))[2]\n",
-        "",
+        "before = _decode(self.open_row(*found[0]))[2] if found else 0",
+        "before = 0",
         "tests/store/test_scopes.py",
     ),
     Bug(

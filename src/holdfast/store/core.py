@@ -147,7 +147,7 @@ class Core:
     def _find(self, scope: Scope, create: bool) -> Ledger | None:
         tag = self.tag(b"directory", str(scope))
         found = self._newest(tag)
-        incarnation = before = 0
+        incarnation = 0
         if found:
             key, row = found[0]
             incarnation = int.from_bytes(key[17:21], "big")
@@ -156,9 +156,9 @@ class Core:
                 if ledger.scope != scope:
                     raise DamagedRecordError(f"{rows.describe(key)}: it names another scope")
                 return ledger
-            before = _decode(self.open_row(key, row))[2]
         if not create:
             return None
+        before = _decode(self.open_row(*found[0]))[2] if found else 0
         return self._make(scope, tag, incarnation + 1, before)
 
     def _newest(self, tag: bytes) -> list[tuple[bytes, bytes]]:
