@@ -174,7 +174,7 @@ class Registry:
         if not isinstance(cls, type):
             raise InvalidInputError("register() takes a class, not an object")
         name = cls.__name__ if name is None else name
-        _check(name, version)
+        _check(name, version, upgrade)
         self._add(_kind(cls)(cls, name, version, upgrade))
         return cls
 
@@ -194,10 +194,6 @@ class Registry:
     def find(self, cls: type) -> Entry | None:
         """The entry of exactly this class (subclasses are other classes)."""
         return self._classes.get(cls)
-
-    def by_name(self, name: str) -> Entry | None:
-        """The entry registered under this name."""
-        return self._names.get(name)
 
     def build(self, name: str, version: int, payload: Any) -> Any:
         """The object that was stored as these fields by that version of the class."""
@@ -229,11 +225,13 @@ def _unfit(entry: Entry, version: int, hint: str) -> InvalidValueError:
     )
 
 
-def _check(name: str, version: int) -> None:
+def _check(name: object, version: object, upgrade: object) -> None:
     if type(name) is not str or not 0 < len(name) <= MAX_NAME or not name.isprintable():
         raise InvalidInputError(f"a type's name has 1 to {MAX_NAME} printable characters")
     if type(version) is not int or not 0 < version < 1 << 31:
         raise InvalidInputError("a type's version is a whole number from 1 up")
+    if upgrade is not None and not callable(upgrade):
+        raise InvalidInputError("upgrade is a function of a version and the fields it wrote")
 
 
 def _kind(cls: Any) -> type[Entry]:

@@ -17,7 +17,15 @@ from holdfast.errors import (
 )
 from holdfast.seal.signer import Signer, key_id
 from holdfast.store import entries, rows
-from holdfast.store.cause import check_text
+from holdfast.store.arguments import (
+    check_bounds,
+    check_filters,
+    check_flag,
+    check_limit,
+    check_text,
+    check_timeline,
+    listed,
+)
 from holdfast.store.change import Change, Target, Written
 from holdfast.store.check import check_values
 from holdfast.store.compare import MISSING, Diff, tree_changes, value_changes
@@ -84,8 +92,7 @@ class History:
         if type not in TYPES:
             raise InvalidInputError(f"unknown type {type!r}; a checkpoint is {', '.join(TYPES)}")
         check_text(name, "the name of a checkpoint", 256)
-        if isinstance(tags, str):
-            raise InvalidInputError("tags are a list of texts")
+        tags = listed(tags, "tags")
         for tag in tags:
             check_text(tag, "a tag", 256)
         check_text(description, "the description of a checkpoint", 64 * 1024)
@@ -95,7 +102,7 @@ class History:
         packed = codec.encode(codec.plain(metadata)) if metadata else b""
         if len(packed) + sum(map(len, tags)) + len(description) > 64 * 1024:
             raise InvalidInputError("tags, description and metadata take at most 64 KiB together")
-        op = [entries.CHECKPOINT, name, type, list(tags), description, packed]
+        op = [entries.CHECKPOINT, name, type, tags, description, packed]
         while not op[-1]:
             op.pop()
         return op
@@ -157,6 +164,8 @@ class History:
         """Checkpoints of this timeline, newest first; without those that cannot be read."""
         if type is not None and type not in TYPES:
             raise InvalidInputError(f"unknown type {type!r}; a checkpoint is {', '.join(TYPES)}")
+        check_filters(tag=tag, name=name)
+        check_limit(limit)
         found: list[Checkpoint] = []
         for line, sequence, envelope, body in self.points.statements():
             if limit is not None and len(found) >= limit:
@@ -245,7 +254,7 @@ class History:
         if verify not in ("full", "references", "none"):
             raise InvalidInputError("verify is 'full', 'references' or 'none'")
         root = fold_once(source)
-        if sequence and verify != "none":
+        if sequence > source.ledger.before and verify != "none":
             key = rows.entry(source.prefix, sequence)
             envelope, _ = source.ledger.open_entry(key, source.ledger.storage.get([key])[0])
             if envelope.statement is not None:
@@ -274,9 +283,7 @@ class History:
 
     def plan_fork(self, name: str, point: Any, cause: Cause | None) -> Plan:
         """A new timeline that starts from a point; nothing is copied."""
-        check_text(name, "the name of a timeline", 128, least=1)
-        if "@" in name:
-            raise InvalidInputError("the name of a timeline has no '@'")
+        check_timeline(name)
         timeline, sequence = self.points.find(point)
         source = self.points.view(timeline, sequence)
         ledger = source.ledger
@@ -289,15 +296,15 @@ class History:
         root = fold_once(source)
         line = Timeline(ledger, number)
         key = rows.line(b"T", ledger.number, number)
-        ended = self.core.deletion(ledger)[0]  # a scope that is deleted meanwhile is not forked
+        ended = self.core.deletion_key(ledger)  # a scope that is deleted meanwhile is not forked
         row = ledger.seal_row(key, _encode([name, source.number, sequence]), ledger.commit_line)
 
         def special(stage: Stage, body: Body) -> None:
-            if stage.sequence:  # another fork of this group, or of before, took the number
+            if stage.sequence > ledger.before:  # another fork, of this group or of before
                 raise Conflict(f"{self.scope}: overtaken by another fork; try again")
             stage.rows.append((key, row))
             stage.absent += [key, ended]
-            stage.become(root, 1)
+            stage.become(root, stage.sequence + 1)
             stage.save(BEFORE)
             body.ops = [[entries.FORK, source.number, sequence, root.hash]]
             stage.finish(body)
@@ -366,6 +373,10 @@ class History:
         kinds = tuple(dict.fromkeys(entries.NAMES.values()))
         if kind is not None and kind not in kinds:
             raise InvalidInputError(f"unknown kind {kind!r}; an entry is {', '.join(kinds)}")
+        check_filters(actor=actor, correlation=correlation)
+        check_bounds(numbers=True, since=since, until=until)
+        check_limit(limit)
+        check_flag(newest_first, "newest_first")
         low = since if isinstance(since, int) else 1
         high = until if isinstance(until, int) else None
         found: list[Entry] = []

@@ -48,6 +48,7 @@ class Ledger:
         number: int,
         scope_id: bytes,
         *,
+        before: int,
         lineage: bytes,
         storage: Storage,
         seal: Seal,
@@ -59,6 +60,11 @@ class Ledger:
         self.scope = scope
         self.number = number
         self.id = scope_id
+        self.before = before
+        """The number before the first entry's: not 0 if an earlier scope of this name is deleted.
+
+        So a number names one entry for ever, and a version kept from before never fits by chance.
+        """
         self.seal = seal
         self.codec = codec
         self.storage = storage

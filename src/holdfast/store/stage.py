@@ -251,7 +251,9 @@ class Stage:
 
     def _append(self, sequence: int, key: str, parts: list[Part], packer: Packer) -> Any:
         old = self.slot(key)
-        if old is not None and old.length() is not None:
+        length = old.length() if old is not None else None
+        if length is not None:
+            self._check_length(length + len(parts))
             atoms: list[Atom] = []
             op = [entries.APPEND, key, emit_parts(parts, atoms)]
             feed = iter([packer.lay(atom) for atom in atoms])
@@ -293,15 +295,19 @@ class Stage:
         if all(type(part) is Atom for part in parts):
             encoded = [part.data(self.ledger.codec) for part in parts]  # type: ignore[union-attr]
             data = _array_header(len(parts)) + b"".join(encoded)
-            limits = self.ledger.codec.limits
-            if len(parts) > limits.items or len(data) > limits.size:
-                raise LimitExceededError(
-                    f"{self.ledger.scope}: the list would have {len(parts)} items in {len(data)} "
-                    f"bytes; the limits are {limits.items} items and {limits.size} bytes"
-                )
+            self._check_length(len(parts), len(data))
             if len(data) <= refs.WHOLE:
                 return self.ledger.splitter.atom(data)
         return Branch(refs.LIST, parts)
+
+    def _check_length(self, items: int, size: int = 0) -> None:
+        """Refuse a list that nobody could set; of a long one only the items are counted."""
+        limits = self.ledger.codec.limits
+        if items > limits.items or size > limits.size:
+            raise LimitExceededError(
+                f"{self.ledger.scope}: the list would be longer than {limits.items} items or "
+                f"{limits.size} bytes; begin another, or give limits=holdfast.ValueLimits(...)"
+            )
 
     def become(self, root: Node, sequence: int) -> None:
         """Stand on another state from the entry that is built now on."""

@@ -52,7 +52,7 @@ class Timeline:
         self.number = number
         self.lock = threading.RLock()
         self.seen: object = None
-        self.sequence = 0
+        self.sequence = ledger.before
         self.prefix = rows.line(b"E", ledger.number, number)
         self.head = entries.first_hash(ledger.prefix, self.prefix)
         self.base: Node = ledger.trees.empty
@@ -104,7 +104,7 @@ class Timeline:
         high = rows.after(self.prefix)
         while page := self.ledger.storage.scan(self.prefix, high, limit=200, reverse=True):
             for key, row in page:
-                if not self.sequence:
+                if self.sequence == self.ledger.before:
                     envelope, _ = entries.split_row(row)
                     self.sequence = rows.sequence_of(key)
                     self.head = self.ledger.entry_hash(key, envelope.data)
@@ -435,7 +435,7 @@ class Timeline:
 
     def due(self, patient: int = 1) -> int | None:
         """Which kind of save the next commit should write, if any."""
-        since = self.sequence - self.saved
+        since = self.sequence - max(self.saved, self.ledger.before)
         if since < DELTA_EVERY * patient and (self.atoms_since < HEAVY or patient > 1):
             return None
         enough = max(4 * DELTA_EVERY, min(self.root().count // 8, MOST_BEHIND))

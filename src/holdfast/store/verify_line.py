@@ -243,7 +243,7 @@ class LineCheck:
             return
         line = rows.line(b"V", self.ledger.number, self.line.number)
         first = rows.sequence_of(page[0][0])
-        low = rows.pack(line, first if first > 1 else 0, 0)
+        low = rows.pack(line, first if first > self.ledger.before + 1 else 0, 0)
         last = rows.sequence_of(page[-1][0])
         high = rows.after(line) if len(page) < PAGE else rows.pack(line, last + 1, 0)
         while found := self.storage.scan(low, high, limit=1000):
