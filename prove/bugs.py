@@ -38,7 +38,7 @@ BUGS = (
     Bug(
         "place left out of the associated data",
         "store/ledger.py",
-        "return self._ad + bytes([len(key)]) + key",
+        "return self._ad + _BYTE[len(key)] + key",
         "return self._ad",
         "flips",
     ),
@@ -110,7 +110,7 @@ BUGS = (
     Bug(
         "commitment to the body not compared",
         "store/ledger.py",
-        "if self.commit_body(plain) != envelope.commitment:",
+        "if self.commit_body(plain) != commitment:",
         "if False:",
         "forgeries",
     ),
@@ -129,9 +129,23 @@ BUGS = (
         "model",
     ),
     Bug(
+        "numbers begin anew after a deletion",
+        "store/core.py",
+        "before = _decode(self.open_row(*found[0]))[2] if found else 0",
+        "before = 0",
+        "tests/store/test_scopes.py",
+    ),
+    Bug(
+        "a change id taken for another change's",
+        "store/outcomes.py",
+        "        if self.content and change.content and self.content != change.content:\n",
+        "        if False:\n",
+        "tests/store/test_changes.py",
+    ),
+    Bug(
         "change id not recorded",
         "store/committer.py",
-        "            self.extra.append((key, self.core.seal_outcome(key, written)))\n",
+        "            self.extra.append((key, seal_outcome(self.core, key, self.ids[tag])))\n",
         "",
         "faults",
     ),

@@ -113,7 +113,7 @@ def checkpoint_of_another_signer(forger: Forger) -> Damage:
     envelope = envelope._replace(statement=envelope.statement._replace(signature=bytes(64)))
     while True:
         data, changes[key] = forger.row(key, envelope, body)
-        head = entries.entry_hash(ledger.prefix, key, data)
+        head = ledger.entry_hash(key, data)
         number += 1
         if rows.entry(forger.prefix, number) not in forger.sample.rows:
             break

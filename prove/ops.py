@@ -40,13 +40,15 @@ class Plain:
 
     def __init__(self) -> None:
         self.scopes: dict[str, dict[str, Line]] = {}
+        self.ended: dict[str, int] = {}
+        """Where the numbers of a deleted scope ended: those of the next one go on."""
         self.ids: set[tuple[str, str]] = set()
 
     def line(self, scope: str, name: str = "main") -> Line:
         """A timeline; `main` is made where it is missing."""
         lines = self.scopes.setdefault(scope, {})
         if name == "main" and name not in lines:
-            lines[name] = Line({}, 0)
+            lines[name] = Line({}, self.ended.get(scope, 0))
         return lines[name]
 
     def apply(self, op: Op) -> None:
@@ -117,9 +119,10 @@ class Plain:
 
     def _fork(self, scope: str, name: str, new: str) -> None:
         source = self.line(scope, name)
-        self.scopes[scope][new] = Line(copy.deepcopy(source.keys), 1)
+        self.scopes[scope][new] = Line(copy.deepcopy(source.keys), self.ended.get(scope, 0) + 1)
 
     def _drop(self, scope: str) -> None:
+        self.ended[scope] = 1 + max(line.head for line in self.scopes[scope].values())
         del self.scopes[scope]
 
     def _reopen(self) -> None:

@@ -44,6 +44,7 @@ def test_bytes_are_counted_by_kind_of_row(common: ModuleType) -> None:
         assert here.bytes() >= here.counting.bytes_written
 
 
+@pytest.mark.spec("M72")
 def test_a_theme_runs_and_prints_its_verdicts() -> None:
     done = subprocess.run(
         [sys.executable, "bench/run.py", "--quick", "--only", "checkpoints"],

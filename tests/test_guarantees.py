@@ -91,7 +91,7 @@ with sync.open(sys.argv[1], durability=sys.argv[2]) as store:
 """
 
 
-@pytest.mark.spec("M73", "M99")
+@pytest.mark.spec("M73", "M99", "M1", "M14", "S12")
 @pytest.mark.parametrize("durability", ["full", "normal"])
 def test_1_write_survives_kill(tmp_path: Path, durability: str) -> None:
     url = f"sqlite:{tmp_path / 'a.db'}"
@@ -110,6 +110,7 @@ def test_1_write_survives_kill(tmp_path: Path, durability: str) -> None:
         assert store.verify().ok
 
 
+@pytest.mark.spec("L27", "S129")
 def test_1_limit_memory_is_gone_with_the_process() -> None:
     code = "from holdfast import sync; print(sync.open('memory:x').agent('a').get('k', 'nothing'))"
     sync.open("memory:x").agent("a").set("k", 1)
@@ -167,6 +168,7 @@ def test_2_stale_change_gets_conflict(url: str, options: dict[str, Any]) -> None
         assert dict(state.items()) == {"k": 4}
 
 
+@pytest.mark.spec("M67", "M77", "M109", "S8")
 @pytest.mark.parametrize("mode", ["before", "ambiguous-applied", "ambiguous-lost"])
 def test_2_change_over_scopes_is_in_all_or_none(url: str, mode: str) -> None:
     sync.open(url).agent("a").set("task", "t")
@@ -189,7 +191,7 @@ def test_2_change_over_scopes_is_in_all_or_none(url: str, mode: str) -> None:
 # ---- 3: restore ----------------------------------------------------------------------------
 
 
-@pytest.mark.spec("K93", "K100", "K101", "M52")
+@pytest.mark.spec("K93", "K100", "K101", "M52", "M70")
 def test_3_restore_is_exact_and_can_be_undone(url: str, options: dict[str, Any]) -> None:
     with sync.open(url, **options) as store:
         before, state = fill(store), store.agent("a")
@@ -256,6 +258,7 @@ def reads(store: sync.Store) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.spec("K56")
 @pytest.mark.parametrize("how", ["changed", "missing", "swapped"])
 def test_4_a_damaged_row_is_never_read_as_a_value(
     url: str, options: dict[str, Any], how: str
@@ -366,7 +369,7 @@ def forge_newest(url: str, lanes: Any, prefix: bytes, ledger: Any) -> None:
     key = max(rows(url, b"F"))
     lane, number = key[1], int.from_bytes(key[2:], "big")
     row = rows(url, b"F")[key]
-    items = row[:-64] + entries.entry_hash(prefix, newest, made)
+    items = row[:-64] + entries.entry_hasher(prefix)(newest, made)
     before = rows(url, b"F")[key[:2] + (number - 1).to_bytes(6, "big")][-32:]
     put(url, key, items + lanes.tag_of(lane, number, before, items))
 
@@ -423,7 +426,7 @@ def test_4_limit_without_its_signer_a_plain_store_can_be_made_anew_unsigned(
 # ---- 5: damage is confined -----------------------------------------------------------------
 
 
-@pytest.mark.spec("M84")
+@pytest.mark.spec("M84", "M111")
 def test_5_damage_is_confined_to_the_keys_that_use_it(url: str, options: dict[str, Any]) -> None:
     with sync.open(url, **options) as store:
         good = fill(store)

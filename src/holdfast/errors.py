@@ -17,6 +17,7 @@ different branches, because a caller answers each of them differently.
     │   │   └── DamagedIndexError    a row of a saved index; entries give the state without it
     │   └── WitnessError             the store was put back behind what a witness saw
     ├── RefusedError                 asked for something that is not allowed
+    │   ├── ChangeIdError            the id was used before, for another change
     │   ├── FormatError              not a store, or not one this version can use
     │   │   ├── ForeignSchemaError
     │   │   ├── NewerFormatError
@@ -117,6 +118,10 @@ class WitnessError(StateIntegrityError):
 
 class RefusedError(HoldfastError):
     """Asked for something that is not allowed; nothing was touched."""
+
+
+class ChangeIdError(RefusedError):
+    """A change was sent under an id that another change, with other content, has used."""
 
 
 class FormatError(RefusedError):

@@ -6,9 +6,11 @@ several threads; all that wait at one moment share a commit.
 
 from __future__ import annotations
 
-from typing import Any
-
+from holdfast.seal.codec import ValueLimits
+from holdfast.seal.registry import Registry
+from holdfast.storage.contract import Storage
 from holdfast.store.blocking import Change, State, Store, View
+from holdfast.store.clock import Clock
 from holdfast.store.handles import StoreHandle
 from holdfast.store.opening import open_core
 
@@ -24,7 +26,10 @@ def open(
     read_only: bool = False,
     signer: str | None = None,
     identity: str | None = None,
-    **options: Any,
+    registry: Registry | None = None,
+    limits: ValueLimits | None = None,
+    clock: Clock | None = None,
+    storage: Storage | None = None,
 ) -> Store:
     """Open or create a store; see `holdfast.open` for the arguments."""
     core = open_core(
@@ -35,6 +40,9 @@ def open(
         read_only=read_only,
         signer=signer,
         identity=identity,
-        **options,
+        registry=registry,
+        limits=limits,
+        clock=clock,
+        storage=storage,
     )
     return Store(StoreHandle(core))

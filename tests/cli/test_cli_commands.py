@@ -291,6 +291,7 @@ def test_log(cli: Cli, agent: str) -> None:
     assert cli(f"log {agent} --since soon").code == 2
 
 
+@pytest.mark.spec("M86", "M97")
 def test_diff(cli: Cli, agent: str) -> None:
     text = cli(f"diff {agent} safe").out
     assert text == "--- main@3\n+++ main@4\n~ plan.step: 1 → 2\n"
@@ -338,6 +339,7 @@ def test_checkpoint_list_and_show(cli: Cli, agent: str) -> None:
         assert cli(f"checkpoint show {agent} {which}").code == 4
 
 
+@pytest.mark.spec("M85")
 def test_restore(cli: Cli, agent: str) -> None:
     dry = cli(f"restore {agent} safe --dry-run --json").json
     assert (dry["dry_run"], dry["point"], dry["backup"]) == (True, "main@3", None)

@@ -83,6 +83,35 @@ def test_a_pipe_that_breaks(cli: Cli, agent: str, words: str) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["stats", "log agent:7", "verify --json", "key get agent:7 plan", "show agent:7", "--help"],
+)
+def test_output_that_goes_nowhere(agent: str, words: str) -> None:
+    def run(how: str) -> tuple[int, str]:
+        command = f"{shlex.join(PROGRAM)} {words} {how}"
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stderr
+
+    assert run(">&-") == (0, "")
+    assert run("<&- >&- 2>&-") == (0, "")
+    assert run("| true; exit ${PIPESTATUS[0]}")[0] in (0, 141)
+    code, said = run(">/dev/full")
+    assert code == 74
+    assert "output cannot be written" in said
+    assert said.count("\n") == 1
+
+
+def test_errors_that_go_nowhere(agent: str) -> None:
+    for how, code in (("2>&-", 4), ("2>/dev/full", 4), ("2>/dev/full >/dev/full", 4)):
+        command = f"{shlex.join(PROGRAM)} key get agent:7 nothing {how}"
+        assert subprocess.run(["bash", "-c", command], timeout=60).returncode == code
+    command = f"{shlex.join(PROGRAM)} key set agent:7 plan - <&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "not JSON" in done.stderr
+
+
 # ---- terminals -----------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from cli_kit import Cli
 
 from holdfast import sync
@@ -12,6 +13,7 @@ from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
 
 
+@pytest.mark.spec("M114")
 def test_restore_past_damage(tmp_path: Path, cli: Cli) -> None:
     url = f"sqlite:{tmp_path / 'a.db'}"
     with sync.open(url) as store:

@@ -117,8 +117,11 @@ class Node(NamedTuple):
 class Scope:
     """One scope: opens its rows, follows its chain, reads its trees."""
 
-    def __init__(self, store: Store, name: str, number: int, id: bytes, salt: bytes) -> None:
+    def __init__(
+        self, store: Store, name: str, number: int, id: bytes, salt: bytes, before: int
+    ) -> None:
         self.store, self.name, self.number, self.id = store, name, number, id
+        self.before = before
         self.data_keys: dict[int, bytes] | None = None
         key = None
         if store.ring is not None:
@@ -140,9 +143,10 @@ class Scope:
     def entries(self, timeline: int) -> Iterator[EntryRow]:
         line = self.key(b"E", timeline)
         before = sha256(b"holdfast/first/1\0", self.prefix, line)
-        for key in sorted(k for k in self.store.rows if k.startswith(line)):
+        rows = sorted(k for k in self.store.rows if k.startswith(line))
+        for sequence, key in enumerate(rows, self.before + 1):
             entry = self.entry(key)
-            assert entry.before == before
+            assert (entry.before, entry.sequence) == (before, sequence)
             before = entry.hash
             yield entry
 
@@ -308,9 +312,9 @@ class Store:
         """Every incarnation of every scope."""
         for key in sorted(self.rows):
             if key[:1] == b"D" and key[21] == 0:
-                name, number, scope_id, salt, _ = unpack(self.open(key))
+                name, number, scope_id, salt, _, before = unpack(self.open(key))
                 assert key[1:17] == self.tag(b"directory", name)
-                yield Scope(self, name, number, scope_id, salt)
+                yield Scope(self, name, number, scope_id, salt, before)
 
     def feed(self) -> Iterator[tuple[int, int, int, int, bytes]]:
         """(scope number, timeline, first entry, entries, hash of the last), lanes checked."""

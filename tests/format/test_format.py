@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import sys
@@ -122,7 +123,7 @@ def test_sealed_records(length: int) -> None:
 # ---- a second reader -----------------------------------------------------------------------
 
 
-@pytest.mark.spec("K13")
+@pytest.mark.spec("K13", "X14")
 def test_chains_and_feed(name: str) -> None:
     store = second(name)
     heads = {}
@@ -151,6 +152,7 @@ def test_signatures_and_roots(name: str) -> None:
     assert checked == 2
 
 
+@pytest.mark.spec("K12")
 def test_saves_give_the_state(name: str) -> None:
     agent = next(scope for scope in second(name).scopes() if scope.name == "agent:golden")
     seen = []
@@ -213,7 +215,17 @@ def test_correlations_changes_and_timelines(name: str) -> None:
     place = agent.number.to_bytes(6, "big") + bytes(2)
     assert store.rows[b"R" + tag + place + block] == b""
     outcome = reader.unpack(store.open(b"I" + store.tag(b"change", "\0change-1")))
-    assert [row[:3] for row in outcome] == [["agent:golden", "main", 11], ["global", "main", 1]]
+    content, places = outcome
+    assert [row[:3] for row in places] == [["agent:golden", "main", 11], ["global", "main", 1]]
+    asked = hashlib.sha256()
+    for scope, kind, key, value in (
+        ("agent:golden", "delete", "small", None),
+        ("global", "set", "flag", True),
+    ):
+        data = reader.pack(value)
+        asked.update(reader.pack([scope, "main", [[kind, key]]]))
+        asked.update(len(data).to_bytes(8, "big") + data)
+    assert content == store.tag(b"content", asked.hexdigest())
     assert reader.unpack(agent.open(agent.key(b"T", 1))) == ["trial", 0, 9]
     gone = sorted(key for key in store.rows if key[1:17] == store.tag(b"directory", "session:gone"))
     assert [(key[17:21], key[21]) for key in gone] == [
@@ -222,3 +234,7 @@ def test_correlations_changes_and_timelines(name: str) -> None:
         (b"\0\0\0\2", 0),
     ]
     assert reader.unpack(store.open(gone[1]))[0] == reader.unpack(store.open(gone[0]))[1]
+    lives = [scope for scope in store.scopes() if scope.name == "session:gone"]
+    numbers = [[entry.sequence for entry in scope.entries(0)] for scope in lives]
+    assert sorted(numbers) == [[1, 2], [3]], "they go on after a deletion"
+    assert reader.unpack(store.open(gone[1]))[2] == reader.unpack(store.open(gone[2]))[5] == 2

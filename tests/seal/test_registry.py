@@ -111,13 +111,12 @@ def test_decorator() -> None:
     class Two:
         a: int
 
-    one, two = registry.find(One), registry.by_name("second")
+    one, two = registry.find(One), registry.find(Two)
     assert one is not None
     assert two is not None
     assert (one.name, one.version) == ("One", 1)
-    assert (two.cls, two.version) == (Two, 3)
+    assert (two.name, two.version) == ("second", 3)
     assert registry.find(Plain) is None
-    assert registry.by_name("x") is None
     assert default_registry.find(One) is None
 
 
@@ -152,10 +151,18 @@ def test_what_cannot_be_registered(cls: Any) -> None:
         Registry().register(cls)
 
 
-@pytest.mark.parametrize(("name", "version"), [("", 1), ("a\n", 1), ("x" * 201, 1), ("a", 0)])
-def test_names_and_versions(name: str, version: int) -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"name": name} for name in ("", "a\n", "x" * 201, 5, b"x")),
+        *({"version": version} for version in (0, -1, "1", 1.5, True, None)),
+        {"upgrade": 5},
+    ],
+    ids=str,
+)
+def test_names_and_versions(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError):
-        Registry().register(Plain, name=name, version=version)
+        Registry().register(Plain, **wrong)
 
 
 def test_a_subclass_is_another_class() -> None:

@@ -37,6 +37,7 @@ def test_engine(make: Place, name: str) -> None:
     CHECKS[name](make)
 
 
+@pytest.mark.spec("M123")
 def test_report(tmp_path: Path) -> None:
     report = check_storage(lambda: open_storage(f"sqlite:{tmp_path / 'store.db'}"))
     assert report.ok, str(report)

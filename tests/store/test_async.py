@@ -17,6 +17,7 @@ from store_kit import Place
 import holdfast
 from holdfast import sync
 from holdfast.errors import (
+    ChangeIdError,
     Conflict,
     InvalidInputError,
     LimitExceededError,
@@ -46,6 +47,7 @@ def go(request: pytest.FixtureRequest, place: Place) -> Callable[[Test], None]:
     return run
 
 
+@pytest.mark.spec("M38", "M39", "M40", "M121")
 def test_everything_once(go: Callable[[Test], None]) -> None:
     async def test(store: holdfast.Store) -> None:
         state = store.agent("researcher-7")
@@ -79,6 +81,11 @@ def test_everything_once(go: Callable[[Test], None]) -> None:
             both[state].set("k", 1)
             both[store.agent("b")].set("k", 1)
         assert len(both.entries) == 2
+        for value, refused in ((1, None), (2, ChangeIdError)):
+            with pytest.raises(refused) if refused else contextlib.nullcontext():
+                async with store.change(id="h") as again:
+                    again[state].set("k", value)
+                    again[store.agent("b")].set("k", 1)
         safe = await state.checkpoint("safe", type="pre_operation", tags=["t"])
         assert await state.checkpoints(tag="t") == [safe]
         root = await state.root()
@@ -103,6 +110,11 @@ def test_everything_once(go: Callable[[Test], None]) -> None:
         assert len(entries) == sum([state.place()[2], 2, 1])
         assert entries[-1].position == await store.position()
         assert len((await store.scopes()).items) == 2
+        kept = await store.agent("b").item("k")
+        await store.delete("agent:b")
+        await store.agent("b").set("k", "made again")
+        with pytest.raises(Conflict):
+            await store.agent("b").set("k", "overwritten", if_version=kept.version)
         await store.delete("agent:b")
         assert (await store.verify(expect=await store.witness())).findings == []
         assert (await store.stats())["scopes"] == 1
@@ -187,6 +199,7 @@ def test_what_was_meant_is_what_it_was_when_asked(go: Callable[[Test], None]) ->
     go(test)
 
 
+@pytest.mark.spec("S75")
 def test_a_cancelled_task(go: Callable[[Test], None]) -> None:
     """Cancelled before it is on its way, nothing was written; else all of it, and nothing hangs."""
 

@@ -80,6 +80,7 @@ def test_a_warm_set_reads_next_to_nothing(warm: tuple[sync.Store, Counting]) -> 
         assert cost(counting, call)[0] <= 1, name
 
 
+@pytest.mark.spec("M107")
 def test_a_warm_get_is_at_most_one_read(warm: tuple[sync.Store, Counting], place: Place) -> None:
     store, counting = warm
     state = store.agent("1")

@@ -8,7 +8,14 @@ import pytest
 from store_kit import Place
 
 from holdfast import sync
-from holdfast.errors import Conflict, InvalidInputError, InvalidKeyError, ReadOnlyError
+from holdfast.errors import (
+    ChangeIdError,
+    Conflict,
+    InvalidInputError,
+    InvalidKeyError,
+    ReadOnlyError,
+)
+from holdfast.store.handles import ChangeParts, StoreHandle
 
 
 def test_one_entry(store: sync.Store) -> None:
@@ -125,7 +132,7 @@ def test_also_that_something_is_absent(place: Place, how: str) -> None:
 
 
 def test_also_in_a_scope_that_was_deleted_and_made_again(place: Place) -> None:
-    """Numbers begin anew there; what was read is gone all the same."""
+    """What was read is gone, whatever stands there now."""
     a, b = place.open(), place.open()
     a.agent("1").set("k", "old life")
     with pytest.raises(Conflict), a.agent("1").change() as change:
@@ -276,13 +283,13 @@ def test_a_view_cannot_be_changed(store: sync.Store) -> None:
 
 def test_applied_once(place: Place) -> None:
     store, other = place.open(), place.open()
-    for number, seen in enumerate((store, store, other, place.open())):
+    for seen in (store, store, other, place.open()):
         with seen.agent("1").change(id="once") as change:
-            change.append("l", number)
+            change.append("l", 0)
     assert store.agent("1").get("l") == [0]
     store = place.reopen()
     with store.agent("1").change(id="once") as change:
-        change.append("l", 9)
+        change.append("l", 0)
     with store.agent("1").change(id="another") as change:
         change.append("l", 10)
     assert store.agent("1").get("l") == [0, 10]
@@ -301,6 +308,84 @@ def test_applied_once_over_several_scopes(place: Place) -> None:
     assert entries[0] == entries[1] == entries[2]
     assert repeated == [True, True]
     assert (store.agent("a").get("paid"), store.agent("b").get("got")) == ([1], [1])
+
+
+def _one(change: Any) -> None:
+    change.set("k", {"a": 1, "b": 2})
+    change.append("l", 1)
+    change.delete("d")
+
+
+def _other_value(change: Any) -> None:
+    change.set("k", {"a": 1, "b": 3})
+    change.append("l", 1)
+    change.delete("d")
+
+
+def _other_order(change: Any) -> None:
+    change.append("l", 1)
+    change.set("k", {"a": 1, "b": 2})
+    change.delete("d")
+
+
+def _other_key(change: Any) -> None:
+    change.set("k", {"a": 1, "b": 2})
+    change.append("l", 1)
+    change.delete("e")
+
+
+def _other_type(change: Any) -> None:
+    change.set("k", {"a": 1, "b": 2.0})
+    change.append("l", 1)
+    change.delete("d")
+
+
+@pytest.mark.parametrize("again", [_other_value, _other_order, _other_key, _other_type])
+def test_an_id_cannot_be_used_for_another_change(place: Place, again: Any) -> None:
+    for scopes in (["agent:1"], ["agent:1", "agent:2"]):
+        store = place.reopen()
+        with store.change(id="pay-1") as change:
+            for scope in scopes:
+                _one(change[scope])
+        first = [(w.sequence, w.hash) for w in change.entries]
+        position = store.position()
+        for seen in (store, place.open()):
+            with (
+                pytest.raises(ChangeIdError, match=r"'pay-1' was used before.*agent:1 main@"),
+                seen.change(id="pay-1") as change,
+            ):
+                for scope in scopes:
+                    again(change[scope])
+            with seen.change(id="pay-1") as change:
+                for scope in scopes:
+                    _one(change[scope])
+            assert [(w.sequence, w.hash) for w in change.entries] == first
+            assert seen.position() == position, "nothing was written"
+
+
+def test_an_id_that_two_use_at_once_for_different_changes(store: sync.Store) -> None:
+    core, state = store._core, store.agent("1")
+    plans = []
+    for value in (1, 2, 1):
+        parts = ChangeParts(StoreHandle(core), None, "x")
+        parts.part(state._handle).set("k", value)
+        plan = parts.plan()
+        assert plan is not None
+        plans.append(core.submit(plan[0]))
+    core.committer.drain()
+    assert plans[0].outcome()[0].sequence == plans[2].outcome()[0].sequence == 1
+    with pytest.raises(ChangeIdError):
+        plans[1].outcome()
+
+
+def test_a_change_that_reads_can_be_sent_again(place: Place) -> None:
+    for _ in range(3):
+        store = place.reopen()
+        with store.change(id="handover-17") as change:
+            task = change["agent:a"].get("task", "nothing left")
+            change["agent:a"].delete("task")
+            change["agent:b"].set("task", task)
+        assert store.agent("b").get("task") == "nothing left"
 
 
 def test_ids_belong_to_their_scope(store: sync.Store) -> None:

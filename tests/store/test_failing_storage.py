@@ -32,6 +32,7 @@ def unencrypted(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.spec("L204")
 def test_a_passing_fault_is_no_damage(place: Place) -> None:
     """What cannot be served now is `Unavailable` and was not applied; then all goes on."""
     place.open().agent("1").set("k", "start")

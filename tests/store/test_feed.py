@@ -54,6 +54,7 @@ def test_every_kind_of_entry(place: Place) -> None:
     assert found[-1].also or found[-2].also
 
 
+@pytest.mark.spec("S29")
 def test_since_a_position(place: Place) -> None:
     store, reader = place.open(), place.open()
     assert list(reader.feed()) == []
@@ -205,8 +206,8 @@ def test_a_deleted_scope_is_followed_to_its_end(place: Place) -> None:
     seen = [(str(e.scope), e.timeline, e.sequence, e.kinds) for e in place.open().feed()]
     assert sorted(seen) == [
         ("agent:1", "main", 1, ("set",)),
-        ("agent:1", "main", 1, ("set",)),
         ("agent:1", "main", 2, ("delete scope",)),
+        ("agent:1", "main", 4, ("set",)),
         ("agent:1", "side", 1, ("fork",)),
         ("agent:1", "side", 2, ("set",)),
         ("agent:1", "side", 3, ("delete scope",)),

@@ -23,6 +23,7 @@ def state(store: sync.Store) -> sync.State:
     return store.agent("1")
 
 
+@pytest.mark.spec("K43", "K44")
 def test_forks_are_apart(place: Place) -> None:
     main = place.open().agent("1")
     main.set("k", 1)
@@ -126,6 +127,7 @@ def test_checkpoints_belong_to_their_timeline(state: sync.State) -> None:
 # ---- replay --------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("M54")
 def test_replay(place: Place) -> None:
     state = place.open().agent("1")
     for number in range(5):

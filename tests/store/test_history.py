@@ -40,7 +40,7 @@ def test_types(state: sync.State, kind: str) -> None:
     assert state.checkpoints(type="manual" if kind != "manual" else "routine") == []
 
 
-@pytest.mark.spec("K45", "K52", "K64")
+@pytest.mark.spec("K45", "K52", "K64", "K41")
 def test_what_a_checkpoint_says(place: Place) -> None:
     store = place.open()
     state = store.agent("1")
@@ -68,6 +68,7 @@ def test_what_a_checkpoint_says(place: Place) -> None:
         assert again().agent("1").checkpoints() == [made]
 
 
+@pytest.mark.spec("K88", "K96", "K147")
 def test_finding_checkpoints(state: sync.State) -> None:
     state.set("k", 1)
     made = [state.checkpoint(f"c{n % 3}", tags=[f"t{n % 2}"]) for n in range(9)]
@@ -79,6 +80,7 @@ def test_finding_checkpoints(state: sync.State) -> None:
     assert state.at("c1").place()[2] == made[7].sequence, "of one name, the newest is meant"
 
 
+@pytest.mark.spec("K82")
 @pytest.mark.parametrize(
     "bad",
     [
@@ -115,6 +117,7 @@ def test_a_checkpoint_of_nothing(store: sync.Store) -> None:
 # ---- restore -------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("K105", "M7", "M12", "M47")
 def test_restore_and_undo(place: Place) -> None:
     state = place.open().agent("1")
     state.set("a", LONG)
@@ -200,6 +203,7 @@ def test_writes_after_a_restore(place: Place) -> None:
     assert dict(place.reopen().agent("1").items()) == expected
 
 
+@pytest.mark.spec("K55")
 @pytest.mark.parametrize("verify", ["full", "references", "none"])
 def test_levels_of_verification(state: sync.State, verify: str) -> None:
     state.set("k", LONG)
@@ -208,7 +212,7 @@ def test_levels_of_verification(state: sync.State, verify: str) -> None:
     assert (result.values_checked > 0) == (verify != "none")
 
 
-@pytest.mark.spec("K97")
+@pytest.mark.spec("K97", "K94")
 def test_restores_that_are_refused(store: sync.Store) -> None:
     state = store.agent("1")
     with pytest.raises(ScopeNotFoundError):
@@ -245,6 +249,7 @@ def test_restores_that_are_refused(store: sync.Store) -> None:
 # ---- views ---------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("K292")
 def test_points_of_every_kind(place: Place) -> None:
     state = place.open().agent("1")
     state.set("k", 1)

@@ -32,7 +32,11 @@ from holdfast.errors import (
     WitnessError,
     WrongKeyError,
 )
+from holdfast.seal.keys import parse_key
+from holdfast.seal.ring import Ring
 from holdfast.seal.sealer import PlainSeal
+from holdfast.storage import open_storage
+from holdfast.storage.wrappers import Counting
 from holdfast.store.opening import _AD, META
 
 
@@ -222,6 +226,37 @@ def test_a_missing_ring(encrypted: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").rename(ring)
     with sync.open(f"sqlite:{encrypted}", key=f"file:{tmp_path / 'key'}") as store:
         assert store.agent("1").get("k") == "secret words"
+
+
+def test_a_creation_that_was_cut_short_behind_its_ring(tmp_path: Path) -> None:
+    """The next one waits for a process that may only be slow, then finishes the work."""
+    url, key = f"sqlite:{tmp_path / 'cut.db'}", "passphrase:the first long passphrase"
+    ring = open_storage(f"{url}.keys")
+    Ring.create(ring, parse_key(key), bytes(16))
+    ring.close()
+    with pytest.raises(WrongKeyError, match=r"cut\.db\.keys.*two seconds.*cut short"):
+        sync.open(url, key="passphrase:another long passphrase")
+    with sync.open(url, key=key) as store:
+        store.agent("1").set("k", 1)
+    with sync.open(url, key=key) as store:
+        assert store.agent("1").get("k") == 1
+    (tmp_path / "cut.db").unlink()
+    with pytest.raises(DamagedRecordError, match=r"cut\.db\.keys.*put the store's file back"):
+        sync.open(url, key=key)
+
+
+def test_a_store_that_another_process_makes_while_it_is_looked_for(place: Place) -> None:
+    """The first look finds nothing, the second finds rows: that is no damage."""
+
+    class Overtaken(Counting):
+        def scan(self, *args: Any, **more: Any) -> list[tuple[bytes, bytes]]:
+            if not self.calls["scan"]:
+                place.open().agent("1").set("k", 1)
+            return super().scan(*args, **more)
+
+    storage = Overtaken(place.storage())
+    with sync.open(place.url, storage=storage, **place.options()) as store:
+        assert store.agent("1").get("k") == 1
 
 
 def test_the_ring_of_another_store(encrypted: Path, tmp_path: Path) -> None:
@@ -421,6 +456,7 @@ def test_with_closes_also_after_an_error(tmp_path: Path) -> None:
         store.agent("1").get("k")
 
 
+@pytest.mark.spec("M82", "M117")
 def test_repr_and_stats(place: Place) -> None:
     store = place.open()
     store.agent("1").set("k", "words")

@@ -10,9 +10,11 @@ from store_kit import Place
 
 from holdfast import Scope, sync
 from holdfast.errors import (
+    Conflict,
     InvalidInputError,
     InvalidKeyError,
     InvalidScopeError,
+    PointNotFoundError,
     ScopeNotFoundError,
 )
 
@@ -217,7 +219,7 @@ def test_made_again_it_sees_nothing_old(place: Place) -> None:
         assert again.length("list") == 0
         assert again.checkpoints() == []
         assert [line.name for line in again.timelines()] == ["main"]
-        assert [entry.sequence for entry in again.log()] == [1]
+        assert [entry.kinds for entry in again.log()] == [("set",)]
     again = place.reopen().agent("1")
     assert (again.keys(), again.get("old")) == (["new"], None)
     assert place.open().verify().findings == []
@@ -231,6 +233,78 @@ def test_writes_of_another_handle_go_to_the_new_one(place: Place) -> None:
     b.agent("1").append("list", {"x": "long " * 20})
     assert a.agent("1").items() == b.agent("1").items() == [("list", [{"x": "long " * 20}])]
     assert a.verify().findings == []
+
+
+def test_a_version_kept_from_before_a_deletion_never_fits(place: Place) -> None:
+    """Entry numbers go on where those of the deleted scope ended, on every timeline."""
+    store = place.open()
+    kept = []
+    for life in range(3):
+        state = store.agent("1")
+        kept += [state.set("k", life), state.set("k", life), state.place()[2]]
+        state.checkpoint("safe")
+        trial = state.fork("trial")
+        for number in range(3):
+            kept.append(trial.set("k", number))
+        store.delete(state)
+        store = place.reopen()
+        state = store.agent("1")
+        for version in kept:  # of absent keys, too
+            with pytest.raises(Conflict):
+                state.set("k", "overwritten", if_version=version)
+        state.set("k", "mine")
+        state.append("l", 1)
+        safe = state.checkpoint("now")
+        trial = state.fork("trial")
+        for timeline in (state, trial):
+            for version in kept:
+                with pytest.raises(Conflict):
+                    timeline.set("k", "overwritten", if_version=version)
+                with pytest.raises(Conflict):
+                    timeline.delete("k", if_version=version)
+                with pytest.raises(Conflict):
+                    state.restore(safe, if_head=version)
+                with pytest.raises(PointNotFoundError):
+                    timeline.at(version)
+            assert timeline.get("k") == "mine"
+        assert state.set("k", life, if_version=state.item("k").version) > max(kept)
+        assert state.at(0).keys() == []
+        assert state.restore(0).keys == 0
+        store.delete("agent:1")
+    assert place.open().verify().findings == []
+
+
+def test_made_again_it_can_be_looked_back_on(place: Place) -> None:
+    store = place.open()
+    for _ in range(2):
+        state = store.agent("1")
+        state.extend("list", range(700))
+        for number in range(300):
+            state.set(f"k{number % 7}", number)
+        store.delete(state)
+    state = store.agent("1")
+    state.set("k", 1)
+    first = state.item("k")
+    state.set("k", 2)
+    with state.change() as change:
+        assert change.keys() == ["k"]
+        change.set("n", 1)
+    state = place.reopen().agent("1")
+    assert state.at(first.version).items() == state.at(first.time).items() == [("k", 1)]
+    assert [entry.sequence - first.version for entry in state.log()] == [2, 1, 0]
+    assert state.replay(lambda count, _: count + 1, 0) == 3
+    assert len(state.diff(0)) == 2
+    assert place.open().stats()["entries"] == 3
+
+
+def test_a_change_that_lists_a_deleted_scope_can_make_it_again(place: Place) -> None:
+    store = place.open()
+    store.agent("1").set("k", 1)
+    store.delete("agent:1")
+    with store.agent("1").change() as change:
+        assert change.keys() == []
+        change.set("new", 1)
+    assert place.reopen().agent("1").keys() == ["new"]
 
 
 def test_one_name_many_lives(plain: Place) -> None:

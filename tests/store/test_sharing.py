@@ -113,7 +113,7 @@ def test_sharing_survives_the_saves_of_the_index(
     assert plain.open().agent("1").get("k") == {"rows": rows}
 
 
-@pytest.mark.spec("K6")
+@pytest.mark.spec("K6", "D50")
 def test_a_checkpoint_and_a_fork_copy_nothing(place: Place) -> None:
     store, counting = place.open_counting()
     state = store.agent("1")

@@ -164,6 +164,7 @@ store.close()
     assert files.open().verify().findings == []
 
 
+@pytest.mark.spec("M55", "M103")
 def test_killed_in_the_middle(files: Place) -> None:
     """What was acknowledged is there; what was not is there whole or not at all."""
     code = """

@@ -114,6 +114,26 @@ def test_a_short_list_obeys_the_limits(place: Place) -> None:
         ValueLimits(depth=-1)
 
 
+def test_a_long_list_obeys_the_limits_too(place: Place) -> None:
+    state = place.open(limits=ValueLimits(items=2000)).agent("1")
+    state.set("list", [])
+    for number in range(0, 1990, 10):
+        state.extend("list", range(number, number + 10))
+    state.extend("list", range(1990, 1999))
+    for more in ([1, 2], range(300)):
+        with pytest.raises(LimitExceededError, match="2000 items"):
+            state.extend("list", more)
+    state.append("list", 1999)
+    with pytest.raises(LimitExceededError, match="2000 items"), state.change() as change:
+        change.set("other", 1)
+        change.append("list", 2000)
+    assert state.get("list") == list(range(2000))
+    assert state.keys() == ["list"]
+    state.update("list", lambda items: items[1:])
+    state.append("list", "room again")
+    assert place.reopen().agent("1").length("list") == 2000
+
+
 def test_a_change_is_over_when_its_block_ends(place: Place) -> None:
     state = place.open().agent("1")
     with state.change() as change:

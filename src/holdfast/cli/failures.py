@@ -9,7 +9,7 @@ import click
 
 from holdfast import errors
 
-BAD_USAGE, INTERNAL, INTERRUPTED, BROKEN_PIPE = 2, 70, 130, 141
+BAD_USAGE, INTERNAL, OUTPUT, INTERRUPTED, BROKEN_PIPE = 2, 70, 74, 130, 141
 CODES: tuple[tuple[type[Exception], int], ...] = (
     (errors.MissingError, 4),
     (errors.Conflict, 5),
@@ -31,6 +31,7 @@ Exit codes:
   7   the storage is unavailable: locked, full, read-only
   8   the outcome of a write is unknown: look before trying again
   70  a bug in Holdfast; HOLDFAST_DEBUG=1 shows where
+  74  the output cannot be written; what was asked for may be done
 """
 # The library speaks of arguments, this program of options.
 _WORDS = (
@@ -42,6 +43,7 @@ _WORDS = (
         "--key takes file:PATH, env:NAME or `passphrase:`",
     ),
     ("`checkpoints()` lists them", "`holdfast checkpoint list` shows them"),
+    ("`timelines()` lists them", "`holdfast timelines` shows them"),
     ("pin identity=", "give --identity"),
     ("give past_damage=True", "give --past-damage"),
     ("signer=file:PATH", "--signer file:PATH"),
@@ -53,6 +55,8 @@ def exit_code(error: BaseException) -> int:
     """The code that `holdfast --help` documents."""
     if isinstance(error, click.Abort | KeyboardInterrupt):
         return INTERRUPTED
+    if isinstance(error, OSError) and error.filename is None:
+        return OUTPUT  # one that concerned a file would name it
     return next((code for kind, code in CODES if isinstance(error, kind)), INTERNAL)
 
 
@@ -62,6 +66,8 @@ def text_of(error: BaseException) -> str:
         text = error.format_message()
     elif isinstance(error, click.Abort | KeyboardInterrupt):
         text = "interrupted"
+    elif isinstance(error, OSError) and exit_code(error) == OUTPUT:
+        text = f"the output cannot be written ({error.strerror}); what was asked for may be done"
     elif exit_code(error) == INTERNAL:
         kind = type(error).__name__
         text = f"{error}" if isinstance(error, errors.HoldfastError) else f"unexpected {kind}"

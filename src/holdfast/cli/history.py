@@ -65,8 +65,8 @@ def log(
             kind=kind,
             actor=who,
             correlation=correlation,
-            since=bound(since) if since else None,
-            until=bound(until) if until else None,
+            since=bound(since) if since is not None else None,
+            until=bound(until) if until is not None else None,
             limit=limit or None,
             newest_first=not reverse,
         )

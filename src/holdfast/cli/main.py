@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 import click
 
@@ -53,15 +54,22 @@ def root() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line (default: this program's own); returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    _complete_streams()
     session = Session()
     try:
         code = _run(words, session)
         sys.stdout.flush()
     except BrokenPipeError:
-        _silence()
+        _silence(sys.stdout)
         return failures.BROKEN_PIPE
     except (Exception, KeyboardInterrupt) as error:
-        return failures.report(error, as_json=session.json or "--json" in words)
+        if failures.exit_code(error) == failures.OUTPUT:
+            _silence(sys.stdout)
+        try:
+            return failures.report(error, as_json=session.json or "--json" in words)
+        except OSError:
+            _silence(sys.stderr)
+            return failures.exit_code(error)
     return code
 
 
@@ -72,7 +80,7 @@ def _run(words: list[str], session: Session) -> int:
 
         return answer(root, session, shell)
     try:
-        with root.make_context("holdfast", words, obj=session) as context:
+        with root.make_context("holdfast", [*words], obj=session) as context:
             code = root.invoke(context)
     except click.exceptions.Exit as end:
         return end.exit_code
@@ -83,9 +91,17 @@ def _run(words: list[str], session: Session) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _silence() -> None:
+def _complete_streams() -> None:
+    """Let what the caller closed (`>&-`) lead nowhere, so that no file takes its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            setattr(sys, name, open(number, "w" if number else "r"))  # noqa: SIM115 - it stays
+
+
+def _silence(stream: TextIO) -> None:
     """Who read the output is gone: let the interpreter's last flush go nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

@@ -186,7 +186,7 @@ class Registry:
         name = cls.__name__ if name is None else name
         names = (name, *([also] if isinstance(also, str) else also))
         for each in names:
-            check_name(each, version)
+            check_name(each, version, upgrade)
         self._add(self._kind(cls)(cls, name, version, upgrade), names)
         return cls
 
@@ -248,12 +248,14 @@ def _unfit(entry: Entry, version: int, hint: str) -> InvalidValueError:
     )
 
 
-def check_name(name: str, version: int) -> None:
-    """Refuse what cannot name a stored type."""
+def check_name(name: object, version: object, upgrade: object = None) -> None:
+    """Refuse what cannot name a stored type, and an upgrade that is none."""
     if type(name) is not str or not 0 < len(name) <= MAX_NAME or not name.isprintable():
         raise InvalidInputError(f"a type's name has 1 to {MAX_NAME} printable characters")
     if type(version) is not int or not 0 < version < 1 << 31:
         raise InvalidInputError("a type's version is a whole number from 1 up")
+    if upgrade is not None and not callable(upgrade):
+        raise InvalidInputError("upgrade is a function of a version and the fields it wrote")
 
 
 def _kind(cls: Any) -> type[Entry]:

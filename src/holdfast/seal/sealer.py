@@ -39,6 +39,7 @@ CACHED_WRITERS = 256
 _FORMAT = 0x10
 _ENCRYPTED, _OUTSIDE = 1, 8
 _METHOD_SHIFT = 1
+_METHODS = 3 << _METHOD_SHIFT
 
 _random = os.urandom
 """The only source of randomness of this module; `holdfast.testing` may replace it."""
@@ -186,8 +187,8 @@ class Seal(Protocol):
         `open`.
         """
 
-    def open(self, ad: bytes, sealed: bytes, *, writer: bytes | None = None) -> bytes:
-        """The plain bytes.
+    def open(self, ad: bytes, sealed: bytes, writer: bytes | None = None, start: int = 0) -> bytes:
+        """The plain bytes. What stands before `start` belongs to the associated data.
 
         Raises `DamagedRecordError` if anything is off, `KeyMissingError` if the record names a
         key epoch that is not there.
@@ -229,17 +230,17 @@ class PlainSeal:
         head = _SMALL[_FORMAT | method << _METHOD_SHIFT] + write_varint(len(plain))
         return head + payload + _plain_check(ad, head, payload)
 
-    def open(self, ad: bytes, sealed: bytes, *, writer: bytes | None = None) -> bytes:
+    def open(self, ad: bytes, sealed: bytes, writer: bytes | None = None, start: int = 0) -> bytes:
         """See `Seal.open`."""
         try:
-            first = sealed[0]
-            length, at = read_varint(sealed, 1)
+            first = sealed[start]
+            length, at = read_varint(sealed, start + 1)
         except (IndexError, ValueError):
             raise _damaged("its header is damaged") from None
         if first & ~6 != _FORMAT or len(sealed) < at + TAG:
             raise _damaged("it is not a record of a plain store, or its header is damaged")
         payload = sealed[at:-TAG]
-        if sealed[-TAG:] != _plain_check(ad, sealed[:at], payload):
+        if sealed[-TAG:] != _plain_check(ad + sealed[:start], sealed[start:at], payload):
             raise _damaged("it was changed, or belongs to another place")
         return expand(first >> _METHOD_SHIFT & 3, payload, length)
 
@@ -338,11 +339,12 @@ class KeySeal:
             self._take(new_writer())
         return head + nonce + aead.encrypt(nonce, payload, bound)
 
-    def open(self, ad: bytes, sealed: bytes, *, writer: bytes | None = None) -> bytes:
+    def open(self, ad: bytes, sealed: bytes, writer: bytes | None = None, start: int = 0) -> bytes:
         """See `Seal.open`."""
         try:
-            first = sealed[0]
-            epoch, at = (sealed[1], 2) if sealed[1] < 128 else read_varint(sealed, 1)
+            first, epoch, at = sealed[start], sealed[start + 1], start + 2
+            if epoch >= 128:
+                epoch, at = read_varint(sealed, start + 1)
             if not first & _OUTSIDE:
                 writer = sealed[at : at + WRITER]
                 at += WRITER
@@ -353,10 +355,14 @@ class KeySeal:
             raise _damaged("it is not an encrypted record, or its header is damaged")
         if writer is None or len(writer) != WRITER:
             raise _damaged("its writer is kept outside and was not given")
-        nonce = sealed[at : at + NONCE]
-        aead = self._keys_of(epoch, writer).aead
+        bound = ad + sealed[:at] + _SMALL[at - start]
+        begin = at + NONCE
         try:
-            payload = aead.decrypt(nonce, sealed[at + NONCE :], ad + sealed[:at] + _SMALL[at])
+            payload = self._keys_of(epoch, writer).aead.decrypt(
+                sealed[at:begin], sealed[begin:], bound
+            )
         except InvalidTag:
             raise _damaged("it was changed, or belongs to another place or key") from None
+        if not first & _METHODS and len(payload) == length:
+            return payload
         return expand(first >> _METHOD_SHIFT & 3, payload, length)

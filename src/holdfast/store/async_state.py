@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from holdfast.errors import Conflict
+from holdfast.store.arguments import check_flag
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Written
 from holdfast.store.compare import Diff
@@ -169,7 +170,7 @@ class State(View):
         """Several operations as one entry, committed when the block ends without an error.
 
         What is read inside is expected. With an `id` it is applied once, however often it is
-        sent, also after a restart.
+        sent, also after a restart; under an id of another change it is refused.
         """
         cause = cause_now(actor, reason, correlation, parent)
         parts = ChangeParts(StoreHandle(self._handle.core), cause, id)
@@ -230,7 +231,7 @@ class State(View):
         `past_damage` is given: then nothing can be kept of that state, and the result says why.
         """
         history = self._handle.history
-        if dry_run:
+        if check_flag(dry_run, "dry_run"):
             return await asyncio.to_thread(lambda: history.dry_restore(point, verify=verify))
         plan = await asyncio.to_thread(
             self._handle.plan_restore, point, verify, reason, if_head, past_damage
@@ -248,7 +249,7 @@ class State(View):
 
     def on(self, timeline: str) -> State:
         """A handle on another timeline of the scope."""
-        return State(LineHandle(self._handle.core, self.scope, timeline), self._pump)
+        return State(self._handle.on(timeline), self._pump)
 
     async def fork(self, name: str, *, at: Any = None) -> State:
         """A new timeline that starts from a point (the newest state); nothing is copied."""

@@ -11,9 +11,13 @@ from types import TracebackType
 from typing import Any
 
 from holdfast.errors import InvalidInputError
+from holdfast.seal.codec import ValueLimits
+from holdfast.seal.registry import Registry
+from holdfast.storage.contract import Storage
 from holdfast.store import blocking
 from holdfast.store.async_state import Change, State
 from holdfast.store.cause import acting, cause_now
+from holdfast.store.clock import Clock
 from holdfast.store.entries import Cause
 from holdfast.store.following import Follower
 from holdfast.store.gates import Gate
@@ -69,7 +73,10 @@ def open(
     signer: str | None = None,
     identity: str | None = None,
     commit: str | None = None,
-    **options: Any,
+    registry: Registry | None = None,
+    limits: ValueLimits | None = None,
+    clock: Clock | None = None,
+    storage: Storage | None = None,
 ) -> Opening:
     """Open a store, or create it: `async with holdfast.open(url) as store`, or await it.
 
@@ -81,15 +88,20 @@ def open(
     signer: `file:PATH` of the key that signs checkpoints and witnesses.
     identity: what `Store.identity()` gave; another store is refused, and none is created.
     commit: `thread` or `inline`: where commits run; by default `thread` at `full`.
-    Further options: `registry` (named types), `limits` (of values), `clock`.
+    registry, limits, clock: of named types, of values, and for times.
+    storage: an engine of your own, already open; see docs/storage-engines.md.
     """
-    options |= {
+    options = {
         "key": key,
         "durability": durability,
         "create": create,
         "read_only": read_only,
         "signer": signer,
         "identity": identity,
+        "registry": registry,
+        "limits": limits,
+        "clock": clock,
+        "storage": storage,
     }
     return Opening(url, options, commit)
 

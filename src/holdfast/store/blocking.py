@@ -9,6 +9,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Conflict
+from holdfast.store.arguments import (
+    check_filters,
+    check_flag,
+    check_function,
+    check_seconds,
+)
 from holdfast.store.cause import acting, cause_now
 from holdfast.store.change import Written
 from holdfast.store.compare import Diff
@@ -156,7 +162,7 @@ class State(View):
         """Several operations as one entry, committed when the block ends without an error.
 
         What is read inside is expected. With an `id` it is applied once, however often it is
-        sent, also after a restart.
+        sent, also after a restart; under an id of another change it is refused.
         """
         cause = cause_now(actor, reason, correlation, parent)
         parts = ChangeParts(StoreHandle(self._handle.core), cause, id)
@@ -208,7 +214,7 @@ class State(View):
         If damaged entries keep the newest state from being read, a restore is refused unless
         `past_damage` is given: then nothing can be kept of that state, and the result says why.
         """
-        if dry_run:
+        if check_flag(dry_run, "dry_run"):
             return self._handle.history.dry_restore(point, verify=verify)
         return self._run(self._handle.plan_restore(point, verify, reason, if_head, past_damage))  # type: ignore[no-any-return]
 
@@ -223,7 +229,7 @@ class State(View):
 
     def on(self, timeline: str) -> State:
         """A handle on another timeline of the scope."""
-        return State(LineHandle(self._handle.core, self.scope, timeline))
+        return State(self._handle.on(timeline))
 
     def fork(self, name: str, *, at: Any = None) -> State:
         """A new timeline that starts from a point (the newest state); nothing is copied."""
@@ -428,7 +434,7 @@ class Store:
         Gap-free in any process. Entries of one timeline come in order. It ends where the feed
         ends; ask again with the last position.
         """
-        yield from Follower(self._core).feed(since or {})
+        yield from Follower(self._core).feed(since if since is not None else {})
 
     def correlated(
         self,
@@ -468,9 +474,13 @@ class Store:
         """
         from holdfast.store.verify import verify_store  # a program that only reads starts sooner
 
+        check_filters(expect=expect, identity=identity, resume=resume)
+        check_seconds(budget, "budget")
+        if progress is not None:
+            check_function(progress, "progress")
         return verify_store(
             self._core,
-            Scope.parse(scope) if isinstance(scope, str) else scope,
+            self._handle.line(scope).scope if scope is not None else None,
             expect=expect,
             identity=identity,
             budget=budget,

@@ -40,7 +40,7 @@ class Builder:
             self._open_tail()
         self._push(0, element, end)
 
-    def run(self, elements: list[Element], end: int) -> None:
+    def run(self, elements: Sequence[Element], end: int) -> None:
         """Add leaf elements of which only the last can end anything."""
         while self.tail is not None:
             self._open_tail()
@@ -70,6 +70,29 @@ class Builder:
             self._push(level, element, element[5])
         else:
             self.tail = (level, element)
+
+    def keep_all(self, level: int, elements: Sequence[Element]) -> None:
+        """Take over neighbouring subtrees of one node, of which only the last can end a node."""
+        for number, element in enumerate(elements):
+            rest = elements[number:] if number else elements
+            if self._run_fits(level, rest):
+                chunk = self.open[level]
+                chunk += rest
+                if chunk[-1][5] > level:
+                    self.open[level] = []
+                    self._close(level, chunk, chunk[-1][5])
+                return
+            self.keep(level, element)
+
+    def _run_fits(self, level: int, elements: Sequence[Element]) -> bool:
+        """Whether subtrees can be added in one go: all whole, and beginning where nodes begin."""
+        return (
+            self.tail is None
+            and len(self.open) > level
+            and not any(self.open[:level])
+            and len(self.open[level]) + len(elements) < CAP
+            and min([element[5] for element in elements]) >= level
+        )
 
     def finish(self) -> Node:
         """The root of all that was added."""
@@ -157,13 +180,18 @@ class Splicer:
                 self._feed_child(node.level, element, at)
                 at += element[3]
             return
-        final = len(node.elements) - 1
-        for number, element in enumerate(node.elements):
-            self.insert(at)
-            if at >= self.skip:
-                end = self.trees.end_of(element[0], element[1]) if number == final else 0
-                self.builder.push(element, end)
-            at += 1
+        elements, after = node.elements, at + len(node.elements)
+        position = max(at, self.skip)
+        while position < after:
+            self.insert(position)
+            if self.skip > position:
+                position = self.skip
+                continue
+            following = self.hunks[self.next][0] if self.next < len(self.hunks) else after
+            stop = min(following, after)
+            end = self.trees.last_end(elements) if stop == after else 0
+            self.builder.run(elements[position - at : stop - at], end)
+            position = stop
 
     def _feed_child(self, level: int, element: Element, at: int) -> None:
         after = at + element[3]

@@ -14,7 +14,7 @@ class AtomCache:
     wrong answer: an entry is only used if it carries the ref that the reader expects.
     """
 
-    def __init__(self, capacity: int = 20 << 20) -> None:
+    def __init__(self, capacity: int = 12 << 20) -> None:
         self._capacity = capacity
         self._held = 0
         self._items: dict[Any, tuple[bytes, Any]] = {}
@@ -59,7 +59,7 @@ class AtomCache:
 class NodeCache:
     """The nodes used last, of all scopes of a store; bounded by their number of elements."""
 
-    def __init__(self, capacity: int = 125_000) -> None:
+    def __init__(self, capacity: int = 90_000) -> None:
         self._capacity = capacity
         self._held = 0
         self._nodes: dict[Any, Node] = {}
@@ -84,6 +84,11 @@ class NodeCache:
             except (KeyError, StopIteration, RuntimeError):
                 return  # another thread is making room
             self._held -= len(old.elements) + 1
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._nodes.clear()
+        self._held = 0
 
 
 class ScopedNodes:

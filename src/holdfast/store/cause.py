@@ -6,11 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from holdfast.errors import InvalidInputError
+from holdfast.store.arguments import check_text
 from holdfast.store.entries import Cause
-
-MOST_TEXT = 4096
-"""Characters of each part of a cause: it is a remark, not a place for values."""
 
 _current: ContextVar[Cause | None] = ContextVar("holdfast_cause", default=None)
 
@@ -38,16 +35,6 @@ def acting(
         yield cause
     finally:
         _current.reset(token)
-
-
-def check_text(text: object, what: str, most: int = MOST_TEXT, *, least: int = 0) -> None:
-    """Refuse what is no text that can be stored; an entry with it could never be read again."""
-    if not isinstance(text, str) or not least <= len(text) <= most:
-        raise InvalidInputError(f"{what} is text of {least} to {most} characters")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InvalidInputError(f"{what} must be valid Unicode") from None
 
 
 def combined(cause: Cause, outer: Cause | None) -> Cause:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import InvalidInputError
 from holdfast.store.entries import Cause
 
 if TYPE_CHECKING:
@@ -28,8 +27,6 @@ class Target:
     """Versions of keys that the change rests on; 0 stands for absent."""
     head: int | None = None
     """The newest entry that the change rests on, if on all of the state."""
-    life: int | None = None
-    """The number of the scope that was read: a name that is used again is another scope."""
     special: Callable[[Stage, Any], Any] | None = None
     """Builds an entry that is not made of operations on keys: a checkpoint, a restore."""
     create: bool = True
@@ -49,6 +46,8 @@ class Change:
     targets: list[Target]
     cause: Cause | None = None
     id: str | None = None
+    content: bytes = b""
+    """What stands for what was asked for under the id; empty if it rests on what was read."""
     attempt: int = 1
     """How often it has been tried, beginning with 1; a gate may ask."""
 
@@ -65,12 +64,6 @@ class Written:
     repeated: bool = False
     """The change had been applied before, under the same id; this is the entry of then."""
     answer: Any = None
-
-
-def check_version(version: int | None) -> None:
-    """Refuse what can be no key's version; a comparison with it would fail, or worse, fit."""
-    if version is not None and (type(version) is not int or version < 0):
-        raise InvalidInputError("if_version takes the version of an item, or 0 for an absent key")
 
 
 class Ticket:

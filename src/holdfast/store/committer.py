@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import (
@@ -26,6 +25,13 @@ from holdfast.store import rows
 from holdfast.store.change import Change, Target, Ticket, Written
 from holdfast.store.entries import Body
 from holdfast.store.feed import FeedItem, Lanes
+from holdfast.store.outcomes import (
+    Outcome,
+    change_tag,
+    find_outcome,
+    outcome,
+    seal_outcome,
+)
 from holdfast.store.stage import Mark, Stage
 
 if TYPE_CHECKING:
@@ -216,7 +222,7 @@ class _Attempt:
         self.built: list[Ticket] = []
         self.extra: list[tuple[bytes, bytes]] = []
         self.absent: list[bytes] = []
-        self.ids: dict[bytes, list[Written]] = {}
+        self.ids: dict[bytes, Outcome] = {}
         self.used: dict[int, list[Stage]] = {}
 
     def build(self, ticket: Ticket) -> None:
@@ -256,11 +262,11 @@ class _Attempt:
             self.core.rebuild(target.scope, target.timeline)
 
     def _build(self, change: Change, marks: list[tuple[Stage, Mark]]) -> list[Written]:
-        tag = self.core.change_tag(change)
+        tag = change_tag(self.core, change)
         if tag is not None:
-            before = self.ids.get(tag) or self.core.outcome(tag)
-            if before:
-                return before
+            before = self.ids.get(tag) or find_outcome(self.core, tag)
+            if before is not None:
+                return before.repeated(change)
         staged = [(target, self._stage(target)) for target in change.targets]
         for target, stage in staged:
             _check(target, stage)
@@ -292,9 +298,9 @@ class _Attempt:
             )
             written.append(done)
         if tag is not None:
-            self.ids[tag] = [replace(w, repeated=True) for w in written]
+            self.ids[tag] = outcome(change, written)
             key = rows.change(tag)
-            self.extra.append((key, self.core.seal_outcome(key, written)))
+            self.extra.append((key, seal_outcome(self.core, key, self.ids[tag])))
             self.absent.append(key)
         return written
 
@@ -397,14 +403,9 @@ class _Attempt:
 
 def _check(target: Target, stage: Stage) -> None:
     """Refuse a change that rests on something that has changed since."""
-    if target.head is not None and stage.sequence != target.head:
+    if target.head is not None and stage.sequence != (target.head or stage.ledger.before):
         raise Conflict(
             f"{target.scope}: entry {stage.sequence} was written since; read again and retry",
-            [str(target.scope)],
-        )
-    if target.life is not None and stage.ledger.number != target.life:
-        raise Conflict(
-            f"{target.scope}: it was deleted and made again since; read again and retry",
             [str(target.scope)],
         )
     changed = [key for key, version in target.expects.items() if stage.version(key) != version]

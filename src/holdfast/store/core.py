@@ -33,9 +33,9 @@ from holdfast.store.feed import Lanes
 from holdfast.store.gates import Gates
 from holdfast.store.ledger import Ledger
 from holdfast.store.scopes import Scope
+from holdfast.store.splitting import Memo
 from holdfast.store.stage import Stage
 from holdfast.store.timeline import Timeline
-from holdfast.store.values import Memo
 
 LEDGERS = 1000
 MEMO_BYTES = 16 << 20
@@ -158,22 +158,23 @@ class Core:
                 return ledger
         if not create:
             return None
-        return self._make(scope, tag, incarnation + 1)
+        before = _decode(self.open_row(*found[0]))[2] if found else 0
+        return self._make(scope, tag, incarnation + 1, before)
 
     def _newest(self, tag: bytes) -> list[tuple[bytes, bytes]]:
         """The last of a name's rows in the directory, if it has any."""
         return self.storage.scan(b"D" + tag, rows.after(b"D" + tag), limit=1, reverse=True)
 
-    def _make(self, scope: Scope, tag: bytes, incarnation: int) -> Ledger:
+    def _make(self, scope: Scope, tag: bytes, incarnation: int, before: int) -> Ledger:
         number = int.from_bytes(os.urandom(rows.SCOPE), "big")
         scope_id, salt = os.urandom(16), os.urandom(16)
         ring_rows: list[tuple[bytes, bytes]] = []
         keys = None
         if self.ring is not None:
             keys, ring_rows = self.ring.stage_scope(scope_id)
-        ledger = self._ledger(scope, number, scope_id, salt, keys)
+        ledger = self._ledger(scope, number, scope_id, salt, before, keys)
         key = rows.directory(tag, incarnation, 0)
-        plain = _encode([str(scope), number, scope_id, salt, self.clock.claimed()])
+        plain = _encode([str(scope), number, scope_id, salt, self.clock.claimed(), before])
         # The number's own row keeps two scopes from ever sharing it.
         claim = rows.line(b"T", number, 0)
         line = ledger.seal_row(claim, _encode(["main", 0, 0]), ledger.commit_line)
@@ -187,6 +188,7 @@ class Core:
         number: int,
         scope_id: bytes,
         salt: bytes,
+        before: int,
         keys: ScopeKeys | None = None,
     ) -> Ledger:
         seal: Seal
@@ -204,6 +206,7 @@ class Core:
             scope,
             number,
             scope_id,
+            before=before,
             lineage=self.lineage,
             storage=self.storage,
             seal=seal,
@@ -215,8 +218,8 @@ class Core:
 
     def ledger_of(self, key: bytes, row: bytes) -> Ledger:
         """The scope that a directory row names, opened; also one that is deleted."""
-        text, number, scope_id, salt, _ = _decode(self.open_row(key, row))
-        return self._ledger(Scope.parse(text), number, scope_id, salt)
+        text, number, scope_id, salt, _, before = _decode(self.open_row(key, row))
+        return self._ledger(Scope.parse(text), number, scope_id, salt, before)
 
     def numbers(self) -> Iterator[tuple[int, bytes, bytes]]:
         """(number, key, row) of every scope in the directory, deleted ones included."""
@@ -230,7 +233,7 @@ class Core:
     def scopes(self) -> Iterator[tuple[Scope, int, bytes, int]]:
         """(scope, number, id, time it was made) of every scope that is not deleted."""
         for key, row in self.directory():
-            text, number, scope_id, _, made = _decode(self.open_row(key, row))
+            text, number, scope_id, _, made, _ = _decode(self.open_row(key, row))
             yield Scope.parse(text), number, scope_id, made
 
     def directory(self) -> Iterator[tuple[bytes, bytes]]:
@@ -259,11 +262,13 @@ class Core:
             found.append((str(scope) if scope else "deleted", name, sequence))
         return tuple(found)
 
-    def deletion(self, ledger: Ledger) -> tuple[bytes, bytes]:
-        """The directory row that says that a scope is gone."""
-        tag = self.tag(b"directory", str(ledger.scope))
-        key = self._newest(tag)[0][0][:21] + b"\1"
-        return key, self.seal_row(key, _encode([ledger.number, self.clock.claimed()]))
+    def deletion_key(self, ledger: Ledger) -> bytes:
+        """Key of the directory row that says that a scope is gone."""
+        return self._newest(self.tag(b"directory", str(ledger.scope)))[0][0][:21] + b"\1"
+
+    def deletion(self, key: bytes, ledger: Ledger, last: int) -> bytes:
+        """The row itself; `last` is the highest number that any entry of the scope has."""
+        return self.seal_row(key, _encode([ledger.number, self.clock.claimed(), last]))
 
     def forget(self, ledger: Ledger) -> None:
         """Drop what is held of a scope, so that it is read again."""
@@ -322,7 +327,9 @@ class Core:
             main.refresh()
             if main.gone:
                 return 0  # deleted, perhaps made again: the caller sees that and looks anew
-            raise TimelineNotFoundError(f"{ledger.scope} has no timeline {name!r}")
+            raise TimelineNotFoundError(
+                f"{ledger.scope} has no timeline {name!r}; `timelines()` lists them"
+            )
         return ledger.names[name]
 
     def timelines(self, ledger: Ledger) -> list[tuple[int, str, int, int]]:
@@ -450,31 +457,9 @@ class Core:
 
     # ids of changes
 
-    def change_tag(self, change: Change) -> bytes | None:
-        """What stands for a change's id; each scope has ids of its own, and so has the store."""
-        if change.id is None:
-            return None
-        return self.id_tag(change.targets[0].scope if len(change.targets) == 1 else None, change.id)
-
     def id_tag(self, scope: Scope | None, id: str) -> bytes:
         """What stands for the id of a change of one scope, or of several (None)."""
         return self.tag(b"change", f"{scope or ''}\0{id}")
-
-    def outcome(self, tag: bytes) -> list[Written]:
-        """The entries that a change with this id became; empty if it was not applied."""
-        key = rows.change(tag)
-        row = self.storage.get([key])[0]
-        if row is None:
-            return []
-        return [
-            Written(Scope.parse(scope), timeline, sequence, hash_, time, repeated=True)
-            for scope, timeline, sequence, hash_, time in _decode(self.open_row(key, row))
-        ]
-
-    def seal_outcome(self, key: bytes, written: Sequence[Written]) -> bytes:
-        """The row that remembers what a change with an id became."""
-        plain = [[str(w.scope), w.timeline, w.sequence, w.hash, w.time] for w in written]
-        return self.seal_row(key, _encode(plain))
 
     # after a commit
 
@@ -492,6 +477,8 @@ class Core:
             self.committer.drain()
         finally:
             self.closed = "the store is closed; open it again"
+            for held in (self._ledgers, self.nodes, self.atoms):
+                held.clear()  # at once: else it waits, in a cycle, for a slow garbage collection
             self.storage.close()
             if self.ring_storage is not None:
                 self.ring_storage.close()

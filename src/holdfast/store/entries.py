@@ -23,6 +23,8 @@ checkpoint before (5).
 from __future__ import annotations
 
 import hashlib
+import struct
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -134,6 +136,12 @@ def make_envelope(
     return b"".join((head, writer, write_varint(epoch), before, commitment, tail))
 
 
+clear_part = struct.Struct(">BB16sB32s32s").unpack_from
+"""(format, flags, writer, key epoch, hash before, commitment) of a row, at one stroke. It holds if
+flags are 0 and the epoch is below 128: then the envelope has `CLEAR` bytes."""
+CLEAR = 83
+
+
 def split_row(row: bytes) -> tuple[Envelope, bytes]:
     """Envelope and sealed body of an entry's row."""
     if len(row) < 90:
@@ -158,9 +166,16 @@ def split_row(row: bytes) -> tuple[Envelope, bytes]:
     return envelope, row[end:]
 
 
-def entry_hash(prefix: bytes, key: bytes, envelope: bytes) -> bytes:
-    """Hash of an entry: domain, store and scope (`prefix`), place and envelope."""
-    return hashlib.sha256(b"holdfast/entry/1\0" + prefix + key + envelope).digest()
+def entry_hasher(prefix: bytes) -> Callable[[bytes, bytes], bytes]:
+    """The hash of entries of one store and scope (`prefix`), from their place and envelope."""
+    begun = hashlib.sha256(b"holdfast/entry/1\0" + prefix).copy
+
+    def entry_hash(key: bytes, envelope: bytes) -> bytes:
+        state = begun()
+        state.update(key + envelope)
+        return state.digest()
+
+    return entry_hash
 
 
 def first_hash(prefix: bytes, line: bytes) -> bytes:

@@ -10,13 +10,26 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from holdfast.errors import DamagedRecordError
+from holdfast.errors import DamagedRecordError, InvalidInputError
 from holdfast.store import rows
+from holdfast.store.arguments import check_bounds, check_limit, check_text
 from holdfast.store.core import Core
-from holdfast.store.feed import in_order
+from holdfast.store.feed import LANES, in_order
 from holdfast.store.history import public_entry
 from holdfast.store.items import Entry, Position
 from holdfast.store.ledger import Ledger
+
+
+def check_position(position: object) -> None:
+    """Refuse what is no position: reading on from it would pass over entries, or repeat them."""
+    if not isinstance(position, dict) or not all(
+        type(lane) is int and 0 <= lane < LANES and type(number) is int and number >= 0
+        for lane, number in position.items()
+    ):
+        raise InvalidInputError(
+            "since is a position, as `store.position()` and `entry.position` give it; leave it "
+            "out to begin at the beginning"
+        )
 
 
 class Follower:
@@ -36,6 +49,7 @@ class Follower:
         """
         core = self.core
         core.check_open()
+        check_position(since)
         position = dict(since)
         for lane, number, items in in_order(core.lanes.rows_since(position)):
             found = [
@@ -61,6 +75,9 @@ class Follower:
         """Entries of all scopes that carry a correlation, by claimed time."""
         core = self.core
         core.check_open()
+        check_text(correlation, "a correlation")
+        check_bounds(numbers=False, since=since, until=until)
+        check_limit(limit)
         prefix = b"R" + core.tag(b"correlation", correlation)
         found: list[Entry] = []
         low = prefix

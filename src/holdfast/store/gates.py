@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.errors import GateRefusedError, HoldfastError
+from holdfast.errors import GateRefusedError, HoldfastError, InvalidInputError
 from holdfast.store.change import Change, Written
 from holdfast.store.entries import Cause
 from holdfast.store.scopes import Scope
@@ -64,6 +64,7 @@ class Gates:
 
     def add(self, gate: Gate) -> None:
         """Put a gate behind those that are there."""
+        _check(gate)
         if type(gate).before is not Gate.before:
             self.front.append(gate)
         if type(gate).after is not Gate.after:
@@ -71,6 +72,7 @@ class Gates:
 
     def remove(self, gate: Gate) -> None:
         """Take a gate away."""
+        _check(gate)
         self.front = [g for g in self.front if g is not gate]
         self.behind = [g for g in self.behind if g is not gate]
 
@@ -99,3 +101,8 @@ class Gates:
                 import logging  # here, because it loads slowly and hardly any program comes by
 
                 logging.getLogger("holdfast.gates").exception("a gate failed behind a change")
+
+
+def _check(gate: object) -> None:
+    if not isinstance(gate, Gate):
+        raise InvalidInputError("a gate is an object of a class made from holdfast.Gate")

@@ -11,8 +11,19 @@ from holdfast.errors import (
     ScopeNotFoundError,
 )
 from holdfast.store import entries, rows
+from holdfast.store.arguments import (
+    check_count,
+    check_filters,
+    check_flag,
+    check_function,
+    check_limit,
+    check_prefixes,
+    check_timeline,
+    check_version,
+    listed,
+)
 from holdfast.store.cause import cause_now
-from holdfast.store.change import Change, Target, Written, check_version
+from holdfast.store.change import Change, Target, Written
 from holdfast.store.compare import Diff
 from holdfast.store.core import Core
 from holdfast.store.entries import Body, Cause
@@ -47,13 +58,12 @@ class LineHandle:
         finish: Callable[[list[Written]], Any],
         *,
         expects: dict[str, int] | None = None,
-        life: int | None = None,
         cause: Cause | None = None,
         attempt: int = 1,
     ) -> Plan:
         if self.reader.at is not None:
             raise ReadOnlyError(f"{self.scope}: a view of the past cannot be changed; fork it")
-        target = (self.scope, self.timeline, operations, expects or {}, None, life)
+        target = (self.scope, self.timeline, operations, expects or {}, None)
         change = build_change(self.core, [target], cause=cause or cause_now(), attempt=attempt)
         return change, finish
 
@@ -75,12 +85,15 @@ class LineHandle:
 
     def plan_extend(self, key: str, items: Iterable[Any]) -> Plan:
         """Add items to a list."""
-        return self._plan([Operation("append", check_key(key), list(items))], self._version)
+        return self._plan(
+            [Operation("append", check_key(key), listed(items, "extend"))], self._version
+        )
 
     def plan_update(
         self, key: str, change: Callable[[Any], Any], default: Any, attempt: int
     ) -> tuple[Plan, Any]:
         """One try at changing a value by a function of itself."""
+        check_function(change, "what update takes")
         key = check_key(key)
         timeline = self.reader.now()
         slot = timeline.slot(key) if timeline is not None else None
@@ -90,10 +103,7 @@ class LineHandle:
             before, version = self.reader.value(timeline, slot), timeline.version(slot)
         after = change(before)
         operations = [Operation("set", key, after)]
-        life = timeline.ledger.number if timeline is not None else None
-        plan = self._plan(
-            operations, self._version, expects={key: version}, life=life, attempt=attempt
-        )
+        plan = self._plan(operations, self._version, expects={key: version}, attempt=attempt)
         return plan, after
 
     def _version(self, written: list[Written]) -> int:
@@ -128,6 +138,8 @@ class LineHandle:
         past_damage: bool = False,
     ) -> Plan:
         """Return to a point."""
+        check_flag(past_damage, "past_damage")
+        check_limit(if_head, "if_head")
         self._ask("restore", str(getattr(point, "id", point)))
         return self.history.plan_restore(
             point,
@@ -153,6 +165,11 @@ class LineHandle:
             self.core.gates.ask(Request(self.scope, self.timeline, [operation], cause_now()))
 
     # looking
+
+    def on(self, timeline: str) -> LineHandle:
+        """A handle on another timeline of the scope."""
+        check_timeline(timeline)
+        return LineHandle(self.core, self.scope, timeline)
 
     def place(self) -> tuple[Scope, str, int]:
         """(scope, timeline, sequence) of the newest entry that this handle sees."""
@@ -193,6 +210,9 @@ class LineHandle:
         self, fold: Callable[[Any, Entry], Any], start: Any, since: int, until: int | None
     ) -> Any:
         """Lead every entry, oldest first, through a function."""
+        check_function(fold, "what replay takes")
+        check_count(since, "since")
+        check_limit(until, "until")
         state = start
         for key, envelope, body in self.history.entries(newest_first=False, low=since, high=until):
             state = fold(state, self.history.entry(key, envelope, body))
@@ -215,6 +235,9 @@ class StoreHandle:
         """Scopes in the order of their names."""
         if kind is not None and kind not in KINDS:
             raise InvalidInputError(f"unknown kind {kind!r}; scopes are {', '.join(KINDS)}")
+        check_prefixes(prefix=prefix)
+        check_filters(after=after)
+        check_limit(limit)
         self.core.check_open()
         found = []
         for scope, _, _, made in self.core.scopes():
@@ -236,18 +259,20 @@ class StoreHandle:
         if main is None:
             raise ScopeNotFoundError(f"there is no scope {handle.scope} in this store")
         ledger = main.ledger
-        directory = core.deletion(ledger)
+        ended = core.deletion_key(ledger)
+        last: dict[int, int] = {}
         lines = core.timelines(ledger)
         # A timeline that is forked meanwhile would be left alive: then nothing is deleted.
         next_line = rows.line(b"T", ledger.number, max(number for number, _, _, _ in lines) + 1)
 
         def special(stage: Stage, body: Body) -> None:
-            if stage.timeline.number == 0:
-                stage.rows.append(directory)
-                stage.absent += [directory[0], next_line]
             stage.gone = True
             body.ops = [[entries.GONE]]
             stage.finish(body)
+            last[stage.timeline.number] = stage.sequence
+            if stage.timeline.number == lines[-1][0]:
+                stage.rows.append((ended, core.deletion(ended, ledger, max(last.values()))))
+                stage.absent += [ended, next_line]
 
         targets = [
             Target(handle.scope, name, special=special, create=False) for _, name, _, _ in lines
@@ -288,8 +313,11 @@ class ChangeParts:
             part.over = True
         if all(part.empty for part in self.parts.values()):
             return None
-        targets = [part.target for part in self.parts.values()]
         change = build_change(
-            self._handle.core, targets, cause=self._cause or cause_now(), id=self._id
+            self._handle.core,
+            [part.target for part in self.parts.values()],
+            cause=self._cause or cause_now(),
+            id=self._id,
+            looked=any(part.looked for part in self.parts.values()),
         )
         return change, lambda written: written

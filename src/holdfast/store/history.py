@@ -16,9 +16,18 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.seal.signer import Signer, key_id
-from holdfast.store import entries, refs, rows
-from holdfast.store.cause import check_text
+from holdfast.store import entries, rows
+from holdfast.store.arguments import (
+    check_bounds,
+    check_filters,
+    check_flag,
+    check_limit,
+    check_text,
+    check_timeline,
+    listed,
+)
 from holdfast.store.change import Change, Target, Written
+from holdfast.store.check import check_values
 from holdfast.store.compare import MISSING, Diff, tree_changes, value_changes
 from holdfast.store.core import Core
 from holdfast.store.entries import Body, Cause, Envelope, Statement
@@ -83,8 +92,7 @@ class History:
         if type not in TYPES:
             raise InvalidInputError(f"unknown type {type!r}; a checkpoint is {', '.join(TYPES)}")
         check_text(name, "the name of a checkpoint", 256)
-        if isinstance(tags, str):
-            raise InvalidInputError("tags are a list of texts")
+        tags = listed(tags, "tags")
         for tag in tags:
             check_text(tag, "a tag", 256)
         check_text(description, "the description of a checkpoint", 64 * 1024)
@@ -94,7 +102,7 @@ class History:
         packed = codec.encode(codec.plain(metadata)) if metadata else b""
         if len(packed) + sum(map(len, tags)) + len(description) > 64 * 1024:
             raise InvalidInputError("tags, description and metadata take at most 64 KiB together")
-        op = [entries.CHECKPOINT, name, type, list(tags), description, packed]
+        op = [entries.CHECKPOINT, name, type, tags, description, packed]
         while not op[-1]:
             op.pop()
         return op
@@ -142,7 +150,7 @@ class History:
             envelope.statement.root.hex(),
             envelope.statement.key_id.hex() if signed else "",
             body.cause or _NOTHING,
-            entries.entry_hash(line.ledger.prefix, key, envelope.data).hex(),
+            line.ledger.entry_hash(key, envelope.data).hex(),
         )
 
     def checkpoints(
@@ -156,6 +164,8 @@ class History:
         """Checkpoints of this timeline, newest first; without those that cannot be read."""
         if type is not None and type not in TYPES:
             raise InvalidInputError(f"unknown type {type!r}; a checkpoint is {', '.join(TYPES)}")
+        check_filters(tag=tag, name=name)
+        check_limit(limit)
         found: list[Checkpoint] = []
         for line, sequence, envelope, body in self.points.statements():
             if limit is not None and len(found) >= limit:
@@ -244,14 +254,14 @@ class History:
         if verify not in ("full", "references", "none"):
             raise InvalidInputError("verify is 'full', 'references' or 'none'")
         root = fold_once(source)
-        if sequence and verify != "none":
+        if sequence > source.ledger.before and verify != "none":
             key = rows.entry(source.prefix, sequence)
             envelope, _ = source.ledger.open_entry(key, source.ledger.storage.get([key])[0])
             if envelope.statement is not None:
                 self._check_statement(source, key, envelope, root)
         if verify == "none":
             return root, 0
-        return root, check_values(source, root, read=verify == "full")
+        return root, check_values(source.ledger, root, read=verify == "full")
 
     def _check_statement(
         self, source: Timeline, key: bytes, envelope: Envelope, root: Node
@@ -273,9 +283,7 @@ class History:
 
     def plan_fork(self, name: str, point: Any, cause: Cause | None) -> Plan:
         """A new timeline that starts from a point; nothing is copied."""
-        check_text(name, "the name of a timeline", 128, least=1)
-        if "@" in name:
-            raise InvalidInputError("the name of a timeline has no '@'")
+        check_timeline(name)
         timeline, sequence = self.points.find(point)
         source = self.points.view(timeline, sequence)
         ledger = source.ledger
@@ -288,15 +296,15 @@ class History:
         root = fold_once(source)
         line = Timeline(ledger, number)
         key = rows.line(b"T", ledger.number, number)
-        ended = self.core.deletion(ledger)[0]  # a scope that is deleted meanwhile is not forked
+        ended = self.core.deletion_key(ledger)  # a scope that is deleted meanwhile is not forked
         row = ledger.seal_row(key, _encode([name, source.number, sequence]), ledger.commit_line)
 
         def special(stage: Stage, body: Body) -> None:
-            if stage.sequence:  # another fork of this group, or of before, took the number
+            if stage.sequence > ledger.before:  # another fork, of this group or of before
                 raise Conflict(f"{self.scope}: overtaken by another fork; try again")
             stage.rows.append((key, row))
             stage.absent += [key, ended]
-            stage.become(root, 1)
+            stage.become(root, stage.sequence + 1)
             stage.save(BEFORE)
             body.ops = [[entries.FORK, source.number, sequence, root.hash]]
             stage.finish(body)
@@ -365,6 +373,10 @@ class History:
         kinds = tuple(dict.fromkeys(entries.NAMES.values()))
         if kind is not None and kind not in kinds:
             raise InvalidInputError(f"unknown kind {kind!r}; an entry is {', '.join(kinds)}")
+        check_filters(actor=actor, correlation=correlation)
+        check_bounds(numbers=True, since=since, until=until)
+        check_limit(limit)
+        check_flag(newest_first, "newest_first")
         low = since if isinstance(since, int) else 1
         high = until if isinstance(until, int) else None
         found: list[Entry] = []
@@ -440,7 +452,7 @@ def public_entry(
         moment(body.time),
         tuple(entries.touched(body.ops)),
         body.cause or _NOTHING,
-        entries.entry_hash(ledger.prefix, key, envelope.data).hex(),
+        ledger.entry_hash(key, envelope.data).hex(),
         body.change,
         core.place_names(body.also) if body.also else (),
         body.step,
@@ -454,34 +466,3 @@ def _point_of(core: Core, ledger: Ledger, body: Body) -> str:
             names = {n: name for n, name, _, _ in core.timelines(ledger)} if op[1] else {0: "main"}
             return f"{names.get(op[1], '?')}@{op[2]}"
     return ""
-
-
-def check_values(timeline: Timeline, root: Node, *, read: bool) -> int:
-    """Check every node of an index, and that each value is there (`read`: and is itself)."""
-    ledger = timeline.ledger
-    wanted: list[tuple[bytes, Any]] = []
-    checked = 0
-    for element in ledger.trees.walk(root):
-        slot = slot_of(element)
-        if slot.ref[0] <= refs.ATOM:
-            wanted.append((slot.ref, slot.location))
-        else:
-            wanted.extend(leaves(timeline, slot.ref, slot.location))
-        while len(wanted) >= 2048:
-            checked += ledger.check_atoms(wanted[:2048], read=read)
-            del wanted[:2048]
-    return checked + ledger.check_atoms(wanted, read=read)
-
-
-def leaves(timeline: Timeline, ref: bytes, location: Any) -> Iterator[tuple[bytes, Any]]:
-    """(ref, place) of every atom that a value is made of."""
-    ref = refs.bare(ref)
-    if ref[0] != refs.TREE:
-        yield ref, location
-        return
-    trees = timeline.ledger.trees
-    for element in trees.all(trees.load(location, refs.read_tree(ref)[1])):
-        if element[1][0] <= refs.ATOM:
-            yield element[1], element[2]
-        else:
-            yield from leaves(timeline, element[1], element[2])

@@ -20,8 +20,9 @@ from holdfast.store import entries, refs, rows
 from holdfast.store.cache import AtomCache, NodeCache
 from holdfast.store.entries import Body, Envelope
 from holdfast.store.scopes import Scope
+from holdfast.store.splitting import Splitter
 from holdfast.store.trees import Place, Trees
-from holdfast.store.values import Grower, Splitter
+from holdfast.store.values import Grower
 
 if TYPE_CHECKING:
     from holdfast.storage.contract import Storage
@@ -32,6 +33,7 @@ PACK = 4096
 what was asked for, and rows stay few."""
 _PREFETCH = 256
 
+_BYTE = [bytes([n]) for n in range(256)]
 _T = TypeVar("_T")
 
 _decode_pack = msgspec.msgpack.Decoder(list[bytes]).decode
@@ -46,6 +48,7 @@ class Ledger:
         number: int,
         scope_id: bytes,
         *,
+        before: int,
         lineage: bytes,
         storage: Storage,
         seal: Seal,
@@ -57,6 +60,11 @@ class Ledger:
         self.scope = scope
         self.number = number
         self.id = scope_id
+        self.before = before
+        """The number before the first entry's: not 0 if an earlier scope of this name is deleted.
+
+        So a number names one entry for ever, and a version kept from before never fits by chance.
+        """
         self.seal = seal
         self.codec = codec
         self.storage = storage
@@ -71,6 +79,7 @@ class Ledger:
         """Another object stands for this scope now, or it is to be read again."""
         self._ad = b"holdfast/ad/1\0" + self.prefix
         self._atoms = atoms
+        self.entry_hash = entries.entry_hasher(self.prefix)
         self.commit_body = commitments.domain(b"body")
         self.commit_pack = commitments.domain(b"pack")
         self.commit_save = commitments.domain(b"save")
@@ -92,7 +101,7 @@ class Ledger:
 
     def ad(self, key: bytes) -> bytes:
         """Associated data of a row: store, scope and place."""
-        return self._ad + bytes([len(key)]) + key
+        return self._ad + _BYTE[len(key)] + key
 
     def seal_row(self, key: bytes, plain: bytes, commit: Callable[[bytes], bytes]) -> bytes:
         """A row's bytes at rest."""
@@ -100,29 +109,35 @@ class Ledger:
 
     def open_row(self, key: bytes, row: bytes | None) -> bytes:
         """A row's plain bytes; what fails its check is read once more before it is damage."""
-        return self._checked(key, row, lambda data: self.seal.open(self.ad(key), data))
+        return self._checked(key, row, self._open_row)
+
+    def _open_row(self, key: bytes, row: bytes) -> bytes:
+        return self.seal.open(self.ad(key), row)
 
     def open_entry(self, key: bytes, row: bytes | None) -> tuple[Envelope, Body]:
         """An entry, with its body checked against the envelope's commitment."""
-        return self._checked(key, row, lambda data: self._open_entry(key, data))
+        return self._checked(key, row, self._open_entry)
 
     def _open_entry(self, key: bytes, row: bytes) -> tuple[Envelope, Body]:
-        envelope, sealed = entries.split_row(row)
-        return envelope, self.open_body(key, envelope, sealed)
+        envelope, _ = entries.split_row(row)
+        start = len(envelope.data)
+        return envelope, self.open_body(key, row, start, envelope.writer, envelope.commitment)
 
-    def open_body(self, key: bytes, envelope: Envelope, sealed: bytes) -> Body:
-        """The body of an entry, checked against the envelope's commitment."""
-        plain = self.seal.open(self.ad(key) + envelope.data, sealed, writer=envelope.writer)
-        if self.commit_body(plain) != envelope.commitment:
+    def open_body(
+        self, key: bytes, row: bytes, start: int, writer: bytes, commitment: bytes
+    ) -> Body:
+        """The body that begins at `start`, behind its envelope, which names the rest."""
+        plain = self.seal.open(self.ad(key), row, writer, start)
+        if self.commit_body(plain) != commitment:
             raise DamagedRecordError("the body is not the one that the envelope commits to")
         return entries.decode_body(plain)
 
-    def _checked(self, key: bytes, row: bytes | None, read: Callable[[bytes], _T]) -> _T:
+    def _checked(self, key: bytes, row: bytes | None, read: Callable[[bytes, bytes], _T]) -> _T:
         for attempt in (1, 2):
             try:
                 if row is None:
                     raise DamagedRecordError("it is missing")
-                return read(row)
+                return read(key, row)
             except (DamagedRecordError, KeyMissingError) as error:
                 if attempt == 2:
                     raise self.damage(key, str(error)) from None
@@ -151,7 +166,7 @@ class Ledger:
         """The atoms that a row holds: an entry's own or a pack's."""
         if key[:1] == b"E":
             return self.open_entry(key, row)[1].atoms
-        return self._checked(key, row, lambda data: self._open_pack(key, data))
+        return self._checked(key, row, self._open_pack)
 
     def _open_pack(self, key: bytes, row: bytes) -> list[bytes]:
         try:
@@ -196,13 +211,12 @@ class Ledger:
                     data = self._pick(key, found, ref, place)
                     self._atoms.put((self.number, place), ref, data)
 
-    def check_atoms(self, wanted: Sequence[tuple[bytes, Any]], *, read: bool) -> int:
-        """Check that atoms are stored (`read`: and are themselves); the cache is not asked."""
-        packs: dict[tuple[int, int, int], list[tuple[int, bytes]]] = {}
-        for ref, place in wanted:
-            if ref[0] == refs.ATOM:
-                packs.setdefault(place[:3], []).append((place[3], ref[1:33]))
-        names = list(packs)
+    def check_atoms(self, records: dict[Any, list[tuple[int, bytes]]], *, read: bool) -> None:
+        """Check that atoms are stored (`read`: and are themselves); the cache is not asked.
+
+        `records` says what must lie where: (timeline, sequence, ordinal) to (index, ref) of each.
+        """
+        names = sorted(records)
         for start in range(0, len(names), _PREFETCH):
             page = names[start : start + _PREFETCH]
             keys = [self._row_of(name) for name in page]
@@ -210,13 +224,14 @@ class Ledger:
                 if row is None:
                     raise self.damage(key, "it is missing")
                 if read:
-                    self._check_pack(key, self.atoms_in(key, row), packs[name])
-        return len(wanted)
+                    self._check_record(key, self.atoms_in(key, row), records[name])
 
-    def _check_pack(self, key: bytes, found: list[bytes], wanted: list[tuple[int, bytes]]) -> None:
+    def _check_record(
+        self, key: bytes, found: list[bytes], wanted: list[tuple[int, bytes]]
+    ) -> None:
         value_hash = self.value_hash
-        for index, hash_ in wanted:
-            if index >= len(found) or value_hash(found[index]) != hash_:
+        for index, ref in wanted:
+            if index >= len(found) or value_hash(found[index]) != ref[1:33]:
                 raise self.damage(key, "a value is not the one that the index names")
 
     def _fetch_node(self, place: Place) -> bytes:
@@ -225,7 +240,7 @@ class Ledger:
         held = self._atoms.get((self.number, key))
         if held is None:
             row = self.storage.get([key])[0]
-            found: Any = self._checked(key, row, lambda data: self._open_pack(key, data))
+            found: Any = self._checked(key, row, self._open_pack)
             self._atoms.put((self.number, key), b"", found)
         else:
             found = held[1]

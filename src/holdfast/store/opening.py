@@ -19,6 +19,7 @@ from holdfast.errors import (
     NewerFormatError,
     StoreNotFoundError,
     WitnessError,
+    WrongKeyError,
 )
 from holdfast.seal.codec import Codec, ValueLimits
 from holdfast.seal.keys import EnvKey, FileKey, KeySource, parse_key
@@ -29,6 +30,7 @@ from holdfast.seal.signer import Identity, Signer, parse_identity
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
 from holdfast.store import rows
+from holdfast.store.arguments import check_filters, check_flag
 from holdfast.store.clock import Clock
 from holdfast.store.core import Core
 
@@ -154,7 +156,11 @@ class Opening:
         return self.core(storage, meta, ring, ring_storage, signer)
 
     def second(self, storage: Storage) -> Core:
-        """Another process was faster: use the store that it made."""
+        """Another process was faster: use the store that it made.
+
+        If that process was cut short, its ring is there and the store is not; nobody can tell
+        that from one that is slow, so it is given two seconds.
+        """
         for _ in range(200):
             meta = read_meta(storage)
             if meta is not None:
@@ -165,16 +171,23 @@ class Opening:
     def take_over(self, storage: Storage) -> Core:
         """Finish a creation that was cut short behind its ring, if nothing rests on that ring."""
         ring_storage = self.ring_storage(storage, create=False)
+        where = f"there is a ring ({self.ring_url()}), but no store beside it"
         try:
             lineage = Ring.unused(ring_storage)
             if lineage is None:
                 raise DamagedRecordError(
-                    "there is a ring with the keys of scopes beside this place, but no store: put "
-                    "the store's file back, or remove the ring file if it belongs to no store"
+                    f"{where}, and it holds the keys of scopes: put the store's file back, or "
+                    "remove the ring's file if it belongs to no store"
                 )
             ring = Ring.open(ring_storage, self.source, lineage)
-        except BaseException:
+        except BaseException as error:
             ring_storage.close()
+            if isinstance(error, WrongKeyError):
+                raise WrongKeyError(
+                    f"{where}: two seconds were waited for the process that made it, which seems "
+                    "to have been cut short. The key given does not open that ring: give the one "
+                    "that was used then, or remove the ring's file, on which no data rests"
+                ) from None
             raise
         return self.found(storage, lineage, ring, ring_storage)
 
@@ -221,12 +234,17 @@ class Opening:
             read_only=self.read_only,
         )
 
+    def ring_url(self) -> str:
+        """Where the ring lies."""
+        scheme, _, path = self.url.partition(":")
+        return f"{scheme}:{path or DEFAULT}.keys"
+
     def ring_storage(self, storage: Storage, *, create: bool) -> Storage:
         """The ring lies beside the store, never in it: a copy of the one lacks the other."""
         scheme, _, path = self.url.partition(":")
         if scheme == "memory" and not path:
             return open_storage("memory:", durability=self.durability)
-        url = f"{scheme}:{path or DEFAULT}.keys"
+        url = self.ring_url()
         try:
             ring = open_storage(
                 url, durability=self.durability, create=create, read_only=self.read_only
@@ -284,6 +302,9 @@ class Opening:
         return found if found is not None and found.public == meta.public else None
 
 
+_OPTIONS = {"Registry": "registry", "ValueLimits": "limits", "Clock": "clock"}
+
+
 def open_core(
     url: str,
     *,
@@ -299,10 +320,19 @@ def open_core(
     storage: Storage | None = None,
 ) -> Core:
     """Open or create a store; see `holdfast.open` for the arguments."""
+    if not isinstance(url, str):
+        raise InvalidInputError("a store is named by text, for example 'sqlite:agents.db'")
+    check_filters(key=key, signer=signer, identity=identity)
+    if any("\0" in text for text in (url, key, signer) if text):
+        raise InvalidInputError("url, key and signer cannot hold a NUL character")
+    check_flag(create, "create")
+    check_flag(read_only, "read_only")
     if signer is not None and (not signer.startswith("file:") or len(signer) == 5):
         raise InvalidInputError("a signer is given as file:PATH")
-    if limits is not None and not isinstance(limits, ValueLimits):
-        raise InvalidInputError("limits are given as holdfast.ValueLimits(...)")
+    for given, kind in ((registry, Registry), (limits, ValueLimits), (clock, Clock)):
+        if given is not None and not isinstance(given, kind):
+            what = kind.__name__
+            raise InvalidInputError(f"{_OPTIONS[what]} is given as holdfast.{what}(...)")
     pinned = parse_identity(identity) if identity is not None else None
     opening = Opening(
         url,
@@ -323,11 +353,14 @@ def read_meta(storage: Storage) -> Meta | None:
     """What the store says of itself; None if there is no store in this storage."""
     row = storage.get([META])[0]
     if row is None:
-        if storage.scan(b"A", b"[", limit=1):
+        if not storage.scan(b"A", b"[", limit=1):
+            return None
+        # It is the first row of a store: if another process made the store meanwhile, it is there.
+        row = storage.get([META])[0]
+        if row is None:
             raise DamagedRecordError(
                 "the row that says what this store is, is missing", "store row"
             )
-        return None
     try:
         plain = PlainSeal(bytes(16)).open(_AD, row)
         meta = _decode(plain)

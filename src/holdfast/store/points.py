@@ -82,25 +82,29 @@ class Points:
         )
 
     def _same_entry(self, point: Checkpoint | Entry) -> tuple[str, int]:
-        """The point, if that entry is still this one: a scope may have been made again."""
+        """The point, if that entry is this one: it may come from another store."""
         line = self.line(point.timeline)
         key = rows.entry(line.prefix, point.sequence)
         row = line.ledger.storage.get([key])[0]
         if row is None:
             raise line.ledger.damage(key, "it is missing")
         envelope, _ = entries.split_row(row)
-        if entries.entry_hash(line.ledger.prefix, key, envelope.data).hex() != point.hash:
+        if line.ledger.entry_hash(key, envelope.data).hex() != point.hash:
             raise PointNotFoundError(
                 f"{self.scope}: entry {point.sequence} of {point.timeline} is not the one given; "
-                "was the scope deleted and made again?"
+                "is that one of another store?"
             )
         return point.timeline, point.sequence
 
     def _checked(self, timeline: str, sequence: int) -> tuple[str, int]:
-        head = self.line(timeline).sequence
-        if not 0 <= sequence <= head:
+        line = self.line(timeline)
+        first, head = line.ledger.before, line.sequence
+        sequence = sequence or first  # 0 is the empty state before the first entry
+        if not first <= sequence <= head:
+            again = ": it was deleted and made again since" if 0 <= sequence < first else ""
             raise PointNotFoundError(
-                f"{self.scope}: timeline {timeline} has entries 0 to {head}, not {sequence}"
+                f"{self.scope}: timeline {timeline} has entries {first + 1} to {head}, "
+                f"not {sequence}{again}"
             )
         return timeline, sequence
 
@@ -199,7 +203,7 @@ class Points:
                 if save.earliest > time:
                     high = save.previous  # all of the block below is later
             high_key = found[-1][0]
-        answer = self._in_block(timeline, 0, high, time)
+        answer = self._in_block(timeline, ledger.before, high, time)
         if answer is None:
             raise PointNotFoundError(f"{self.scope}: that time lies before the first entry")
         return answer

@@ -8,13 +8,35 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from typing import Any
 
 from holdfast.errors import StoreClosedError
 from holdfast.store.change import Ticket
 from holdfast.store.core import Core
 from holdfast.store.history import Plan
+
+
+class _Waiter:
+    """A task that waits for a change. Its future is made anew if cancelling has used it up."""
+
+    __slots__ = ("future", "loop", "told")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.future: asyncio.Future[None] = loop.create_future()
+        self.told = False
+
+    async def again(self) -> None:
+        """Wait on, after the first wait was cancelled."""
+        if not self.told:
+            self.future = self.loop.create_future()
+            await self.future
+
+    def tell(self) -> None:
+        """Wake the task; called in its loop."""
+        self.told = True
+        if not self.future.done():
+            self.future.set_result(None)
 
 
 class Pump:
@@ -27,26 +49,26 @@ class Pump:
         self._thread: threading.Thread | None = None
         self._stopped = False
         self._lock = threading.Lock()
-        self._done: dict[asyncio.AbstractEventLoop, deque[asyncio.Future[None]]] = {}
+        self._done: dict[asyncio.AbstractEventLoop, list[_Waiter]] = {}
         self._scheduled: set[asyncio.AbstractEventLoop] = set()
 
     async def commit(self, plan: Plan) -> Any:
         """Commit a change; cancelling withdraws it only while it waits."""
         change, finish = plan
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
         if self._stopped:
             raise StoreClosedError("the store is closed; open it again")
+        waiter = _Waiter(loop)
         ticket = Ticket(change)
-        ticket.on_done = lambda _: self._finished(loop, future)
+        ticket.on_done = lambda _: self._finished(waiter)
         self._core.check_writable()
         self._core.committer.submit(ticket)
         self._start(loop)
         try:
-            await asyncio.shield(future)
+            await waiter.future
         except asyncio.CancelledError:
             if not self._core.committer.withdraw(ticket):
-                await future  # it is on its way: its outcome stands, then the task ends
+                await waiter.again()  # it is on its way: its outcome stands, then the task ends
             raise
         return finish(ticket.outcome())
 
@@ -79,13 +101,16 @@ class Pump:
             if self._stopped:
                 return
 
-    def _finished(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+    def _finished(self, waiter: _Waiter) -> None:
         """Wake the waiting task; one call into the loop serves all that finish together."""
+        loop = waiter.loop
         with self._lock:
-            waiting = self._done.setdefault(loop, deque())
-            waiting.append(future)
-            first = len(waiting) == 1
-        if first:
+            waiting = self._done.get(loop)
+            if waiting is None:
+                self._done[loop] = [waiter]
+            else:
+                waiting.append(waiter)
+        if waiting is None:
             try:
                 loop.call_soon_threadsafe(self._resolve, loop)
             except RuntimeError:
@@ -94,10 +119,9 @@ class Pump:
 
     def _resolve(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
-            waiting = self._done.pop(loop, deque())
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
+            waiting = self._done.pop(loop, [])
+        for waiter in waiting:
+            waiter.tell()
 
     def stop(self) -> None:
         """Commit what waits and end the writer thread."""

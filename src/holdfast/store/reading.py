@@ -11,6 +11,14 @@ from unicodedata import normalize
 from holdfast.errors import DamagedIndexError, InvalidInputError
 from holdfast.seal.codec import Codec, convert
 from holdfast.store import refs, rows
+from holdfast.store.arguments import (
+    check_count,
+    check_index,
+    check_limit,
+    check_moment,
+    check_prefixes,
+    listed,
+)
 from holdfast.store.core import Core
 from holdfast.store.entries import Cause
 from holdfast.store.items import Item
@@ -85,11 +93,12 @@ class Reader:
     @_rebuilding
     def get_many(self, keys: Iterable[str], plain: bool = False) -> dict[str, Any]:
         """Values of those keys that are there, of one moment."""
+        names = [(key, check_key(key, owner=True)) for key in listed(keys, "get_many")]
         timeline = self.now()
         if timeline is None:
             return {}
         with timeline.lock:
-            found = [(key, timeline.slot(check_key(key, owner=True))) for key in keys]
+            found = [(key, timeline.slot(name)) for key, name in names]
         present = [(key, slot) for key, slot in found if slot is not None]
         timeline.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in present)
         return {key: self.value(timeline, slot, plain) for key, slot in present}
@@ -144,6 +153,7 @@ class Reader:
     @_rebuilding
     def keys(self, prefix: str = "", limit: int | None = None, after: str = "") -> list[str]:
         """Keys in order, from behind `after` on."""
+        check_listing(prefix, limit, after)
         return [key for key, _ in self._slots(prefix, limit, after)]
 
     @_rebuilding
@@ -151,6 +161,7 @@ class Reader:
         self, prefix: str = "", limit: int | None = None, after: str = "", plain: bool = False
     ) -> list[tuple[str, Any]]:
         """Keys and values in order, of one moment."""
+        check_listing(prefix, limit, after)
         timeline = self.now()
         if timeline is None:
             return []
@@ -186,8 +197,7 @@ class Reader:
     @_rebuilding
     def tail(self, key: str, count: int, plain: bool = False) -> list[Any]:
         """The last items of a list, without reading the rest."""
-        if count < 0:
-            raise InvalidInputError("tail takes a count of 0 or more")
+        check_count(count, "the count of tail")
         timeline, slot = self._list_slot(key)
         if timeline is None or slot is None or count == 0:
             return []
@@ -201,6 +211,8 @@ class Reader:
         self, key: str, start: int | None = None, stop: int | None = None, plain: bool = False
     ) -> list[Any]:
         """Items start..stop of a list, as with Python's slices, without reading the rest."""
+        check_index(start, "start")
+        check_index(stop, "stop")
         timeline, slot = self._list_slot(key)
         if timeline is None or slot is None:
             return []
@@ -235,6 +247,12 @@ class Reader:
         return values
 
 
+def check_listing(prefix: object, limit: object, after: object) -> None:
+    """Refuse what cannot say which keys to list."""
+    check_prefixes(prefix=prefix, after=after)
+    check_limit(limit)
+
+
 _START = datetime.fromtimestamp(0, UTC)
 
 
@@ -245,6 +263,5 @@ def moment(microseconds: int) -> datetime:
 
 def microseconds(time: datetime) -> int:
     """A datetime with zone as a claimed time."""
-    if time.tzinfo is None:
-        raise InvalidInputError("a time needs a zone, for example datetime.now(UTC)")
+    check_moment(time, "a time")
     return (time - _START) // timedelta(microseconds=1)

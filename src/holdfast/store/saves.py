@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.errors import DamagedIndexError
+from holdfast.store import refs
 from holdfast.store.building import Element
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -40,6 +41,14 @@ def pack_slot(ref: bytes, hint: Any) -> bytes:
     Packed each on its own: most are never looked at, and a row of them is read much faster.
     """
     return _encode((ref, hint))
+
+
+def may_be_tree(packed: bytes) -> bool:
+    """Whether a slot may lead to nodes; most do not, which is told without unpacking them.
+
+    A ref of an atom is shorter than 256 bytes, so that its first byte is the fourth one here.
+    """
+    return bool(packed) and (packed[3] > refs.ATOM or packed[1] != 0xC4)
 
 
 def read_slot(key: str, packed: bytes) -> Element:

@@ -1,14 +1,18 @@
 """What differs between two sequences, as the ranges to replace.
 
 Patience: what occurs exactly once on both sides anchors the rest, so that a slid window, or
-several far changes, cost what they changed. Effort is near linear; a stretch without anchors
-is compared only as far as it is short, else it is replaced whole.
+several far changes, cost what they changed. Effort is near linear, and what is done for each
+item runs inside the interpreter's own functions; a stretch without anchors is compared only as
+far as it is short, else it is replaced whole.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import compress, count
+from operator import ne
 
 Range = tuple[int, int, int, int]
 """(low, high) of the old sequence are replaced by (low, high) of the new one."""
@@ -20,10 +24,15 @@ def changes(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[Range]:
     """The ranges in order; empty if the sequences are equal."""
     if len(old) == len(new):
         # Mostly a few items were changed where they stand, which needs no anchors to see.
-        places = [n for n, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
+        places = list(_unequal(old, new))
         if len(places) <= max(4, len(old) // 50):
             return _runs(places)
-    return list(_compare(old, new, 0, len(old), 0, len(new)))
+    return list(_compare(old, new, 0, 0))
+
+
+def _unequal(old: Iterable[Hashable], new: Iterable[Hashable]) -> Iterator[int]:
+    """The places at which two sequences differ, as far as both go."""
+    return compress(count(), map(ne, old, new))
 
 
 def _runs(places: list[int]) -> list[Range]:
@@ -38,79 +47,77 @@ def _runs(places: list[int]) -> list[Range]:
     return found
 
 
-def _compare(
-    old: Sequence[Hashable], new: Sequence[Hashable], a: int, b: int, c: int, d: int
-) -> Iterator[Range]:
-    while a < b and c < d and old[a] == new[c]:
-        a += 1
-        c += 1
-    while a < b and c < d and old[b - 1] == new[d - 1]:
-        b -= 1
-        d -= 1
-    if a == b or c == d:
-        if a < b or c < d:
-            yield (a, b, c, d)
+def _compare(old: Sequence[Hashable], new: Sequence[Hashable], a: int, c: int) -> Iterator[Range]:
+    """The ranges of two stretches that begin at a and c."""
+    length = min(len(old), len(new))
+    start = next(_unequal(old, new), length)
+    end = min(next(_unequal(reversed(old), reversed(new)), length), length - start)
+    old, new = old[start : len(old) - end], new[start : len(new) - end]
+    a, c = a + start, c + start
+    if not old or not new:
+        if old or new:
+            yield (a, a + len(old), c, c + len(new))
         return
-    anchors = _anchors(old, new, a, b, c, d)
-    if not anchors:
-        yield from _short(old, new, a, b, c, d)
+    here, there = _anchors(old, new)
+    if not here:
+        yield from _short(old, new, a, c)
         return
-    for i, j in anchors:
-        if i < a or j < c:
-            continue  # already taken in by an equal run before it
-        yield from _compare(old, new, a, i, c, j)
-        a, c = i + 1, j + 1
-        while a < b and c < d and old[a] == new[c]:
-            a += 1
-            c += 1
-    yield from _compare(old, new, a, b, c, d)
+    low = first = 0
+    for i, j in zip([*here, len(old)], [*there, len(new)], strict=True):
+        if i > low or j > first:
+            yield from _compare(old[low:i], new[first:j], a + low, c + first)
+        low, first = i + 1, j + 1
 
 
-def _anchors(
-    old: Sequence[Hashable], new: Sequence[Hashable], a: int, b: int, c: int, d: int
-) -> list[tuple[int, int]]:
-    """The longest rising chain of items that occur once on each side."""
-    once: dict[Hashable, int] = {}
-    for i in range(a, b):
-        once[old[i]] = -1 if old[i] in once else i
-    where: dict[Hashable, int] = {}
-    for j in range(c, d):
-        where[new[j]] = -1 if new[j] in where else j
-    pairs = [(once[item], j) for item, j in where.items() if j >= 0 and once.get(item, -1) >= 0]
-    pairs.sort(key=lambda pair: pair[1])
-    return _rising(pairs)
+def _anchors(old: Sequence[Hashable], new: Sequence[Hashable]) -> tuple[list[int], list[int]]:
+    """Places, on each side, of the longest chain of items that occur once on both and rise."""
+    here, there = _once(old), _once(new)
+    common = list(filter(there.__contains__, here))
+    low, first = list(map(here.__getitem__, common)), list(map(there.__getitem__, common))
+    if first != sorted(first):
+        chosen = _rising(first)
+        low, first = [low[n] for n in chosen], [first[n] for n in chosen]
+    return low, first
 
 
-def _rising(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _once(items: Sequence[Hashable]) -> dict[Hashable, int]:
+    """The places of the items that occur once, in order."""
+    places = dict(zip(items, count()))
+    if len(places) < len(items):
+        for item, times in Counter(items).items():
+            if times > 1:
+                del places[item]
+    return places
+
+
+def _rising(numbers: list[int]) -> list[int]:
+    """Which numbers make the longest chain that rises."""
     ends: list[int] = []
     last: list[int] = []
     before: list[int] = []
-    for number, (i, _) in enumerate(pairs):
-        place = bisect_left(ends, i)
-        before.append(last[place - 1] if place else -1)
-        if place == len(ends):
-            ends.append(i)
-            last.append(number)
+    for place, number in enumerate(numbers):
+        length = bisect_left(ends, number)
+        before.append(last[length - 1] if length else -1)
+        if length == len(ends):
+            ends.append(number)
+            last.append(place)
         else:
-            ends[place] = i
-            last[place] = number
-    chain: list[tuple[int, int]] = []
-    number = last[-1] if last else -1
-    while number >= 0:
-        chain.append(pairs[number])
-        number = before[number]
-    return chain[::-1]
+            ends[length] = number
+            last[length] = place
+    chosen: list[int] = []
+    place = last[-1]
+    while place >= 0:
+        chosen.append(place)
+        place = before[place]
+    return chosen[::-1]
 
 
-def _short(
-    old: Sequence[Hashable], new: Sequence[Hashable], a: int, b: int, c: int, d: int
-) -> Iterator[Range]:
-    if b - a > _SHORT or d - c > _SHORT:
-        yield (a, b, c, d)
+def _short(old: Sequence[Hashable], new: Sequence[Hashable], a: int, c: int) -> Iterator[Range]:
+    if len(old) > _SHORT or len(new) > _SHORT:
+        yield (a, a + len(old), c, c + len(new))
         return
     from difflib import SequenceMatcher  # here, because few changes need it and it loads slowly
 
-    matcher = SequenceMatcher(None, old[a:b], new[c:d], autojunk=False)
-    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
+    for tag, i1, i2, j1, j2 in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if tag != "equal":
             yield (a + i1, a + i2, c + j1, c + j2)

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from holdfast.store import refs
 from holdfast.store.building import Element
 from holdfast.store.trees import Node
 
 
-class Slot:
+class Slot(msgspec.Struct, gc=False, eq=False):
     """What an overlay says of a key: what its value is, where it lies, which entry wrote it."""
 
-    __slots__ = ("location", "ref", "sequence", "tail", "timeline")
-
-    def __init__(
-        self, ref: bytes, location: Any, timeline: int, sequence: int, tail: Any = None
-    ) -> None:
-        self.ref = ref
-        self.location = location
-        self.timeline = timeline
-        self.sequence = sequence
-        self.tail: tuple[Element, ...] | None = tail
-        """Items appended to a list since its tree was made."""
+    ref: bytes
+    location: Any
+    timeline: int
+    sequence: int
+    tail: tuple[Element, ...] | None = None
+    """Items appended to a list since its tree was made."""
 
     def hint(self) -> Any:
         """The hint that stands beside the ref in the index."""

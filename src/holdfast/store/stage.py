@@ -18,9 +18,10 @@ from holdfast.store.entries import Body, Statement
 from holdfast.store.ledger import PACK, Ledger
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, pack_slot
 from holdfast.store.slots import Slot
-from holdfast.store.timeline import Timeline
+from holdfast.store.splitting import Atom, Branch, Part
+from holdfast.store.timeline import Timeline, fold
 from holdfast.store.trees import Node, Place, placed
-from holdfast.store.values import Atom, Branch, Part, emit, emit_parts
+from holdfast.store.values import emit, emit_parts
 
 MOST_ATOM = 512 * 1024
 Sign = Callable[[bytes, bytes, bytes], Statement]
@@ -124,7 +125,7 @@ class Stage:
         if self.base is None:
             self.base = timeline.folded()
         if self.overlay:
-            self.base = self.ledger.trees.edit(self.base, edits_of(self.overlay, timeline))
+            self.base = fold(self.ledger.trees, self.base, edits_of(self.overlay, timeline))
             self.overlay = {}
         return self.base
 
@@ -207,7 +208,7 @@ class Stage:
             self.rows.extend(pack_rows)
             self.laid.extend(packer.laid)
         self.bodies.append(body)
-        self.head = entries.entry_hash(ledger.prefix, key, envelope)
+        self.head = ledger.entry_hash(key, envelope)
         self.sequence = sequence
         if statement is not None:
             self.checkpoint = sequence
@@ -250,9 +251,11 @@ class Stage:
 
     def _append(self, sequence: int, key: str, parts: list[Part], packer: Packer) -> Any:
         old = self.slot(key)
-        if old is not None and old.length() is not None:
+        length = old.length() if old is not None else None
+        if length is not None:
+            self._check_length(length + len(parts))
             atoms: list[Atom] = []
-            op = [entries.APPEND, key, emit_parts([(None, part) for part in parts], atoms)]
+            op = [entries.APPEND, key, emit_parts(parts, atoms)]
             feed = iter([packer.lay(atom) for atom in atoms])
             self._put(key, self.timeline.changed(sequence, op, feed, lambda _: old))
             return op
@@ -292,15 +295,19 @@ class Stage:
         if all(type(part) is Atom for part in parts):
             encoded = [part.data(self.ledger.codec) for part in parts]  # type: ignore[union-attr]
             data = _array_header(len(parts)) + b"".join(encoded)
-            limits = self.ledger.codec.limits
-            if len(parts) > limits.items or len(data) > limits.size:
-                raise LimitExceededError(
-                    f"{self.ledger.scope}: the list would have {len(parts)} items in {len(data)} "
-                    f"bytes; the limits are {limits.items} items and {limits.size} bytes"
-                )
+            self._check_length(len(parts), len(data))
             if len(data) <= refs.WHOLE:
                 return self.ledger.splitter.atom(data)
-        return Branch(refs.LIST, [(None, part) for part in parts])
+        return Branch(refs.LIST, parts)
+
+    def _check_length(self, items: int, size: int = 0) -> None:
+        """Refuse a list that nobody could set; of a long one only the items are counted."""
+        limits = self.ledger.codec.limits
+        if items > limits.items or size > limits.size:
+            raise LimitExceededError(
+                f"{self.ledger.scope}: the list would be longer than {limits.items} items or "
+                f"{limits.size} bytes; begin another, or give limits=holdfast.ValueLimits(...)"
+            )
 
     def become(self, root: Node, sequence: int) -> None:
         """Stand on another state from the entry that is built now on."""
@@ -417,7 +424,10 @@ class Stage:
                 timeline.rebase(self.base, self.overlay)
             else:
                 timeline.overlay.update(self.overlay)
-            timeline.fresh = self.fresh if self.saves else timeline.fresh | self.fresh
+            if self.saves:
+                timeline.fresh = self.fresh
+            else:
+                timeline.fresh |= self.fresh
             for at, kind, _, _, keys in self.saves:
                 timeline.note_save(at, kind, keys)
             for body in self.bodies:

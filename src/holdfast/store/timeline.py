@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from time import sleep
 from typing import Any
 
 from holdfast.errors import (
@@ -18,12 +19,12 @@ from holdfast.errors import (
     NewerFormatError,
     StateIntegrityError,
 )
-from holdfast.store import entries, rows
-from holdfast.store.entries import Body, Envelope
+from holdfast.store import entries, refs, rows
+from holdfast.store.entries import Body
 from holdfast.store.ledger import Ledger
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, read_save, read_slot
 from holdfast.store.slots import Slot, slot_of
-from holdfast.store.trees import Node
+from holdfast.store.trees import Node, Trees
 
 DELTA_EVERY = 256
 """Entries between two saves: what opening and time travel have to replay at most."""
@@ -38,6 +39,10 @@ FOUND = 1024
 TAIL = 256
 """Items appended to a list before they are worked into its tree."""
 
+SLICE = 64
+"""Keys that are folded into a tree without a pause: some 3 ms."""
+PAUSE = 0.0001
+
 
 class Timeline:
     """The newest known state of one timeline; or, as a copy, its state at an older entry."""
@@ -47,7 +52,7 @@ class Timeline:
         self.number = number
         self.lock = threading.RLock()
         self.seen: object = None
-        self.sequence = 0
+        self.sequence = ledger.before
         self.prefix = rows.line(b"E", ledger.number, number)
         self.head = entries.first_hash(ledger.prefix, self.prefix)
         self.base: Node = ledger.trees.empty
@@ -99,10 +104,10 @@ class Timeline:
         high = rows.after(self.prefix)
         while page := self.ledger.storage.scan(self.prefix, high, limit=200, reverse=True):
             for key, row in page:
-                if not self.sequence:
+                if self.sequence == self.ledger.before:
                     envelope, _ = entries.split_row(row)
                     self.sequence = rows.sequence_of(key)
-                    self.head = entries.entry_hash(self.ledger.prefix, key, envelope.data)
+                    self.head = self.ledger.entry_hash(key, envelope.data)
                 if row[1] == 1:
                     self.checkpoint = rows.sequence_of(key)
                     return self
@@ -181,8 +186,8 @@ class Timeline:
         envelope, body = self.ledger.open_entry(key, row)
         if envelope.before != self.head:
             raise self._broken(f"entry {sequence} does not follow from the entry before it")
-        self.apply(sequence, envelope, body, self.feed_of(sequence, body))
-        self.head = entries.entry_hash(self.ledger.prefix, key, envelope.data)
+        self.apply(sequence, body, checkpoint=envelope.statement is not None)
+        self.head = self.ledger.entry_hash(key, envelope.data)
         return body
 
     def _broken(self, what: str) -> ChainError:
@@ -207,17 +212,31 @@ class Timeline:
 
     # applying
 
-    def apply(
-        self,
-        sequence: int,
-        envelope: Envelope | None,
-        body: Body,
-        feed: Iterator[tuple[bytes, Any]],
-    ) -> None:
+    def apply(self, sequence: int, body: Body, *, checkpoint: bool = False) -> None:
         """Fold one entry into the state."""
         if body.save and body.save[0] > self.saved:
             self.note_save(body.save[0], body.save[1], len(self.fresh))
             self.fresh = set()
+        ops, atoms = body.ops, body.atoms
+        if len(ops) == 1 and len(atoms) == 1 and ops[0][0] == entries.SET and ops[0][2] == 1:
+            # One key and one short value, as in most entries: no need to hand atoms around.
+            key, data, number = ops[0][1], atoms[0], self.number
+            if len(data) <= refs.INLINE:
+                self.overlay[key] = Slot(b"\0" + data, None, number, sequence)
+            else:
+                ref = self.ledger.splitter.ref_of(data)
+                self.overlay[key] = Slot(ref, (number, sequence, 0, 0), number, sequence)
+            self.fresh.add(key)
+        else:
+            self._fold(sequence, body)
+        if checkpoint:
+            self.checkpoint = sequence
+        self.sequence = sequence
+        self.atoms_since += len(atoms) + 8 * len(body.packs)
+        self.note_time(body.time)
+
+    def _fold(self, sequence: int, body: Body) -> None:
+        feed = self.feed_of(sequence, body)
         for op in body.ops:
             if op[0] == entries.SET and op[2] == 1:
                 ref, location = next(feed)
@@ -225,11 +244,6 @@ class Timeline:
                 self.fresh.add(op[1])
             else:
                 self.apply_op(sequence, op, feed)
-        if envelope is not None and envelope.statement is not None:
-            self.checkpoint = sequence
-        self.sequence = sequence
-        self.atoms_since += len(body.atoms) + 8 * len(body.packs)
-        self.note_time(body.time)
 
     def note_time(self, time: int) -> None:
         """Keep the least and greatest claimed time since the last save."""
@@ -366,7 +380,7 @@ class Timeline:
 
     def folded(self) -> Node:
         """The index as one tree: base and overlay. Nothing is changed."""
-        return self.ledger.trees.edit(self.root(), self.edits())
+        return fold(self.ledger.trees, self.root(), self.edits())
 
     def rebase(self, base: Node, overlay: dict[str, Slot | None]) -> None:
         """Stand on another tree. The base comes first: see `slot`."""
@@ -421,13 +435,26 @@ class Timeline:
 
     def due(self, patient: int = 1) -> int | None:
         """Which kind of save the next commit should write, if any."""
-        since = self.sequence - self.saved
+        since = self.sequence - max(self.saved, self.ledger.before)
         if since < DELTA_EVERY * patient and (self.atoms_since < HEAVY or patient > 1):
             return None
         enough = max(4 * DELTA_EVERY, min(self.root().count // 8, MOST_BEHIND))
         if self.saved == 0 or self.deltas >= DELTAS - 1 or self.behind + len(self.fresh) >= enough:
             return INDEX
         return DELTA
+
+
+def fold(trees: Trees, root: Node, edits: list[tuple[str, bytes | None, Any]]) -> Node:
+    """The index after edits in key order, made in slices that share few nodes.
+
+    Between two slices the interpreter is left to other threads for a moment: an event loop
+    would otherwise wait until it is taken away from this thread, each time anew.
+    """
+    for start in range(0, len(edits), SLICE):
+        if start and threading.active_count() > 1:
+            sleep(PAUSE)
+        root = trees.edit(root, edits[start : start + SLICE])
+    return root
 
 
 def folded_at(ledger: Ledger, timeline: int, sequence: int) -> Node:

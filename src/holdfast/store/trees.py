@@ -15,7 +15,7 @@ Words used here:
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -35,28 +35,35 @@ Place = tuple[int, int, int, int]
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
+_decode_node = msgspec.msgpack.Decoder(tuple[bytes, list[int | tuple[int, ...]]]).decode
 
 
-class Node:
-    """An immutable node; `place` is None until it is saved."""
+class Node(msgspec.Struct, gc=False, eq=False):
+    """An immutable node; `place` is None until it is saved.
 
-    __slots__ = ("_size", "count", "elements", "hash", "level", "place")
+    The garbage collector knows neither nodes nor, soon, the tuples in them: an index of many keys
+    would make it stop everything for long. There is nothing to collect: no node leads to itself.
+    """
 
-    def __init__(self, level: int, elements: list[Element], hash_: bytes) -> None:
-        self.level = level
-        self.elements = elements
-        self.hash = hash_
-        self.place: Place | None = None
-        self.count: int = sum([e[3] for e in elements]) if level else len(elements)
-        self._size = -1
+    level: int
+    elements: tuple[Element, ...]
+    hash: bytes
+    place: Place | None = None
+    weight: int = -1
+
+    @property
+    def count(self) -> int:
+        """Leaf elements below."""
+        elements = self.elements
+        return sum([e[3] for e in elements]) if self.level else len(elements)
 
     @property
     def size(self) -> int:
         """Encoded bytes of all that is below."""
-        if self._size < 0:
+        if self.weight < 0:
             elements = self.elements
-            self._size = sum([e[4] for e in elements]) if self.level else leaf_size(elements)
-        return self._size
+            self.weight = sum([e[4] for e in elements]) if self.level else leaf_size(elements)
+        return self.weight
 
 
 class Nodes(Protocol):
@@ -105,9 +112,10 @@ class Trees:
             return 1
         return end
 
-    def make(self, level: int, elements: list[Element], *, indexed: bool) -> Node:
+    def make(self, level: int, elements: Sequence[Element], *, indexed: bool) -> Node:
         """A new node of these elements."""
-        return Node(level, elements, self._commit(_canonical(level, elements, indexed)))
+        hash_ = self._commit(_canonical(level, elements, indexed))
+        return Node(level, tuple(elements), hash_)
 
     def load(self, hint: Any, hash_: bytes) -> Node:
         """The node that a hint leads to, checked against its hash."""
@@ -124,15 +132,13 @@ class Trees:
     def unpack(self, data: bytes, hash_: bytes, place: Place) -> Node:
         """The node stored as `data`, checked against its hash."""
         try:
-            canonical, hints = _decode(data)
+            canonical, hints = _decode_node(data)
             if self._commit(canonical) != hash_:
                 raise DamagedIndexError("a node does not match its hash")
-            elements = _elements(_decode(canonical), [_hint(h) for h in hints])
+            elements = _elements(_decode(canonical), [hint or None for hint in hints])
         except (msgspec.DecodeError, ValueError, TypeError, IndexError):
             raise DamagedIndexError("a node cannot be read") from None
-        node = Node(elements[0], elements[1], hash_)
-        node.place = place
-        return node
+        return Node(elements[0], elements[1], hash_, place)
 
     @staticmethod
     def pack(node: Node, places: dict[int, Place]) -> bytes:
@@ -171,7 +177,7 @@ class Trees:
     def all(self, root: Node) -> list[Element]:
         """Every leaf element."""
         if root.level == 0:
-            return root.elements[:]
+            return list(root.elements)
         found: list[Element] = []
         for element in root.elements:
             found += self.all(self.load(element[2], element[1]))
@@ -237,16 +243,17 @@ class Trees:
         if node.level == 0:
             self._edit_leaf(builder, node, edits, low, high)
             return
-        last = len(node.elements) - 1
-        for number, element in enumerate(node.elements):
+        elements = node.elements
+        position, last = 0, len(elements) - 1
+        while low < high:
             # What sorts behind the last child's last key belongs into that child's end.
-            end = high if number == last else _after(keys, element[0], low, high)
-            if end == low:
-                builder.keep(node.level, element)
-            else:
-                child = self.load(element[2], element[1])
-                self._edit(builder, child, edits, keys, low, end)
-                low = end
+            found = min(bisect_left(elements, keys[low], position, key=_first), last)
+            builder.keep_all(node.level, elements[position:found])
+            key, hash_, hint = elements[found][:3]
+            end = high if found == last else bisect_right(keys, key, low, high)
+            self._edit(builder, self.load(hint, hash_), edits, keys, low, end)
+            low, position = end, found + 1
+        builder.keep_all(node.level, elements[position:])
 
     def _edit_leaf(
         self,
@@ -262,16 +269,16 @@ class Trees:
             found = bisect_left(elements, key, position, key=_first)
             if found > position:
                 last = found == total
-                builder.run(elements[position:found], self._last_end(elements) if last else 0)
+                builder.run(elements[position:found], self.last_end(elements) if last else 0)
                 position = found
             if position < total and elements[position][0] == key:
                 position += 1
             if ref is not None:
                 builder.push((key, ref, hint), self.end_of(key, ref))
         if position < total:
-            builder.run(elements[position:], self._last_end(elements))
+            builder.run(elements[position:], self.last_end(elements))
 
-    def _last_end(self, elements: list[Element]) -> int:
+    def last_end(self, elements: Sequence[Element]) -> int:
         """Inside a leaf only the last element can end anything."""
         return self.end_of(elements[-1][0], elements[-1][1])
 
@@ -294,28 +301,25 @@ class Trees:
         for node in saved:
             node.place = places[id(node)]
         for node in saved:
-            elements = node.elements
-            for number, element in enumerate(elements):
-                hint = element[2]
-                if type(hint) is Node or (type(hint) is tuple and type(hint[-1]) is Node):
-                    elements[number] = (*element[:2], placed(hint, places), *element[3:])
+            node.elements = tuple([_settled(element, places) for element in node.elements])
             self._cache.put(places[id(node)], node)
 
 
-def _canonical(level: int, elements: list[Element], indexed: bool) -> bytes:
+def _settled(element: Element, places: dict[int, Place]) -> Element:
+    hint = element[2]
+    if type(hint) is Node or (type(hint) is tuple and type(hint[-1]) is Node):
+        return (*element[:2], placed(hint, places), *element[3:])
+    return element
+
+
+def _canonical(level: int, elements: Sequence[Element], indexed: bool) -> bytes:
     """The bytes that a node's hash covers."""
     if level == 0:
         keys = [e[0] for e in elements] if elements and elements[0][0] is not None else None
         return _encode([0, keys, [e[1] for e in elements]])
+    named, hashes, _, counts, sizes, ends = zip(*elements, strict=True)
     return _encode(
-        [
-            level,
-            [e[0] for e in elements] if indexed else None,
-            b"".join([e[1] for e in elements]),
-            [e[3] for e in elements],
-            [e[4] for e in elements],
-            bytes([e[5] for e in elements]),
-        ]
+        [level, named if indexed else None, b"".join(hashes), counts, sizes, bytes(ends)]
     )
 
 
@@ -328,35 +332,20 @@ def placed(hint: Any, places: dict[int, Place]) -> Any:
     return hint
 
 
-def _hint(stored: Any) -> Any:
-    return None if stored == 0 else tuple(stored)
-
-
-def _elements(body: list[Any], hints: list[Any]) -> tuple[int, list[Element]]:
+def _elements(body: list[Any], hints: Sequence[Any]) -> tuple[int, tuple[Element, ...]]:
     level = body[0]
     if level == 0:
         keys = body[1] if body[1] is not None else [None] * len(body[2])
-        return 0, list(zip(keys, body[2], hints, strict=True))
+        return 0, tuple(zip(keys, body[2], hints, strict=True))
     hashes = body[2]
     split = [hashes[n : n + 32] for n in range(0, len(hashes), 32)]
     keys = body[1] if body[1] is not None else [None] * len(split)
-    return level, list(zip(keys, split, hints, body[3], body[4], body[5], strict=True))
+    return level, tuple(zip(keys, split, hints, body[3], body[4], body[5], strict=True))
 
 
-def _child(elements: list[Element], key: str) -> int:
+def _child(elements: Sequence[Element], key: str) -> int:
     return bisect_left(elements, key, key=_first)
 
 
 def _first(element: Element) -> str:
     return element[0]  # type: ignore[no-any-return]
-
-
-def _after(keys: list[str], key: str, low: int, high: int) -> int:
-    """The first edit behind `key`."""
-    while low < high:
-        middle = (low + high) // 2
-        if keys[middle] <= key:
-            low = middle + 1
-        else:
-            high = middle
-    return low

@@ -17,7 +17,31 @@ from holdfast.store.ledger import Ledger
 if TYPE_CHECKING:
     from holdfast.store.verify import _Check
 
-_decode = msgspec.msgpack.Decoder().decode
+
+class _Stored(msgspec.Struct, array_like=True):
+    """A node as it is stored; most of its hints lead to values and are not looked at."""
+
+    canonical: bytes
+    hints: list[msgspec.Raw]
+
+
+class _Links(msgspec.Struct, array_like=True):
+    """What a node leads to; its keys are skipped, and so is what stands behind."""
+
+    level: int
+    keys: msgspec.Raw
+    to: list[bytes] | bytes
+    """The refs of a leaf, or the hashes of children, joined."""
+
+
+_stored = msgspec.msgpack.Decoder(_Stored).decode
+_links = msgspec.msgpack.Decoder(_Links).decode
+_hint = msgspec.msgpack.Decoder(tuple[int, ...]).decode
+_places = msgspec.msgpack.Decoder(tuple[msgspec.Raw, list[tuple[int, int, int, int]]]).decode
+"""What stands in front, and the places of an inner node's children."""
+
+_TREES = bytes([refs.TREE])
+"""Refs of atoms sort before this, those of all that may be a tree behind it."""
 
 DAMAGE = (StateIntegrityError, FormatError, KeyringError)
 """What a damaged row leads to: its format or key epoch may be what was hit. A storage that
@@ -31,6 +55,7 @@ class NodeCheck:
         self.check = check
         self.ledger = ledger
         self.hashes: dict[Any, bytes] = {}
+        """(timeline, sequence, ordinal) of a pack to the hashes of its nodes, joined."""
         self.packs: set[tuple[int, int]] = set()
         """(timeline, sequence) of the saves that the packs belong to."""
         self._open: list[tuple[Any, bytes, bytes]] = []
@@ -51,34 +76,55 @@ class NodeCheck:
     def _pack(self, timeline: int, key: bytes, row: bytes) -> None:
         sequence, ordinal = rows.sequence_of(key), int.from_bytes(key[14:17], "big")
         self.packs.add((timeline, sequence))
+        commit = self.ledger.commit_node
         try:
-            for number, data in enumerate(self.ledger.atoms_in(key, row)):
-                canonical, hints = _decode(data)
-                self.hashes[(timeline, sequence, ordinal, number)] = self.ledger.commit_node(
-                    canonical
-                )
-                self._links(key, _decode(canonical), hints)
+            stored = self.ledger.atoms_in(key, row)
+            nodes = [_stored(data) for data in stored]
+            hashes = [commit(node.canonical) for node in nodes]
+            self.hashes[(timeline, sequence, ordinal)] = b"".join(hashes)
+            for data, node in zip(stored, nodes, strict=True):
+                links = _links(node.canonical)
+                to: Any = links.to
+                if links.level:
+                    self._children(key, to, _places(data)[1])
+                elif len(to) != len(node.hints):
+                    raise ValueError("a hint is missing")
+                elif to and max(to) >= _TREES:
+                    self._trees(key, to, node.hints)
         except DAMAGE as error:
             self.find("damage", key, str(error))
         except (msgspec.MsgspecError, ValueError, TypeError, IndexError):
             self.find("damage", key, "a node cannot be read")
 
-    def _links(self, key: bytes, body: list[Any], hints: list[Any]) -> None:
-        if body[0]:
-            hashes = body[2]
-            for number, hint in enumerate(hints):
-                self._link(tuple(hint), hashes[32 * number : 32 * number + 32], key)
-            return
-        for ref, hint in zip(body[2], hints, strict=True):
-            if ref[0] >= refs.TREE and refs.is_tree(ref):
-                self._link(tuple(hint[-4:]), refs.read_tree(refs.bare(ref))[1], key)
+    def _children(self, key: bytes, hashes: bytes, places: list[Any]) -> None:
+        held = self.hashes.get
+        at = 0
+        for place in places:
+            hash_ = hashes[at : at + 32]
+            at += 32
+            low = 32 * place[3]
+            if held(place[:3], b"")[low : low + 32] != hash_:
+                self._link(place, hash_, key)
+
+    def _trees(self, key: bytes, links: Any, hints: list[msgspec.Raw]) -> None:
+        for ref, hint in zip(links, hints, strict=True):
+            if refs.is_tree(ref):
+                self._link(_hint(hint)[-4:], refs.read_tree(refs.bare(ref))[1], key)
 
     def _link(self, place: Any, hash_: bytes, key: bytes) -> None:
-        found = self.hashes.get(place)
+        found = self._at(place)
         if found is None:
             self._open.append((place, hash_, key))
         elif found != hash_:
             self.find("damage", key, "a node leads to another node than the one it names")
+
+    def _at(self, place: Any) -> bytes | None:
+        """The hash of the node at a place, if it was read."""
+        held = self.hashes.get(place[:3])
+        if held is None:
+            return None
+        at = 32 * place[3]
+        return held[at : at + 32] or None
 
     def finish(self) -> None:
         """Check the links that were left open."""
@@ -88,5 +134,5 @@ class NodeCheck:
 
     def expect(self, place: Any, hash_: bytes, key: bytes) -> None:
         """Check that a node lies at a place."""
-        if self.hashes.get(place) != hash_:
+        if self._at(place) != hash_:
             self.find("damage", key, "it leads to a node that is missing or another one")

@@ -84,7 +84,7 @@ def store_stats(core: Core) -> dict[str, Any]:
         if main is not None:
             for _, name, _, _ in core.timelines(main.ledger):
                 line = core.current(scope, name)
-                entries += line.sequence if line is not None else 0
+                entries += line.sequence - line.ledger.before if line is not None else 0
     cache = core.atoms
     asked = cache.hits + cache.misses
     return {

@@ -8,21 +8,21 @@ from typing import Any
 from unicodedata import normalize
 
 from holdfast.errors import Conflict, InvalidInputError
-from holdfast.store.cause import check_text
-from holdfast.store.change import Change, Target, check_version
+from holdfast.store.arguments import check_count, check_prefixes, check_text, check_version, listed
+from holdfast.store.change import Change, Target
 from holdfast.store.core import Core
 from holdfast.store.entries import Cause
 from holdfast.store.gates import Operation, Request
+from holdfast.store.outcomes import content_of
 from holdfast.store.reading import Reader
 from holdfast.store.scopes import Scope, check_key
-from holdfast.store.timeline import Timeline
 
 MOST_OPERATIONS = 100_000
 _MISSING: Any = object()
 
 
-Asked = tuple[Scope, str, list[Operation], dict[str, int], int | None, int | None]
-"""Scope, timeline, operations, expected versions, expected head, and which life of the scope."""
+Asked = tuple[Scope, str, list[Operation], dict[str, int], int | None]
+"""Scope, timeline, operations, expected versions, expected head."""
 
 
 def build_change(
@@ -31,14 +31,18 @@ def build_change(
     *,
     cause: Cause | None = None,
     id: str | None = None,
+    looked: bool = False,
     attempt: int = 1,
 ) -> Change:
-    """A change of what is asked for in each scope."""
+    """A change of what is asked for in each scope; `looked` says that it rests on reads."""
     core.check_writable()
+    content = b""
     if id is not None:
         check_text(id, "the id of a change", 256, least=1)
+        if not looked:  # what was read may be another value by now, and the change the same
+            content = content_of(core, [target[:3] for target in targets])
     made = []
-    for scope, timeline, operations, expects, head, life in targets:
+    for scope, timeline, operations, expects, head in targets:
         if len(operations) > MOST_OPERATIONS:
             raise InvalidInputError(f"a change has at most {MOST_OPERATIONS} operations")
         if core.gates.front and operations:
@@ -48,9 +52,9 @@ def build_change(
             for operation in operations:
                 check_key(operation.key, owner=operation.key in given)
         target = _target(core, scope, timeline, operations)
-        target.expects, target.head, target.life = expects, head, life
+        target.expects, target.head = expects, head
         made.append(target)
-    return Change(made, cause, id, attempt)
+    return Change(made, cause, id, content, attempt)
 
 
 def _target(core: Core, scope: Scope, timeline: str, operations: list[Operation]) -> Target:
@@ -85,9 +89,9 @@ class ScopedChange:
         self._reader = reader
         self.operations: list[Operation] = []
         self.over = False
+        self.looked = False
         self.expects: dict[str, int] = {}
         self.head: int | None = None
-        self.life: int | None = None
 
     # writing
 
@@ -101,7 +105,7 @@ class ScopedChange:
 
     def extend(self, key: str, items: Iterable[Any]) -> None:
         """Add items to the end of a list."""
-        self._note("append", key, list(items))
+        self._note("append", key, listed(items, "extend"))
 
     def delete(self, key: str, *, if_version: int | None = None) -> None:
         """Remove a key; one that is absent is no error."""
@@ -142,6 +146,7 @@ class ScopedChange:
 
     def keys(self, prefix: str = "") -> list[str]:
         """Keys, none of which may change (the whole timeline) until this change is applied."""
+        check_prefixes(prefix=prefix)
         self._expect_head()
         prefix = normalize("NFC", prefix)
         found = set(self._reader.keys(prefix))
@@ -152,8 +157,7 @@ class ScopedChange:
 
     def tail(self, key: str, count: int) -> list[Any]:
         """The last items of a list, which must not change until this change is applied."""
-        if count < 0:
-            raise InvalidInputError("tail takes a count of 0 or more")
+        check_count(count, "the count of tail")
         items = self._items(key, self._staged(key))
         return items[-count:] if count else []
 
@@ -186,30 +190,26 @@ class ScopedChange:
         return value if known else self._read(key)
 
     def _read(self, key: str) -> Any:
+        self.looked = True
         timeline = self._reader.now()
         slot = timeline.slot(key) if timeline is not None else None
         version = timeline.version(slot) if timeline is not None else 0
         self.expects.setdefault(key, version)
-        self._note_life(timeline)
         if timeline is None or slot is None:
             return _MISSING
         return self._reader.value(timeline, slot)
 
     def _expect_head(self) -> None:
+        self.looked = True
         if self.head is None:
             timeline = self._reader.now()
             self.head = timeline.sequence if timeline is not None else 0
-            self._note_life(timeline)
-
-    def _note_life(self, timeline: Timeline | None) -> None:
-        if self.life is None and timeline is not None:
-            self.life = timeline.ledger.number
 
     @property
     def target(self) -> Asked:
         """What `build_change` takes."""
         reader = self._reader
-        return reader.scope, reader.timeline, self.operations, self.expects, self.head, self.life
+        return reader.scope, reader.timeline, self.operations, self.expects, self.head
 
     @property
     def empty(self) -> bool:

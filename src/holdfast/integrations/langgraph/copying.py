@@ -112,7 +112,7 @@ def _change(target: Thread, groups: list[list[Operation]]) -> None:
     for operations in groups:
         change = build_change(
             target.core,
-            [(target.scope, "main", operations, {}, None, None)],
+            [(target.scope, "main", operations, {}, None)],
             cause=_run(operations),
         )
         tickets.append(target.core.submit(change))

@@ -54,9 +54,7 @@ class Draft:
                 self.expects[key] = self._versions[key]
         if not self.operations:
             return []
-        line = thread.reader.now()
-        life = line.ledger.number if line is not None else None
-        target = (thread.scope, "main", self.operations, self.expects, None, life)
+        target = (thread.scope, "main", self.operations, self.expects, None)
         written = thread.core.run(build_change(thread.core, [target], cause=cause))
         thread.parts.stored()
         for ns, kept in self.kept.items():

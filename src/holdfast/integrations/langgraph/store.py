@@ -320,10 +320,9 @@ class HoldfastStore(BaseStore):
             return None
         operations = self._put_operations(job)
         expects: dict[str, int] = {}
-        life = None
         if job.renew and attempt < TRIES and not self._core.read_only:
             put = {operation.key for operation in operations}
-            life, records = self._versioned(job.renew - put)
+            records = self._handle.reader.versioned(job.renew - put)
             now = self._core.clock.claimed()
             for key, (record, version) in records.items():
                 if _stale(record.get("ttl"), record.get("expires"), now):
@@ -332,12 +331,10 @@ class HoldfastStore(BaseStore):
                     expects[key] = version
         if not operations:
             return None
-        return self._built(operations, expects, life, attempt)
+        return self._built(operations, expects, attempt)
 
-    def _built(
-        self, operations: list[Operation], expects: dict[str, int], life: int | None, attempt: int
-    ) -> Change:
-        target = (self._handle.scope, self._handle.timeline, operations, expects, None, life)
+    def _built(self, operations: list[Operation], expects: dict[str, int], attempt: int) -> Change:
+        target = (self._handle.scope, self._handle.timeline, operations, expects, None)
         return build_change(self._core, [target], cause=cause_now(), attempt=attempt)
 
     def _put_operations(self, job: _Job) -> list[Operation]:
@@ -381,19 +378,6 @@ class HoldfastStore(BaseStore):
             self._latest = first + count - 1
             return now, first
 
-    def _versioned(self, keys: Iterable[str]) -> tuple[int | None, dict[str, tuple[Any, int]]]:
-        """Records with their versions, and which life of the scope they are of."""
-        reader = self._handle.reader
-        line = reader.now()
-        if line is None:
-            return None, {}
-        found = {}
-        for key in keys:
-            slot = line.slot(key)
-            if slot is not None:
-                found[key] = (reader.value(line, slot), line.version(slot))
-        return line.ledger.number, found
-
     # time to live
 
     def sweep_ttl(self) -> int:
@@ -405,14 +389,14 @@ class HoldfastStore(BaseStore):
         removed = 0
         for start in range(0, len(expired), SWEEP):
             for attempt in range(1, TRIES + 1):
-                life, records = self._versioned(expired[start : start + SWEEP])
+                records = self._handle.reader.versioned(expired[start : start + SWEEP])
                 gone = {key: v for key, (record, v) in records.items() if _expired(record, now)}
                 if not gone:
                     break
                 try:
                     both = [*gone, *map(vectors_of, gone)]
                     operations = [Operation("delete", key) for key in both]
-                    self._core.run(self._built(operations, gone, life, attempt))
+                    self._core.run(self._built(operations, gone, attempt))
                     removed += len(gone)
                     break
                 except Conflict:

@@ -1,0 +1,127 @@
+"""Refusing arguments that cannot be meant, before anything is touched.
+
+What Python would take or stumble over later (a text for a list, True for a number) is refused
+here with a sentence that says what is expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from holdfast.errors import InvalidInputError
+
+MOST_TEXT = 4096
+"""Characters of each part of a cause: it is a remark, not a place for values."""
+
+
+def check_text(text: object, what: str, most: int = MOST_TEXT, *, least: int = 0) -> None:
+    """Refuse what is no text that can be stored; an entry with it could never be read again."""
+    if not isinstance(text, str) or not least <= len(text) <= most:
+        raise InvalidInputError(f"{what} is text of {least} to {most} characters")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInputError(f"{what} must be valid Unicode") from None
+
+
+def check_filters(**texts: object) -> None:
+    """Refuse what no stored text can be equal to; None stands for any."""
+    for what, text in texts.items():
+        if text is not None and not isinstance(text, str):
+            raise InvalidInputError(f"{what} is text, not {_shown(text)}")
+
+
+def check_prefixes(**texts: object) -> None:
+    """Refuse what no stored text can begin with; '' stands for any."""
+    for what, text in texts.items():
+        if not isinstance(text, str):
+            raise InvalidInputError(f"{what} is text ('' for any), not {_shown(text)}")
+
+
+def check_timeline(name: object) -> None:
+    """Refuse what can be no timeline's name."""
+    check_text(name, "the name of a timeline", 128, least=1)
+    if "@" in str(name):
+        raise InvalidInputError("the name of a timeline has no '@'")
+
+
+def check_version(version: object) -> None:
+    """Refuse what can be no key's version; a comparison with it would fail, or worse, fit."""
+    if version is not None and (type(version) is not int or version < 0):
+        raise InvalidInputError("if_version takes the version of an item, or 0 for an absent key")
+
+
+def check_count(number: object, what: str) -> None:
+    """Refuse what is no number of things."""
+    if type(number) is not int or number < 0:
+        raise InvalidInputError(f"{what} is a number of 0 or more, not {_shown(number)}")
+
+
+def check_limit(number: object, what: str = "limit") -> None:
+    """Like `check_count`; None stands for no limit."""
+    if number is not None:
+        check_count(number, what)
+
+
+def check_index(number: object, what: str) -> None:
+    """Refuse what cannot stand in a slice; negative numbers count from the end."""
+    if number is not None and type(number) is not int:
+        raise InvalidInputError(f"{what} is a whole number or None, not {_shown(number)}")
+
+
+def check_seconds(number: object, what: str) -> None:
+    """Refuse what is no length of time."""
+    if number is not None and (type(number) not in (int, float) or not number >= 0):  # type: ignore[operator]
+        raise InvalidInputError(f"{what} is a number of seconds of 0 or more, not {_shown(number)}")
+
+
+def check_flag(flag: object, what: str) -> bool:
+    """The flag, if it is True or False: a text such as "no" would count as true."""
+    if type(flag) is not bool:
+        raise InvalidInputError(f"{what} is True or False, not {_shown(flag)}")
+    return flag
+
+
+def check_function(function: object, what: str) -> None:
+    """Refuse what cannot be called."""
+    if not callable(function):
+        raise InvalidInputError(f"{what} is a function, not {_shown(function)}")
+
+
+def check_moment(time: object, what: str) -> None:
+    """Refuse what is no moment; without a zone it could be any of a day's."""
+    if not isinstance(time, datetime):
+        raise InvalidInputError(f"{what} is a datetime, not {_shown(time)}")
+    if time.tzinfo is None:
+        raise InvalidInputError(f"{what} needs a zone, for example datetime.now(UTC)")
+
+
+def check_bounds(*, numbers: bool, **bounds: object) -> None:
+    """Refuse what bounds no entries: neither a moment nor, where they may stand, a number."""
+    for what, bound in bounds.items():
+        if bound is None or (numbers and type(bound) is int and bound >= 0):
+            continue
+        if numbers and not isinstance(bound, datetime):
+            raise InvalidInputError(
+                f"{what} is an entry's number or a datetime, not {_shown(bound)}"
+            )
+        check_moment(bound, what)
+
+
+def listed(items: Iterable[Any], what: str) -> list[Any]:
+    """Several things as a list; one text, or a mapping, is hardly meant to be several."""
+    if type(items) is list:
+        return items.copy()
+    if isinstance(items, str | bytes | bytearray | Mapping) or not isinstance(items, Iterable):
+        raise InvalidInputError(f"{what} takes several, for example a list, not {_shown(items)}")
+    return list(items)
+
+
+def _shown(thing: object) -> str:
+    """A number or True as it is, else only what it is: texts show no values."""
+    if thing is None or isinstance(thing, int | float):
+        text = repr(thing)
+        return text if len(text) <= 40 else "such a number"
+    return type(thing).__name__

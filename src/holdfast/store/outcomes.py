@@ -1,0 +1,82 @@
+"""Changes with an id: what was asked for under it, and what that became."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.errors import ChangeIdError
+from holdfast.store import rows
+from holdfast.store.change import Change, Written
+from holdfast.store.gates import Operation
+from holdfast.store.scopes import Scope
+
+if TYPE_CHECKING:
+    from holdfast.store.core import Core
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+
+def content_of(core: Core, targets: Iterable[tuple[Scope, str, Sequence[Operation]]]) -> bytes:
+    """16 bytes that stand for operations as they were asked for."""
+    digest = sha256()
+    for scope, timeline, operations in targets:
+        names = [str(scope), timeline, [(o.kind, o.key) for o in operations]]
+        digest.update(_encode(names))
+        for operation in operations:
+            data = core.codec.encode(core.codec.plain(operation.value))
+            digest.update(len(data).to_bytes(8, "big") + data)
+    return core.tag(b"content", digest.hexdigest())
+
+
+def change_tag(core: Core, change: Change) -> bytes | None:
+    """What stands for a change's id; each scope has ids of its own, and so has the store."""
+    if change.id is None:
+        return None
+    return core.id_tag(change.targets[0].scope if len(change.targets) == 1 else None, change.id)
+
+
+class Outcome(msgspec.Struct, array_like=True, frozen=True):
+    """What a change with an id asked for and became."""
+
+    content: bytes
+    """Of `content_of`; empty if the change rests on what it read, which differs each time."""
+    places: list[tuple[str, str, int, bytes, int]]
+    """(scope, timeline, sequence, hash, time) of its entries."""
+
+    def repeated(self, change: Change) -> list[Written]:
+        """The entries of the first time; refused if that was another change."""
+        if self.content and change.content and self.content != change.content:
+            places = ", ".join(
+                f"{scope} {line}@{number}" for scope, line, number, *_ in self.places
+            )
+            raise ChangeIdError(
+                f"the id {change.id!r} was used before, for a change with other content "
+                f"({places}); nothing was written: give every change an id of its own"
+            )
+        return [
+            Written(Scope.parse(scope), timeline, sequence, hash_, time, repeated=True)
+            for scope, timeline, sequence, hash_, time in self.places
+        ]
+
+
+def outcome(change: Change, written: Iterable[Written]) -> Outcome:
+    """What is remembered of a change."""
+    places = [(str(w.scope), w.timeline, w.sequence, w.hash, w.time) for w in written]
+    return Outcome(change.content, places)
+
+
+def seal_outcome(core: Core, key: bytes, outcome: Outcome) -> bytes:
+    """The row that remembers it."""
+    return core.seal_row(key, _encode(outcome))
+
+
+def find_outcome(core: Core, tag: bytes) -> Outcome | None:
+    """What is remembered under a tag; None if no such change was applied."""
+    key = rows.change(tag)
+    row = core.storage.get([key])[0]
+    return Outcome(*_decode(core.open_row(key, row))) if row is not None else None
