@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 from holdfast.store.trees import Node
@@ -17,7 +18,8 @@ class AtomCache:
     def __init__(self, capacity: int = 12 << 20) -> None:
         self._capacity = capacity
         self._held = 0
-        self._items: dict[Any, tuple[bytes, Any]] = {}
+        # A plain dict finds its oldest item ever more slowly, the more were removed before it.
+        self._items: OrderedDict[Any, tuple[bytes, Any]] = OrderedDict()
         self.hits = 0
         self.misses = 0
 
@@ -45,8 +47,8 @@ class AtomCache:
         self._items[key] = (ref, data)
         while self._held > self._capacity:
             try:
-                _, old = self._items.pop(next(iter(self._items)))
-            except (KeyError, StopIteration, RuntimeError):
+                _, (_, old) = self._items.popitem(last=False)
+            except KeyError:
                 return  # another thread is making room
             self._held -= _weight(old)
 
@@ -62,7 +64,7 @@ class NodeCache:
     def __init__(self, capacity: int = 90_000) -> None:
         self._capacity = capacity
         self._held = 0
-        self._nodes: dict[Any, Node] = {}
+        self._nodes: OrderedDict[Any, Node] = OrderedDict()
 
     def scoped(self, scope: int) -> ScopedNodes:
         """The part of the cache that one scope sees."""
@@ -80,8 +82,8 @@ class NodeCache:
         nodes[key] = node
         while self._held > self._capacity and nodes:
             try:
-                old = nodes.pop(next(iter(nodes)))
-            except (KeyError, StopIteration, RuntimeError):
+                _, old = nodes.popitem(last=False)
+            except KeyError:
                 return  # another thread is making room
             self._held -= len(old.elements) + 1
 

@@ -322,7 +322,7 @@ class HoldfastStore(BaseStore):
         expects: dict[str, int] = {}
         if job.renew and attempt < TRIES and not self._core.read_only:
             put = {operation.key for operation in operations}
-            records = self._handle.reader.versioned(job.renew - put)
+            records = self._versioned(job.renew - put)
             now = self._core.clock.claimed()
             for key, (record, version) in records.items():
                 if _stale(record.get("ttl"), record.get("expires"), now):
@@ -378,6 +378,10 @@ class HoldfastStore(BaseStore):
             self._latest = first + count - 1
             return now, first
 
+    def _versioned(self, keys: Iterable[str]) -> dict[str, tuple[Any, int]]:
+        """Records with their versions, of one moment."""
+        return self._handle.reader.versioned(keys)
+
     # time to live
 
     def sweep_ttl(self) -> int:
@@ -389,7 +393,7 @@ class HoldfastStore(BaseStore):
         removed = 0
         for start in range(0, len(expired), SWEEP):
             for attempt in range(1, TRIES + 1):
-                records = self._handle.reader.versioned(expired[start : start + SWEEP])
+                records = self._versioned(expired[start : start + SWEEP])
                 gone = {key: v for key, (record, v) in records.items() if _expired(record, now)}
                 if not gone:
                     break

@@ -218,7 +218,7 @@ class SubclassEntry(Entry):
     def from_plain(self, payload: Any) -> Any:
         if self.base in (list, dict, set):
             obj = self.base.__new__(self.cls)
-            fill = {list: list.extend, dict: dict.update, set: set.update}[self.base]
+            fill: Any = {list: list.extend, dict: dict.update, set: set.update}[self.base]
             fill(obj, payload)
             return obj
         if self.base is complex:
