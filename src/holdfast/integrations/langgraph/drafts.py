@@ -5,13 +5,17 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from holdfast.integrations.langgraph.messages import Kept, simple
+from holdfast.integrations.langgraph.messages import Growth, Kept, short_list, simple
 from holdfast.integrations.langgraph.records import INLINE, NAMES, PARTS, Space
 from holdfast.integrations.langgraph.thread import Loaded, Thread, messages
 from holdfast.store.change import Written
 from holdfast.store.entries import Cause
 from holdfast.store.gates import Operation
+from holdfast.store.reading import Reader
 from holdfast.store.writing import build_change
+
+MESSAGES = 16
+"""Messages up to which a list lies in the head itself."""
 
 
 class Draft:
@@ -30,7 +34,11 @@ class Draft:
         self._start_parts()
 
     def _start_parts(self) -> None:
-        reader = self.thread.reader
+        thread = self.thread
+        line = thread.reader.now()
+        # All that is read for a change is of one moment; if that is over, the change fails.
+        self.reader = Reader(thread.core, thread.scope, "main", line) if line else thread.reader
+        reader = self.reader
         self._versions = {PARTS: reader.version(PARTS), NAMES: reader.version(NAMES)}
         self.thread.parts.begin(reader.length(PARTS))
         self.thread.names.begin(reader.get(NAMES, [], None, True))
@@ -58,7 +66,8 @@ class Draft:
         written = thread.core.run(build_change(thread.core, [target], cause=cause))
         thread.parts.stored()
         for ns, kept in self.kept.items():
-            thread.kept[ns] = (written[0].sequence, kept)
+            known = {k: v.kept() if type(v) is Growth else v for k, v in kept.items()}
+            thread.kept[ns] = (written[0].sequence, known)
         return written
 
     # channels
@@ -79,47 +88,67 @@ class Draft:
         short: dict[str, Any] = {}
         apart: list[str] = []
         for name, value in given.items():
-            if self._grown(space, name, value, known.get(name) if name in was else None):
+            before_value = known.get(name)
+            refs = self._grown(space, name, value, before_value, name in was)
+            if refs is None:
+                if name in was and messages(value):
+                    thread.learn(space, name)
+                plain = thread.types.plain(value, thread.parts.ref)
+            elif name in was:
                 apart.append(name)
                 continue
-            if name in was and messages(value):
-                thread.learn(space, name)
-            plain = thread.types.plain(value, thread.parts.ref)
+            else:
+                plain = refs
+            if refs is not None and len(refs) <= MESSAGES:
+                short[name] = short_list(refs)
+                continue
             data = thread.core.codec.encode(thread.core.codec.plain(plain))
             if len(data) <= INLINE:
-                short[name] = plain
-                continue
-            apart.append(name)
-            self._set(space, name, value, plain, data, known.get(name) if name in was else None)
+                short[name] = short_list(plain) if messages(value) else plain
+            else:
+                apart.append(name)
+                digest = hashlib.sha256(data).digest()
+                if name not in was or before_value != digest:
+                    self.note("set", space.channel(name), plain)
+            if refs is None:
+                self._keep(space, name, value, plain, data)
         for name in was.difference(apart):
             self.note("delete", space.channel(name))
         return short, apart
 
-    def _grown(self, space: Space, name: str, value: Any, known: Any) -> bool:
-        """Whether a list of messages is the known one, or that one with more at its end."""
-        if type(known) is not Kept or type(value) is not list:
-            return False
-        grown = known.grown(value)
-        if grown is None:
-            return False
-        now, count = grown
-        refs = [self.thread.parts.ref(message) for message in value[count:]]
-        if refs:
-            self.note("append", space.channel(name), refs)
-            now.simple = known.simple and all(
-                simple(self.thread.types.plain(message).value) for message in value[count:]
-            )
-        self.kept[space.ns][name] = now
-        return True
+    def _grown(
+        self, space: Space, name: str, value: Any, known: Any, apart: bool
+    ) -> list[Any] | None:
+        """The refs of a list of messages that is the known one, or that one with more at its end.
 
-    def _set(
-        self, space: Space, name: str, value: Any, plain: Any, data: bytes, known: Any
-    ) -> None:
-        digest = hashlib.sha256(data).digest()
-        if known != digest:
-            self.note("set", space.channel(name), plain)
+        None if it is another. Of a list that has a key of its own only the new refs are noted.
+        """
+        if type(known) is not Kept or type(value) is not list:
+            return None
+        now = known.grown(value)
+        if now is None or (known.refs is None and not apart):
+            return None
+        added = value[known.length :]
+        refs = [self.thread.parts.ref(message) for message in added]
+        plain = self.thread.types.plain
+        now.simple = known.simple and all(simple(plain(message).value) for message in added)
+        self.kept[space.ns][name] = now
+        if apart:
+            if refs:
+                self.note("append", space.channel(name), refs)
+            return refs
+        now.refs = [*(known.refs or ()), *refs]
+        return now.refs
+
+    def _keep(self, space: Space, name: str, value: Any, plain: Any, data: bytes) -> None:
+        """Keep what a channel holds now, to compare with when it is put next."""
         kept = None
         if messages(value):
             fields = [self.thread.types.plain(message).value for message in value]
             kept = Kept.of(value, all(map(simple, fields)))
-        self.kept[space.ns][name] = kept or digest
+            if kept is not None and len(data) <= INLINE:
+                kept.refs = plain
+        if kept is not None:
+            self.kept[space.ns][name] = kept
+        elif len(data) > INLINE:
+            self.kept[space.ns][name] = hashlib.sha256(data).digest()

@@ -8,7 +8,9 @@ fraction of the time that taking them apart would need. Objects are never compar
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -21,10 +23,19 @@ from holdfast.seal.codec import Codec, Typed
 
 REF = MESSAGE
 """Name of the plain form that stands for a message in `parts`: [number, id] or [number]."""
+SHORT = "ms"
+"""Name of the plain form of a short list of messages: their numbers and ids, flat."""
 MOST_KNOWN = 50_000
 
 _encode = msgspec.msgpack.Encoder().encode
+_encode_into = msgspec.msgpack.Encoder().encode_into
 _decode = msgspec.msgpack.Decoder().decode
+_HEADER = b"\xdd\0\0\0\0"
+"""Of a list of any length, in msgpack; the last four bytes are the length."""
+_NO_EXTRAS = b"\x80"
+_local = threading.local()
+_comparables: dict[type, bool] = {}
+MOST_BUFFER = 16 << 20
 
 
 class Parts:
@@ -94,6 +105,23 @@ def whole(ref: Typed, part: Typed) -> Typed:
     return Typed(part.name, part.version, {**part.value, "id": long_id(ref.value[1])})
 
 
+def short_list(refs: list[Typed]) -> Typed:
+    """A list of refs as one plain form, which takes less room and time than one for each."""
+    flat: list[Any] = []
+    for ref in refs:
+        flat += ref.value if len(ref.value) == 2 else (ref.value[0], False)
+    return Typed(SHORT, 1, flat)
+
+
+def long_list(plain: Any) -> Any:
+    """The opposite of `short_list`; anything else as it is."""
+    if type(plain) is not Typed or plain.name != SHORT:
+        return plain
+    flat = plain.value
+    pairs = zip(flat[::2], flat[1::2], strict=True)
+    return [Typed(REF, 1, [number] if id is False else [number, id]) for number, id in pairs]
+
+
 def numbers(plain: Any, found: set[int]) -> None:
     """Gather the numbers of all parts that a value in plain form refers to."""
     if type(plain) is Typed:
@@ -125,76 +153,132 @@ def runs(found: Iterable[int], gap: int = 16) -> list[tuple[int, int]]:
 class Kept:
     """A list of messages as it was last put or read, in a form that nobody else can change."""
 
-    __slots__ = ("classes", "data", "extras", "refs", "sets", "simple")
+    __slots__ = ("_classes", "_data", "_extras", "_lengths", "_lock", "_sets", "refs", "simple")
 
     def __init__(self) -> None:
-        self.classes: list[type] = []
-        self.data = b""
-        self.extras = b""
-        self.sets: list[frozenset[str]] = []
-        self.refs = 0
-        """How many messages there are."""
+        self._classes: list[type] = []
+        self._data = bytearray(_HEADER)
+        self._extras: list[Any] = []
+        """Extra fields of each, encoded; empty while no message has any."""
+        self._sets: list[frozenset[str]] = []
+        self._lengths: list[int] = []
+        self._lock = threading.Lock()
+        self.refs: list[Typed] | None = None
+        """What stands for the messages, while the list is short."""
         self.simple = True
         """Whether the bytes hold all: only data that msgpack gives back as it was."""
 
     @classmethod
     def of(cls, messages: list[BaseMessage], simple: bool) -> Kept | None:
         """Messages to compare with later; None if they hold what cannot be compared this way."""
-        made = cls()
-        state = _state(messages)
-        if state is None:
+        growth = cls().grown(messages)
+        if growth is None:
             return None
-        made.classes, made.data, made.extras, made.sets = state
-        made.refs = len(messages)
-        made.simple = simple
-        return made
+        growth.simple = simple
+        return growth.kept()
+
+    @property
+    def length(self) -> int:
+        """How many messages there are."""
+        return len(self._classes)
 
     @property
     def size(self) -> int:
         """Bytes held, roughly."""
-        return len(self.data) + 100 * self.refs
+        return len(self._data) + 100 * self.length
 
-    def grown(self, value: list[Any]) -> tuple[Kept, int] | None:
-        """(what the list is now, how many are as before) if it only grew, else None."""
-        count = self.refs
-        if len(value) < count or list(map(type, value[:count])) != self.classes:
+    def grown(self, value: list[Any]) -> Growth | None:
+        """What is new, if a list is this one or this one with more at its end, else None."""
+        count = len(self._classes)
+        classes = list(map(type, value))
+        if classes[:count] != self._classes or not all(map(_comparable, set(classes))):
             return None
-        state = _state(value)
-        if state is None:
+        # A field that is set joins the set for good, so its length tells whether it changed.
+        sets = list(map(_fields_set, value))
+        if list(map(len, sets[:count])) != self._lengths:
             return None
-        now = Kept()
-        now.classes, now.data, now.extras, now.sets = state
-        now.refs, now.simple = len(value), self.simple
-        if not now.data.startswith(self.data) or not now.extras.startswith(self.extras):
+        extras = list(map(_extra, value))
+        buffer = _buffer()
+        try:
+            _encode_into(list(map(_fields, value)), buffer)
+            encoded = list(map(_encode, extras)) if any(extras) else []
+        except (TypeError, ValueError, OverflowError, RecursionError):
             return None
-        return (now, count) if now.sets[:count] == self.sets else None
+        start = _header(len(value))
+        if not buffer.startswith(memoryview(self._data)[len(_HEADER) :], start):
+            return None
+        known = self._extras or ([_NO_EXTRAS] * count if encoded else [])
+        if encoded[:count] != known:
+            return None
+        tail = bytes(buffer[start + len(self._data) - len(_HEADER) :])
+        more = list(map(frozenset, sets[count:]))
+        return Growth(self, classes[count:], tail, encoded, more)
+
+    def grow(self, growth: Growth) -> None:
+        """Take over what is new, once it is stored."""
+        with self._lock:
+            self._classes += growth.classes
+            self._data += growth.tail
+            self._data[1 : len(_HEADER)] = len(self._classes).to_bytes(4, "big")
+            self._extras = growth.extras
+            self._sets += growth.sets
+            self._lengths += map(len, growth.sets)
+            self.refs, self.simple = growth.refs, growth.simple
 
     def build(self) -> list[BaseMessage]:
         """The messages again, as new objects."""
-        fields = _decode(_array(self.refs) + self.data)
-        extras = _decode(_array(self.refs) + self.extras)
-        made: list[Any] = list(map(object.__new__, self.classes))
-        _each(map(_set_fields, made, fields))
-        _each(map(_set_extra, made, extras))
-        _each(map(_set_set, made, map(set, self.sets)))
+        with self._lock:
+            made: list[Any] = list(map(object.__new__, self._classes))
+            _each(map(_set_fields, made, _decode(self._data)))
+            extras = map(_decode, self._extras or [_NO_EXTRAS] * len(made))
+            _each(map(_set_extra, made, extras))
+            _each(map(_set_set, made, map(set, self._sets)))
         _each(map(_set_private, made, [None] * len(made)))
         return made
 
 
-def _state(messages: list[Any]) -> tuple[list[type], bytes, bytes, list[frozenset[str]]] | None:
-    """Classes, fields, extra fields and names of set fields; None if they cannot be told."""
-    classes = list(map(type, messages))
-    if not all(issubclass(kind, BaseMessage) for kind in set(classes)):
-        return None
-    if any(message.__pydantic_private__ is not None for message in messages):
-        return None
-    try:
-        skip = _header(len(messages))
-        data = _encode([message.__dict__ for message in messages])[skip:]
-        extras = _encode([message.__pydantic_extra__ for message in messages])[skip:]
-    except (TypeError, ValueError, OverflowError, RecursionError):
-        return None
-    return classes, data, extras, [*map(frozenset, [m.__pydantic_fields_set__ for m in messages])]
+class Growth:
+    """What a list of messages has more than one that is kept."""
+
+    __slots__ = ("_base", "classes", "extras", "refs", "sets", "simple", "tail")
+
+    def __init__(
+        self,
+        base: Kept,
+        classes: list[type],
+        tail: bytes,
+        extras: list[Any],
+        sets: list[frozenset[str]],
+    ) -> None:
+        self._base = base
+        self.classes = classes
+        self.tail = tail
+        self.extras = extras
+        self.sets = sets
+        self.refs = base.refs
+        self.simple = base.simple
+
+    def kept(self) -> Kept:
+        """The list with what is new; to be called once that is stored."""
+        self._base.grow(self)
+        return self._base
+
+
+def _comparable(kind: type) -> bool:
+    """Whether all of an object of this class lies in its fields, extra fields and set of names."""
+    found = _comparables.get(kind)
+    if found is None:
+        message = issubclass(kind, BaseMessage)
+        found = _comparables[kind] = message and not getattr(kind, "__private_attributes__", None)
+    return found
+
+
+def _buffer() -> bytearray:
+    """Room to encode into; kept, because fresh memory costs more than encoding."""
+    found: bytearray | None = getattr(_local, "buffer", None)
+    if found is None or len(found) > MOST_BUFFER:
+        found = _local.buffer = bytearray()
+    return found
 
 
 def simple(plain: Any) -> bool:
@@ -208,8 +292,11 @@ def simple(plain: Any) -> bool:
 
 
 _SIMPLE = frozenset((str, int, float, bool, type(None)))
-_fields = next(kind for kind in BaseMessage.__mro__ if "__dict__" in vars(kind))
-_set_fields = vars(_fields)["__dict__"].__set__
+_fields = attrgetter("__dict__")
+_extra = attrgetter("__pydantic_extra__")
+_fields_set = attrgetter("__pydantic_fields_set__")
+_base = next(kind for kind in BaseMessage.__mro__ if "__dict__" in vars(kind))
+_set_fields = vars(_base)["__dict__"].__set__
 _set_extra = BaseMessage.__pydantic_extra__.__set__  # type: ignore[union-attr]
 _set_set = BaseMessage.__pydantic_fields_set__.__set__  # type: ignore[attr-defined]
 _set_private = BaseMessage.__pydantic_private__.__set__  # type: ignore[union-attr]
@@ -221,11 +308,5 @@ def _each(work: Iterable[Any]) -> None:
 
 
 def _header(count: int) -> int:
+    """Bytes before the items of an encoded list."""
     return 1 if count < 16 else 3 if count < 65536 else 5
-
-
-def _array(count: int) -> bytes:
-    if count < 16:
-        return bytes([0x90 | count])
-    short = count < 65536
-    return (b"\xdc" if short else b"\xdd") + count.to_bytes(2 if short else 4, "big")

@@ -41,7 +41,7 @@ def put(
     """Make a checkpoint the newest of its namespace."""
 
     def apply(draft: Draft) -> None:
-        before = thread.newest(space)
+        before = thread.newest(space, draft.reader)
         check(before.record if before else None)
         short, apart = draft.channels(space, checkpoint.get("channel_values", {}), before)
         plain = thread.types.plain
@@ -72,7 +72,7 @@ def _own_writes(draft: Draft, space: Space, id: str, before: Loaded | None) -> t
 
     Tasks may be faster than the checkpoint that they run on: their writes come before it.
     """
-    reader = draft.thread.reader
+    reader = draft.reader
     since = before.record.since if before else 0
     known = reader.slice(space.writes, since, None, True) + draft.calls.get(space.writes, [])
     draft.expects[space.writes] = reader.version(space.writes)
@@ -139,7 +139,7 @@ def put_calls(
     """The same, with the index of each write."""
 
     def apply(draft: Draft) -> None:
-        before = thread.newest(space)
+        before = thread.newest(space, draft.reader)
         plain = [(n, name, thread.types.plain(v, thread.parts.ref)) for n, name, v in writes]
         call = Writes(checkpoint, task, path, plain)
         newest = draft.heads.get(space.ns) or (before.record.id if before else "")

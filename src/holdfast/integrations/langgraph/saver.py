@@ -90,6 +90,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         self._threads: OrderedDict[str, Thread] = OrderedDict()
         self._lock = threading.Lock()
         self._warned: set[str] = set()
+        self._puts = 0
 
     @classmethod
     def open(
@@ -420,6 +421,9 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
 
     def _bound(self) -> None:
         """Drop the least used threads when what is kept of all takes too much memory."""
+        self._puts += 1
+        if self._puts % 32:
+            return  # counting takes longer than a put can bring
         with self._lock:
             held = sum(thread.size for thread in self._threads.values())
             while held > MOST_KEPT and len(self._threads) > 1:

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from langchain_core.messages import BaseMessage
 
 from holdfast.errors import DamagedRecordError
-from holdfast.integrations.langgraph.messages import REF, Kept, Parts, numbers, runs, simple, whole
+from holdfast.integrations.langgraph.messages import (
+    REF,
+    Kept,
+    Parts,
+    long_list,
+    numbers,
+    runs,
+    simple,
+    whole,
+)
 from holdfast.integrations.langgraph.records import (
     COPYING,
     NAMES,
@@ -77,8 +86,9 @@ class Thread:
     @property
     def size(self) -> int:
         """Bytes held in memory, roughly."""
-        kept = [item for _, known in self.kept.values() for item in known.values()]
-        return sum(item.size for item in kept if type(item) is Kept) + 200 * len(self.parts.numbers)
+        kept = (item for _, known in self.kept.values() for item in known.values())
+        held = sum(item.size if type(item) is Kept else 100 for item in kept)
+        return held + 200 * len(self.parts.numbers)
 
     @property
     def reader(self) -> Reader:
@@ -95,9 +105,11 @@ class Thread:
 
     # the newest
 
-    def newest(self, space: Space, *, writes: bool = False) -> Loaded | None:
+    def newest(
+        self, space: Space, reader: Reader | None = None, *, writes: bool = False
+    ) -> Loaded | None:
         """The newest checkpoint of a namespace; `writes`: with what was written on top of it."""
-        found = self.reader.versioned([space.head, NAMES, COPYING])
+        found = (reader or self.reader).versioned([space.head, NAMES, COPYING])
         if COPYING in found:
             raise DamagedRecordError(
                 f"{self.scope}: copying this thread was cut short; copy it again or delete it"
@@ -124,7 +136,7 @@ class Thread:
         if version == loaded.entry and all(
             type(kept.get(name)) is Kept and kept[name].simple for name in loaded.record.apart
         ):
-            made: dict[str, Any] = self.build(loaded.record.values)
+            made = self._values_of(loaded.record.values)
             return made | {name: kept[name].build() for name in loaded.record.apart}
         plain = self.plain_values(space, loaded.record, self.reader)
         if self.reader.version(space.head) != loaded.entry:
@@ -137,6 +149,10 @@ class Thread:
 
     def _values(self, space: Space, loaded: Loaded) -> dict[str, Any]:
         plain = self.plain_values(space, loaded.record, self.at(loaded.entry))
+        return self._values_of(plain)
+
+    def _values_of(self, plain: dict[str, Any]) -> dict[str, Any]:
+        plain = {name: long_list(value) for name, value in plain.items()}
         parts = self.read_parts(_numbers(plain))
         return {name: self._channel(value, parts) for name, value in plain.items()}
 
@@ -153,7 +169,8 @@ class Thread:
         if len(found) != len(keys):
             missing = next(name for key, name in keys.items() if key not in found)
             raise DamagedRecordError(f"{self.scope}: the value of channel {missing!r} is missing")
-        return record.values | {keys[key]: value for key, value in found.items()}
+        short = {name: long_list(value) for name, value in record.values.items()}
+        return short | {keys[key]: value for key, value in found.items()}
 
     def _remember(
         self,
