@@ -80,6 +80,7 @@ def chosen(tests: Path) -> list[str]:
 def run(python: Path, tests: Path, saver: str, options: list[str]) -> Outcomes:
     report = tests.parent / f"{saver}.xml"
     command = [str(python), "-m", "pytest", "-q", "-n", "2", "--timeout", "120", "--tb", "short"]
+    command += ["--durations", "10"]
     command += ["-p", "no:cacheprovider", "-p", "no:langsmith_plugin", "--snapshot-warn-unused"]
     command += ["-p", "substitute", "--saver", saver, f"--junitxml={report}"]
     environment = {**os.environ, "NO_DOCKER": "true", "PYTHONPATH": f"{ROOT / 'src'}:{HERE}"}
