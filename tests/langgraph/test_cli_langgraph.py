@@ -141,6 +141,24 @@ def test_a_waiting_thread_shows_what_it_waits_for(cli: Cli) -> None:
     assert [one["node"] for one in found["pending"]] == ["ask", "work"]
 
 
+def test_nodes_that_may_have_run_are_told(cli: Cli) -> None:
+    """The store as a process left it that was killed while two tasks were at work."""
+    with sync.open("sqlite:holdfast.db") as store:
+        talked = HoldfastSaver(store).list(config("talk", checkpoint_ns=""))
+        before = next(one for one in talked if one.metadata["step"] == 1)
+        place = HoldfastSaver(store).put(
+            config("cut", checkpoint_ns=""), before.checkpoint, before.metadata, {}
+        )
+        path = "~__pregel_push, 0000000000"
+        HoldfastSaver(store).put_writes(place, [("seen", ["here"])], "task", path)
+    found = cli("show cut --json").json
+    assert (found["next"], found["may_have_run"]) == (["look"], ["look"])
+    assert "may have run: look\n" in cli("show cut").out
+    assert cli("show talk --json").json["next"] == []
+    older = cli("show talk --history --json").json["checkpoints"]
+    assert [one["next"] for one in older] == [[], ["below"], ["look"], ["answer"], ["__start__"]]
+
+
 def test_an_older_checkpoint_is_shown_by_the_beginning_of_its_id(cli: Cli) -> None:
     assert cli("show edited --checkpoint 00000001 --json").json["step"] == 1
     ambiguous = cli("show edited --checkpoint 0000")

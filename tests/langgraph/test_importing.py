@@ -23,7 +23,13 @@ from langgraph.types import Command
 from sources_kit import asking, config, counting, make_sqlite, make_threads, talking
 
 from holdfast import sync
-from holdfast.errors import HoldfastError, InvalidInputError, StoreNotFoundError, Unavailable
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInputError,
+    MissingExtraError,
+    StoreNotFoundError,
+    Unavailable,
+)
 from holdfast.integrations.langgraph import HoldfastSaver
 from holdfast.integrations.langgraph.importing import Import, Outcome
 from holdfast.integrations.langgraph.sources import Place, Row, SqliteSource, open_source
@@ -56,7 +62,7 @@ def store(tmp_path: Path) -> Iterator[sync.Store]:
 
 
 def take(store: Any, source: Path | str, **options: Any) -> dict[str, Outcome]:
-    opened = open_source(str(source), Unpacker(Types(), fields=options.pop("fields", False)))
+    opened = open_source(str(source), fields=options.pop("fields", False))
     try:
         work = Import(store, opened, **options)
         return {thread: work.run(thread) for thread in opened.threads()}
@@ -120,6 +126,21 @@ def test_graphs_go_on_where_they_were(source: Path, store: sync.Store) -> None:
     assert answered["seen"] == ["worked"]
 
 
+def test_versions_are_kept_and_continued(source: Path, store: sync.Store) -> None:
+    take(store, source)
+    saver = HoldfastSaver(store)
+
+    def version() -> str:
+        found = saver.get_tuple(config("count"))
+        assert found is not None
+        return str(found.checkpoint["channel_versions"]["__start__"])
+
+    before = version()
+    assert len(before.partition(".")[0]) == 32
+    counting().compile(checkpointer=saver).invoke({"log": ["again"]}, config("count"))
+    assert version() > before
+
+
 def test_indices_of_writes_with_gaps_are_kept(source: Path, store: sync.Store) -> None:
     edit(source, "UPDATE writes SET idx = idx + 5 WHERE thread_id = 'talk' AND idx >= 0")
     assert take(store, source)["talk"].ok
@@ -154,8 +175,6 @@ import sources_kit
 from holdfast import sync
 from holdfast.integrations.langgraph.importing import Import
 from holdfast.integrations.langgraph.sources import open_source
-from holdfast.integrations.langgraph.types import Types
-from holdfast.integrations.langgraph.unpacking import Unpacker
 
 class Killed(Import):
     "Ends the hard way when its n-th checkpoint is put and what was written on it is not."
@@ -167,7 +186,7 @@ class Killed(Import):
         super()._put_writes(*args)
 
 with sync.open(sys.argv[2]) as store:
-    print(Killed(store, open_source(sys.argv[1], Unpacker(Types()))).run(sys.argv[4]))
+    print(Killed(store, open_source(sys.argv[1])).run(sys.argv[4]))
 """
 
 
@@ -302,7 +321,7 @@ def test_a_source_in_use_is_read_as_it_is_now(source: Path, store: sync.Store) -
 def test_a_source_that_changes_under_a_plain_reader_is_noticed(
     source: Path, store: sync.Store
 ) -> None:
-    opened = open_source(str(source), Unpacker(Types()))
+    opened = open_source(str(source))
     with SqliteSaver.from_conn_string(str(source)) as theirs:
         asking().compile(checkpointer=theirs).invoke({"messages": []}, config("new"))
     outcome = Import(store, opened).run("ask")
@@ -384,7 +403,7 @@ def test_objects_of_a_class_that_is_gone_can_be_taken_as_their_fields(
 def test_what_is_no_saver_is_refused(tmp_path: Path) -> None:
     def told(name: str) -> HoldfastError:
         with pytest.raises(HoldfastError) as caught:
-            open_source(str(tmp_path / name), Unpacker(Types()))
+            open_source(str(tmp_path / name))
         return caught.value
 
     (tmp_path / "text").write_text("no database at all" * 100)
@@ -507,6 +526,16 @@ def test_a_database_that_is_no_savers_is_refused(database: str, store: sync.Stor
         take(store, database)
     with pytest.raises(Unavailable, match="cannot be reached"):
         take(store, database.replace("host=", "host=/not/there"))
+
+
+def test_the_extra_for_postgresql_is_named(
+    store: sync.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    name = "holdfast.integrations.langgraph.sources_postgres"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(MissingExtraError, match="langgraph-postgres"):
+        take(store, "postgresql:///threads")
 
 
 def test_a_damaged_value_in_postgresql_is_named(database: str, store: sync.Store) -> None:

@@ -59,11 +59,10 @@ def import_(
     from holdfast.integrations.langgraph.importing import Import
     from holdfast.integrations.langgraph.sources import open_source
     from holdfast.integrations.langgraph.types import Types
-    from holdfast.integrations.langgraph.unpacking import Unpacker
 
     types = Types()
     with ExitStack() as stack:
-        opened = open_source(source, Unpacker(types, fields=fields))
+        opened = open_source(source, types, fields=fields)
         stack.callback(opened.close)
         wanted = _wanted(opened, threads)
         store = stack.enter_context(

@@ -3,6 +3,11 @@
 Checkpoints are put in the order of their ids, each followed by what was written on top of it. An
 import that was cut short is begun again: what is there and equal is skipped, so nothing has to be
 noted about how far it came. A thread that went on in both places is not mixed but refused.
+
+What `holdfast langgraph import` does, from a program that has the graph's classes:
+
+    with closing(open_source("checkpoints.sqlite")) as source:
+        outcomes = [Import(store, source).run(thread) for thread in source.threads()]
 """
 
 from __future__ import annotations

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP
-from langgraph.checkpoint.serde.types import TASKS
+from langgraph.checkpoint.serde.types import ERROR, TASKS
 
 from holdfast.errors import CheckpointNotFoundError, InvalidInputError, ScopeNotFoundError
 from holdfast.integrations.langgraph.messages import REF, numbers, whole
 from holdfast.integrations.langgraph.records import Record, Space, merged
-from holdfast.integrations.langgraph.runs import node_of, triggered
+from holdfast.integrations.langgraph.runs import node_of, triggered, unanswered
 from holdfast.integrations.langgraph.saver import HoldfastSaver
 from holdfast.integrations.langgraph.thread import Loaded, Past, Thread
 from holdfast.integrations.langgraph.types import Types
@@ -115,12 +115,35 @@ class Looking:
             (task, node_of(paths[task]), channel, value)
             for (task, channel, _), value in zip(writes, values, strict=True)
         ]
-        coming = {*triggered(record), *_sent(channels.get(TASKS))}
-        if loaded.newest:  # of older ones it is known already what ran
-            coming -= {node for _, node, channel, _ in pending if channel not in WRITES_IDX_MAP}
-        where = {"thread_id": thread.id, "checkpoint_ns": space.ns, "checkpoint_id": record.id}
-        unknown = self._saver.may_have_run({"configurable": where}) if loaded.newest else ()
-        return Seen(record, channels, pending, sorted(coming), [*unknown])
+        coming, unknown = _nodes(loaded, channels.get(TASKS))
+        return Seen(record, channels, pending, coming, unknown)
+
+
+class _Sent(NamedTuple):
+    node: str
+
+
+def _nodes(loaded: Loaded, tasks: Any) -> tuple[list[str], list[str]]:
+    """(nodes that run next, those of them that may have run), without building any object."""
+    sends = [
+        _Sent(str(one.value["node"]))
+        for one in (tasks if type(tasks) is list else [])
+        if type(one) is Typed and one.name == "Send"
+    ]
+
+    def but_for(channels: set[str]) -> list[str]:
+        """Nodes without a task that wrote to anything but these channels."""
+        done = {
+            call.path
+            for call in loaded.calls
+            if call.checkpoint == loaded.record.id
+            and any(channel not in channels for _, channel, _ in call.items)
+        }
+        return sorted((triggered(loaded.record) - {*map(node_of, done)}) | unanswered(sends, done))
+
+    if not loaded.newest:  # what ran after an older one is known: nothing is open
+        return but_for({name for call in loaded.calls for _, name, _ in call.items}), []
+    return but_for(set(WRITES_IDX_MAP)), but_for({ERROR})
 
 
 def difference(before: Seen | None, after: Seen) -> Diff:
@@ -184,11 +207,6 @@ def role_of(message: Typed) -> str:
     name = message.name.rpartition(":")[2].rpartition(".")[2]
     said = message.value.get("role")
     return str(said) if said else name.removesuffix("Chunk").removesuffix("Message").lower()
-
-
-def _sent(tasks: Any) -> list[str]:
-    sends = tasks if type(tasks) is list else []
-    return [str(one.value["node"]) for one in sends if type(one) is Typed and one.name == "Send"]
 
 
 def _whole(thread: Thread, plain: Any) -> Any:

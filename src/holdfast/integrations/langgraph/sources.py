@@ -23,6 +23,7 @@ from holdfast.errors import (
     StoreNotFoundError,
     Unavailable,
 )
+from holdfast.integrations.langgraph.types import Types
 from holdfast.integrations.langgraph.unpacking import Unpacker
 
 Place = tuple[str, str]
@@ -74,8 +75,13 @@ class Source(Protocol):
         """Let go of it."""
 
 
-def open_source(url: str, unpacker: Unpacker) -> Source:
-    """`sqlite:PATH`, a bare path, or `postgresql://…`."""
+def open_source(url: str, types: Types | None = None, *, fields: bool = False) -> Source:
+    """`sqlite:PATH`, a bare path, or `postgresql://…`.
+
+    types: which classes may be built; those of the saver that will read the threads.
+    fields: take objects of classes that are not there as their bare fields.
+    """
+    unpacker = Unpacker(types or Types(), fields=fields)
     if url.startswith(("postgres://", "postgresql://")):
         from holdfast.integrations.langgraph.sources_postgres import PostgresSource
 

@@ -141,7 +141,7 @@ def _missing(paths: list[tuple[str, ...]]) -> str:
     if "__main__" in modules:
         return (
             f"the class {told} was defined in a script, where nobody else finds it; call "
-            "holdfast.integrations.langgraph.importing.Import from that script, or take such "
+            "holdfast.integrations.langgraph.importing.Import in that script, or take such "
             "objects as their fields: --fields"
         )
     absent = [module for module in modules if module not in sys.modules]
