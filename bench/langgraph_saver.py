@@ -45,11 +45,11 @@ ENOUGH = 250
 
 def run(quick: bool) -> list[Row]:
     """1,000 turns of a conversation of 0.65 MB, then single calls at their end."""
-    turns = 150 if quick else TURNS
+    turns = 60 if quick else TURNS
     with place() as ours, place() as keyed, place() as theirs:
         places = {OURS: ours, KEYED: keyed, THEIRS: theirs}
-        rows = [*grow(places, turns), *calls(places, turns, 5 if quick else 15)]
-    return [*rows, *steps(50 if quick else TURNS), *early(), *deltas(60 if quick else 200)]
+        rows = [*grow(places, turns), *calls(places, turns, 3 if quick else 15)]
+    return [*rows, *steps(30 if quick else TURNS), *early(), *deltas(30 if quick else 200)]
 
 
 # savers
@@ -227,7 +227,7 @@ def calls(places: dict[str, Place], turns: int, rounds: int) -> Iterator[Row]:
         gets = in_turn(savers, rounds, lambda n: costs(lambda: savers[n].get_tuple(thread("a")))[0])
         yield from compared(f"newest state at turn {turns}, warm", gets, 5 if whole else None)
         yield from listing(savers, 200 if whole else 50, whole)
-    yield from started(places, turns, max(3, rounds // 3))
+    yield from started(places, turns, rounds // 3)
 
 
 def started(places: dict[str, Place], turns: int, rounds: int) -> Iterator[Row]:
