@@ -20,7 +20,10 @@ from collections.abc import Sequence
 import common
 from common import Row
 
-THEMES = ("size", "lists", "checkpoints", "scale", "travel", "processes", "throughput")
+THEMES = (
+    "size", "lists", "checkpoints", "scale", "travel", "processes", "throughput",
+    "langgraph_saver", "langgraph_store",
+)  # fmt: skip
 
 
 def main() -> int:

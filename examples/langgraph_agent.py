@@ -48,15 +48,15 @@ def build(saver: HoldfastSaver, effects: Path, die: bool) -> Any:
     def model(text: str) -> AIMessage:
         return GenericFakeChatModel(messages=iter([AIMessage(text)])).invoke(TASK)
 
-    def plan(state: MessagesState) -> dict[str, Any]:
+    def plan(_: MessagesState) -> dict[str, Any]:
         effect("planned")
         return {"messages": [model("First the train, and at the same time a hotel.")]}
 
-    def train(state: MessagesState) -> dict[str, Any]:
+    def train(_: MessagesState) -> dict[str, Any]:
         effect("train booked")
         return {"messages": [AIMessage("The train is booked: 08:52.")]}
 
-    def hotel(state: MessagesState) -> dict[str, Any]:
+    def hotel(_: MessagesState) -> dict[str, Any]:
         effect("hotel booked")
         if die:
             until(lambda: recorded(saver) == ["train"])

@@ -32,7 +32,8 @@ LAYERS = (
     ("checkpoints", "schemas", "hooks", "access"),
     ("agents", "recovery", "replicas", "backup", "runtime", "monitor"),
     ("", "sync", "testing"),  # what users import; "" is holdfast/__init__.py
-    ("cli", "server", "integrations", "scripting"),
+    ("server", "integrations", "scripting"),
+    ("cli",),  # has commands for integrations, too
 )
 LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 FACADE = LEVEL[""]
@@ -384,6 +385,7 @@ UPWARD = [
     ("holdfast.store.state", "importlib.import_module('holdfast.cli.main')"),
     ("holdfast.agents.machine", "from holdfast.backup import files"),
     ("holdfast.testing.faults", "from holdfast.cli import main"),
+    ("holdfast.integrations.langgraph.saver", "from holdfast.cli import main"),
     ("holdfast.errors", "from holdfast.storage import contract"),
 ]
 DOWNWARD = [
@@ -391,6 +393,7 @@ DOWNWARD = [
     ("holdfast.store.state", "from .trees import Tree\nfrom ..storage import contract\nimport os"),
     ("holdfast.store", "from .trees import Tree\nfrom . import state"),
     ("holdfast.cli.main", "import holdfast\nfrom holdfast import sync, open"),
+    ("holdfast.cli.langgraph", "from holdfast.integrations.langgraph import saver"),
     ("holdfast", "from holdfast.agents.machine import Machine\nfrom . import sync"),
     ("holdfast.testing.faults", "import holdfast\nfrom holdfast.storage import contract"),
 ]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 from langchain_core.messages import AIMessage, RemoveMessage
+from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Command, Send, interrupt
-
-GRAPHS_MODULE = __name__
 
 
 @dataclass
@@ -71,8 +71,24 @@ def asking() -> StateGraph[Any]:
     return graph.add_edge(START, "ask").add_edge(START, "work")
 
 
+def fold(kept: list[str], updates: Sequence[list[str]]) -> list[str]:
+    return [*kept, *(item for update in updates for item in update)]
+
+
+class Counted(TypedDict):
+    """A channel of which only what was written is stored, and its value now and then."""
+
+    log: Annotated[list[str], DeltaChannel(fold, list, snapshot_frequency=3)]
+
+
+def counting() -> StateGraph[Any]:
+    graph = StateGraph(Counted)
+    graph.add_node("count", lambda state: {"log": [f"counted {len(state['log'])}"]})
+    return graph.add_edge(START, "count")
+
+
 def make_threads(saver: BaseCheckpointSaver[Any]) -> None:
-    """Threads with subgraphs, branches, an interrupt, edited messages, and odd names."""
+    """Threads with subgraphs, branches, an interrupt, delta channels and odd names."""
     graph = talking().compile(checkpointer=saver)
     for turn in range(3):
         graph.invoke({"messages": [("human", f"turn {turn} " + "x" * 300)]}, config("talk"))
@@ -82,6 +98,9 @@ def make_threads(saver: BaseCheckpointSaver[Any]) -> None:
     branch = graph.update_state(older.config, {"seen": ["branch"]}, as_node="below")
     graph.invoke(Command(goto="answer"), branch)
     graph.invoke({"messages": [("human", "ä")]}, config("team/7: ünï"))
+    counted = counting().compile(checkpointer=saver)
+    for turn in range(4):
+        counted.invoke({"log": [f"turn {turn}"]}, config("count"))
     asking().compile(checkpointer=saver).invoke({"messages": [("human", "?")]}, config("ask"))
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from graph_kit import SECONDS, answer, compiled, inputs, said, thread
 from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import Send
 
 import holdfast
 from holdfast.errors import Conflict
@@ -328,3 +329,27 @@ def test_resuming_says_in_the_log_what_may_have_run(
     assert len(warnings) == 1
     assert "slow" in warnings[0]
     assert "quick" not in warnings[0]
+
+
+def test_tasks_that_were_sent_are_named(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def work(order: str) -> dict[str, Any]:
+        if order == "bad":
+            raise ZeroDivisionError
+        return {"messages": []}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("plan", lambda state: {"messages": []})
+    builder.add_node("work", work)
+    builder.add_node("check", lambda order: seen.append(order))
+    builder.add_edge(START, "plan")
+    orders = [Send("work", "bad"), Send("check", "x" * 1000)]
+    builder.add_conditional_edges("plan", lambda state: orders, ["work", "check"])
+    url = f"sqlite:{tmp_path / 'threads.db'}"
+    with HoldfastSaver.open(url) as saver, pytest.raises(ZeroDivisionError):
+        builder.compile(checkpointer=saver).invoke(said("go"), thread(), durability="sync")
+    with HoldfastSaver.open(url) as saver:
+        left = set(saver.may_have_run(thread()))
+    assert "work" in left
+    assert left <= {"work", "check"}

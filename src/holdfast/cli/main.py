@@ -32,6 +32,7 @@ HOMES = {
     "verify": "holdfast.cli.proof:verify",
     "witness": "holdfast.cli.proof:witness",
     "stats": "holdfast.cli.store:stats",
+    "langgraph": "holdfast.cli.langgraph:langgraph",
     "completion": "holdfast.cli.completion:completion",
 }
 

@@ -38,7 +38,7 @@ class Sqlite(SqliteSaver):
         return self.get_tuple(config)
 
     async def alist(self, config: Any, **options: Any) -> AsyncIterator[Any]:
-        for found in self.list(config, **options):
+        for found in [*self.list(config, **options)]:  # one left half-way would keep its lock
             yield found
 
     async def aput(self, *args: Any) -> Any:

@@ -3,11 +3,16 @@
 Checkpoints are put in the order of their ids, each followed by what was written on top of it. An
 import that was cut short is begun again: what is there and equal is skipped, so nothing has to be
 noted about how far it came. A thread that went on in both places is not mixed but refused.
+
+What `holdfast langgraph import` does, from a program that has the graph's classes:
+
+    with closing(open_source("checkpoints.sqlite")) as source:
+        outcomes = [Import(store, source).run(thread) for thread in source.threads()]
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -20,7 +25,7 @@ from holdfast.integrations.langgraph.records import Space, Writes
 from holdfast.integrations.langgraph.runs import parent_of
 from holdfast.integrations.langgraph.saver import HoldfastSaver
 from holdfast.integrations.langgraph.sources import Place, Row, Source, Write
-from holdfast.integrations.langgraph.thread import Past, Thread
+from holdfast.integrations.langgraph.thread import Loaded, Past, Thread
 from holdfast.integrations.langgraph.types import Types
 from holdfast.store.cause import cause_now
 
@@ -108,95 +113,87 @@ class Import:
         outcome.checkpoints = len(places)
         outcome.strays = source.strays(id)
         thread = Thread(self._store._core, id, self._types)
-        plan = self._compare(thread, places, outcome)
+        plan = self._compare(thread, places)
         if plan.differences:
             if not self._replace:
                 raise Conflict(
                     f"thread {id!r} is here already and differs: {_told(plan.differences)}; "
                     "--replace deletes it here and imports it anew"
                 )
-            outcome.replaced = True
-            if not self._dry_run:
-                HoldfastSaver(self._store).delete_thread(id)
-                thread = Thread(self._store._core, id, self._types)
             plan = _Plan(missing=places)
+            outcome.replaced = True
+        wanted = self._survey(thread, plan)
+        if outcome.replaced and not self._dry_run:
+            HoldfastSaver(self._store).delete_thread(id)
+            thread = Thread(self._store._core, id, self._types)
         outcome.present = len(places) - len(plan.missing)
-        wanted = self._put(thread, plan, outcome)
+        self._put(thread, plan, outcome)
         if self._verify and not self._dry_run and wanted:
             self._check(thread, wanted, outcome)
         outcome.verified += len(plan.same)
 
     # what is there
 
-    def _compare(self, thread: Thread, places: list[Place], outcome: Outcome) -> _Plan:
+    def _compare(self, thread: Thread, places: list[Place]) -> _Plan:
         """What is missing here, and what stands in the way of it."""
-        here = {(s.ns, i) for s in thread.namespaces() for i in _ids(thread, s)}
+        here = self._prints(thread)
         plan = _Plan(missing=[place for place in places if place not in here])
-        plan.more = here.difference(places)
+        plan.more = bool(here.keys() - set(places))
         known = [place for place in places if place in here]
-        newest = {ns: max(i for n, i in known if n == ns) for ns in {ns for ns, _ in known}}
-        between = [p for p in plan.missing if p[1] < newest.get(p[0], "")]
-        plan.differences += [f"checkpoint {id} is missing between others" for _, id in between]
-        prints = self._prints(thread, set(known), outcome) if known else {}
+        newest: dict[str, str] = {}
+        for ns, id in known:
+            newest[ns] = max(id, newest.get(ns, ""))
+        between = [id for ns, id in plan.missing if id < newest.get(ns, "")]
+        plan.differences += [f"checkpoint {id} is missing between others" for id in between]
         for place in known:
-            row = self._source.row(thread.id, place)
-            parts = _differing(self._print(row), prints[place])
-            if PENDING in parts:
-                parts.remove(PENDING)
-                self._compare_writes(thread, place, row, plan)
-            elif not parts:
-                plan.same.add(place)
-            plan.differences += [f"checkpoint {place[1]}: {part}" for part in parts]
+            self._compare_one(place, self._source.row(thread.id, place), here[place], plan)
         if plan.more and (plan.missing or plan.writes):
             plan.differences.append("it went on both here and there")
         return plan
 
-    def _compare_writes(self, thread: Thread, place: Place, row: Row, plan: _Plan) -> None:
-        """Writes that were to follow when the import was cut short are put later."""
-        loaded = thread.find(Space(place[0]), place[1])
-        assert loaded is not None
-        here: dict[tuple[str, int], Any] = {}
-        for call in loaded.calls:
-            for index, channel, plain in call.items if call.checkpoint == place[1] else []:
-                if index < 0 or (call.task, index) not in here:
-                    value = self._digests.of(thread.build(plain))
-                    here[call.task, index] = (call.path, channel, value)
-        there = {(w.task, w.index): w for w in row.writes}
-        for at in there.keys() & here.keys():
-            write = there[at]
-            if here[at] != (write.path, write.channel, self._digests.of(write.value)):
-                told = f"a write to {write.channel!r}"
-                plan.differences.append(f"checkpoint {place[1]}: {told}")
-        if here.keys() - there.keys():
-            plan.more.add(place)
-        missing = [write for write in row.writes if (write.task, write.index) not in here]
+    def _compare_one(self, place: Place, row: Row, here: Print, plan: _Plan) -> None:
+        there = self._print(row)
+        parts = set(_differing(there, here))
+        if not parts:
+            plan.same.add(place)
+        # Those that were to follow when the import was cut short are put now.
+        missing = [write for write in row.writes if _name(write.task, write.idx) not in here]
         if missing:
             plan.writes[place] = missing
+        more = {name for name in here.keys() - there.keys() if name.startswith(_WRITE)}
+        plan.more |= bool(more)
+        if missing or more:
+            parts.discard(PENDING)
+        parts -= {*more, *(_name(write.task, write.idx) for write in missing)}
+        plan.differences += [f"checkpoint {place[1]}: {part}" for part in sorted(parts)]
 
     # putting
 
-    def _put(self, thread: Thread, plan: _Plan, outcome: Outcome) -> dict[Place, Print]:
-        """Put what is missing; returns what it should be."""
+    def _survey(self, thread: Thread, plan: _Plan) -> dict[Place, Print]:
+        """What is to come, as it should be: what cannot be taken is found before anything is."""
         wanted: dict[Place, Print] = {}
-        for place, writes in plan.writes.items():
-            self._put_writes(thread, place, writes, outcome)
+        for place in [*plan.writes, *plan.missing]:
+            self._tell(thread.id, "reading", len(wanted), len(plan.missing))
             wanted[place] = self._print(self._source.row(thread.id, place))
-        for number, place in enumerate(plan.missing):
-            self._tell(thread.id, "importing", number, len(plan.missing))
+        return wanted
+
+    def _put(self, thread: Thread, plan: _Plan, outcome: Outcome) -> None:
+        """Put what is missing."""
+        for place, writes in plan.writes.items():
+            self._put_writes(thread, place, writes)
+            outcome.writes += len(writes)
+        for place in plan.missing:
+            self._tell(thread.id, "importing", outcome.imported, len(plan.missing))
             row = self._source.row(thread.id, place)
-            wanted[place] = self._print(row)
             if not self._dry_run:
                 space = Space(place[0])
                 putting.put(thread, space, row.checkpoint, row.metadata, row.parent, lambda _: None)
+            self._put_writes(thread, place, row.writes)
             outcome.imported += 1
-            self._put_writes(thread, place, row.writes, outcome)
-        return wanted
+            outcome.writes += len(row.writes)
 
-    def _put_writes(
-        self, thread: Thread, place: Place, writes: list[Write], outcome: Outcome
-    ) -> None:
+    def _put_writes(self, thread: Thread, place: Place, writes: list[Write]) -> None:
         """Writes of all tasks on one checkpoint, as one change."""
-        outcome.writes += len(writes)
         if not writes or self._dry_run:
             return
         space, id = Space(place[0]), place[1]
@@ -206,7 +203,7 @@ class Import:
         key = space.writes if id >= newest.record.id else space.late(id)
         for (task, path), group in groupby(writes, lambda write: (write.task, write.path)):
             items = [
-                (write.index, write.channel, self._types.plain(write.value, thread.parts.ref))
+                (write.idx, write.channel, self._types.plain(write.value, thread.parts.ref))
                 for write in group
             ]
             draft.write(key, Writes(id, task, path, items).pack(thread.names))
@@ -216,29 +213,32 @@ class Import:
     # checking
 
     def _check(self, thread: Thread, wanted: dict[Place, Print], outcome: Outcome) -> None:
-        found = self._prints(thread, set(wanted), outcome)
+        found = self._prints(thread, wanted)
         for place, print in wanted.items():
             parts = _differing(print, found[place]) if place in found else ["it is missing"]
             outcome.verified += not parts
             outcome.differences += [f"checkpoint {place[1]}: {part}" for part in parts]
 
-    def _prints(self, thread: Thread, wanted: set[Place], outcome: Outcome) -> dict[Place, Print]:
-        """Checkpoints as a saver that knows nothing of them yet reads them."""
+    def _prints(self, thread: Thread, wanted: Container[Place] | None = None) -> dict[Place, Print]:
+        """Checkpoints as a saver reads them that knows nothing of them yet."""
         found: dict[Place, Print] = {}
         saver = HoldfastSaver(self._store, types=self._types)
-        for ns in sorted({ns for ns, _ in wanted}):
-            for one in saver.list({"configurable": {"thread_id": thread.id, "checkpoint_ns": ns}}):
-                place = (ns, one.checkpoint["id"])
-                if place in wanted:
-                    self._tell(thread.id, "verifying", len(found), len(wanted))
-                    found[place] = self._parts(
-                        one.checkpoint, one.metadata, parent_of(one), one.pending_writes or []
-                    )
+        for space in thread.namespaces():
+            where = {"thread_id": thread.id, "checkpoint_ns": space.ns}
+            stored = Past(thread, space)
+            for one, loaded in zip(saver.list({"configurable": where}), stored, strict=True):
+                place = (space.ns, one.checkpoint["id"])
+                if wanted is None or place in wanted:
+                    self._tell(thread.id, "verifying", len(found), len(stored))
+                    pending = one.pending_writes or []
+                    print = self._parts(one.checkpoint, one.metadata, parent_of(one), pending)
+                    found[place] = print | self._writes(_written(thread, loaded))
         return found
 
     def _print(self, row: Row) -> Print:
         pending = [(write.task, write.channel, write.value) for write in row.writes]
-        return self._parts(row.checkpoint, row.metadata, row.parent, pending)
+        print = self._parts(row.checkpoint, row.metadata, row.parent, pending)
+        return print | self._writes(row.writes)
 
     def _parts(
         self, checkpoint: Any, metadata: Any, parent: str | None, pending: Iterable[Any]
@@ -253,7 +253,15 @@ class Import:
         parts[PENDING] = [list(write) for write in pending]
         return {name: self._digests.of(value) for name, value in parts.items()}
 
+    def _writes(self, writes: Iterable[Write]) -> Print:
+        """Writes one by one, with what a saver does not show: their paths and indices."""
+        return {
+            _name(write.task, write.idx): self._digests.of([write.path, write.channel, write.value])
+            for write in writes
+        }
 
+
+_WRITE = "write "
 _BY_NAME = {
     "channel_values": "channel",
     "channel_versions": "the version of",
@@ -269,13 +277,24 @@ class _Plan:
     writes: dict[Place, list[Write]] = field(default_factory=dict)
     """missing on top of checkpoints that are there"""
     same: set[Place] = field(default_factory=set)
-    more: set[Place] = field(default_factory=set)
-    """what is only here"""
+    more: bool = False
+    """whether something is only here: the thread went on"""
     differences: list[str] = field(default_factory=list)
 
 
-def _ids(thread: Thread, space: Space) -> list[str]:
-    return [loaded.record.id for loaded in Past(thread, space)]
+def _name(task: str, index: int) -> str:
+    return f"{_WRITE}{index} of task {task}"
+
+
+def _written(thread: Thread, loaded: Loaded) -> Iterable[Write]:
+    """What is stored on top of a checkpoint; see `merged` for which of two counts."""
+    found: dict[tuple[str, int], Write] = {}
+    for call in loaded.calls:
+        for index, channel, plain in call.items if call.checkpoint == loaded.record.id else []:
+            if index < 0 or (call.task, index) not in found:
+                write = Write(call.task, call.path, index, channel, thread.build(plain))
+                found[call.task, index] = write
+    return found.values()
 
 
 def _differing(one: Print, other: Print) -> list[str]:

@@ -21,7 +21,10 @@ from holdfast.integrations.langgraph.records import Record
 
 START = "__start__"
 _TRIGGERS = ("branch:", "join:", "__pregel_tasks", START)
+TASKS = "__pregel_tasks"
+"""The channel that holds what was sent to nodes, in order."""
 _PULL = "~__pregel_pull, "
+_PUSH = "~__pregel_push, "
 MOST_READINGS = 64
 
 
@@ -174,6 +177,11 @@ def triggered(record: Record) -> set[str]:
 def finished(updated: list[str] | None) -> bool:
     """Whether a checkpoint triggers nothing more."""
     return updated is not None and not any(name.startswith(_TRIGGERS) for name in updated)
+
+
+def unanswered(sends: list[Any], paths: set[str]) -> set[str]:
+    """Nodes that something was sent to, but for the tasks that have these paths."""
+    return {send.node for n, send in enumerate(sends) if f"{_PUSH}{n:010d}" not in paths}
 
 
 def node_of(path: str) -> str:

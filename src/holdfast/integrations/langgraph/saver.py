@@ -31,7 +31,15 @@ from holdfast.integrations.langgraph.copying import copy
 from holdfast.integrations.langgraph.history import delta_history, listed, put_by
 from holdfast.integrations.langgraph.opening import Opening
 from holdfast.integrations.langgraph.records import SCOPES, Space, Writes, is_thread, thread_of
-from holdfast.integrations.langgraph.runs import Queue, Sight, finished, node_of, triggered
+from holdfast.integrations.langgraph.runs import (
+    TASKS,
+    Queue,
+    Sight,
+    finished,
+    node_of,
+    triggered,
+    unanswered,
+)
 from holdfast.integrations.langgraph.thread import Loaded, Thread
 from holdfast.integrations.langgraph.types import Types
 from holdfast.integrations.langgraph.values import Values
@@ -228,7 +236,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         """
         thread, space, id = self._place(config)
         loaded = thread.newest(space, writes=True) if id is None else thread.find(space, id)
-        return _open_nodes(loaded) if loaded is not None else []
+        return _open_nodes(thread, space, loaded) if loaded is not None else []
 
     def _warn(self, thread: Thread, space: Space, loaded: Loaded, config: RunnableConfig) -> None:
         """Say, once, which nodes of a run that ended early may have run."""
@@ -236,7 +244,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         if id in self._warned or "__pregel_runtime" not in config["configurable"]:
             return
         self._warned.add(id)
-        nodes = _open_nodes(loaded)
+        nodes = _open_nodes(thread, space, loaded)
         if nodes:
             logger.warning(
                 "thread %s%s: the run that put checkpoint %s ended before these nodes stored "
@@ -472,10 +480,14 @@ def _listed(thread: Thread, space: Space, loaded: Loaded) -> CheckpointTuple:
     return _tuple(thread, space, loaded, Values(names, lambda: thread.values(space, loaded)))
 
 
-def _open_nodes(loaded: Loaded) -> list[str]:
-    calls = [call for call in loaded.calls if call.checkpoint == loaded.record.id]
-    done = {node_of(call.path) for call in calls if not _failed(call)}
-    return sorted(triggered(loaded.record) - done)
+def _open_nodes(thread: Thread, space: Space, loaded: Loaded) -> list[str]:
+    record = loaded.record
+    calls = [call for call in loaded.calls if call.checkpoint == record.id]
+    done = {call.path for call in calls if not _failed(call)}
+    found = triggered(record) - {*map(node_of, done)}
+    if TASKS in record.values or TASKS in record.apart:
+        found |= unanswered(thread.values(space, loaded)[TASKS], done)
+    return sorted(found)
 
 
 def _failed(call: Writes) -> bool:

@@ -23,6 +23,7 @@ from holdfast.errors import (
     StoreNotFoundError,
     Unavailable,
 )
+from holdfast.integrations.langgraph.types import Types
 from holdfast.integrations.langgraph.unpacking import Unpacker
 
 Place = tuple[str, str]
@@ -34,7 +35,7 @@ class Write(NamedTuple):
 
     task: str
     path: str
-    index: int
+    idx: int
     channel: str
     value: Any
 
@@ -74,8 +75,13 @@ class Source(Protocol):
         """Let go of it."""
 
 
-def open_source(url: str, unpacker: Unpacker) -> Source:
-    """`sqlite:PATH`, a bare path, or `postgresql://…`."""
+def open_source(url: str, types: Types | None = None, *, fields: bool = False) -> Source:
+    """`sqlite:PATH`, a bare path, or `postgresql://…`.
+
+    types: which classes may be built; those of the saver that will read the threads.
+    fields: take objects of classes that are not there as their bare fields.
+    """
+    unpacker = Unpacker(types or Types(), fields=fields)
     if url.startswith(("postgres://", "postgresql://")):
         from holdfast.integrations.langgraph.sources_postgres import PostgresSource
 
@@ -100,8 +106,8 @@ class Reader:
         """Writes of (task, path, index, channel, form, value)."""
         rows.sort(key=lambda row: (row[1], row[0], row[2]))
         return [
-            Write(*row[:4], self.value(row[4], row[5], place, f"a write to {row[3]!r}"))
-            for row in rows
+            Write(task, path, idx, name, self.value(kind, data, place, f"a write to {name!r}"))
+            for task, path, idx, name, kind, data in rows
         ]
 
 
@@ -153,6 +159,8 @@ class SqliteSource:
             yield
         except (apsw.NotADBError, apsw.CorruptError) as error:
             raise InvalidInputError(f"{self.name} is no database, or damaged: {error}") from None
+        except UnicodeDecodeError:
+            raise InvalidValueError(f"{self.name} is damaged: text that is no UTF-8") from None
         except apsw.Error as error:
             raise Unavailable(
                 f"{self.name} cannot be read ({error}); copy it with what lies beside it to a "
@@ -193,12 +201,14 @@ class SqliteSource:
     def row(self, thread: str, place: Place) -> Row:
         where = "WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"
         ((parent, kind, data, metadata),) = self._ask(
-            f"SELECT parent_checkpoint_id, type, checkpoint, metadata FROM checkpoints {where}",
+            "SELECT parent_checkpoint_id, type, CAST(checkpoint AS BLOB), CAST(metadata AS BLOB)"
+            f" FROM checkpoints {where}",
             thread,
             *place,
         )
         rows = self._ask(
-            f"SELECT task_id, {self._task_path}, idx, channel, type, value FROM writes {where}",
+            f"SELECT task_id, {self._task_path}, idx, channel, type, CAST(value AS BLOB)"
+            f" FROM writes {where}",
             thread,
             *place,
         )

@@ -61,7 +61,7 @@ class PostgresSource:
 
     def _ask(self, query: str, *values: Any) -> list[Any]:
         try:
-            return self._connection.execute(query, values).fetchall()  # type: ignore[arg-type]
+            return self._connection.execute(query, values).fetchall()
         except errors.InsufficientPrivilege as error:
             raise InvalidInputError(f"{self.name}: {_first_line(error)}") from None
         except psycopg.Error as error:

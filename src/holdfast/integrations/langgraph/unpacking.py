@@ -91,15 +91,19 @@ class Unpacker:
 def _named_in_msgpack(data: bytes) -> Named:
     """(module, name) of all objects in it but those that LangGraph itself takes for safe."""
     found: Named = set()
+    newer: set[int] = set()
 
     def look(code: int, inner: bytes) -> None:
         if code not in _OBJECTS and code not in _OTHERS:
-            raise InvalidValueError("it was written by a newer LangGraph: update langgraph")
+            newer.add(code)
+            return
         parts = ormsgpack.unpackb(inner, ext_hook=look, option=ormsgpack.OPT_NON_STR_KEYS)
         if code in _OBJECTS:
             found.add((str(parts[0]), str(parts[1])))
 
     ormsgpack.unpackb(data, ext_hook=look, option=ormsgpack.OPT_NON_STR_KEYS)
+    if newer:
+        raise InvalidValueError("it was written by a newer LangGraph: update langgraph")
     return found - SAFE_MSGPACK_TYPES
 
 
@@ -137,7 +141,7 @@ def _missing(paths: list[tuple[str, ...]]) -> str:
     if "__main__" in modules:
         return (
             f"the class {told} was defined in a script, where nobody else finds it; call "
-            "holdfast.integrations.langgraph.importing.Import from that script, or take such "
+            "holdfast.integrations.langgraph.importing.Import in that script, or take such "
             "objects as their fields: --fields"
         )
     absent = [module for module in modules if module not in sys.modules]

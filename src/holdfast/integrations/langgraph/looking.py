@@ -1,0 +1,230 @@
+"""Threads for people and for programs that have none of a graph's classes: all in plain form."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from langgraph.checkpoint.base import WRITES_IDX_MAP
+from langgraph.checkpoint.serde.types import ERROR, TASKS
+
+from holdfast.errors import CheckpointNotFoundError, InvalidInputError, ScopeNotFoundError
+from holdfast.integrations.langgraph.messages import REF, numbers, whole
+from holdfast.integrations.langgraph.records import Record, Space, merged
+from holdfast.integrations.langgraph.runs import node_of, triggered, unanswered
+from holdfast.integrations.langgraph.saver import HoldfastSaver
+from holdfast.integrations.langgraph.thread import Loaded, Past, Thread
+from holdfast.integrations.langgraph.types import Types
+from holdfast.seal.codec import Typed
+from holdfast.store.compare import MISSING, Diff, Difference, value_changes
+
+
+class Seen(NamedTuple):
+    """A checkpoint in plain form: objects are `Typed`, messages whole."""
+
+    record: Record
+    channels: dict[str, Any]
+    pending: list[tuple[str, str, str, Any]]
+    """(task, node, channel, value)"""
+    next: list[str]
+    """Nodes that run next."""
+    may_have_run: list[str]
+    """Those of them, of the newest one, that stored nothing: they ran, or not."""
+
+    @property
+    def messages(self) -> dict[str, list[Typed]]:
+        """Channels that hold messages and nothing else."""
+        return {name: value for name, value in self.channels.items() if all_messages(value)}
+
+
+class Summary(NamedTuple):
+    """A thread in few words."""
+
+    thread: str
+    namespaces: list[str]
+    checkpoints: int
+    newest: Record | None
+
+
+class Looking:
+    """Looks at the threads of a store."""
+
+    def __init__(self, store: Any) -> None:
+        self._core = store._core
+        self._saver = HoldfastSaver(store)
+
+    def threads(self, prefix: str = "") -> list[str]:
+        """Ids of threads, in order."""
+        return [name for name in self._saver.thread_ids() if name.startswith(prefix)]
+
+    def thread(self, id: str) -> Thread:
+        """A thread that is there."""
+        found = Thread(self._core, id, Types())
+        if not found.namespaces():
+            raise ScopeNotFoundError(
+                f"there is no thread {id!r} in this store; `holdfast langgraph threads` shows them"
+            )
+        return found
+
+    def summary(self, id: str) -> Summary:
+        """What there is of a thread."""
+        thread = Thread(self._core, id, Types())
+        spaces = thread.namespaces()
+        heads = [loaded.record for space in spaces if (loaded := thread.newest(space))]
+        newest = max(heads, key=lambda record: record.id, default=None)
+        count = sum(len(thread.log(space)) for space in spaces)
+        return Summary(id, [space.ns for space in spaces], count, newest)
+
+    def past(self, thread: Thread, ns: str) -> Past:
+        """The checkpoints of a namespace."""
+        found = Past(thread, Space(ns))
+        if not found:
+            known = ", ".join(repr(space.ns) for space in thread.namespaces())
+            raise CheckpointNotFoundError(
+                f"thread {thread.id!r} has no namespace {ns!r}; it has {known}"
+            )
+        return found
+
+    def find(self, past: Past, id: str | None) -> Loaded:
+        """The newest checkpoint, or the one whose id is or begins so."""
+        if id is None:
+            return past.at(-1)
+        exact = past.get(id)
+        if exact is not None:
+            return exact
+        close = [loaded for loaded in past if loaded.record.id.startswith(id)]
+        if len(close) > 1:
+            raise InvalidInputError(
+                f"{len(close)} checkpoints of thread {past.thread.id!r} begin with {id!r}; give "
+                "more of the id"
+            )
+        if not close:
+            raise CheckpointNotFoundError(
+                f"thread {past.thread.id!r} has no checkpoint {id!r}; `holdfast langgraph show "
+                "--history` lists them"
+            )
+        return close[0]
+
+    def see(self, past: Past, loaded: Loaded) -> Seen:
+        """A checkpoint with all that it holds."""
+        thread, space, record = past.thread, past.space, loaded.record
+        paths = {call.task: call.path for call in loaded.calls}
+        writes = merged(loaded.calls, record.id)
+        plain = thread.plain_values(space, record, thread.at(loaded.entry))
+        channels, values = _whole(thread, [plain, [value for _, _, value in writes]])
+        pending = [
+            (task, node_of(paths[task]), channel, value)
+            for (task, channel, _), value in zip(writes, values, strict=True)
+        ]
+        coming, unknown = _nodes(loaded, channels.get(TASKS))
+        return Seen(record, channels, pending, coming, unknown)
+
+
+class _Sent(NamedTuple):
+    node: str
+
+
+def _nodes(loaded: Loaded, tasks: Any) -> tuple[list[str], list[str]]:
+    """(nodes that run next, those of them that may have run), without building any object."""
+    sends = [
+        _Sent(str(one.value["node"]))
+        for one in (tasks if type(tasks) is list else [])
+        if type(one) is Typed and one.name == "Send"
+    ]
+
+    def but_for(channels: set[str]) -> list[str]:
+        """Nodes without a task that wrote to anything but these channels."""
+        done = {
+            call.path
+            for call in loaded.calls
+            if call.checkpoint == loaded.record.id
+            and any(channel not in channels for _, channel, _ in call.items)
+        }
+        return sorted((triggered(loaded.record) - {*map(node_of, done)}) | unanswered(sends, done))
+
+    if not loaded.newest:  # what ran after an older one is known: nothing is open
+        return but_for({name for call in loaded.calls for _, name, _ in call.items}), []
+    return but_for(set(WRITES_IDX_MAP)), but_for({ERROR})
+
+
+def difference(before: Seen | None, after: Seen) -> Diff:
+    """What changed from one checkpoint to another, messages by their ids."""
+    found = Diff(before.record.id if before else "nothing", after.record.id)
+    old, new = before.channels if before else {}, after.channels
+    for name in sorted({**old, **new}):
+        was, now = old.get(name, MISSING), new.get(name, MISSING)
+        if _by_id(was) is not None and _by_id(now) is not None:
+            _messages(name, was, now, found)
+        elif _alike(was, now):
+            value_changes(name, name, was.value, now.value, found)
+        else:
+            value_changes(name, name, was, now, found)
+    return found
+
+
+def _messages(name: str, was: Any, now: Any, found: Diff) -> None:
+    old, new = _by_id(was) or {}, _by_id(now) or {}
+    for id, (number, message) in old.items():
+        if id not in new:
+            path = f"{name}[{number}]"
+            found.changes.append(Difference(name, path, "removed", message, None))
+    for id, (number, message) in new.items():
+        path = f"{name}[{number}]"
+        if id not in old:
+            found.changes.append(Difference(name, path, "added", None, message))
+        elif old[id][1] != message:
+            found.changes.append(Difference(name, path, "changed", old[id][1], message))
+
+
+def _by_id(value: Any) -> dict[str, tuple[int, Typed]] | None:
+    """Messages by their ids; None if it is something else, or not all have one."""
+    if value is MISSING:
+        return {}
+    if not all_messages(value):
+        return None
+    found = {message.value.get("id"): (n, message) for n, message in enumerate(value)}
+    return found if len(found) == len(value) and None not in found else None
+
+
+def _alike(was: Any, now: Any) -> bool:
+    kinds = [(one.name, one.version) if type(one) is Typed else None for one in (was, now)]
+    return kinds[0] is not None and kinds[0] == kinds[1]
+
+
+def all_messages(value: Any) -> bool:
+    """Whether a plain value is a list of messages and nothing else."""
+    return type(value) is list and bool(value) and all(map(is_message, value))
+
+
+def is_message(plain: Any) -> bool:
+    """Whether a plain value is a message."""
+    if type(plain) is not Typed or type(plain.value) is not dict:
+        return False
+    return "content" in plain.value and plain.name.removesuffix("Chunk").endswith("Message")
+
+
+def role_of(message: Typed) -> str:
+    """human, ai, tool, system … or what a chat message says it is."""
+    name = message.name.rpartition(":")[2].rpartition(".")[2]
+    said = message.value.get("role")
+    return str(said) if said else name.removesuffix("Chunk").removesuffix("Message").lower()
+
+
+def _whole(thread: Thread, plain: Any) -> Any:
+    """The same value with messages in the place of what stands for them."""
+    wanted: set[int] = set()
+    numbers(plain, wanted)
+    parts = thread.read_parts(wanted)
+
+    def fill(part: Any) -> Any:
+        kind = type(part)
+        if kind is list:
+            return [fill(item) for item in part]
+        if kind is dict:
+            return {key: fill(item) for key, item in part.items()}
+        if kind is not Typed:
+            return part
+        if part.name == REF:
+            return whole(part, parts[part.value[0]])
+        return Typed(part.name, part.version, fill(part.value))
+
+    return fill(plain)
