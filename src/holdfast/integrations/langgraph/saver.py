@@ -30,19 +30,16 @@ from holdfast.integrations.langgraph import putting
 from holdfast.integrations.langgraph.copying import copy
 from holdfast.integrations.langgraph.history import delta_history, listed, put_by
 from holdfast.integrations.langgraph.opening import Opening
-from holdfast.integrations.langgraph.records import SCOPES, Space, Writes, is_thread, thread_of
-from holdfast.integrations.langgraph.runs import (
-    TASKS,
-    Queue,
-    Sight,
-    finished,
-    node_of,
-    triggered,
-    unanswered,
-)
+from holdfast.integrations.langgraph.records import SCOPES, Space, is_thread, thread_of
+from holdfast.integrations.langgraph.runs import Queue, Sight, finished
 from holdfast.integrations.langgraph.thread import Loaded, Thread
+from holdfast.integrations.langgraph.tuples import (
+    config_of,
+    open_nodes,
+    tuple_later,
+    tuple_of,
+)
 from holdfast.integrations.langgraph.types import Types
-from holdfast.integrations.langgraph.values import Values
 from holdfast.store.following import Follower
 from holdfast.store.handles import StoreHandle
 from holdfast.store.scopes import Scope
@@ -51,7 +48,10 @@ MOST_THREADS = 256
 MOST_KEPT = 128 << 20
 _PAUSE = 0.01
 
+PAGE = 20
+
 Places = list[tuple[Thread, Space]]
+Listed = tuple[Thread, Space, Loaded | None]
 
 logger = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
             return None
         if id is None:
             self._warn(thread, space, loaded, config)
-        return _tuple(thread, space, loaded, thread.values(space, loaded), config if id else None)
+        return tuple_of(thread, space, loaded, thread.values(space, loaded), config if id else None)
 
     def list(
         self,
@@ -170,6 +170,33 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
 
         The values of channels are read when they are looked at, for which the store must be open.
         """
+        found = self._listed(config, filter, before, limit)
+        while page := [*islice(found, PAGE)]:
+            yield from self._seen(page)
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """The same, without holding the loop."""
+        found = self._listed(config, filter, before, limit)
+        while page := await asyncio.to_thread(lambda: [*islice(found, PAGE)]):
+            # What was listed is noted in the context of the caller, not of the thread that read.
+            for item in self._seen(page):
+                yield item
+
+    def _listed(
+        self,
+        config: RunnableConfig | None,
+        filter: dict[str, Any] | None,
+        before: RunnableConfig | None,
+        limit: int | None,
+    ) -> Iterator[Listed]:
+        """Checkpoints; if there are none before a given one, the places that were looked at."""
         places: Places = []
         id: str | None = None
         if config is None:
@@ -181,32 +208,21 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
             whole = "checkpoint_ns" not in config["configurable"]
             places = [(thread, s) for s in (thread.namespaces() if whole else [space])]
         bound = before["configurable"].get("checkpoint_id") if before else None
-        found = listed(places, id, bound, filter, limit)
         empty = True
-        while page := [*islice(found, 20)]:
+        for item in listed(places, id, bound, filter, limit):
             empty = False
-            for thread, space, loaded in page:
-                ids = (loaded.record.id, loaded.record.parent)
-                self._sight.listed(thread.id, space.ns, ids)
-            for thread, space, loaded in page:
-                yield _listed(thread, space, loaded)
+            yield item
         if empty and before is not None:
-            for thread, space in places:
-                self._sight.listed(thread.id, space.ns, (None,))
+            yield from ((*place, None) for place in places)
 
-    async def alist(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> AsyncIterator[CheckpointTuple]:
-        """The same, without holding the loop."""
-        found = self.list(config, filter=filter, before=before, limit=limit)
-        while page := await asyncio.to_thread(lambda: [*islice(found, 50)]):
-            for item in page:
-                yield item
+    def _seen(self, page: Sequence[Listed]) -> Iterator[CheckpointTuple]:
+        """Note that these were listed, so that a run may go on from them; then give them out."""
+        for thread, space, loaded in page:
+            ids = (loaded.record.id, loaded.record.parent) if loaded else (None,)
+            self._sight.listed(thread.id, space.ns, ids)
+        for thread, space, loaded in page:
+            if loaded is not None:
+                yield tuple_later(thread, space, loaded)
 
     def thread_ids(self) -> Iterator[str]:
         """Ids of all threads, in the order of their names."""
@@ -236,7 +252,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         """
         thread, space, id = self._place(config)
         loaded = thread.newest(space, writes=True) if id is None else thread.find(space, id)
-        return _open_nodes(thread, space, loaded) if loaded is not None else []
+        return open_nodes(thread, space, loaded) if loaded is not None else []
 
     def _warn(self, thread: Thread, space: Space, loaded: Loaded, config: RunnableConfig) -> None:
         """Say, once, which nodes of a run that ended early may have run."""
@@ -244,7 +260,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         if id in self._warned or "__pregel_runtime" not in config["configurable"]:
             return
         self._warned.add(id)
-        nodes = _open_nodes(thread, space, loaded)
+        nodes = open_nodes(thread, space, loaded)
         if nodes:
             logger.warning(
                 "thread %s%s: the run that put checkpoint %s ended before these nodes stored "
@@ -271,6 +287,9 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         """
         thread, space, parent = self._place(config)
         stored = cast(dict[str, Any], get_checkpoint_metadata(config, metadata))
+        counters = stored.get("counters_since_delta_snapshot")
+        if isinstance(counters, dict):  # pairs, which LangGraph takes for lists once stored
+            stored["counters_since_delta_snapshot"] = {k: list(v) for k, v in counters.items()}
         id = checkpoint["id"]
         self._warned.add(id)
         putting.put(
@@ -284,7 +303,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         if self._queue is not None and not space.ns:
             self._queue.noticed(thread.id, over=finished(checkpoint.get("updated_channels")))
         self._bound()
-        return _config(config["configurable"]["thread_id"], space.ns, id)
+        return config_of(config["configurable"]["thread_id"], space.ns, id)
 
     async def aput(
         self,
@@ -441,54 +460,3 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
 def open_saver() -> Opening[HoldfastSaver]:
     """`HoldfastSaver.open()` for `checkpointer.path` in `langgraph.json`."""
     return HoldfastSaver.open()
-
-
-def _config(thread_id: Any, ns: str, id: str) -> RunnableConfig:
-    return {"configurable": {"thread_id": thread_id, "checkpoint_ns": ns, "checkpoint_id": id}}
-
-
-def _tuple(
-    thread: Thread,
-    space: Space,
-    loaded: Loaded,
-    values: dict[str, Any],
-    config: RunnableConfig | None = None,
-) -> CheckpointTuple:
-    record = loaded.record
-    build = thread.types.build
-    checkpoint = {
-        "v": record.v,
-        "id": record.id,
-        "ts": record.ts,
-        "channel_values": values,
-        "channel_versions": build(record.versions),
-        "versions_seen": build(record.seen),
-        **({"updated_channels": build(record.updated)} if record.updated is not False else {}),
-        **(build(record.more) if record.more else {}),
-    }
-    return CheckpointTuple(
-        config or _config(thread.id, space.ns, record.id),
-        cast(Checkpoint, checkpoint),
-        build(record.metadata),
-        _config(thread.id, space.ns, record.parent) if record.parent else None,
-        thread.pending(loaded),
-    )
-
-
-def _listed(thread: Thread, space: Space, loaded: Loaded) -> CheckpointTuple:
-    names = [*loaded.record.values, *loaded.record.apart]
-    return _tuple(thread, space, loaded, Values(names, lambda: thread.values(space, loaded)))
-
-
-def _open_nodes(thread: Thread, space: Space, loaded: Loaded) -> list[str]:
-    record = loaded.record
-    calls = [call for call in loaded.calls if call.checkpoint == record.id]
-    done = {call.path for call in calls if not _failed(call)}
-    found = triggered(record) - {*map(node_of, done)}
-    if TASKS in record.values or TASKS in record.apart:
-        found |= unanswered(thread.values(space, loaded)[TASKS], done)
-    return sorted(found)
-
-
-def _failed(call: Writes) -> bool:
-    return all(channel == ERROR for _, channel, _ in call.items)
