@@ -35,16 +35,17 @@ def test_writes_and_a_checkpoint_in_one_change_bring_new_names_each() -> None:
 
 def test_a_number_that_another_process_took_first_is_given_up() -> None:
     mine = Names()
-    mine.begin(["a"])
+    mine.learn(["a"])
     assert mine.short("mine") == 1
-    mine.begin(["a", "theirs"])
+    mine.learn(["a", "theirs"])
+    mine.begin()
     assert mine.short("mine") == 2
     assert mine.new == ["mine"]
 
 
 def test_reading_does_not_disturb_a_change_that_is_being_put_together() -> None:
     names = Names()
-    names.begin(["a"])
+    names.learn(["a"])
     names.short("b")
     names.learn(["a"])
     assert names.new == ["b"]

@@ -6,12 +6,11 @@ import hashlib
 from typing import Any
 
 from holdfast.integrations.langgraph.messages import Growth, Kept, short_list, simple
-from holdfast.integrations.langgraph.records import INLINE, NAMES, PARTS, Space
+from holdfast.integrations.langgraph.records import INLINE, NAMES, PARTS, Record, Space
 from holdfast.integrations.langgraph.thread import Loaded, Thread, messages
 from holdfast.store.change import Written
 from holdfast.store.entries import Cause
 from holdfast.store.gates import Operation
-from holdfast.store.reading import Reader
 from holdfast.store.writing import build_change
 
 MESSAGES = 16
@@ -27,21 +26,19 @@ class Draft:
         self.expects: dict[str, int] = {}
         self.kept: dict[str, dict[str, Any]] = {}
         """By namespace, what long channels hold after this change."""
-        self.heads: dict[str, str] = {}
+        self.heads: dict[str, Record] = {}
         """By namespace, the checkpoint that this change puts."""
         self.calls: dict[str, list[Any]] = {}
         """Writes that this change adds."""
         self._start_parts()
 
     def _start_parts(self) -> None:
-        thread = self.thread
-        line = thread.reader.now()
         # All that is read for a change is of one moment; if that is over, the change fails.
-        self.reader = Reader(thread.core, thread.scope, "main", line) if line else thread.reader
-        reader = self.reader
+        self.reader = reader = self.thread.pinned()
         self._versions = {PARTS: reader.version(PARTS), NAMES: reader.version(NAMES)}
         self.thread.parts.begin(reader.length(PARTS))
-        self.thread.names.begin(reader.get(NAMES, [], None, True))
+        self.thread.learn_names(reader)
+        self.thread.names.begin()
 
     def note(self, kind: str, key: str, value: Any = None) -> None:
         """Add an operation."""
@@ -65,6 +62,8 @@ class Draft:
         target = (thread.scope, "main", self.operations, self.expects, None)
         written = thread.core.run(build_change(thread.core, [target], cause=cause))
         thread.parts.stored()
+        for ns, record in self.heads.items():
+            thread.heads[ns] = (written[0].sequence, record)
         for ns, kept in self.kept.items():
             known = {k: v.kept() if type(v) is Growth else v for k, v in kept.items()}
             thread.kept[ns] = (written[0].sequence, known)

@@ -9,8 +9,12 @@ from typing import Any
 
 from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
 
+from holdfast.integrations.langgraph.putting import RECORDS
 from holdfast.integrations.langgraph.records import Space, merged
 from holdfast.integrations.langgraph.thread import PAGE, Loaded, Past, Thread
+
+DELTAS = 16
+"""Checkpoints that are read together on the way back to a stored value."""
 
 
 def listed(
@@ -36,7 +40,7 @@ def listed(
         item
         for item in order
         if (before is None or item[2].record.id < before)
-        and (not filter or _fits(item[0].types.build(item[2].record.metadata), filter))
+        and (not filter or _fits(RECORDS.build(item[2].record.metadata), filter))
     )
     return islice(fits, limit)
 
@@ -68,7 +72,8 @@ def delta_history(
     thread: Thread, space: Space, id: str | None, channels: Sequence[str]
 ) -> Mapping[str, DeltaChannelHistory]:
     """For each channel the nearest stored value before a checkpoint, and the writes since."""
-    past = Past(thread, space)
+    past = Past(thread, space, page=DELTAS, known=thread.past.get(space.ns))
+    thread.past[space.ns] = past
     target = (past.get(id) if id else past.at(-1)) if past else None
     wanted = set(channels)
     writes: dict[str, list[PendingWrite]] = {name: [] for name in channels}
@@ -83,8 +88,7 @@ def delta_history(
                 writes[write[1]].append(write)
         here = wanted & {*loaded.record.values, *loaded.record.apart}
         if here:
-            values = thread.values(space, loaded)
-            seeds |= {name: values[name] for name in here}
+            seeds |= thread.some_values(space, loaded, here)
             wanted -= here
         parent = loaded.record.parent
     return {name: _channel(thread, writes[name], name, seeds) for name in channels}

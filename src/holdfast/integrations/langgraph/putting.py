@@ -20,11 +20,15 @@ from holdfast.integrations.langgraph.records import (
 )
 from holdfast.integrations.langgraph.thread import Loaded, Past, Thread
 from holdfast.integrations.langgraph.turns import Job
+from holdfast.integrations.langgraph.types import Types
 from holdfast.store.cause import cause_now
 
 _FIELDS = frozenset(
     ("v", "id", "ts", "channel_values", "channel_versions", "versions_seen", "updated_channels")
 )
+
+RECORDS = Types()
+"""For what is not the graph's own: metadata."""
 
 Check = Callable[[Record | None], None]
 """Refuses a put that does not rest on the newest checkpoint."""
@@ -44,27 +48,30 @@ def put(
         before = thread.newest(space, draft.reader)
         check(before.record if before else None)
         short, apart = draft.channels(space, checkpoint.get("channel_values", {}), before)
-        plain = thread.types.plain
         more = {name: value for name, value in checkpoint.items() if name not in _FIELDS}
         record = Record(
             checkpoint["id"],
             parent,
             checkpoint.get("v", 1),
             checkpoint.get("ts", ""),
-            plain(checkpoint.get("channel_versions", {})),
-            plain(checkpoint.get("versions_seen", {})),
-            plain(checkpoint.get("updated_channels", False)),
-            plain(metadata),
+            dict(checkpoint.get("channel_versions", {})),
+            {node: dict(seen) for node, seen in checkpoint.get("versions_seen", {}).items()},
+            _copied(checkpoint.get("updated_channels", False)),
+            RECORDS.plain(metadata),
             short,
             apart,
             *_own_writes(draft, space, checkpoint["id"], before),
-            more=plain(more) if more else None,
+            more=RECORDS.plain(more) if more else None,
         )
         _head(draft, space, record, before)
 
     run = metadata.get("run_id")
     cause = cause_now(correlation=run if isinstance(run, str) and run else None)
     thread.turns.run(Job(apply, cause, puts=space.ns))
+
+
+def _copied(updated: Any) -> Any:
+    return list(updated) if isinstance(updated, (list, tuple)) else updated
 
 
 def _own_writes(draft: Draft, space: Space, id: str, before: Loaded | None) -> tuple[int, int]:
@@ -84,7 +91,6 @@ def _own_writes(draft: Draft, space: Space, id: str, before: Loaded | None) -> t
 def _head(made: Draft, space: Space, record: Record, before: Loaded | None) -> None:
     """Write the record; the one before it goes into the log."""
     thread = made.thread
-    made.heads[space.ns] = record.id
     made.expects[space.head] = before.entry if before else 0
     if before is not None:
         recent = before.record.recent
@@ -98,6 +104,7 @@ def _head(made: Draft, space: Space, record: Record, before: Loaded | None) -> N
             made.note("append", space.log, [short_entries(recent)])
             recent = ()
         record = record._replace(recent=recent)
+    made.heads[space.ns] = record
     made.note("set", space.head, record.pack(thread.names))
 
 
@@ -142,8 +149,9 @@ def put_calls(
         before = thread.newest(space, draft.reader)
         plain = [(n, name, thread.types.plain(v, thread.parts.ref)) for n, name, v in writes]
         call = Writes(checkpoint, task, path, plain)
-        newest = draft.heads.get(space.ns) or (before.record.id if before else "")
-        key = space.writes if checkpoint >= newest else space.late(checkpoint)
+        head = draft.heads.get(space.ns) or (before.record if before else None)
+        newest = head is None or checkpoint >= head.id
+        key = space.writes if newest else space.late(checkpoint)
         draft.write(key, call.pack(thread.names))
         draft.expects[space.head] = before.entry if before else 0
 

@@ -20,12 +20,12 @@ shared. A message passes through the input, a task's writes and a channel; it is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
-from uuid import UUID
 
 from holdfast.errors import DamagedRecordError, InvalidInputError
 from holdfast.store.scopes import KEY_LENGTH, Scope
@@ -40,6 +40,7 @@ LOT = 16
 """Entries that go into the log together."""
 INLINE = 512
 """Encoded bytes up to which a channel's value lies in the head itself."""
+_UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -120,10 +121,9 @@ class Names:
         """Names that got a number and are not stored yet, in the order of their numbers."""
         return list(self._fresh)
 
-    def begin(self, known: list[str]) -> None:
-        """Start a change from the names that are stored: others lose the number they had got."""
+    def begin(self) -> None:
+        """Start a change: names that are not stored lose the number they had got."""
         self._fresh = {}
-        self.learn(known)
 
     def learn(self, known: list[str]) -> None:
         """Read the names that are stored. A change that is being put together keeps its own."""
@@ -293,18 +293,17 @@ def long_entries(found: Any) -> tuple[int, ...]:
 
 def short_id(text: str | None) -> Any:
     """A UUID as 16 bytes; any other text as it is."""
-    if text is None or len(text) != 36:
+    if text is None or len(text) != 36 or not _UUID.fullmatch(text):
         return text
-    try:
-        found = UUID(text)
-    except ValueError:
-        return text
-    return found.bytes if str(found) == text else text
+    return bytes.fromhex(text.replace("-", ""))
 
 
 def long_id(found: Any) -> str | None:
     """The opposite of `short_id`."""
-    return str(UUID(bytes=found)) if type(found) is bytes else found
+    if type(found) is not bytes:
+        return found  # type: ignore[no-any-return]
+    text = found.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 _SOURCES = ("input", "loop", "update", "fork")

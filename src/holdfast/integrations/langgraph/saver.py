@@ -23,6 +23,7 @@ from langgraph.checkpoint.base import (
     DeltaChannelHistory,
     get_checkpoint_metadata,
 )
+from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT
 
 from holdfast.errors import InvalidInputError, ScopeNotFoundError
@@ -32,6 +33,7 @@ from holdfast.integrations.langgraph.history import delta_history, listed, put_b
 from holdfast.integrations.langgraph.opening import Opening
 from holdfast.integrations.langgraph.records import SCOPES, Space, is_thread, thread_of
 from holdfast.integrations.langgraph.runs import Queue, Sight, finished
+from holdfast.integrations.langgraph.serialised import Serialised
 from holdfast.integrations.langgraph.thread import Loaded, Thread
 from holdfast.integrations.langgraph.tuples import (
     config_of,
@@ -45,6 +47,7 @@ from holdfast.store.handles import StoreHandle
 from holdfast.store.scopes import Scope
 
 MOST_THREADS = 256
+MOST_WARNED = 10_000
 MOST_KEPT = 128 << 20
 _PAUSE = 0.01
 
@@ -62,6 +65,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     store: an open store of either kind. Blocking and async methods may be mixed; blocking ones
         work inside a running event loop, which they hold for the time of a commit.
     types: which classes may be stored (see `Types`); `strict=True` takes registered ones only.
+    serde: a serializer of your own instead of `types`; values are then stored whole, unseen.
     busy: what happens to a run that put a checkpoint while another one did. `refuse` raises
         `Conflict` and stores nothing of it; `wait` lets runs of this process wait for their turn
         when they begin, and refuses those of other processes.
@@ -77,10 +81,11 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         *,
         types: Types | None = None,
         strict: bool = False,
+        serde: SerializerProtocol | None = None,
         busy: str = "refuse",
         patience: float = 60.0,
     ) -> None:
-        super().__init__()
+        super().__init__(serde=serde)
         core = getattr(store, "_core", None)
         if core is None:
             raise InvalidInputError(
@@ -89,15 +94,17 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
             )
         if busy not in ("refuse", "wait"):
             raise InvalidInputError("busy is 'refuse' or 'wait'")
-        if types is not None and strict:
-            raise InvalidInputError("give strict to Types(strict=True), or no types")
+        if (types is not None) + strict + (serde is not None) > 1:
+            raise InvalidInputError(
+                "give one of types, strict and serde; Types(strict=True) is both"
+            )
         self._core = core
-        self.types = types or Types(strict=strict)
+        self.types = types or (Serialised(serde) if serde else Types(strict=strict))
         self._sight = Sight()
         self._queue = Queue(patience) if busy == "wait" else None
         self._threads: OrderedDict[str, Thread] = OrderedDict()
         self._lock = threading.Lock()
-        self._warned: set[str] = set()
+        self._warned: dict[str, None] = {}
         self._puts = 0
 
     @classmethod
@@ -107,6 +114,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         *,
         types: Types | None = None,
         strict: bool = False,
+        serde: SerializerProtocol | None = None,
         busy: str = "refuse",
         patience: float = 60.0,
         **options: Any,
@@ -117,12 +125,8 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         are those of `holdfast.open`. As `checkpointer.path` in `langgraph.json`, give
         `holdfast.integrations.langgraph:open_saver`.
         """
-        settings: dict[str, Any] = {
-            "types": types,
-            "strict": strict,
-            "busy": busy,
-            "patience": patience,
-        }
+        settings: dict[str, Any] = {"types": types, "strict": strict, "serde": serde}
+        settings |= {"busy": busy, "patience": patience}
         return Opening(url, options, lambda store: cls(store, **settings))
 
     # reading
@@ -259,7 +263,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         id = loaded.record.id
         if id in self._warned or "__pregel_runtime" not in config["configurable"]:
             return
-        self._warned.add(id)
+        self._known(id)
         nodes = open_nodes(thread, space, loaded)
         if nodes:
             logger.warning(
@@ -270,6 +274,12 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
                 id,
                 ", ".join(nodes),
             )
+
+    def _known(self, id: str) -> None:
+        """A checkpoint of which nothing needs to be said any more."""
+        self._warned[id] = None
+        while len(self._warned) > MOST_WARNED:
+            del self._warned[next(iter(self._warned))]
 
     # writing
 
@@ -291,7 +301,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         if isinstance(counters, dict):  # pairs, which LangGraph takes for lists once stored
             stored["counters_since_delta_snapshot"] = {k: list(v) for k, v in counters.items()}
         id = checkpoint["id"]
-        self._warned.add(id)
+        self._known(id)
         putting.put(
             thread,
             space,

@@ -44,6 +44,7 @@ from holdfast.store.tracing import PATCHED, trace
 if TYPE_CHECKING:
     from holdfast.integrations.langgraph.drafts import Draft
 
+MOST_READ = 512
 PAGE = 100
 """Checkpoints whose records are read together."""
 
@@ -75,6 +76,12 @@ class Thread:
         self.turns = Turns(self._draft)
         self.parts = Parts(core.codec, types.plain)
         self.names = Names()
+        self._names_version = 0
+        self.heads: dict[str, tuple[int, Record]] = {}
+        """By namespace: version of the head, and what it says."""
+        self.past: dict[str, Past] = {}
+        """By namespace: older checkpoints that delta channels were rebuilt from last."""
+        self._plain: dict[tuple[str, int], dict[str, Any]] = {}
         self.kept: dict[str, tuple[int, dict[str, Any]]] = {}
         """By namespace: version of the head, and what its long channels held."""
 
@@ -105,27 +112,46 @@ class Thread:
 
     # the newest
 
+    def pinned(self) -> Reader:
+        """Reads of the newest state that do not ask again and again whether it still is."""
+        line = self.reader.now()
+        return Reader(self.core, self.scope, "main", line) if line is not None else self.reader
+
+    def learn_names(self, reader: Reader) -> None:
+        """Know all names that are stored."""
+        version = reader.version(NAMES)
+        if version != self._names_version:
+            self.names.learn(reader.get(NAMES, [], None, True))
+            self._names_version = version
+
     def newest(
         self, space: Space, reader: Reader | None = None, *, writes: bool = False
     ) -> Loaded | None:
         """The newest checkpoint of a namespace; `writes`: with what was written on top of it."""
-        found = (reader or self.reader).versioned([space.head, NAMES, COPYING])
-        if COPYING in found:
+        reader = reader or self.pinned()
+        if reader.version(COPYING):
             raise DamagedRecordError(
                 f"{self.scope}: copying this thread was cut short; copy it again or delete it"
             )
-        self.names.learn(found.get(NAMES, ([], 0))[0])
-        if space.head not in found:
-            return None
-        head, version = found[space.head]
-        record = Record.unpack(head, self.names)
+        version, record = self.heads.get(space.ns, (0, None))
+        if record is None or version != reader.version(space.head):
+            found = reader.versioned([space.head])
+            if not found:
+                return None
+            self.learn_names(reader)
+            head, version = found[space.head]
+            record = Record.unpack(head, self.names)
+            self.heads[space.ns] = (version, record)
         loaded = Loaded(record, [], version, newest=True)
         return loaded._replace(calls=self.calls(space, record, None)) if writes else loaded
 
     def calls(self, space: Space, record: Record, until: int | None) -> list[Writes]:
         """What was written on top of a checkpoint until the next one was put, and later."""
-        found = self.reader.slice(space.writes, record.since, until, True)
-        found += self.reader.get(space.late(record.id), [], None, True)
+        reader = self.pinned()
+        found = reader.slice(space.writes, record.since, until, True)
+        found += reader.get(space.late(record.id), [], None, True)
+        if found:
+            self.learn_names(reader)
         return [Writes.unpack(call, self.names) for call in found]
 
     def values(self, space: Space, loaded: Loaded) -> dict[str, Any]:
@@ -150,6 +176,17 @@ class Thread:
     def _values(self, space: Space, loaded: Loaded) -> dict[str, Any]:
         plain = self.plain_values(space, loaded.record, self.at(loaded.entry))
         return self._values_of(plain)
+
+    def some_values(self, space: Space, loaded: Loaded, names: set[str]) -> dict[str, Any]:
+        """Some channels of a checkpoint, mostly one that was asked for before: a snapshot."""
+        place = (space.ns, loaded.entry)
+        plain = self._plain.get(place)
+        if plain is None:
+            plain = self.plain_values(space, loaded.record, self.at(loaded.entry))
+            if len(self._plain) >= 4:
+                self._plain.clear()
+            self._plain[place] = plain
+        return self._values_of({name: plain[name] for name in names})
 
     def _values_of(self, plain: dict[str, Any]) -> dict[str, Any]:
         plain = {name: long_list(value) for name, value in plain.items()}
@@ -190,6 +227,9 @@ class Thread:
 
     def forget(self, space: Space) -> None:
         """Drop what is kept of a namespace."""
+        self.heads.pop(space.ns, None)
+        self.past.pop(space.ns, None)
+        self._plain.clear()
         self.kept.pop(space.ns, None)
 
     # building
@@ -221,8 +261,9 @@ class Thread:
 
     def log(self, space: Space) -> list[int]:
         """The entries that put the checkpoints of a namespace, oldest first."""
-        found = self.reader.versioned([space.head, space.log, NAMES])
-        self.names.learn(found.get(NAMES, ([], 0))[0])
+        reader = self.pinned()
+        found = reader.versioned([space.head, space.log])
+        self.learn_names(reader)
         if space.head not in found:
             return []
         head, version = found[space.head]
@@ -254,12 +295,19 @@ class Thread:
 class Past:
     """The checkpoints of one namespace; those near each other are read together."""
 
-    def __init__(self, thread: Thread, space: Space, *, page: int = PAGE) -> None:
+    def __init__(
+        self, thread: Thread, space: Space, *, page: int = PAGE, known: Past | None = None
+    ) -> None:
         self.thread = thread
         self.space = space
         self._page = page
         self.order = thread.log(space)
         self._read: dict[int, Loaded] = {}
+        if known is not None and self.order[: len(known.order)] == known.order:
+            # What was put before is what it was; only the newest may have got more writes.
+            self._read = {e: loaded for e, loaded in known._read.items() if not loaded.newest}
+            while len(self._read) > MOST_READ:
+                del self._read[min(self._read)]
         self._records: dict[int, Record] = {}
         self._late = set(thread.reader.keys(space.late("")))
 
@@ -272,7 +320,13 @@ class Past:
         entry = self.order[position]
         if entry not in self._read:
             self._load(position)
-        return self._read[entry]
+        loaded = self._read[entry]
+        key = self.space.late(loaded.record.id)
+        if key not in self._late:
+            return loaded
+        late = self.thread.reader.get(key, [], None, True)
+        more = [Writes.unpack(call, self.thread.names) for call in late]
+        return loaded._replace(calls=loaded.calls + more)
 
     def __iter__(self) -> Iterator[Loaded]:
         """All checkpoints, the newest first."""
@@ -321,9 +375,6 @@ class Past:
         for entry in order[first : at + 1]:
             record = records[entry]
             own = by_id.get(record.id, [])
-            if self.space.late(record.id) in self._late:
-                late = thread.reader.get(self.space.late(record.id), [], None, True)
-                own = own + [Writes.unpack(call, thread.names) for call in late]
             self._read[entry] = Loaded(record, own, entry, newest=entry == order[-1])
 
 

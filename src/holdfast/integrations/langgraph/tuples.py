@@ -8,6 +8,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, CheckpointTuple
 from langgraph.checkpoint.serde.types import ERROR
 
+from holdfast.integrations.langgraph.putting import RECORDS
 from holdfast.integrations.langgraph.records import Space, Writes
 from holdfast.integrations.langgraph.runs import TASKS, node_of, triggered, unanswered
 from holdfast.integrations.langgraph.thread import Loaded, Thread
@@ -28,7 +29,7 @@ def tuple_of(
 ) -> CheckpointTuple:
     """A checkpoint for LangGraph, of what is stored and its values."""
     record = loaded.record
-    build = thread.types.build
+    build = RECORDS.build
     checkpoint = {
         "v": record.v,
         "id": record.id,

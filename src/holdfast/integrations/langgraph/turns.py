@@ -19,7 +19,7 @@ from holdfast.store.entries import Cause
 if TYPE_CHECKING:
     from holdfast.integrations.langgraph.drafts import Draft
 
-GATHER = 0.002
+GATHER = 0.005
 """Seconds that writes wait for the checkpoint after them."""
 MOST = 64
 TRIES = 20
