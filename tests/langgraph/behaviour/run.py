@@ -29,13 +29,6 @@ LEFT_OUT = {
     "test_delta_channel_benchmark.py": "measures",
     "test_prune_postgres.py": "needs PostgreSQL",
 }
-NOT_FOR_US = {
-    "its last part wants errors of a serializer that the caller gives": (
-        "test_pregel_async::test_checkpoint_errors",
-    ),
-}
-"""Tests of what a saver of ours has no part in, by the reason."""
-
 Outcomes = dict[str, str]
 
 
@@ -118,11 +111,6 @@ def file_of(name: str) -> str:
     return name.split("::")[0].split(".")[0]
 
 
-def excuse(name: str) -> str | None:
-    test = name.split("[")[0]
-    return next((reason for reason, tests in NOT_FOR_US.items() if test in tests), None)
-
-
 def compare(theirs: Outcomes, ours: Outcomes) -> int:
     """Prints both, and gives how many tests fail with ours only."""
     print(f"\n{'file':<40}{'tests':>7}{'sqlite fails':>14}{'holdfast fails':>16}{'only ours':>11}")
@@ -142,10 +130,9 @@ def compare(theirs: Outcomes, ours: Outcomes) -> int:
         print(f"{file:<40}{tests:>7}{counts[0]:>14}{counts[1]:>16}{bad:>11}")
     total = Counter(ours.values())
     print(f"\nwith ours: {', '.join(f'{n} {kind}' for kind, n in sorted(total.items()))}")
-    excused = {name: reason for name in only_ours if (reason := excuse(name))}
     for name in only_ours:
-        print(f"ONLY OURS {name}" + (f" (not for us: {excused[name]})" if name in excused else ""))
-    return len(only_ours) - len(excused)
+        print(f"ONLY OURS {name}")
+    return len(only_ours)
 
 
 def main() -> int:

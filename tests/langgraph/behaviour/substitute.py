@@ -59,10 +59,10 @@ class Sqlite(SqliteSaver):
 class Holdfast(HoldfastSaver):
     """Our saver over a store in memory, made the way `InMemorySaver()` is."""
 
-    def __init__(self, **_: Any) -> None:
+    def __init__(self, *, serde: Any = None, **_: Any) -> None:
         store = holdfast.sync.open("memory:")
         opened.append(store)
-        super().__init__(store)
+        super().__init__(store, serde=serde)
 
 
 @contextmanager
