@@ -15,7 +15,7 @@ class AtomCache:
     wrong answer: an entry is only used if it carries the ref that the reader expects.
     """
 
-    def __init__(self, capacity: int = 12 << 20) -> None:
+    def __init__(self, capacity: int = 6 << 20) -> None:
         self._capacity = capacity
         self._held = 0
         # A plain dict finds its oldest item ever more slowly, the more were removed before it.
@@ -61,7 +61,7 @@ class AtomCache:
 class NodeCache:
     """The nodes used last, of all scopes of a store; bounded by their number of elements."""
 
-    def __init__(self, capacity: int = 90_000) -> None:
+    def __init__(self, capacity: int = 80_000) -> None:
         self._capacity = capacity
         self._held = 0
         self._nodes: OrderedDict[Any, Node] = OrderedDict()

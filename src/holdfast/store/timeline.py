@@ -30,7 +30,7 @@ DELTA_EVERY = 256
 """Entries between two saves: what opening and time travel have to replay at most."""
 DELTAS = 64
 """Most deltas on one full save: what opening has to read at most."""
-MOST_BEHIND = 6144
+MOST_BEHIND = 4096
 """Keys that deltas may hold before the whole index is saved again."""
 HEAVY = 1024
 """Atoms since the last save after which the next commit saves, whatever the entries."""
