@@ -282,7 +282,9 @@ class SqliteStorage:
                 self._put_slowly(batch)
         if batch.drops:
             cursor.executemany(_DROP, [(key,) for key in batch.drops])
-            cursor.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
+            # A record seldom fills a page: so many are given back that none pile up.
+            pages = _VACUUM_PAGES + len(batch.drops)
+            cursor.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
         for key, expected, new in batch.cells:
             self._swap(key, expected, new)
 

@@ -119,6 +119,22 @@ class Restored:
 
 
 @dataclass(frozen=True, slots=True)
+class Erased:
+    """What `erase` removed, and what it cannot reach."""
+
+    scope: Scope
+    lives: int
+    """Scopes that have had this name and are erased now, those of earlier calls included."""
+    rows: int
+    """Rows that this call dropped; 0 if an earlier one had finished."""
+    bytes: int
+    key_removed: bool
+    """Whether this call took keys out of the ring; a plain store has none."""
+    open: tuple[str, ...]
+    """Where content or its name may still be, for people."""
+
+
+@dataclass(frozen=True, slots=True)
 class TimelineInfo:
     """A timeline of a scope."""
 

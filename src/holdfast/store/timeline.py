@@ -21,7 +21,7 @@ from holdfast.errors import (
 )
 from holdfast.store import entries, refs, rows
 from holdfast.store.entries import Body
-from holdfast.store.ledger import Ledger
+from holdfast.store.ledger import Ledger, gone
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, read_save, read_slot
 from holdfast.store.slots import Slot, slot_of
 from holdfast.store.trees import Node, Trees
@@ -85,14 +85,26 @@ class Timeline:
         """
         last = rows.LAST_SEQUENCE if until is None else until
         try:
+            self._load(last, saves)
+        except StateIntegrityError:
+            if not self.ledger.erased():
+                raise
+            self.sequence = self.ledger.before
+        if self.sequence == self.ledger.before:  # no scope that is there has no entry
+            self.gone = self.ledger.erased()
+        if until is not None and self.sequence < until:
+            if self.gone:
+                raise gone(self.ledger.scope)
+            raise DamagedRecordError(f"{self.ledger.scope}: entry {until} is missing")
+        return self
+
+    def _load(self, last: int, saves: bool) -> None:
+        try:
             self._replay(last, self._take_saves(self._newest_saves(last)) if saves else {})
         except DamagedIndexError:
             fresh = Timeline(self.ledger, self.number)
             fresh._replay(last, {})
             self._copy(fresh)
-        if until is not None and self.sequence < until:
-            raise DamagedRecordError(f"{self.ledger.scope}: entry {until} is missing")
-        return self
 
     def strand(self, why: StateIntegrityError) -> Timeline:
         """Know where the timeline ends, though not its state: for looking back and for restoring.
@@ -404,7 +416,12 @@ class Timeline:
         if token == self.seen:
             return
         with self.lock:
-            self._replay(rows.LAST_SEQUENCE, {})
+            try:
+                self._replay(rows.LAST_SEQUENCE, {})
+            except StateIntegrityError:
+                if not self.ledger.erased():
+                    raise
+            self.gone = self.gone or self.ledger.erased()
             self.seen = token
 
     def scan(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, Slot]]:

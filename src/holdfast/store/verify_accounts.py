@@ -38,8 +38,9 @@ class Accounts:
         alone = not body.also and not body.reads
         tag = self._check.core.id_tag(ledger.scope if alone else None, body.change)
         self._wanted[rows.change(tag)] = "it is missing: its change could be applied once more"
-        # Of the entries of one change, the first by number stands for it.
-        self.ids += all((ledger.number, line) <= other[:2] for other in body.also)
+        # Of the entries of one change, the first by number that is not erased stands for it.
+        others = [other for other in body.also if other[0] not in self._check.erased]
+        self.ids += all((ledger.number, line) <= other[:2] for other in others)
 
     def _correlation(self, scope: int, line: int, sequence: int, correlation: str) -> None:
         block = (scope, line, sequence // rows.BLOCK)
