@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from holdfast.errors import (
     InvalidInputError,
     ScopeNotFoundError,
@@ -265,8 +267,9 @@ class _Check:
                     core.open_row(key, row)
                     if opened[0] == key[:21]:
                         self.ended.add(opened[1])
-            except ScopeNotFoundError:
-                self.whole = False  # erased since its row was read
+            except ScopeNotFoundError:  # erased since its row was read
+                self.erased.add(msgspec.msgpack.decode(core.open_row(key, row))[1])
+                self.whole = False
             except (*DAMAGE, ValueError) as error:
                 self.find("damage", rows.describe(key), str(error))
 
@@ -314,9 +317,8 @@ class _Check:
         except ScopeNotFoundError:
             if not ledger.erased():
                 raise
-        if len(self.report.findings) > before and ledger.erased():
+        if ledger.erased():
             del self.report.findings[before:]
-        if self.whole and ledger.erased():
             self.whole = False
 
     def _scope(self, ledger: Ledger, start: tuple[str, int, int, int]) -> None:

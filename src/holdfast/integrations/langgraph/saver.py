@@ -35,6 +35,7 @@ from holdfast.integrations.langgraph.runs import Queue, Sight, finished, node_of
 from holdfast.integrations.langgraph.thread import Loaded, Thread
 from holdfast.integrations.langgraph.types import Types
 from holdfast.integrations.langgraph.values import Values
+from holdfast.store.erasing import erase_scope
 from holdfast.store.following import Follower
 from holdfast.store.handles import StoreHandle
 from holdfast.store.scopes import Scope
@@ -323,11 +324,13 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     # removing and copying
 
     def delete_thread(self, thread_id: str) -> None:
-        """End a thread with all its checkpoints. One made again under its id starts empty."""
+        """Erase a thread with all its checkpoints. One made again under its id starts empty.
+
+        Its content is removed from the store, and its key from the ring: see `Store.erase`.
+        """
         thread = self._thread(thread_id)
         with suppress(ScopeNotFoundError):
-            change, finish = StoreHandle(self._core).plan_delete(thread.scope, None)
-            finish(self._core.run(change))
+            erase_scope(StoreHandle(self._core), thread.scope)
         self._forget(thread.id)
 
     async def adelete_thread(self, thread_id: str) -> None:
@@ -363,7 +366,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         await asyncio.to_thread(self.copy_thread, source_thread_id, target_thread_id)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Take out all but the newest checkpoint of each namespace, or (`delete`) everything.
+        """Take out all but the newest checkpoint of each namespace, or (`delete`) erase all.
 
         What a delta channel of the newest one needs is kept.
         """
