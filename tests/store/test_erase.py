@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -203,15 +205,13 @@ def test_space_is_given_back(tmp_path: Path) -> None:
     small = place.path.stat().st_size
     store = place.reopen()
     for number in range(50):
-        store.agent("a").set(f"k{number}", holdfast_noise(60_000, number))
+        store.agent("a").set(f"k{number}", noise(60_000, number))
     store.erase("agent:a")
     place.close()
     assert place.path.stat().st_size < small + 200_000
 
 
-def holdfast_noise(length: int, seed: int) -> bytes:
-    import random
-
+def noise(length: int, seed: int) -> bytes:
     return random.Random(seed).randbytes(length)
 
 
@@ -272,9 +272,7 @@ class Late:
         return getattr(self._inner, name)
 
     def turn(self) -> object:
-        import contextlib
-
-        return contextlib.nullcontext()
+        return nullcontext()
 
     def commit(self, batch: Batch) -> None:
         act, self.before = self.before, lambda: None
@@ -339,10 +337,8 @@ def test_writers_and_readers_race(place: Place) -> None:
         thread.start()
     eraser = place.open()
     for _ in range(15):
-        try:
+        with suppress(ScopeNotFoundError):
             eraser.erase("agent:a")
-        except ScopeNotFoundError:
-            pass
     over.set()
     for thread in threads:
         thread.join()
@@ -387,10 +383,8 @@ def test_every_storage_call_fails_once(place: Place, monkeypatch: pytest.MonkeyP
         eraser = sync.Store(StoreHandle(open_core(place.url, storage=faulty, **place.options())))
         mode = ("before", "ambiguous-applied", "ambiguous-lost")[nth % 3]
         faulty.plan = (Fault("*", faulty.calls["*"] + nth, mode),)
-        try:
+        with suppress(Unavailable, OutcomeUnknown):
             eraser.erase(name)
-        except (Unavailable, OutcomeUnknown):
-            pass
         done = not faulty.failed
         fresh = place.open()
         assert fresh.agent("b").get("k") == other.get("k") == nth

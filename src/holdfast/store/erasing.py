@@ -163,10 +163,24 @@ class _Erasure:
             self._drop_accounts(tombstone, life)
         if self.core.ring is not None:
             self.keys += self.core.ring.erase(tombstone.id)
-        for kind in (b"E", b"V", b"S", b"N", b"T"):
-            while page := self.storage.scan(kind + number, rows.after(kind + number), limit=SLICE):
+        prefixes = [kind + number for kind in (b"E", b"V", b"S", b"N", b"T")]
+        for prefix in prefixes if self.core.ring is None else ():
+            self._blank(prefix)
+        for prefix in prefixes:
+            while page := self.storage.scan(prefix, rows.after(prefix), limit=SLICE):
                 self._drop(page)
         self._drop([life[state] for state in (rows.THERE, rows.DELETED) if state in life])
+
+    def _blank(self, prefix: bytes) -> None:
+        """Overwrite content where it lies, of a plain store; without a key it is the content.
+
+        Dropping moves rows that lie near, and where they lay, traces of them can stay: nothing of
+        this scope may be in those that are still to be dropped.
+        """
+        low = prefix
+        while page := self.storage.scan(low, rows.after(prefix), limit=SLICE):
+            self.storage.commit(Batch(blanks=[key for key, _ in page]))
+            low = page[-1][0] + b"\0"
 
     def _drop(self, found: list[tuple[bytes, bytes]]) -> None:
         if found:
