@@ -189,11 +189,7 @@ class Store:
         await asyncio.to_thread(self._blocking.delete, name)
 
     async def erase(self, scope: Scope | str | State) -> Erased:
-        """End a scope and remove its content: its rows and its key, of all its lives.
-
-        The result says what was removed and what is out of reach. If it was cut short, the scope
-        is gone for readers and writers, `verify` says what is left, and erasing again finishes.
-        """
+        """End a scope and remove its content, its rows and its key; see `Erased` for what stays."""
         name = scope.scope if isinstance(scope, State) else scope
         return await asyncio.to_thread(self._blocking.erase, name)
 

@@ -377,7 +377,7 @@ class Store:
         finish(self._core.run(change))
 
     def erase(self, scope: Scope | str | State) -> Erased:
-        """End a scope and remove its content: see `erase_scope`, also for what it cannot reach."""
+        """End a scope and remove its content, its rows and its key; see `Erased` for what stays."""
         return erase_scope(self._handle, scope.scope if isinstance(scope, State) else scope)
 
     # changes

@@ -120,7 +120,13 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What `erase` removed, and what it cannot reach."""
+    """What `erase` removed, and what it cannot reach.
+
+    All scopes that ever had the name are erased, deleted ones included. If it is cut short, the
+    scope is gone for readers and writers, `verify` says what is left, and erasing again finishes.
+    What stays holds no content: the tombstone, rows of the feed (numbers and hashes), and rows of
+    change ids that other scopes share (with the name).
+    """
 
     scope: Scope
     lives: int

@@ -93,9 +93,8 @@ class Timeline:
         if self.sequence == self.ledger.before:  # no scope that is there has no entry
             self.gone = self.ledger.erased()
         if until is not None and self.sequence < until:
-            if self.gone:
-                raise gone(self.ledger.scope)
-            raise DamagedRecordError(f"{self.ledger.scope}: entry {until} is missing")
+            scope = self.ledger.scope
+            raise gone(scope) if self.gone else DamagedRecordError(f"{scope}: no entry {until}")
         return self
 
     def _load(self, last: int, saves: bool) -> None:
@@ -168,16 +167,23 @@ class Timeline:
         self.origin = save.origin
         self.behind = save.behind
 
-    def _replay(self, last: int, announced: dict[int, tuple[int, bytes]]) -> None:
-        """Apply the entries behind the save; one of them must vouch for it."""
+    def _replay(self, last: int, announced: dict[int, tuple[int, bytes]], again: int = 0) -> bool:
+        """Apply the entries behind the save; one of them must vouch for it.
+
+        Tells whether entry `again`, applied before, is there: no more if the scope is erased.
+        """
         limit = 1000
+        stands = False
         while self.sequence < last:
             page = self.ledger.storage.scan(
-                rows.entry(self.prefix, self.sequence + 1),
+                rows.entry(self.prefix, again or self.sequence + 1),
                 rows.entry(self.prefix, last) + b"\0",
                 limit=limit,
             )
             for key, row in page:
+                if again and rows.sequence_of(key) == again:
+                    stands = True
+                    continue
                 body = self.follow(key, row)
                 if body.save and body.save[0] in announced:
                     kind, hash_ = announced.pop(body.save[0])
@@ -185,10 +191,12 @@ class Timeline:
                         raise DamagedIndexError(
                             f"{self.ledger.scope}: an index save is not the one that was announced"
                         )
+            again = 0
             if len(page) < limit:
                 break
         if announced and next(iter(announced)) != self.sequence:
             raise DamagedIndexError(f"{self.ledger.scope}: no entry vouches for an index save")
+        return stands
 
     def follow(self, key: bytes, row: bytes | None) -> Body:
         """Check the next entry against the chain and apply it."""
@@ -417,11 +425,12 @@ class Timeline:
             return
         with self.lock:
             try:
-                self._replay(rows.LAST_SEQUENCE, {})
+                stands = self._replay(rows.LAST_SEQUENCE, {}, self.sequence)
             except StateIntegrityError:
                 if not self.ledger.erased():
                     raise
-            self.gone = self.gone or self.ledger.erased()
+                stands = False
+            self.gone = self.gone or (not stands and self.ledger.erased())
             self.seen = token
 
     def scan(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, Slot]]:

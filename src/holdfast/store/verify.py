@@ -27,7 +27,7 @@ from holdfast.store.core import Core
 from holdfast.store.feed import LANES, items_of
 from holdfast.store.ledger import Ledger
 from holdfast.store.scopes import Scope
-from holdfast.store.tombstones import read_tombstone
+from holdfast.store.tombstones import by_number, read_tombstone
 from holdfast.store.verify_accounts import Accounts
 from holdfast.store.verify_line import LineCheck
 from holdfast.store.verify_nodes import DAMAGE, NodeCheck
@@ -319,7 +319,13 @@ class _Check:
                 raise
         if ledger.erased():
             del self.report.findings[before:]
+            self.accounts.forget()
             self.whole = False
+
+    def erased_meanwhile(self) -> bool:
+        """Whether a scope was erased since the directory was read."""
+        found = by_number(self.core).items()
+        return any(key[21] == rows.ERASED and n not in self.erased for n, (key, _) in found)
 
     def _scope(self, ledger: Ledger, start: tuple[str, int, int, int]) -> None:
         try:

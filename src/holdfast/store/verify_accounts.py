@@ -54,6 +54,10 @@ class Accounts:
         key = rows.correlation(tag, scope, line, sequence)
         self._wanted[key] = "it is missing: entries of a correlation would not be found"
 
+    def forget(self) -> None:
+        """The scope that calls for what was not looked up yet has been erased."""
+        self._wanted = {}
+
     def settle(self) -> None:
         """Look up what was called for since the last time."""
         wanted, self._wanted = self._wanted, {}
@@ -66,7 +70,9 @@ class Accounts:
 
     def compare(self, kind: bytes, stored: int, called: int) -> None:
         """Compare the number of rows with what was called for, if all entries were read."""
-        if not self._check.report.findings and stored != called:
+        if self._check.report.findings or stored == called:
+            return
+        if not self._check.erased_meanwhile():
             what = rows.describe(kind)
             message = f"{stored} are stored, the entries call for {called}"
             self._check.find("unaccounted", what, message)
