@@ -95,8 +95,8 @@ BUGS = (
     Bug(
         "missing value reported as a miss",
         "store/reading.py",
-        "        value = self.value(timeline, slot)\n        return convert",
-        "        try:\n            value = self.value(timeline, slot)\n"
+        "        value = self.value(timeline, slot, plain)\n        return convert",
+        "        try:\n            value = self.value(timeline, slot, plain)\n"
         "        except Exception:\n            return default\n        return convert",
         "flips",
     ),
