@@ -213,6 +213,20 @@ BUGS = (
         "kills",
     ),
     Bug(
+        "erased scope's key left in the ring",
+        "seal/ring.py",
+        "            self._storage.commit(Batch(drops=found))\n",
+        "            pass\n",
+        "tests/store/test_erase.py",
+    ),
+    Bug(
+        "writer not stopped by a tombstone",
+        "store/committer.py",
+        "                batch.absent.append(ledger.tombstone)\n",
+        "                pass\n",
+        "tests/store/test_erase.py",
+    ),
+    Bug(
         "decompression not bounded",
         "seal/compress.py",
         "elif plain_length > min(MAX_PLAIN, _MOST[method] * (len(data) + 1)):",

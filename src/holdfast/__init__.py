@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.store.items import (
         Checkpoint,
         Entry,
+        Erased,
         Item,
         Page,
         Restored,
@@ -49,6 +50,7 @@ __all__ = [
     "Diff",
     "Difference",
     "Entry",
+    "Erased",
     "Finding",
     "Gate",
     "HoldfastError",
@@ -81,7 +83,9 @@ _HOMES = {
     "holdfast.store.compare": "Diff Difference",
     "holdfast.store.entries": "Cause",
     "holdfast.store.gates": "Gate Operation Request",
-    "holdfast.store.items": "Checkpoint Entry Item Page Position Restored ScopeInfo TimelineInfo",
+    "holdfast.store.items": (
+        "Checkpoint Entry Erased Item Page Position Restored ScopeInfo TimelineInfo"
+    ),
     "holdfast.store.scopes": "Scope",
     "holdfast.store.verify": "Finding Report",
 }

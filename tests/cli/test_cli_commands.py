@@ -132,6 +132,23 @@ def test_scope_delete(cli: Cli, agent: str) -> None:
     assert cli(f"scope delete {agent} --yes").code == 4
 
 
+def test_scope_erase(cli: Cli, agent: str) -> None:
+    refused = cli(f"scope erase {agent}")
+    assert refused.code == 2
+    assert "erased: add --yes" in refused.err
+    assert cli(f"key get {agent} plan").code == 0
+    found = cli(f"scope erase {agent} --yes --json").json
+    assert (found["erased"], found["lives"]) == (agent, 1)
+    assert found["rows"] > 0
+    assert found["open"]
+    assert cli(f"key get {agent} plan").code == 4
+    again = cli(f"scope erase {agent} --yes")
+    assert again.code == 0
+    assert "still open" in again.err
+    assert cli("scope erase agent:never --yes").code == 4
+    assert cli("verify").code == 0
+
+
 # ---- keys ----------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from holdfast import sync
 COMMANDS = (
     "scope list",
     "scope delete agent:7 --yes",
+    "scope erase agent:7 --yes",
     "key get agent:7 plan",
     "key set agent:7 plan 2",
     "key append agent:7 talk 2",
@@ -89,6 +90,7 @@ SCOPES = {
 }
 IN_SCOPE = (
     "scope delete {} --yes",
+    "scope erase {} --yes",
     "key get {} plan",
     "key delete {} plan",
     "key list {}",

@@ -145,6 +145,8 @@ def fill(store: sync.Store, clock: Hands) -> None:
     store.session("gone").set("x", 1)
     store.delete("session:gone")
     store.session("gone").set("x", 2)
+    store.session("erased").set("x", 3)
+    store.erase("session:erased")
 
 
 def facts(store: sync.Store) -> dict[str, Any]:

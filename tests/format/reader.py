@@ -316,6 +316,15 @@ class Store:
                 assert key[1:17] == self.tag(b"directory", name)
                 yield Scope(self, name, number, scope_id, salt, before)
 
+    def erased(self) -> dict[int, tuple[str, int, bytes]]:
+        """Number to (tag in hexadecimal, highest entry, id) of the scopes that are erased."""
+        found = {}
+        for key in self.rows:
+            if key[:1] == b"D" and key[21] == 2:
+                number, _, last, scope_id = unpack(self.open(key))
+                found[number] = (key[1:17].hex(), last, scope_id)
+        return found
+
     def feed(self) -> Iterator[tuple[int, int, int, int, bytes]]:
         """(scope number, timeline, first entry, entries, hash of the last), lanes checked."""
         before: dict[int, bytes] = {}

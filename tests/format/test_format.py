@@ -133,6 +133,9 @@ def test_chains_and_feed(name: str) -> None:
                 heads[scope.number, timeline, entry.sequence] = entry.hash
     named = set()
     for number, timeline, first, entries, hash_ in store.feed():
+        if number in store.erased():
+            assert first + entries - 1 <= store.erased()[number][1]
+            continue
         assert heads[number, timeline, first + entries - 1] == hash_
         named |= {(number, timeline, first + offset) for offset in range(entries)}
     assert named == heads.keys()
@@ -234,6 +237,10 @@ def test_correlations_changes_and_timelines(name: str) -> None:
         (b"\0\0\0\2", 0),
     ]
     assert reader.unpack(store.open(gone[1]))[0] == reader.unpack(store.open(gone[0]))[1]
+    ((number, (tag_of, last, scope_id)),) = store.erased().items()
+    assert (tag_of, last) == (store.tag(b"directory", "session:erased").hex(), 2)
+    assert not [k for k in store.rows if k[:1] in b"TEVSN" and k[1:7] == number.to_bytes(6, "big")]
+    assert store.ring is None or not [k for k in store.ring.rows if k[1:17] == scope_id]
     lives = [scope for scope in store.scopes() if scope.name == "session:gone"]
     numbers = [[entry.sequence for entry in scope.entries(0)] for scope in lives]
     assert sorted(numbers) == [[1, 2], [3]], "they go on after a deletion"

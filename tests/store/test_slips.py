@@ -186,6 +186,7 @@ def of_the_store(slips: Any) -> None:
     slips("scopes limit", COUNTS, lambda t, _, x: t.scopes(limit=x))
     slips("scopes after", (1, b"x", 1.5), lambda t, _, x: t.scopes(after=x))
     slips("delete scope", (*scopes, "agent:nobody"), lambda t, _, x: t.delete(x))
+    slips("erase scope", (*scopes, "agent:nobody"), lambda t, _, x: t.erase(x))
     for name in ("actor", "reason", "correlation", "parent", "component", "operation"):
         slips(
             f"acting {name}",
@@ -400,6 +401,7 @@ def test_after_close_everything_is_refused(tmp_path: Any) -> None:
         "log": lambda _, s: s.log(),
         "replay": lambda _, s: s.replay(lambda a, _: a),
         "delete scope": lambda t, _: t.delete("agent:1"),
+        "erase scope": lambda t, _: t.erase("agent:1"),
         "correlated": lambda t, _: t.correlated("run"),
     }
 

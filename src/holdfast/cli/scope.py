@@ -15,7 +15,7 @@ from holdfast.errors import InvalidInputError
 
 @click.group(cls=Group)
 def scope() -> None:
-    """List and delete scopes."""
+    """List, delete and erase scopes."""
 
 
 @scope.command("list")
@@ -51,7 +51,7 @@ def delete(session: Session, scope: str, yes: bool) -> None:
     with session.writing() as store:
         state = session.state(store, scope)
         if not yes:
-            _confirm(str(state.scope))
+            _confirm("Delete", str(state.scope))
         store.delete(state.scope)
     if session.json:
         output.document({"deleted": str(state.scope)})
@@ -59,7 +59,31 @@ def delete(session: Session, scope: str, yes: bool) -> None:
         output.say(output.clean(f"{state.scope}: deleted"))
 
 
-def _confirm(scope: str) -> None:
+@scope.command()
+@click.argument("scope", shell_complete=complete_scope)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_session
+def erase(session: Session, scope: str, yes: bool) -> None:
+    """End a scope and remove its content; also of scopes of that name deleted before.
+
+    Says what it cannot reach. If it was cut short, run it again.
+    """
+    with session.writing() as store:
+        name = store.scope(scope).scope
+        if not yes:
+            _confirm("Erase", str(name))
+        result = store.erase(name)
+    if session.json:
+        output.document(shapes.erased(result))
+        return
+    output.say(output.clean(f"{name}: erased"))
+    key = "its key" if result.key_removed else "no key"
+    output.note(f"{result.rows} rows of {result.bytes} bytes and {key} were removed")
+    for text in result.open:
+        output.note(f"still open: {text}")
+
+
+def _confirm(what: str, scope: str) -> None:
     if not sys.stdin.isatty():
-        raise InvalidInputError(f"{scope} would be deleted: add --yes if that is meant")
-    click.confirm(output.clean(f"Delete {scope} with all its timelines?"), abort=True, err=True)
+        raise InvalidInputError(f"{scope} would be {what.lower()}d: add --yes if that is meant")
+    click.confirm(output.clean(f"{what} {scope} with all its timelines?"), abort=True, err=True)

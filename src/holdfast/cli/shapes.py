@@ -13,7 +13,7 @@ from holdfast.cli.json_values import tagged
 if TYPE_CHECKING:
     from holdfast.store.compare import Diff
     from holdfast.store.entries import Cause
-    from holdfast.store.items import Checkpoint, Entry, Restored, TimelineInfo
+    from holdfast.store.items import Checkpoint, Entry, Erased, Restored, TimelineInfo
     from holdfast.store.verify import Report
 
 _CAUSE = ("actor", "reason", "correlation", "parent", "component", "operation")
@@ -85,6 +85,18 @@ def restored(found: Restored) -> dict[str, Any]:
     }
 
 
+def erased(found: Erased) -> dict[str, Any]:
+    """What an erase removed, and what it cannot reach."""
+    return {
+        "erased": str(found.scope),
+        "lives": found.lives,
+        "rows": found.rows,
+        "bytes": found.bytes,
+        "key_removed": found.key_removed,
+        "open": list(found.open),
+    }
+
+
 def diff(found: Diff) -> dict[str, Any]:
     """A diff; `before` is left out of what was added, `after` of what was removed."""
     changes = []
@@ -113,7 +125,7 @@ def timeline(found: TimelineInfo) -> dict[str, Any]:
     }
 
 
-_COUNTS = ("scopes", "timelines", "entries", "checkpoints", "signed", "values", "saves")
+_COUNTS = ("scopes", "erased", "timelines", "entries", "checkpoints", "signed", "values", "saves")
 
 
 def report(found: Report) -> dict[str, Any]:

@@ -262,6 +262,24 @@ class Ring:
         with self._lock:
             self._cache.pop(scope_id, None)
 
+    def holds(self, scope_id: bytes) -> bool:
+        """Whether the ring, not only memory, has keys of a scope."""
+        prefix = _SCOPE + scope_id
+        return bool(self._storage.scan(prefix, prefix + b"\xff" * 9, limit=1))
+
+    def erase(self, scope_id: bytes) -> int:
+        """Remove a scope's keys, of all generations and epochs; how many rows that were.
+
+        Nothing sealed with them opens any more, but with a copy of the ring made before.
+        """
+        _check_id(scope_id, "scope id")
+        prefix = _SCOPE + scope_id
+        found = [key for key, _ in self._storage.scan(prefix, prefix + b"\xff" * 9)]
+        if found:
+            self._storage.commit(Batch(drops=found))
+        self.forget(scope_id)
+        return len(found)
+
     def stage_scope(self, scope_id: bytes) -> tuple[ScopeKeys, list[tuple[bytes, bytes]]]:
         """Fresh keys for a scope, and the records that `commit` must put before their use."""
         _check_id(scope_id, "scope id")

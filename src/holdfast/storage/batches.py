@@ -35,7 +35,7 @@ def check_batch(batch: Batch, limits: Limits) -> set[bytes]:
             _check_doubles(batch.puts)
     if batch.absent and not put_keys.issuperset(batch.absent):
         _check_keys(batch.absent)
-    for column in (batch.present, batch.drops):
+    for column in (batch.present, batch.drops, batch.blanks):
         if column:
             _check_keys(column)
     if batch.drops and not put_keys.isdisjoint(batch.drops):

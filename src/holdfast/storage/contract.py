@@ -52,6 +52,8 @@ class Batch:
     """Records. One that is there already with equal bytes is left; with others it is damage."""
     drops: list[bytes] = field(default_factory=list)
     """Records to remove; one that is absent is no error."""
+    blanks: list[bytes] = field(default_factory=list)
+    """Records about to be dropped, whose content an engine may overwrite where it lies."""
     absent: list[bytes] = field(default_factory=list)
     """Record keys that must not exist before the batch (whether or not it puts them)."""
     present: list[bytes] = field(default_factory=list)

@@ -50,6 +50,7 @@ _SCAN_DOWN = "SELECT k, v FROM records WHERE k>=? AND k<? ORDER BY k DESC LIMIT 
 _CELLS = "SELECT k, v FROM cells WHERE k>=? AND k<? ORDER BY k LIMIT ?"
 _CELL = "SELECT v FROM cells WHERE k=?"
 _PUT = "INSERT INTO records VALUES(?,?)"
+_BLANK = "UPDATE records SET v=zeroblob(length(v)) WHERE k=?"
 _DROP = "DELETE FROM records WHERE k=?"
 _VERSION = "PRAGMA data_version"
 _VACUUM_PAGES = 64
@@ -280,9 +281,13 @@ class SqliteStorage:
                 cursor.executemany(_PUT, batch.puts)
             except apsw.ConstraintError:
                 self._put_slowly(batch)
+        if batch.blanks:
+            cursor.executemany(_BLANK, [(key,) for key in batch.blanks])
         if batch.drops:
             cursor.executemany(_DROP, [(key,) for key in batch.drops])
-            cursor.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
+            # A record seldom fills a page: so many are given back that none pile up.
+            pages = _VACUUM_PAGES + len(batch.drops)
+            cursor.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
         for key, expected, new in batch.cells:
             self._swap(key, expected, new)
 

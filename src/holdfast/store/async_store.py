@@ -22,7 +22,7 @@ from holdfast.store.entries import Cause
 from holdfast.store.following import Follower
 from holdfast.store.gates import Gate
 from holdfast.store.handles import ChangeParts, StoreHandle
-from holdfast.store.items import Entry, Page, Position
+from holdfast.store.items import Entry, Erased, Page, Position
 from holdfast.store.opening import open_core
 from holdfast.store.pump import Pump
 from holdfast.store.scopes import Scope
@@ -183,10 +183,15 @@ class Store:
     async def delete(self, scope: Scope | str | State) -> None:
         """End a scope with all its timelines. A scope made again under its name starts empty.
 
-        Its records stay in the storage until they are pruned; only erasing makes them unreadable.
+        Its records stay in the storage, as all history does; `erase` removes them.
         """
         name = scope.scope if isinstance(scope, State) else scope
         await asyncio.to_thread(self._blocking.delete, name)
+
+    async def erase(self, scope: Scope | str | State) -> Erased:
+        """End a scope and remove its content, its rows and its key; see `Erased` for what stays."""
+        name = scope.scope if isinstance(scope, State) else scope
+        return await asyncio.to_thread(self._blocking.erase, name)
 
     # changes
 

@@ -19,6 +19,7 @@ from holdfast.store.cause import acting, cause_now
 from holdfast.store.change import Written
 from holdfast.store.compare import Diff
 from holdfast.store.entries import Cause
+from holdfast.store.erasing import erase_scope
 from holdfast.store.following import Follower
 from holdfast.store.gates import Gate
 from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
@@ -29,6 +30,7 @@ from holdfast.store.witness import make_witness, store_identity, store_stats
 from holdfast.store.writing import ScopedChange
 
 if TYPE_CHECKING:
+    from holdfast.store.items import Erased
     from holdfast.store.verify import Report
 
 
@@ -368,11 +370,15 @@ class Store:
     def delete(self, scope: Scope | str | State) -> None:
         """End a scope with all its timelines. A scope made again under its name starts empty.
 
-        Its records stay in the storage until they are pruned; only erasing makes them unreadable.
+        Its records stay in the storage, as all history does; `erase` removes them.
         """
         name = scope.scope if isinstance(scope, State) else scope
         change, finish = self._handle.plan_delete(name, None)
         finish(self._core.run(change))
+
+    def erase(self, scope: Scope | str | State) -> Erased:
+        """End a scope and remove its content, its rows and its key; see `Erased` for what stays."""
+        return erase_scope(self._handle, scope.scope if isinstance(scope, State) else scope)
 
     # changes
 

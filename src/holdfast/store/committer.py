@@ -25,6 +25,7 @@ from holdfast.store import rows
 from holdfast.store.change import Change, Target, Ticket, Written
 from holdfast.store.entries import Body
 from holdfast.store.feed import FeedItem, Lanes
+from holdfast.store.ledger import gone
 from holdfast.store.outcomes import (
     Outcome,
     change_tag,
@@ -333,6 +334,8 @@ class _Attempt:
         if stage is None:
             timeline.refresh(self.token)
             if timeline.gone:
+                if target.line is not None:
+                    raise gone(target.scope)  # what it was to begin from is no more
                 # Deleted by somebody else: what is written now belongs to a new incarnation.
                 self.core.ended(ledger)
                 return self._stage(target)
@@ -344,6 +347,8 @@ class _Attempt:
 
     def _stranded(self, timeline: Timeline) -> Stage:
         """A timeline that nobody else can write either: its state cannot be read."""
+        if timeline.ledger.erased():
+            raise gone(timeline.ledger.scope)
         stage = Stage(timeline)
         self.stages[(timeline.ledger.number, timeline.number)] = stage
         self.ledgers[timeline.ledger.number] = timeline.ledger
@@ -390,6 +395,9 @@ class _Attempt:
             batch.puts.extend(stage.rows)
             batch.absent.append(rows.entry(timeline.prefix, stage.start + 1))
             batch.absent.extend(stage.absent)
+            if ledger.birth is None:
+                # Its entries may be dropped already: their absence alone would not stop this.
+                batch.absent.append(ledger.tombstone)
         for ledger in self.born:
             batch.puts.extend(ledger.birth or ())
             batch.absent.extend(key for key, _ in ledger.birth or ())

@@ -31,7 +31,7 @@ from holdfast.store.clock import Clock
 from holdfast.store.committer import Committer
 from holdfast.store.feed import Lanes
 from holdfast.store.gates import Gates
-from holdfast.store.ledger import Ledger
+from holdfast.store.ledger import Ledger, gone
 from holdfast.store.scopes import Scope
 from holdfast.store.splitting import Memo
 from holdfast.store.stage import Stage
@@ -151,8 +151,11 @@ class Core:
         if found:
             key, row = found[0]
             incarnation = int.from_bytes(key[17:21], "big")
-            if key[21] == 0:
-                ledger = self.ledger_of(key, row)
+            if key[21] == rows.THERE:
+                try:
+                    ledger = self.ledger_of(key, row)
+                except ScopeNotFoundError:
+                    return self._find(scope, create)  # erased since: there is a newer row
                 if ledger.scope != scope:
                     raise DamagedRecordError(f"{rows.describe(key)}: it names another scope")
                 return ledger
@@ -172,8 +175,8 @@ class Core:
         keys = None
         if self.ring is not None:
             keys, ring_rows = self.ring.stage_scope(scope_id)
-        ledger = self._ledger(scope, number, scope_id, salt, before, keys)
-        key = rows.directory(tag, incarnation, 0)
+        key = rows.directory(tag, incarnation, rows.THERE)
+        ledger = self._ledger(key, scope, number, scope_id, salt, before, keys)
         plain = _encode([str(scope), number, scope_id, salt, self.clock.claimed(), before])
         # The number's own row keeps two scopes from ever sharing it.
         claim = rows.line(b"T", number, 0)
@@ -184,6 +187,7 @@ class Core:
 
     def _ledger(
         self,
+        key: bytes,
         scope: Scope,
         number: int,
         scope_id: bytes,
@@ -197,6 +201,8 @@ class Core:
         else:
             keys = keys or self.ring.scope_keys(scope_id)
             if keys is None:
+                if self.storage.get([rows.tombstone(key)])[0] is not None:
+                    raise gone(scope)
                 raise KeyMissingError(
                     f"the ring holds no key for {scope}; use the ring that belongs to this store"
                 )
@@ -207,6 +213,7 @@ class Core:
             number,
             scope_id,
             before=before,
+            tombstone=rows.tombstone(key),
             lineage=self.lineage,
             storage=self.storage,
             seal=seal,
@@ -219,16 +226,7 @@ class Core:
     def ledger_of(self, key: bytes, row: bytes) -> Ledger:
         """The scope that a directory row names, opened; also one that is deleted."""
         text, number, scope_id, salt, _, before = _decode(self.open_row(key, row))
-        return self._ledger(Scope.parse(text), number, scope_id, salt, before)
-
-    def numbers(self) -> Iterator[tuple[int, bytes, bytes]]:
-        """(number, key, row) of every scope in the directory, deleted ones included."""
-        low = b"D"
-        while page := self.storage.scan(low, b"E", limit=1000):
-            for key, row in page:
-                if key[21] == 0:
-                    yield _decode(self.open_row(key, row))[1], key, row
-            low = page[-1][0] + b"\0"
+        return self._ledger(key, Scope.parse(text), number, scope_id, salt, before)
 
     def scopes(self) -> Iterator[tuple[Scope, int, bytes, int]]:
         """(scope, number, id, time it was made) of every scope that is not deleted."""
@@ -262,20 +260,14 @@ class Core:
             found.append((str(scope) if scope else "deleted", name, sequence))
         return tuple(found)
 
-    def deletion_key(self, ledger: Ledger) -> bytes:
-        """Key of the directory row that says that a scope is gone."""
-        return self._newest(self.tag(b"directory", str(ledger.scope)))[0][0][:21] + b"\1"
-
-    def deletion(self, key: bytes, ledger: Ledger, last: int) -> bytes:
-        """The row itself; `last` is the highest number that any entry of the scope has."""
-        return self.seal_row(key, _encode([ledger.number, self.clock.claimed(), last]))
-
     def forget(self, ledger: Ledger) -> None:
         """Drop what is held of a scope, so that it is read again."""
         with self._lock:
             ledger.stale = True
             if self._ledgers.get(ledger.scope) is ledger:
                 del self._ledgers[ledger.scope]
+            if self.ring is not None:
+                self.ring.forget(ledger.id)  # it may be erased: then nobody shall have its key
 
     def ended(self, ledger: Ledger) -> None:
         """A scope's last entry says that it is deleted: look its name up again."""

@@ -1,7 +1,8 @@
 """Following what is committed, over all scopes: the feed, and the entries of a correlation.
 
 Entries are read by the numbers that the feed names, so that those of a scope which has been
-deleted since, its deletion included, are found like any other.
+deleted since, its deletion included, are found like any other. Those of an erased scope are
+passed over.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from holdfast.errors import DamagedRecordError, InvalidInputError
+from holdfast.errors import DamagedRecordError, InvalidInputError, ScopeNotFoundError
 from holdfast.store import rows
 from holdfast.store.arguments import check_bounds, check_limit, check_text
 from holdfast.store.core import Core
@@ -18,6 +19,7 @@ from holdfast.store.feed import LANES, in_order
 from holdfast.store.history import public_entry
 from holdfast.store.items import Entry, Position
 from holdfast.store.ledger import Ledger
+from holdfast.store.tombstones import by_number
 
 
 def check_position(position: object) -> None:
@@ -98,9 +100,11 @@ class Follower:
         return found[:limit]
 
     def entries(self, number: int, line: int, low: int, high: int) -> Iterator[Entry]:
-        """Entries low..high of a timeline, as far as they are there."""
+        """Entries low..high of a timeline, as far as they are there; none of an erased scope."""
         ledger = self._ledger(number)
-        name = self._name(ledger, line)
+        name = self._name(ledger, line) if ledger is not None else None
+        if ledger is None or name is None:
+            return
         prefix = rows.line(b"E", number, line)
         while low <= high:
             page = ledger.storage.scan(
@@ -112,16 +116,23 @@ class Follower:
                 return
             low = rows.sequence_of(page[-1][0]) + 1
 
-    def _ledger(self, number: int) -> Ledger:
+    def _ledger(self, number: int) -> Ledger | None:
+        """The scope, opened; None if it is erased."""
         if number not in self._ledgers:
             if number not in self._directory:
-                self._directory = {n: (key, row) for n, key, row in self.core.numbers()}
+                self._directory = by_number(self.core)
             if number not in self._directory:
                 raise DamagedRecordError(f"the directory knows no scope of number {number:x}")
-            self._ledgers[number] = self.core.ledger_of(*self._directory[number])
+            key, row = self._directory[number]
+            if key[21] == rows.ERASED:
+                return None
+            try:
+                self._ledgers[number] = self.core.ledger_of(key, row)
+            except ScopeNotFoundError:
+                return None  # erased since the directory was read
         return self._ledgers[number]
 
-    def _name(self, ledger: Ledger, line: int) -> str:
+    def _name(self, ledger: Ledger, line: int) -> str | None:
         if line == 0:
             return "main"
         names = self._names.get(ledger.number, {})
@@ -129,6 +140,8 @@ class Follower:
             names = {number: name for number, name, _, _ in self.core.timelines(ledger)}
             self._names[ledger.number] = names
         if line not in names:
+            if ledger.erased():
+                return None
             raise DamagedRecordError(
                 f"{ledger.scope}: the feed names timeline {line}, which is missing"
             )

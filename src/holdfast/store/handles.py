@@ -34,6 +34,7 @@ from holdfast.store.reading import Reader, moment
 from holdfast.store.scopes import KINDS, Scope, check_key
 from holdfast.store.stage import Stage
 from holdfast.store.timeline import Timeline
+from holdfast.store.tombstones import deletion
 from holdfast.store.writing import ScopedChange, build_change
 
 UPDATES = 100
@@ -250,18 +251,22 @@ class StoreHandle:
         more = limit is not None and len(found) > limit
         return Page(page, found[len(page) - 1][0] if more and page else None)
 
-    def plan_delete(self, scope: Scope | str, cause: Cause | None) -> Plan:
-        """End a scope: its timelines get a last entry, its name can be used again."""
+    def plan_delete(self, scope: Scope | str, cause: Cause | None, *, erase: bool = False) -> Plan:
+        """End a scope: its timelines get a last entry, its name can be used again.
+
+        With `erase` the same commit says that the rest of it is to be dropped: `erase_scope`.
+        """
         handle = self.line(scope)
-        handle._ask("delete scope", str(handle.scope))
+        handle._ask("erase scope" if erase else "delete scope", str(handle.scope))
         core = self.core
         main = core.current(handle.scope)
         if main is None:
             raise ScopeNotFoundError(f"there is no scope {handle.scope} in this store")
         ledger = main.ledger
-        ended = core.deletion_key(ledger)
         last: dict[int, int] = {}
         lines = core.timelines(ledger)
+        if not lines:
+            raise ledger.damage(rows.line(b"T", ledger.number, 0), "it is missing")
         # A timeline that is forked meanwhile would be left alive: then nothing is deleted.
         next_line = rows.line(b"T", ledger.number, max(number for number, _, _, _ in lines) + 1)
 
@@ -271,7 +276,8 @@ class StoreHandle:
             stage.finish(body)
             last[stage.timeline.number] = stage.sequence
             if stage.timeline.number == lines[-1][0]:
-                stage.rows.append((ended, core.deletion(ended, ledger, max(last.values()))))
+                ended, row = deletion(core, ledger, max(last.values()), erase=erase)
+                stage.rows.append((ended, row))
                 stage.absent += [ended, next_line]
 
         targets = [

@@ -290,13 +290,15 @@ class History:
         known = self.core.timelines(ledger)
         if any(n == name for _, n, _, _ in known):
             raise Conflict(f"{self.scope} has a timeline {name!r} already", [name])
+        if not known:
+            raise ledger.damage(rows.line(b"T", ledger.number, 0), "it is missing")
         number = max(n for n, _, _, _ in known) + 1
         if number >= 1 << 16:
             raise InvalidInputError(f"{self.scope} has all the timelines that it can have")
         root = fold_once(source)
         line = Timeline(ledger, number)
         key = rows.line(b"T", ledger.number, number)
-        ended = self.core.deletion_key(ledger)  # a scope that is deleted meanwhile is not forked
+        ended = rows.deletion(ledger.tombstone)  # a scope that is deleted meanwhile is not forked
         row = ledger.seal_row(key, _encode([name, source.number, sequence]), ledger.commit_line)
 
         def special(stage: Stage, body: Body) -> None:

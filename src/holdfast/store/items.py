@@ -119,6 +119,28 @@ class Restored:
 
 
 @dataclass(frozen=True, slots=True)
+class Erased:
+    """What `erase` removed, and what it cannot reach.
+
+    All scopes that ever had the name are erased, deleted ones included. If it is cut short, the
+    scope is gone for readers and writers, `verify` says what is left, and erasing again finishes.
+    What stays holds no content: the tombstone, rows of the feed (numbers and hashes), and rows of
+    change ids that other scopes share (with the name).
+    """
+
+    scope: Scope
+    lives: int
+    """Scopes that have had this name and are erased now, those of earlier calls included."""
+    rows: int
+    """Rows that this call dropped; 0 if an earlier one had finished."""
+    bytes: int
+    key_removed: bool
+    """Whether this call took keys out of the ring; a plain store has none."""
+    open: tuple[str, ...]
+    """Where content or its name may still be, for people."""
+
+
+@dataclass(frozen=True, slots=True)
 class TimelineInfo:
     """A timeline of a scope."""
 

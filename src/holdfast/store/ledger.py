@@ -13,6 +13,7 @@ from holdfast.errors import (
     DamagedRecordError,
     HoldfastError,
     KeyMissingError,
+    ScopeNotFoundError,
 )
 from holdfast.seal.codec import Codec
 from holdfast.seal.sealer import Commitments, Seal
@@ -39,6 +40,11 @@ _T = TypeVar("_T")
 _decode_pack = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
+def gone(scope: Scope) -> ScopeNotFoundError:
+    """The error for a scope that was erased while it was open."""
+    return ScopeNotFoundError(f"{scope} was erased; one that is made again under its name is new")
+
+
 class Ledger:
     """What is needed to read and write one scope."""
 
@@ -49,6 +55,7 @@ class Ledger:
         scope_id: bytes,
         *,
         before: int,
+        tombstone: bytes,
         lineage: bytes,
         storage: Storage,
         seal: Seal,
@@ -65,6 +72,8 @@ class Ledger:
 
         So a number names one entry for ever, and a version kept from before never fits by chance.
         """
+        self.tombstone = tombstone
+        """Key of the row that says that the scope is erased: every commit expects it absent."""
         self.seal = seal
         self.codec = codec
         self.storage = storage
@@ -144,8 +153,14 @@ class Ledger:
             row = self.storage.get([key])[0]
         raise AssertionError
 
-    def damage(self, key: bytes, what: str) -> DamagedRecordError:
+    def erased(self) -> bool:
+        """Whether the scope has been erased, by whomever: then missing rows are no damage."""
+        return self.storage.get([self.tombstone])[0] is not None
+
+    def damage(self, key: bytes, what: str) -> HoldfastError:
         """The error for a damaged row; it says where and what to do."""
+        if self.erased():
+            return gone(self.scope)
         place = rows.describe(key)
         kind = DamagedIndexError if key[:1] in (b"N", b"S") else DamagedRecordError
         return kind(

@@ -3,7 +3,7 @@
 | kind | key after the kind | what it holds |
 | --- | --- | --- |
 | M | name | what the store is: format, lineage, mode, signer |
-| D | tag(16) incarnation(4) state(1) | a scope's name and number; state 1 says that it is deleted |
+| D | tag(16) incarnation(4) state(1) | a scope's name and number; 1: it is deleted; 2: erased |
 | T | scope(6) timeline(2) | a timeline's name and where it starts |
 | E | scope(6) timeline(2) sequence(5) | an entry |
 | V | scope(6) timeline(2) sequence(5) ordinal(3) | a pack of the entry's atoms |
@@ -27,9 +27,23 @@ def meta(name: bytes) -> bytes:
     return b"M" + name
 
 
+THERE, DELETED, ERASED = 0, 1, 2
+"""States of a scope in the directory. Of an erased one, the row that says so is all that stays."""
+
+
 def directory(tag: bytes, incarnation: int, state: int) -> bytes:
     """Key of a scope's row in the directory."""
     return b"D" + tag + incarnation.to_bytes(4, "big") + bytes([state])
+
+
+def deletion(key: bytes) -> bytes:
+    """Key of the row that says that the scope of a directory row is deleted."""
+    return key[:21] + bytes([DELETED])
+
+
+def tombstone(key: bytes) -> bytes:
+    """Key of the row that says that the scope of a directory row is erased."""
+    return key[:21] + bytes([ERASED])
 
 
 def line(kind: bytes, scope: int, timeline: int) -> bytes:

@@ -21,7 +21,7 @@ from holdfast.errors import (
 )
 from holdfast.store import entries, refs, rows
 from holdfast.store.entries import Body
-from holdfast.store.ledger import Ledger
+from holdfast.store.ledger import Ledger, gone
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, read_save, read_slot
 from holdfast.store.slots import Slot, slot_of
 from holdfast.store.trees import Node, Trees
@@ -85,14 +85,25 @@ class Timeline:
         """
         last = rows.LAST_SEQUENCE if until is None else until
         try:
+            self._load(last, saves)
+        except StateIntegrityError:
+            if not self.ledger.erased():
+                raise
+            self.sequence = self.ledger.before
+        if self.sequence == self.ledger.before:  # no scope that is there has no entry
+            self.gone = self.ledger.erased()
+        if until is not None and self.sequence < until:
+            scope = self.ledger.scope
+            raise gone(scope) if self.gone else DamagedRecordError(f"{scope}: no entry {until}")
+        return self
+
+    def _load(self, last: int, saves: bool) -> None:
+        try:
             self._replay(last, self._take_saves(self._newest_saves(last)) if saves else {})
         except DamagedIndexError:
             fresh = Timeline(self.ledger, self.number)
             fresh._replay(last, {})
             self._copy(fresh)
-        if until is not None and self.sequence < until:
-            raise DamagedRecordError(f"{self.ledger.scope}: entry {until} is missing")
-        return self
 
     def strand(self, why: StateIntegrityError) -> Timeline:
         """Know where the timeline ends, though not its state: for looking back and for restoring.
@@ -156,16 +167,23 @@ class Timeline:
         self.origin = save.origin
         self.behind = save.behind
 
-    def _replay(self, last: int, announced: dict[int, tuple[int, bytes]]) -> None:
-        """Apply the entries behind the save; one of them must vouch for it."""
+    def _replay(self, last: int, announced: dict[int, tuple[int, bytes]], again: int = 0) -> bool:
+        """Apply the entries behind the save; one of them must vouch for it.
+
+        Tells whether entry `again`, applied before, is there: no more if the scope is erased.
+        """
         limit = 1000
+        stands = False
         while self.sequence < last:
             page = self.ledger.storage.scan(
-                rows.entry(self.prefix, self.sequence + 1),
+                rows.entry(self.prefix, again or self.sequence + 1),
                 rows.entry(self.prefix, last) + b"\0",
                 limit=limit,
             )
             for key, row in page:
+                if again and rows.sequence_of(key) == again:
+                    stands = True
+                    continue
                 body = self.follow(key, row)
                 if body.save and body.save[0] in announced:
                     kind, hash_ = announced.pop(body.save[0])
@@ -173,10 +191,12 @@ class Timeline:
                         raise DamagedIndexError(
                             f"{self.ledger.scope}: an index save is not the one that was announced"
                         )
+            again = 0
             if len(page) < limit:
                 break
         if announced and next(iter(announced)) != self.sequence:
             raise DamagedIndexError(f"{self.ledger.scope}: no entry vouches for an index save")
+        return stands
 
     def follow(self, key: bytes, row: bytes | None) -> Body:
         """Check the next entry against the chain and apply it."""
@@ -404,7 +424,13 @@ class Timeline:
         if token == self.seen:
             return
         with self.lock:
-            self._replay(rows.LAST_SEQUENCE, {})
+            try:
+                stands = self._replay(rows.LAST_SEQUENCE, {}, self.sequence)
+            except StateIntegrityError:
+                if not self.ledger.erased():
+                    raise
+                stands = False
+            self.gone = self.gone or (not stands and self.ledger.erased())
             self.seen = token
 
     def scan(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, Slot]]:

@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from holdfast.errors import (
     InvalidInputError,
     ScopeNotFoundError,
@@ -25,6 +27,7 @@ from holdfast.store.core import Core
 from holdfast.store.feed import LANES, items_of
 from holdfast.store.ledger import Ledger
 from holdfast.store.scopes import Scope
+from holdfast.store.tombstones import by_number, read_tombstone
 from holdfast.store.verify_accounts import Accounts
 from holdfast.store.verify_line import LineCheck
 from holdfast.store.verify_nodes import DAMAGE, NodeCheck
@@ -36,7 +39,7 @@ class Finding:
     """One thing that is not as it should be."""
 
     kind: str
-    """damage, chain, signature, root, feed, witness, identity, unaccounted"""
+    """damage, chain, signature, root, feed, witness, identity, unaccounted, erasure"""
     place: str
     message: str
     scope: str = ""
@@ -50,6 +53,8 @@ class Report:
 
     findings: list[Finding] = field(default_factory=list)
     scopes: int = 0
+    erased: int = 0
+    """Scopes of which only the tombstone should be left."""
     timelines: int = 0
     entries: int = 0
     checkpoints: int = 0
@@ -88,6 +93,9 @@ class Report:
         if self.ok and not self.resume:
             lines.append("nothing was found")
         return "\n".join(lines)
+
+
+_AGAIN = "erasing it was cut short; erase it again"
 
 
 class _Budget(Exception):
@@ -130,6 +138,8 @@ class _Check:
         self.accounts = Accounts(self)
         self.ended: set[int] = set()
         """Numbers of the scopes that the directory says are deleted."""
+        self.erased: set[int] = set()
+        """Numbers of the scopes that it says are erased: the feed may name them."""
         self.whole = True
 
     def find(self, kind: str, place: str, message: str, scope: str = "", keys: Any = ()) -> None:
@@ -152,7 +162,7 @@ class _Check:
         for ledger in found:
             if (str(ledger.scope), ledger.number) >= start[:2]:
                 self.report.scopes += 1
-                self._scope(ledger, start)
+                self._scope_or_gone(ledger, start)
         if scope is None:
             self._feed_without_scope({ledger.number for ledger in found})
             self._others({ledger.number for ledger in found})
@@ -237,34 +247,85 @@ class _Check:
             )
 
     def _feed_without_scope(self, known: set[int]) -> None:
-        for number in sorted(self.lines.keys() - known):
+        for number in sorted(self.lines.keys() - known - self.erased):
             message = "the feed names a scope that is not in the directory"
             self.find("feed", f"scope {number:x}", message)
 
     # scopes
 
     def _ledgers(self) -> Iterator[Ledger]:
-        """Every scope, deleted ones included."""
+        """Every scope, deleted ones included, erased ones not."""
         core = self.core
-        low = b"D"
         opened: tuple[bytes, int] = (b"", 0)
-        while page := core.storage.scan(low, b"E", limit=1000):
+        for key, row in self._directory():
+            try:
+                if key[21] == rows.THERE:
+                    ledger = core.ledger_of(key, row)
+                    opened = (key[:21], ledger.number)
+                    yield ledger
+                else:
+                    core.open_row(key, row)
+                    if opened[0] == key[:21]:
+                        self.ended.add(opened[1])
+            except ScopeNotFoundError:  # erased since its row was read
+                self.erased.add(msgspec.msgpack.decode(core.open_row(key, row))[1])
+                self.whole = False
+            except (*DAMAGE, ValueError) as error:
+                self.find("damage", rows.describe(key), str(error))
+
+    def _directory(self) -> Iterator[tuple[bytes, bytes]]:
+        """Rows of scopes that are not erased; of the others only the tombstone should be there."""
+        low = b"D"
+        life: list[tuple[bytes, bytes]] = []
+        while page := self.core.storage.scan(low, b"E", limit=1000):
             for key, row in page:
                 if len(key) != 22:
                     self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
                     continue
-                try:
-                    if key[21] == 0:
-                        ledger = core.ledger_of(key, row)
-                        opened = (key[:21], ledger.number)
-                        yield ledger
-                    else:
-                        core.open_row(key, row)
-                        if opened[0] == key[:21]:
-                            self.ended.add(opened[1])
-                except (*DAMAGE, ValueError) as error:
-                    self.find("damage", rows.describe(key), str(error))
+                if life and life[0][0][:21] != key[:21]:
+                    yield from self._unless_erased(life)
+                    life = []
+                life.append((key, row))
             low = page[-1][0] + b"\0"
+        yield from self._unless_erased(life)
+
+    def _unless_erased(self, life: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """The directory rows of one scope; none if it is erased, which is checked."""
+        if not life or life[-1][0][21] != rows.ERASED:
+            return life
+        key, row = life[-1]
+        place = rows.describe(key)
+        try:
+            tombstone = read_tombstone(self.core, key, row)
+        except DAMAGE as error:
+            self.find("damage", place, str(error))
+            return []
+        self.erased.add(tombstone.number)
+        self.report.erased += 1
+        ring = self.core.ring
+        if ring is not None and ring.holds(tombstone.id):
+            self.find("erasure", place, f"the key of an erased scope is in the ring: {_AGAIN}")
+        for left, _ in life[:-1]:
+            self.find("erasure", rows.describe(left), f"left of an erased scope: {_AGAIN}")
+        return []
+
+    def _scope_or_gone(self, ledger: Ledger, start: tuple[str, int, int, int]) -> None:
+        """Check a scope; what was found of one that is erased meanwhile means nothing."""
+        before = len(self.report.findings)
+        try:
+            self._scope(ledger, start)
+        except ScopeNotFoundError:
+            if not ledger.erased():
+                raise
+        if ledger.erased():
+            del self.report.findings[before:]
+            self.accounts.forget()
+            self.whole = False
+
+    def erased_meanwhile(self) -> bool:
+        """Whether a scope was erased since the directory was read."""
+        found = by_number(self.core).items()
+        return any(key[21] == rows.ERASED and n not in self.erased for n, (key, _) in found)
 
     def _scope(self, ledger: Ledger, start: tuple[str, int, int, int]) -> None:
         try:
@@ -325,7 +386,9 @@ class _Check:
         while found := self.core.storage.scan(low, rows.after(kind), limit=1):
             key = found[0][0]
             number = int.from_bytes(key[1:7], "big")
-            if number not in known:
+            if number in self.erased:
+                self.find("erasure", rows.describe(key), f"left of an erased scope: {_AGAIN}")
+            elif number not in known:
                 self.find("unaccounted", rows.describe(key), "it belongs to no scope")
             low = rows.after(key[:7])
 
@@ -348,7 +411,10 @@ class _Check:
         stored = 0
         while page := self.core.storage.scan(low, b"S", limit=1000):
             for key, row in page:
-                if len(key) != 29 or row or int.from_bytes(key[17:23], "big") not in known:
+                number = int.from_bytes(key[17:23], "big")
+                if number in self.erased:
+                    self.find("erasure", rows.describe(key), f"left of an erased scope: {_AGAIN}")
+                elif len(key) != 29 or row or number not in known:
                     self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
             stored += len(page)
             low = page[-1][0] + b"\0"

@@ -38,8 +38,9 @@ class Accounts:
         alone = not body.also and not body.reads
         tag = self._check.core.id_tag(ledger.scope if alone else None, body.change)
         self._wanted[rows.change(tag)] = "it is missing: its change could be applied once more"
-        # Of the entries of one change, the first by number stands for it.
-        self.ids += all((ledger.number, line) <= other[:2] for other in body.also)
+        # Of the entries of one change, the first by number that is not erased stands for it.
+        others = [other for other in body.also if other[0] not in self._check.erased]
+        self.ids += all((ledger.number, line) <= other[:2] for other in others)
 
     def _correlation(self, scope: int, line: int, sequence: int, correlation: str) -> None:
         block = (scope, line, sequence // rows.BLOCK)
@@ -53,6 +54,10 @@ class Accounts:
         key = rows.correlation(tag, scope, line, sequence)
         self._wanted[key] = "it is missing: entries of a correlation would not be found"
 
+    def forget(self) -> None:
+        """The scope that calls for what was not looked up yet has been erased."""
+        self._wanted = {}
+
     def settle(self) -> None:
         """Look up what was called for since the last time."""
         wanted, self._wanted = self._wanted, {}
@@ -65,7 +70,9 @@ class Accounts:
 
     def compare(self, kind: bytes, stored: int, called: int) -> None:
         """Compare the number of rows with what was called for, if all entries were read."""
-        if not self._check.report.findings and stored != called:
+        if self._check.report.findings or stored == called:
+            return
+        if not self._check.erased_meanwhile():
             what = rows.describe(kind)
             message = f"{stored} are stored, the entries call for {called}"
             self._check.find("unaccounted", what, message)

@@ -42,6 +42,7 @@ from holdfast.integrations.langgraph.tuples import (
     tuple_of,
 )
 from holdfast.integrations.langgraph.types import Types
+from holdfast.store.erasing import erase_scope
 from holdfast.store.following import Follower
 from holdfast.store.handles import StoreHandle
 from holdfast.store.scopes import Scope
@@ -361,11 +362,13 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     # removing and copying
 
     def delete_thread(self, thread_id: str) -> None:
-        """End a thread with all its checkpoints. One made again under its id starts empty."""
+        """Erase a thread with all its checkpoints. One made again under its id starts empty.
+
+        Its content is removed from the store, and its key from the ring: see `Store.erase`.
+        """
         thread = self._thread(thread_id)
         with suppress(ScopeNotFoundError):
-            change, finish = StoreHandle(self._core).plan_delete(thread.scope, None)
-            finish(self._core.run(change))
+            erase_scope(StoreHandle(self._core), thread.scope)
         self._forget(thread.id)
 
     async def adelete_thread(self, thread_id: str) -> None:
@@ -401,7 +404,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         await asyncio.to_thread(self.copy_thread, source_thread_id, target_thread_id)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Take out all but the newest checkpoint of each namespace, or (`delete`) everything.
+        """Take out all but the newest checkpoint of each namespace, or (`delete`) erase all.
 
         What a delta channel of the newest one needs is kept.
         """

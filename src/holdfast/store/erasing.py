@@ -1,0 +1,255 @@
+"""Erasing: a scope's content is removed, not only its name.
+
+1. One commit ends the scope as deleting does, and puts its tombstone. From then on it is gone for
+   every reader, and no writer can add to it: each commit expects that there is no tombstone.
+2. What leads to its entries from outside (ids of changes, correlations) is dropped. That is found
+   by reading its entries, and so comes before
+3. its keys leave the ring,
+4. its rows are dropped in slices, and its other directory rows, which hold the name, last.
+
+Every step can be done again, so whoever was cut short calls once more. The tombstone stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import (
+    Conflict,
+    FormatError,
+    KeyringError,
+    ScopeNotFoundError,
+    StateIntegrityError,
+)
+from holdfast.storage.contract import Batch
+from holdfast.store import rows
+from holdfast.store.entries import Body
+from holdfast.store.handles import StoreHandle
+from holdfast.store.items import Erased
+from holdfast.store.ledger import Ledger
+from holdfast.store.outcomes import Outcome
+from holdfast.store.scopes import Scope
+from holdfast.store.tombstones import Tombstone, by_number, entomb, read_tombstone
+
+SLICE = 256
+"""Rows that are read and dropped together: what bounds memory and the length of a commit."""
+ATTEMPTS = 50
+
+_UNREADABLE = (StateIntegrityError, FormatError, KeyringError)
+_Life = dict[int, tuple[bytes, bytes]]
+"""Directory rows of one scope, by state."""
+_decode = msgspec.msgpack.Decoder().decode
+
+
+def erase_scope(handle: StoreHandle, scope: Scope | str) -> Erased:
+    """End a scope and remove what it held: its rows, and its keys from the ring.
+
+    All scopes that ever had this name are erased, deleted ones included; one that somebody makes
+    under the name meanwhile is not. Erasing again finishes what was cut short.
+
+    What stays, without content: the tombstone (numbers and a time), the feed's rows (numbers and
+    hashes), and rows of change ids that scopes which are not erased share (with its name). Out of
+    reach: copies of the files, of the ring and of values made before, and memory of processes.
+    """
+    return _Erasure(handle, handle.line(scope).scope).run()
+
+
+class _Erasure:
+    def __init__(self, handle: StoreHandle, scope: Scope) -> None:
+        self.handle = handle
+        self.core = handle.core
+        self.storage = handle.core.storage
+        self.scope = scope
+        self.rows = self.bytes = self.keys = 0
+        self.shared: set[bytes] = set()
+        """Change rows that stay, because entries of other scopes rest on them."""
+        self._erased: set[int] | None = None
+
+    def run(self) -> Erased:
+        readable = self._end()
+        lives = 0
+        for key, life in list(self._lives()):
+            tombstone = self._entombed(key, life, end=not readable)
+            if tombstone is not None:
+                self._clear(tombstone, life)
+                lives += 1
+        if not lives:
+            raise ScopeNotFoundError(f"there is no scope {self.scope} in this store")
+        return Erased(
+            self.scope, lives, self.rows, self.bytes, self.keys > 0, tuple(self._still_open())
+        )
+
+    def _still_open(self) -> Iterator[str]:
+        if self.core.ring is None:
+            yield "copies, backups and snapshots of the store's files made before hold the content"
+        else:
+            yield (
+                "copies of the ring made before still hold the key: together with the master key "
+                "they open copies, backups and snapshots of the store's files made before"
+            )
+        yield "logs of the engine, until it is done with them: for SQLite, when all have closed it"
+        yield "processes that had it open keep in memory what they read until they look again"
+        if self.shared:
+            yield f"{len(self.shared)} rows of change ids shared with other scopes hold its name"
+
+    # ending
+
+    def _end(self) -> bool:
+        """Put the tombstone of the scope that is there; False if its state cannot be read."""
+        for _ in range(ATTEMPTS):
+            try:
+                change, finish = self.handle.plan_delete(self.scope, None, erase=True)
+                finish(self.core.run(change))
+            except ScopeNotFoundError:
+                pass  # perhaps deleted or erased before
+            except _UNREADABLE:
+                return False
+            except Conflict:
+                continue  # a timeline was forked meanwhile
+            return True
+        raise Conflict(f"{self.scope}: other writers were always faster; try again")
+
+    def _lives(self) -> Iterator[tuple[bytes, _Life]]:
+        """What the directory says of each scope that has had the name; where its tombstone goes."""
+        low = b"D" + self.core.tag(b"directory", str(self.scope))
+        high = rows.after(low)
+        found: dict[bytes, _Life] = {}
+        while page := self.storage.scan(low, high, limit=1000):
+            for key, row in page:
+                found.setdefault(rows.tombstone(key), {})[key[21]] = key, row
+            low = page[-1][0] + b"\0"
+        yield from found.items()
+
+    def _entombed(self, key: bytes, life: _Life, *, end: bool) -> Tombstone | None:
+        """The tombstone, put if need be; None of a scope that was made meanwhile."""
+        if rows.ERASED in life:
+            return read_tombstone(self.core, *life[rows.ERASED])
+        if rows.DELETED not in life and not end:
+            return None
+        number, scope_id = self._opened(life[rows.THERE])[1:3]
+        if rows.DELETED in life:
+            last = self._opened(life[rows.DELETED])[2]
+        else:
+            last = self._last(number)
+        made = entomb(self.core, key, number, last, scope_id)
+        try:
+            self.storage.commit(Batch(puts=[made], absent=[key]))
+        except Conflict:  # somebody else is at it, too
+            made = key, self.storage.get([key])[0] or b""
+        return read_tombstone(self.core, *made)
+
+    def _opened(self, found: tuple[bytes, bytes]) -> Any:
+        return _decode(self.core.open_row(*found))
+
+    def _last(self, number: int) -> int:
+        """The highest number of an entry, of a scope whose state cannot be read."""
+        prefix = b"T" + number.to_bytes(rows.SCOPE, "big")
+        last = 0
+        for key, _ in self.storage.scan(prefix, rows.after(prefix), limit=1 << 16):
+            line = b"E" + key[1:]
+            newest = self.storage.scan(line, rows.after(line), limit=1, reverse=True)
+            last = max(last, *(rows.sequence_of(k) for k, _ in newest), 0)
+        return last
+
+    # dropping
+
+    def _clear(self, tombstone: Tombstone, life: _Life) -> None:
+        """Drop all but the tombstone. The name goes last: without it nobody could look again."""
+        number = tombstone.number.to_bytes(rows.SCOPE, "big")
+        if rows.THERE in life:
+            self._drop_accounts(tombstone, life)
+        if self.core.ring is not None:
+            self.keys += self.core.ring.erase(tombstone.id)
+        prefixes = [kind + number for kind in (b"E", b"V", b"S", b"N", b"T")]
+        for prefix in prefixes if self.core.ring is None else ():
+            self._blank(prefix)
+        for prefix in prefixes:
+            while page := self.storage.scan(prefix, rows.after(prefix), limit=SLICE):
+                self._drop(page)
+        self._drop([life[state] for state in (rows.THERE, rows.DELETED) if state in life])
+
+    def _blank(self, prefix: bytes) -> None:
+        """Overwrite content where it lies, of a plain store; without a key it is the content.
+
+        Dropping moves rows that lie near, and where they lay, traces of them can stay: nothing of
+        this scope may be in those that are still to be dropped.
+        """
+        low = prefix
+        while page := self.storage.scan(low, rows.after(prefix), limit=SLICE):
+            self.storage.commit(Batch(blanks=[key for key, _ in page]))
+            low = page[-1][0] + b"\0"
+
+    def _drop(self, found: list[tuple[bytes, bytes]]) -> None:
+        if found:
+            self.storage.commit(Batch(drops=[key for key, _ in found]))
+            self.rows += len(found)
+            self.bytes += sum(len(key) + len(row) for key, row in found)
+
+    def _drop_accounts(self, tombstone: Tombstone, life: _Life) -> None:
+        """Drop what leads from ids and correlations to the scope's entries."""
+        try:
+            ledger = self.core.ledger_of(*life[rows.THERE])
+        except (ScopeNotFoundError, KeyringError):
+            self._sweep(tombstone, life)  # its key is gone: entries do not tell any more
+            return
+        readable = True
+        prefix = low = b"E" + tombstone.number.to_bytes(rows.SCOPE, "big")
+        while page := self.storage.scan(low, rows.after(prefix), limit=SLICE):
+            wanted: set[bytes] = set()
+            for key, row in page:
+                try:
+                    wanted |= self._accounts(ledger, key, ledger.open_entry(key, row)[1])
+                except (*_UNREADABLE, ScopeNotFoundError):
+                    readable = False
+            names = sorted(wanted)
+            found = zip(names, self.storage.get(names) if names else [], strict=True)
+            self._drop([(key, row) for key, row in found if row is not None])
+            low = page[-1][0] + b"\0"
+        if not readable:
+            self._sweep(tombstone, life)
+
+    def _accounts(self, ledger: Ledger, key: bytes, body: Body) -> set[bytes]:
+        """Keys of the rows that lead to an entry and to none of a scope that is not erased."""
+        found: set[bytes] = set()
+        if body.cause is not None and body.cause.correlation is not None:
+            tag = self.core.tag(b"correlation", body.cause.correlation)
+            line = int.from_bytes(key[7:9], "big")
+            found.add(rows.correlation(tag, ledger.number, line, rows.sequence_of(key)))
+        if body.change is not None:
+            alone = not body.also and not body.reads
+            name = rows.change(self.core.id_tag(ledger.scope if alone else None, body.change))
+            if all(self._is_erased(number) for number, _, _ in body.also):
+                found.add(name)
+            else:
+                self.shared.add(name)
+        return found
+
+    def _is_erased(self, number: int) -> bool:
+        if self._erased is None:
+            found = by_number(self.core).items()
+            self._erased = {n for n, (key, _) in found if key[21] == rows.ERASED}
+        return number in self._erased
+
+    def _sweep(self, tombstone: Tombstone, life: _Life) -> None:
+        """The same without the entries: all rows of the two kinds are looked through."""
+        before = self._opened(life[rows.THERE])[5]
+        number = tombstone.number.to_bytes(rows.SCOPE, "big")
+        low = b"R"
+        while page := self.storage.scan(low, b"S", limit=SLICE):
+            self._drop([(key, row) for key, row in page if key[17:23] == number])
+            low = page[-1][0] + b"\0"
+        low = b"I"
+        while page := self.storage.scan(low, b"J", limit=SLICE):
+            self._drop([one for one in page if self._is_mine(one, before, tombstone.last)])
+            low = page[-1][0] + b"\0"
+
+    def _is_mine(self, found: tuple[bytes, bytes], before: int, last: int) -> bool:
+        """Whether a change row speaks of this scope's entries alone."""
+        try:
+            places = Outcome(*self._opened(found)).places
+        except StateIntegrityError:
+            return False  # whose it was cannot be known; `verify` names it
+        return all(scope == str(self.scope) and before < n <= last for scope, _, n, *_ in places)

@@ -1,0 +1,63 @@
+"""The directory rows that end a scope: that it is deleted, or (its tombstone) erased."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.errors import DamagedRecordError
+from holdfast.store import rows
+
+if TYPE_CHECKING:
+    from holdfast.store.core import Core
+    from holdfast.store.ledger import Ledger
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+
+class Tombstone(msgspec.Struct, array_like=True, frozen=True):
+    """All that stays of an erased scope. Its first fields are those of a deletion."""
+
+    number: int
+    time: int
+    last: int
+    """The highest number that any of its entries had."""
+    id: bytes
+
+
+def read_tombstone(core: Core, key: bytes, row: bytes) -> Tombstone:
+    """The tombstone in a directory row."""
+    plain = core.open_row(key, row)
+    try:
+        return msgspec.msgpack.decode(plain, type=Tombstone)
+    except msgspec.MsgspecError:
+        raise DamagedRecordError(f"{rows.describe(key)}: it is no tombstone") from None
+
+
+def deletion(core: Core, ledger: Ledger, last: int, *, erase: bool) -> tuple[bytes, bytes]:
+    """The row that says that a scope is deleted, or erased; `last` is its highest entry."""
+    if erase:
+        return entomb(core, ledger.tombstone, ledger.number, last, ledger.id)
+    key = rows.deletion(ledger.tombstone)
+    return key, core.seal_row(key, _encode([ledger.number, core.clock.claimed(), last]))
+
+
+def entomb(core: Core, key: bytes, number: int, last: int, id: bytes) -> tuple[bytes, bytes]:
+    """The row that says that a scope is erased."""
+    return key, core.seal_row(key, _encode(Tombstone(number, core.clock.claimed(), last, id)))
+
+
+def by_number(core: Core) -> dict[int, tuple[bytes, bytes]]:
+    """The directory row of every scope by its number; of an erased one, its tombstone."""
+    found: dict[int, tuple[bytes, bytes]] = {}
+    low = b"D"
+    while page := core.storage.scan(low, b"E", limit=1000):
+        for key, row in page:
+            if key[21] == rows.THERE:
+                found[_decode(core.open_row(key, row))[1]] = key, row
+            elif key[21] == rows.ERASED:
+                found[read_tombstone(core, key, row).number] = key, row
+        low = page[-1][0] + b"\0"
+    return found
