@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import suppress
 from typing import Any
 
 from holdfast.store.trees import Node
@@ -71,11 +72,15 @@ class NodeCache:
         return ScopedNodes(self, scope)
 
     def get(self, key: Any) -> Node | None:
-        """The node, if it is held."""
-        return self._nodes.get(key)
+        """The node, if it is held; then it is the last to go."""
+        node = self._nodes.get(key)
+        if node is not None:
+            with suppress(KeyError):  # another thread may have made room meanwhile
+                self._nodes.move_to_end(key)
+        return node
 
     def put(self, key: Any, node: Node) -> None:
-        """Hold a node; the oldest ones make room."""
+        """Hold a node; those that were not used for longest make room."""
         nodes = self._nodes
         if key not in nodes:
             self._held += len(node.elements) + 1
