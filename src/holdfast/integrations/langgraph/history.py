@@ -78,19 +78,16 @@ def delta_history(
     wanted = set(channels)
     writes: dict[str, list[PendingWrite]] = {name: [] for name in channels}
     seeds: dict[str, Any] = {}
-    parent = target.record.parent if target else None
-    while parent is not None and wanted:
-        loaded = past.get(parent)
-        if loaded is None:
-            break
-        for write in reversed(merged(loaded.calls, parent)):
+    loaded = past.parent(target) if target else None
+    while loaded is not None and wanted:
+        for write in reversed(merged(loaded.calls, loaded.record.id)):
             if write[1] in wanted:
                 writes[write[1]].append(write)
         here = wanted & {*loaded.record.values, *loaded.record.apart}
         if here:
             seeds |= thread.some_values(space, loaded, here)
             wanted -= here
-        parent = loaded.record.parent
+        loaded = past.parent(loaded)
     return {name: _channel(thread, writes[name], name, seeds) for name in channels}
 
 

@@ -155,8 +155,10 @@ def put_calls(
         draft.write(key, call.pack(thread.names))
         draft.expects[space.head] = before.entry if before else 0
 
-    # Errors and interrupts end a step: no checkpoint follows that they could go along with.
-    thread.turns.run(Job(apply, cause_now(), patient=all(n >= 0 for n, _, _ in writes)))
+    # Errors and interrupts end a step: no checkpoint follows that they could go along with. And
+    # with delta channels, LangGraph holds the checkpoint back until the writes are stored.
+    patient = all(n >= 0 for n, _, _ in writes) and not thread.has_deltas(space)
+    thread.turns.run(Job(apply, cause_now(), patient=patient))
 
 
 # removing
@@ -220,8 +222,7 @@ def superseded(thread: Thread, space: Space) -> set[str]:
     wanted = set(counters) if isinstance(counters, dict) else set()
     keep = {loaded.record.id}
     while loaded is not None and (wanted := wanted - {*loaded.record.values, *loaded.record.apart}):
-        parent = loaded.record.parent
-        loaded = past.get(parent) if parent else None
+        loaded = past.parent(loaded)
         if loaded is not None:
             keep.add(loaded.record.id)
     return {loaded.record.id for loaded in past} - keep

@@ -145,6 +145,11 @@ class Thread:
         loaded = Loaded(record, [], version, newest=True)
         return loaded._replace(calls=self.calls(space, record, None)) if writes else loaded
 
+    def has_deltas(self, space: Space) -> bool:
+        """Whether the checkpoint that was put last told of delta channels."""
+        _, record = self.heads.get(space.ns, (0, None))
+        return record is not None and "counters_since_delta_snapshot" in record.metadata
+
     def calls(self, space: Space, record: Record, until: int | None) -> list[Writes]:
         """What was written on top of a checkpoint until the next one was put, and later."""
         reader = self.pinned()
@@ -339,6 +344,16 @@ class Past:
             return self.at(position)
         # Ids tell the time: only clocks that went back, or an import, bring them out of order.
         return next((loaded for loaded in self if loaded.record.id == id), None)
+
+    def parent(self, loaded: Loaded) -> Loaded | None:
+        """The checkpoint that one rests on, if it is there: mostly the one that was put before."""
+        id = loaded.record.parent
+        if id is None:
+            return None
+        before = bisect_left(self.order, loaded.entry) - 1
+        if before >= 0 and self.at(before).record.id == id:
+            return self.at(before)
+        return self.get(id)
 
     def first_not_before(self, id: str) -> int:
         """Position of the first checkpoint whose id is not less, as far as ids are in order."""
