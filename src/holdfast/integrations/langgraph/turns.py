@@ -55,14 +55,15 @@ class Turns:
             self._waiting.append(job)
             if job.puts is not None:
                 self._change.notify_all()
-            while not job.done:
-                if self._busy:
-                    self._change.wait()
-                    continue
-                self._busy = True
-                if job.patient:
-                    self._change.wait_for(self._put_waits, GATHER)
-                self._lead(self._take())
+            try:
+                while not job.done:
+                    if self._busy:
+                        self._change.wait()
+                    else:
+                        self._lead(job)
+            finally:
+                if job in self._waiting:  # who waited for it is gone
+                    self._waiting.remove(job)
         if job.error is not None:
             raise job.error
 
@@ -82,29 +83,41 @@ class Turns:
             taken.append(self._waiting.popleft())
         return taken
 
-    def _lead(self, jobs: list[Job]) -> None:
-        self._change.release()
+    def _lead(self, own: Job) -> None:
+        """Write what waits. If that is broken off, by Ctrl-C perhaps, others write their own."""
+        self._busy = True
+        jobs: list[Job] = []
         try:
-            self._write(jobs)
+            if own.patient:
+                self._change.wait_for(self._put_waits, GATHER)
+            jobs = self._take()
+            self._change.release()
+            try:
+                self._write(jobs)
+            finally:
+                self._change.acquire()
         finally:
-            self._change.acquire()
             self._busy = False
-            for job in jobs:
-                job.done = True
+            left = [job for job in jobs if not job.done and job is not own]
+            self._waiting.extendleft(reversed(left))
             self._change.notify_all()
 
     def _write(self, jobs: list[Job]) -> None:
         if len(jobs) > 1:
             try:
                 self._together(jobs)
-                return
             except Exception:
                 pass  # One of them stands in the way of the others: each for itself.
+            else:
+                for job in jobs:
+                    job.done = True
+                return
         for job in jobs:
             try:
                 self._alone(job)
-            except BaseException as error:
+            except Exception as error:
                 job.error = error
+            job.done = True
 
     def _together(self, jobs: list[Job]) -> None:
         draft = self._draft()
