@@ -49,9 +49,14 @@ def scope_of(thread_id: Any) -> Scope:
     text = str(thread_id)
     if not text:
         raise InvalidInputError("a thread needs an id: config['configurable']['thread_id']")
-    name = SCOPES + quote(text, safe=" :@._-+|,;=()[]{}<>!?*&#'~$/" if _tame(text) else "")
+    safe = " :@._-+|,;=()[]{}<>!?*&#'~$/" if _tame(text) else ""
+    quoted = quote(text, safe=safe, errors="surrogatepass").replace("..", "%2E%2E")
+    name = SCOPES + quoted
     if len(name) > KEY_LENGTH:
-        raise InvalidInputError(f"the id of a thread is too long: {len(name)} characters, quoted")
+        raise InvalidInputError(
+            f"the id of a thread is too long: {len(quoted)} characters, with those that have to be "
+            f"quoted (such as é as %C3%A9); at most {KEY_LENGTH - len(SCOPES)}"
+        )
     return Scope("custom", name)
 
 
@@ -66,7 +71,7 @@ def is_thread(scope: Scope) -> bool:
 
 def thread_of(scope: Scope) -> str:
     """The thread that a scope belongs to."""
-    return unquote(scope.id.removeprefix(SCOPES))
+    return unquote(scope.id.removeprefix(SCOPES), errors="surrogatepass")
 
 
 class Space(NamedTuple):

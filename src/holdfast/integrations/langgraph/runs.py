@@ -7,6 +7,7 @@ same context; the last one triggers no further node.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 import weakref
@@ -37,72 +38,103 @@ class _Reading(NamedTuple):
     """It looked for the newest one and there was none."""
 
 
-_Readings = dict[tuple[int, str, str], _Reading]
+_Place = tuple[int, Any, str, str]
+"""Saver, run (None outside of one), thread, namespace."""
+_Readings = dict[_Place, _Reading]
 _readings: ContextVar[_Readings | None] = ContextVar("holdfast_langgraph", default=None)
 _NOTHING = _Reading()
 
 
 class Sight:
-    """What the run in this context has read: on what it may rest what it writes.
+    """What a run has read: on what it may rest what it writes.
 
-    LangGraph copies the context into the threads and tasks that write for a run.
+    LangGraph copies the context into the threads and tasks that write for a run. A run is told from
+    its caller, who may look at the thread meanwhile in the same context, by an object of its own
+    in the config.
     """
 
     def __init__(self) -> None:
         self._me = id(self)
 
-    def saw(self, thread: str, ns: str, found: CheckpointTuple | None, *, asked: bool) -> None:
+    def saw(
+        self, thread: str, ns: str, config: Any, found: CheckpointTuple | None, *, asked: bool
+    ) -> None:
         """A checkpoint was read: the newest, or (`asked`) one by its id."""
-        reading = self._reading(thread, ns)
+        place = (self._me, run_of(config), thread, ns)
+        reading = _reading(place)
         ids = set(reading.asked)
         if found is None:
             empty = not asked or reading.empty
         else:
             empty = False
-            ids.add(parent_of(found))
+            if asked or place[1] is None:
+                ids.add(parent_of(found))  # a copy of a checkpoint rests on its parent
             # Read as the newest, it must still be the newest when something is put on top of it.
             (ids.add if asked else ids.discard)(found.checkpoint["id"])
-        self._note(thread, ns, _Reading(frozenset(ids), empty))
+        _note(place, _Reading(frozenset(ids), empty))
 
-    def listed(self, thread: str, ns: str, ids: Iterable[str | None]) -> None:
+    def listed(self, thread: str, ns: str, config: Any, ids: Iterable[str | None]) -> None:
         """Checkpoints were listed; None stands for a list that was empty."""
-        reading = self._reading(thread, ns)
-        self._note(thread, ns, reading._replace(asked=reading.asked.union(ids)))
+        place = (self._me, run_of(config), thread, ns)
+        reading = _reading(place)
+        _note(place, reading._replace(asked=reading.asked.union(ids)))
 
     def check(
-        self, thread: str, ns: str, parent: str | None, id: str
+        self, thread: str, ns: str, config: Any, parent: str | None, id: str, source: Any
     ) -> Callable[[Record | None], None]:
         """Refuses a checkpoint that does not rest on the newest one, unless that was asked for.
 
         Otherwise what another run put meanwhile, an input perhaps, would be passed over silently.
         What was read is told by the context that calls this, not by the one that checks.
         """
-        reading = self._reading(thread, ns)
+        reading = _reading((self._me, run_of(config), thread, ns))
+        name = f"thread {thread!r}{f' ({ns})' if ns else ''}"
 
         def check(head: Record | None) -> None:
-            if head is None or parent == head.id or id == head.id or parent in reading.asked:
+            if head is None:
+                if parent is None:
+                    return
+                raise Conflict(
+                    f"{name}: it was deleted since this run read checkpoint {parent}; nothing of "
+                    "this step is stored. Invoke again to begin anew"
+                )
+            if parent == head.id or id == head.id or parent in reading.asked:
                 return
             if parent is None and not reading.empty:
                 return
             raise Conflict(
-                f"thread {thread!r}{f' ({ns})' if ns else ''}: another run put checkpoint "
-                f"{head.id} since this one read {parent or 'the empty thread'}; nothing of this "
-                "step is stored. Invoke again to go on from the newest state, give its "
-                "checkpoint_id to branch off an older one, or let runs queue with "
-                "HoldfastSaver(..., busy='wait')"
+                f"{name}: another run put checkpoint {head.id} since this one read "
+                f"{parent or 'the empty thread'}; nothing of this step is stored. "
+                f"{_advice(source)}, give its checkpoint_id to branch off an older one, or let "
+                "runs queue with HoldfastSaver(..., busy='wait')"
             )
 
         return check
 
-    def _reading(self, thread: str, ns: str) -> _Reading:
-        return (_readings.get() or {}).get((self._me, thread, ns), _NOTHING)
 
-    def _note(self, thread: str, ns: str, reading: _Reading) -> None:
-        known = dict(_readings.get() or {})
-        known.pop((self._me, thread, ns), None)
-        while len(known) >= MOST_READINGS:
-            del known[next(iter(known))]
-        _readings.set({**known, (self._me, thread, ns): reading})
+def _advice(source: Any) -> str:
+    if source == "input":
+        return "Nor is this run's input: invoke again with it to go on from the newest state"
+    return "This run's input is stored already: look at the newest state before you send it again"
+
+
+def run_of(config: Any) -> Any:
+    """An object that stands for the run that a config belongs to; None outside of a run."""
+    runtime = config["configurable"].get("__pregel_runtime") if config else None
+    return getattr(runtime, "control", None) if runtime is not None else None
+
+
+def _reading(place: _Place) -> _Reading:
+    return (_readings.get() or {}).get(place, _NOTHING)
+
+
+def _note(place: _Place, reading: _Reading) -> None:
+    known = dict(_readings.get() or {})
+    known.pop(place, None)
+    while len(known) >= MOST_READINGS:
+        # What a run has read is what it is checked by: others go first.
+        del known[next((other for other in known if other[1] is None), next(iter(known)))]
+    _readings.set({**known, place: reading})
 
 
 def parent_of(found: CheckpointTuple) -> str | None:
@@ -187,3 +219,15 @@ def unanswered(sends: list[Any], paths: set[str]) -> set[str]:
 def node_of(path: str) -> str:
     """The node that a task's path names."""
     return path.removeprefix(_PULL) if path.startswith(_PULL) else path
+
+
+def check_may_wait(thread: str) -> None:
+    """A blocking call in a running loop would wait for what that loop has to do."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise Conflict(
+        f"thread {thread!r}: another run is at work on it, and a blocking call in a running event "
+        "loop cannot wait for that; use ainvoke"
+    )

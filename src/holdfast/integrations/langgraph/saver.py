@@ -8,10 +8,12 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from itertools import islice
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -32,7 +34,7 @@ from holdfast.integrations.langgraph.copying import copy
 from holdfast.integrations.langgraph.history import delta_history, listed, put_by
 from holdfast.integrations.langgraph.opening import Opening
 from holdfast.integrations.langgraph.records import SCOPES, Space, is_thread, thread_of
-from holdfast.integrations.langgraph.runs import Queue, Sight, finished
+from holdfast.integrations.langgraph.runs import Queue, Sight, check_may_wait, finished
 from holdfast.integrations.langgraph.serialised import Serialised
 from holdfast.integrations.langgraph.thread import Loaded, Thread
 from holdfast.integrations.langgraph.tuples import (
@@ -51,6 +53,8 @@ MOST_THREADS = 256
 MOST_WARNED = 10_000
 MOST_KEPT = 128 << 20
 _PAUSE = 0.01
+
+T = TypeVar("T")
 
 PAGE = 20
 
@@ -107,6 +111,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         self._lock = threading.Lock()
         self._warned: dict[str, None] = {}
         self._puts = 0
+        self._pool = ThreadPoolExecutor(8, thread_name_prefix="holdfast-langgraph")
 
     @classmethod
     def open(
@@ -137,9 +142,10 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         thread, space, id = self._place(config)
         if self._queue is not None and id is None and not space.ns:
             while not self._queue.enter(thread.id, cast(dict[str, Any], config)):
+                check_may_wait(thread.id)
                 time.sleep(_PAUSE)
         found = self._get(thread, space, id, config)
-        self._sight.saw(thread.id, space.ns, found, asked=id is not None)
+        self._sight.saw(thread.id, space.ns, config, found, asked=id is not None)
         return found
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
@@ -149,8 +155,8 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
             # Runs of several threads and loops wait for each other: there is no one event.
             while not self._queue.enter(thread.id, cast(dict[str, Any], config)):  # noqa: ASYNC110
                 await asyncio.sleep(_PAUSE)
-        found = await asyncio.to_thread(self._get, thread, space, id, config)
-        self._sight.saw(thread.id, space.ns, found, asked=id is not None)
+        found = await self._off(self._get, thread, space, id, config)
+        self._sight.saw(thread.id, space.ns, config, found, asked=id is not None)
         return found
 
     def _get(
@@ -177,7 +183,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         """
         found = self._listed(config, filter, before, limit)
         while page := [*islice(found, PAGE)]:
-            yield from self._seen(page)
+            yield from self._seen(page, config)
 
     async def alist(
         self,
@@ -189,9 +195,9 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     ) -> AsyncIterator[CheckpointTuple]:
         """The same, without holding the loop."""
         found = self._listed(config, filter, before, limit)
-        while page := await asyncio.to_thread(lambda: [*islice(found, PAGE)]):
+        while page := await self._off(lambda: [*islice(found, PAGE)]):
             # What was listed is noted in the context of the caller, not of the thread that read.
-            for item in self._seen(page):
+            for item in self._seen(page, config):
                 yield item
 
     def _listed(
@@ -220,11 +226,13 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         if empty and before is not None:
             yield from ((*place, None) for place in places)
 
-    def _seen(self, page: Sequence[Listed]) -> Iterator[CheckpointTuple]:
+    def _seen(
+        self, page: Sequence[Listed], config: RunnableConfig | None
+    ) -> Iterator[CheckpointTuple]:
         """Note that these were listed, so that a run may go on from them; then give them out."""
         for thread, space, loaded in page:
             ids = (loaded.record.id, loaded.record.parent) if loaded else (None,)
-            self._sight.listed(thread.id, space.ns, ids)
+            self._sight.listed(thread.id, space.ns, config, ids)
         for thread, space, loaded in page:
             if loaded is not None:
                 yield tuple_later(thread, space, loaded)
@@ -245,7 +253,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """The same, without holding the loop."""
-        return await asyncio.to_thread(
+        return await self._off(
             lambda: self.get_delta_channel_history(config=config, channels=channels)
         )
 
@@ -268,8 +276,8 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         nodes = open_nodes(thread, space, loaded)
         if nodes:
             logger.warning(
-                "thread %s%s: the run that put checkpoint %s ended before these nodes stored "
-                "anything: %s. They may have run; resuming runs them again",
+                "thread %s%s: since checkpoint %s was put, these nodes have stored nothing: %s. "
+                "Unless its run is still at work, they may have run; resuming runs them again",
                 thread.id,
                 f" ({space.ns})" if space.ns else "",
                 id,
@@ -309,7 +317,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
             cast(dict[str, Any], checkpoint),
             stored,
             parent,
-            self._sight.check(thread.id, space.ns, parent, id),
+            self._sight.check(thread.id, space.ns, config, parent, id, stored.get("source")),
         )
         if self._queue is not None and not space.ns:
             self._queue.noticed(thread.id, over=finished(checkpoint.get("updated_channels")))
@@ -324,7 +332,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """The same, without holding the loop."""
-        return await asyncio.to_thread(self.put, config, checkpoint, metadata, new_versions)
+        return await self._off(self.put, config, checkpoint, metadata, new_versions)
 
     def put_writes(
         self,
@@ -350,7 +358,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         task_path: str = "",
     ) -> None:
         """The same, without holding the loop."""
-        await asyncio.to_thread(self.put_writes, config, writes, task_id, task_path)
+        await self._off(self.put_writes, config, writes, task_id, task_path)
 
     def get_next_version(self, current: Any, channel: None) -> Any:
         """The next version of a channel: a number, or a text where a thread was imported so."""
@@ -373,7 +381,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
 
     async def adelete_thread(self, thread_id: str) -> None:
         """The same, without holding the loop."""
-        await asyncio.to_thread(self.delete_thread, thread_id)
+        await self._off(self.delete_thread, thread_id)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Take out the checkpoints that these runs put, with what was written on top of them.
@@ -393,7 +401,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """The same, without holding the loop."""
-        await asyncio.to_thread(self.delete_for_runs, run_ids)
+        await self._off(self.delete_for_runs, run_ids)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all checkpoints and writes of a thread to another one, which must be empty."""
@@ -401,7 +409,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """The same, without holding the loop."""
-        await asyncio.to_thread(self.copy_thread, source_thread_id, target_thread_id)
+        await self._off(self.copy_thread, source_thread_id, target_thread_id)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Take out all but the newest checkpoint of each namespace, or (`delete`) erase all.
@@ -420,9 +428,18 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """The same, without holding the loop."""
-        await asyncio.to_thread(lambda: self.prune(thread_ids, strategy=strategy))
+        await self._off(lambda: self.prune(thread_ids, strategy=strategy))
 
     # inside
+
+    async def _off(self, work: Callable[..., T], *given: Any) -> T:
+        """Run it off the loop, in threads of the saver's own.
+
+        The loop's own threads may all be taken by runs that wait for their turn.
+        """
+        context = copy_context()
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, lambda: context.run(work, *given))
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> HoldfastSaver:
         """A saver on the same store that, if it is strict, takes these classes too."""

@@ -20,8 +20,18 @@ class Row:
     """One item as searches see it. It is never changed, only replaced."""
 
     __slots__ = (
-        "created", "expires", "has_vectors", "key", "name", "namespace", "number", "places", "ttl",
-        "updated", "value", "weight",
+        "created",
+        "expires",
+        "key",
+        "name",
+        "namespace",
+        "number",
+        "places",
+        "ttl",
+        "updated",
+        "value",
+        "vectors",
+        "weight",
     )  # fmt: skip
 
     def __init__(self, key: str, record: Mapping[str, Any]) -> None:
@@ -33,7 +43,7 @@ class Row:
         self.updated: int = record["updated"]
         self.ttl: float | None = record.get("ttl")
         self.expires: int = record.get("expires", FOREVER)
-        self.has_vectors = "vectors" in record
+        self.vectors: int = record.get("vectors", 0)
         self.number = -1
         self.places: tuple[int, ...] = ()
         self.weight = 0

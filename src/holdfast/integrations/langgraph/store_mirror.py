@@ -136,7 +136,7 @@ class Mirror:
                 if key not in self._rows:
                     self._add(key, record)
             if self._matrix is not None:
-                self._matrix.reserve(sum(row.has_vectors for row in self._rows.values()))
+                self._matrix.reserve(sum(row.vectors for row in self._rows.values()))
                 where, cut = vectors_of(root), len(vectors_of(root))
                 for key, packed in self._pages(where):
                     self._attach(root + key[cut:], packed)
@@ -173,8 +173,8 @@ class Mirror:
     def _attach(self, key: str, packed: bytes) -> None:
         """Take in an item's vectors, unless the item is none of ours or has none any more."""
         row = self._rows.get(key)
-        if row is not None and row.has_vectors and not row.places and self._matrix is not None:
-            row.places = self._matrix.add(row.number, packed)
+        if row is not None and row.vectors and not row.places and self._matrix is not None:
+            row.places = self._matrix.add(row.number, packed, row.vectors)
 
     def _drop(self, key: str) -> None:
         row = self._rows.pop(key, None)

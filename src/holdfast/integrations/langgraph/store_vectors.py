@@ -125,9 +125,9 @@ class Matrix:
         self._used = 0
         self._free: list[int] = []
 
-    def add(self, number: int, packed: bytes) -> tuple[int, ...]:
-        """Take in an item's vectors; those of another size are left out."""
-        if not packed or len(packed) % (4 * self._dims):
+    def add(self, number: int, packed: bytes, count: int) -> tuple[int, ...]:
+        """Take in an item's vectors, so many; those of another size are left out."""
+        if len(packed) != 4 * self._dims * count:
             return ()
         vectors = self._np.frombuffer(packed, dtype="<f4").reshape(-1, self._dims)
         lengths = self._np.sqrt(self._np.einsum("ij,ij->i", vectors, vectors))
