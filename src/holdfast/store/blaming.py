@@ -105,7 +105,7 @@ def blame_value(
         return _Walk(handle, key).run(steps, limit)
     except DamagedIndexError:
         handle.reader.rebuild()
-        return _Walk(handle, key).run(steps, limit)
+        return _Walk(handle, key, saves=False).run(steps, limit)
 
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
@@ -160,9 +160,10 @@ class _Part:
 class _Walk:
     """From the newest version of one key to older ones."""
 
-    def __init__(self, handle: LineHandle, key: str) -> None:
+    def __init__(self, handle: LineHandle, key: str, *, saves: bool = True) -> None:
         self.handle = handle
         self.key = key
+        self.saves = saves
         line = handle.reader.now()
         slot = line.slot(key) if line is not None else None
         if line is None or slot is None:
@@ -320,7 +321,7 @@ class _Walk:
         return self._read(line, slot)
 
     def _line_at(self, timeline: int, sequence: int) -> Timeline:
-        return Timeline(self.ledger, timeline).load(sequence)
+        return Timeline(self.ledger, timeline).load(sequence, saves=self.saves)
 
     def _read(self, line: Timeline, slot: Slot) -> Any:
         slot = line.settled(slot)
