@@ -73,6 +73,7 @@ def test_what_revert_refuses(cli: Cli, run: str) -> None:
     for words in ("", "--actor a --correlation b", "--entry 0", "--entry x"):
         assert cli(f"revert {run} {words}").code == 2, words
     assert cli("revert --actor bot --yes").code == 2
+    assert cli("revert --correlation run-42 --timeline trial --yes").code == 2
     for words in ("--correlation nobody", "--entry 99", "--actor nobody"):
         assert cli(f"revert {run} {words} --yes").code == 4, words
     assert cli("revert agent:none --actor bot --yes").code == 4

@@ -304,6 +304,28 @@ def test_nobody_who_is_faster_is_overwritten(store: sync.Store) -> None:
     assert state.items() == [("a", "newer")]
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_scope_that_is_deleted_meanwhile_does_not_come_back(
+    store: sync.Store, again: bool
+) -> None:
+    state = store.agent("1")
+    state.set("a", 1)
+    number = state.set("b", 1)
+    state.delete("a")
+
+    class Meanwhile(holdfast.Gate):
+        def before(self, request: holdfast.Request) -> None:
+            store.remove_gate(self)
+            store.delete("agent:1")
+            if again:
+                state.set("c", 1)
+
+    store.add_gate(Meanwhile())
+    with pytest.raises(PointNotFoundError if again else ScopeNotFoundError):
+        state.revert(entries=[number + 1])
+    assert state.keys() == (["c"] if again else [])
+
+
 def test_beside_writers_in_threads(store: sync.Store) -> None:
     state = store.agent("1")
     stop = threading.Event()

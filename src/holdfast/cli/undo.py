@@ -47,6 +47,8 @@ def revert(
     entries; who acts is given before it.)
     """
     which = _Which(scope, correlation, numbers, who)
+    if scope is None and session.timeline != "main":
+        raise InvalidInputError("without SCOPE all timelines are meant: leave --timeline out")
     with session.reading() if dry_run else session.writing() as store:
         if not dry_run and not yes:
             _confirm(which.run(session, store, True, None))

@@ -15,8 +15,9 @@ from holdfast.errors import Conflict, DamagedIndexError, InvalidInputError, Poin
 from holdfast.store import entries, rows
 from holdfast.store.arguments import check_flag, check_text, listed
 from holdfast.store.cause import cause_now
+from holdfast.store.change import Written
 from holdfast.store.compare import MISSING, Diff, value_changes
-from holdfast.store.entries import Body
+from holdfast.store.entries import Body, Cause
 from holdfast.store.following import Follower
 from holdfast.store.gates import Operation
 from holdfast.store.handles import UPDATES, LineHandle, StoreHandle
@@ -115,20 +116,31 @@ def _revert(
         if not dry_run:
             for undoing in found:
                 undoing.core.check_writable()
-        parts = [(undoing, undoing.settle(dry_run)) for undoing in found]
-        targets = [undoing.asked for undoing, _ in parts if undoing.asked[2]]
-        if dry_run or not targets:
-            return [result for _, result in parts]
-        change = build_change(found[0].core, targets, cause=cause, looked=True, attempt=attempt)
+        results = [undoing.settle(dry_run) for undoing in found]
+        wanted = [undoing for undoing in found if undoing.operations]
+        if dry_run or not wanted:
+            return results
         try:
-            written = found[0].core.run(change)
+            written = _commit(wanted, cause, attempt)
         except Conflict:
             if attempt == UPDATES:
                 raise
             continue
         numbers = {(one.scope, one.timeline): one.sequence for one in written}
-        return [undoing.result(numbers.get(undoing.asked[:2])) for undoing, _ in parts]
+        return [undoing.result(numbers.get(undoing.asked[:2])) for undoing in found]
     raise AssertionError
+
+
+def _commit(wanted: list[Undoing], cause: Cause | None, attempt: int) -> list[Written]:
+    core = wanted[0].core
+    asked = [undoing.asked for undoing in wanted]
+    change = build_change(core, asked, cause=cause, looked=True, attempt=attempt)
+    for undoing, target in zip(wanted, change.targets, strict=True):
+        # A scope that is deleted meanwhile must not come back because of what it was before.
+        target.create = False
+        if target.ledger is not None and target.ledger.number != undoing.ledger.number:
+            raise Conflict(f"{undoing.scope} was deleted meanwhile", [str(undoing.scope)])
+    return core.run(change)
 
 
 def _numbers(handle: LineHandle, points: list[Any]) -> set[int]:
