@@ -65,7 +65,7 @@ def test_revert_in_all_scopes(cli: Cli, run: str) -> None:
 def test_revert_asks(cli: Cli, run: str) -> None:
     refused = cli(f"revert {run} --correlation run-42")
     assert refused.code == 2
-    assert "1 keys of agent:7 would go back: add --yes" in refused.err
+    assert "1 key of agent:7 would go back: add --yes" in refused.err
     assert cli(f"log {run} --limit 1 --json").json["entries"][0]["entry"] == 4
 
 

@@ -51,7 +51,7 @@ def revert(
         raise InvalidInputError("without SCOPE all timelines are meant: leave --timeline out")
     with session.reading() if dry_run else session.writing() as store:
         if not dry_run and not yes:
-            _confirm(which.run(session, store, True, None))
+            _confirm(which.run(session, store, True, None), quiet=session.json)
         done = which.run(session, store, dry_run, reason)
     if session.json:
         found = [shapes.reverted(one) for one in done]
@@ -98,24 +98,31 @@ class _Which:
         return [done]
 
 
-def _confirm(planned: list[Reverted]) -> None:
-    keys = sum(len(one.done) for one in planned)
+def _confirm(planned: list[Reverted], *, quiet: bool) -> None:
+    count = sum(len(one.done) for one in planned)
+    keys = f"{count} keys" if count != 1 else "1 key"
     scopes = ", ".join(str(one.scope) for one in planned if one.done)
-    if not keys:
+    if not count:
         return
     if not sys.stdin.isatty():
         raise InvalidInputError(
-            f"{keys} keys of {scopes} would go back: add --yes if that is meant, or --dry-run"
+            f"{keys} of {scopes} would go back: add --yes if that is meant, or --dry-run"
         )
     for one in planned:
-        output.changes(one.diff)
-    click.confirm(output.clean(f"Let {keys} keys of {scopes} go back?"), abort=True, err=True)
+        if not quiet:
+            _show(one)
+    click.confirm(output.clean(f"Let {keys} of {scopes} go back?"), abort=True, err=True)
+
+
+def _show(planned: Reverted) -> None:
+    if planned.diff is not None:
+        output.say(output.clean(f"{planned.scope}:"))
+        output.changes(planned.diff)
 
 
 def _say(done: Reverted) -> None:
     if done.dry_run:
-        if done.diff is not None:
-            output.changes(done.diff)
+        _show(done)
     else:
         count = f"{len(done.done)} keys went back" if len(done.done) != 1 else "1 key went back"
         output.say(
