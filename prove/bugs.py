@@ -227,6 +227,27 @@ BUGS = (
         "tests/store/test_erase.py",
     ),
     Bug(
+        "revert overwrites what others changed since",
+        "store/reverting.py",
+        "            elif since:\n",
+        "            elif False:\n",
+        "tests/store/test_revert.py",
+    ),
+    Bug(
+        "revert does not expect what it looked at",
+        "store/reverting.py",
+        "                self.expects[key] = self.now.version(self.now.slot(key))\n",
+        "                pass\n",
+        "tests/store/test_revert.py",
+    ),
+    Bug(
+        "blame passes over a deletion",
+        "store/blaming.py",
+        "return at if found[-1] != entries.DELETE else None",
+        "return at if found[-1] != entries.DELETE else (timeline, 1)",
+        "tests/store/test_blame.py",
+    ),
+    Bug(
         "decompression not bounded",
         "seal/compress.py",
         "elif plain_length > min(MAX_PLAIN, _MOST[method] * (len(data) + 1)):",

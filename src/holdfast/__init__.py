@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.seal.registry import Registry, default_registry
     from holdfast.store.async_state import Change, State, View
     from holdfast.store.async_store import Store, open
+    from holdfast.store.blaming import Blame, Blamed
     from holdfast.store.clock import Clock
     from holdfast.store.compare import Diff, Difference
     from holdfast.store.entries import Cause
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
         Entry,
         Erased,
         Item,
+        Left,
         Page,
         Restored,
+        Reverted,
         ScopeInfo,
         TimelineInfo,
     )
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Blame",
+    "Blamed",
     "Cause",
     "Change",
     "Checkpoint",
@@ -55,6 +60,7 @@ __all__ = [
     "Gate",
     "HoldfastError",
     "Item",
+    "Left",
     "Operation",
     "Page",
     "Position",
@@ -62,6 +68,7 @@ __all__ = [
     "Report",
     "Request",
     "Restored",
+    "Reverted",
     "Scope",
     "ScopeInfo",
     "State",
@@ -79,12 +86,13 @@ _HOMES = {
     "holdfast.seal.registry": "Registry",
     "holdfast.store.async_state": "Change State View",
     "holdfast.store.async_store": "Store open",
+    "holdfast.store.blaming": "Blame Blamed",
     "holdfast.store.clock": "Clock",
     "holdfast.store.compare": "Diff Difference",
     "holdfast.store.entries": "Cause",
     "holdfast.store.gates": "Gate Operation Request",
     "holdfast.store.items": (
-        "Checkpoint Entry Erased Item Page Position Restored ScopeInfo TimelineInfo"
+        "Checkpoint Entry Erased Item Left Page Position Restored Reverted ScopeInfo TimelineInfo"
     ),
     "holdfast.store.scopes": "Scope",
     "holdfast.store.verify": "Finding Report",

@@ -71,6 +71,28 @@ def test_writing_goes_on_and_replaces_it(place: Place) -> None:
     assert state.at("safe").get("key/7") == {"number": 7, "text": "x" * 90}
 
 
+@pytest.mark.parametrize("way", ["flipped", "removed"])
+def test_revert_and_blame_do_without_it(place: Place, way: str) -> None:
+    store = place.open()
+    state = store.agent("1")
+    filled(store)
+    with store.acting("bot", correlation="run"):
+        wrong = state.set("list", ["wrong", *state.get("list")])
+        state.set("key/5", "wrong")
+    for number in range(300):
+        state.set(f"more/{number}", number)
+    truth = dict(state.at(wrong - 1).items())
+    for key, row in index_rows(place):
+        bad = row[:-5] + bytes([row[-5] ^ 4]) + row[-4:]
+        put_row(place.storage(), key, None if way == "removed" else bad)
+    blamed = place.reopen().agent("1").blame("list")
+    assert [part.entry for part in blamed if part.path.startswith("list[0]")] == [wrong]
+    assert [part.entry for part in blamed if part.path == "list[1].item"] == [2]
+    state = place.reopen().agent("1")
+    assert state.revert(correlation="run").done == ["key/5", "list"]
+    assert {key: value for key, value in state.items() if not key.startswith("more/")} == truth
+
+
 def test_a_damaged_checkpoint_is_not_silently_replaced_by_an_older_namesake(place: Place) -> None:
     state = place.open().agent("1")
     state.set("k", 1)

@@ -171,6 +171,36 @@ def looking_back(slips: Any) -> None:
     slips("replay function", FUNCTIONS, lambda _, s, x: s.replay(x))
     slips("replay since", (None, *COUNTS), lambda _, s, x: s.replay(lambda a, _: a, since=x))
     slips("replay until", COUNTS, lambda _, s, x: s.replay(lambda a, _: a, until=x))
+    undoing(slips)
+
+
+def undoing(slips: Any) -> None:
+    """Revert and blame."""
+    texts = (*OPTIONAL_TEXTS, "", "nobody")
+    entries = (
+        1,
+        "1",
+        b"1",
+        {},
+        [],
+        [None],
+        [1.5],
+        [True],
+        [0],
+        [-1],
+        [99],
+        ["trial@1"],
+        [object()],
+    )
+    slips("revert correlation", texts, lambda _, s, x: s.revert(correlation=x))
+    slips("revert actor", texts, lambda _, s, x: s.revert(actor=x))
+    slips("revert entries", entries, lambda _, s, x: s.revert(entries=x))
+    slips("revert dry_run", FLAGS, lambda _, s, x: s.revert(entries=[1], dry_run=x))
+    slips("revert reason", OPTIONAL_TEXTS, lambda _, s, x: s.revert(entries=[1], reason=x))
+    slips("blame key", (*KEYS, "nothing"), lambda _, s, x: s.blame(x))
+    paths = (1, 1.5, b"a", {"a"}, [1.5], [None], "b", "a[5000]", "a[-1]", "a[", "..", ["a", "0"])
+    slips("blame path", paths, lambda _, s, x: s.blame("m", x))
+    slips("blame limit", (*COUNTS, 0, None), lambda _, s, x: s.blame("m", limit=x))
 
 
 def of_the_store(slips: Any) -> None:
@@ -186,6 +216,15 @@ def of_the_store(slips: Any) -> None:
     slips("scopes limit", COUNTS, lambda t, _, x: t.scopes(limit=x))
     slips("scopes after", (1, b"x", 1.5), lambda t, _, x: t.scopes(after=x))
     slips("delete scope", (*scopes, "agent:nobody"), lambda t, _, x: t.delete(x))
+    slips("revert everywhere", (*TEXTS, "", "nobody"), lambda t, _, x: t.revert(correlation=x))
+    slips(
+        "revert everywhere dry_run", FLAGS, lambda t, _, x: t.revert(correlation="run", dry_run=x)
+    )
+    slips(
+        "revert everywhere reason",
+        OPTIONAL_TEXTS,
+        lambda t, _, x: t.revert(correlation="run", reason=x),
+    )
     slips("erase scope", (*scopes, "agent:nobody"), lambda t, _, x: t.erase(x))
     for name in ("actor", "reason", "correlation", "parent", "component", "operation"):
         slips(
@@ -368,6 +407,9 @@ def test_points_of_others(plain: Place, tmp_path: Any) -> None:
         for call in (state.at, state.restore, state.diff, lambda at: state.fork("new", at=at)):
             with pytest.raises(PointNotFoundError, match="agent:1"):
                 call(point)
+    for entry in (neighbour.log()[-1], theirs.log()[0]):
+        with pytest.raises(PointNotFoundError, match="agent:1"):
+            state.revert(entries=[entry])
     assert state.place() == head
     other.close()
 
@@ -400,6 +442,10 @@ def test_after_close_everything_is_refused(tmp_path: Any) -> None:
         "diff": lambda _, s: s.diff("safe"),
         "log": lambda _, s: s.log(),
         "replay": lambda _, s: s.replay(lambda a, _: a),
+        "revert": lambda _, s: s.revert(entries=[1]),
+        "dry revert": lambda _, s: s.revert(actor="somebody", dry_run=True),
+        "revert everywhere": lambda t, _: t.revert(correlation="run"),
+        "blame": lambda _, s: s.blame("m"),
         "delete scope": lambda t, _: t.delete("agent:1"),
         "erase scope": lambda t, _: t.erase("agent:1"),
         "correlated": lambda t, _: t.correlated("run"),

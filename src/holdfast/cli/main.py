@@ -27,6 +27,8 @@ HOMES = {
     "diff": "holdfast.cli.history:diff",
     "checkpoint": "holdfast.cli.checkpoint:checkpoint",
     "restore": "holdfast.cli.checkpoint:restore",
+    "revert": "holdfast.cli.undo:revert",
+    "blame": "holdfast.cli.undo:blame",
     "fork": "holdfast.cli.checkpoint:fork",
     "timelines": "holdfast.cli.checkpoint:timelines",
     "verify": "holdfast.cli.proof:verify",

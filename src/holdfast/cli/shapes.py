@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli.json_values import tagged
 
 if TYPE_CHECKING:
+    from holdfast.store.blaming import Blame
     from holdfast.store.compare import Diff
     from holdfast.store.entries import Cause
-    from holdfast.store.items import Checkpoint, Entry, Erased, Restored, TimelineInfo
+    from holdfast.store.items import Checkpoint, Entry, Erased, Restored, Reverted, TimelineInfo
     from holdfast.store.verify import Report
 
 _CAUSE = ("actor", "reason", "correlation", "parent", "component", "operation")
@@ -82,6 +83,44 @@ def restored(found: Restored) -> dict[str, Any]:
         "dry_run": found.dry_run,
         "diff": diff(found.diff) if found.diff is not None else None,
         "passed_over": found.passed_over,
+    }
+
+
+def reverted(found: Reverted) -> dict[str, Any]:
+    """What a revert did to one timeline, or would do."""
+    return {
+        "scope": str(found.scope),
+        "timeline": found.timeline,
+        "entry": found.entry,
+        "done": found.done,
+        "left": [
+            {"key": one.key or None, "why": one.why, "entry": entry(one.entry)}
+            for one in found.left
+        ],
+        "dry_run": found.dry_run,
+        "diff": diff(found.diff) if found.diff is not None else None,
+    }
+
+
+def blame(found: Blame) -> dict[str, Any]:
+    """Who wrote each part of a value."""
+    return {
+        "scope": str(found.scope),
+        "key": found.key,
+        "versions": found.versions,
+        "complete": found.complete,
+        "parts": [
+            {
+                "path": part.path,
+                "value": tagged(part.value),
+                "timeline": part.timeline,
+                "entry": part.entry,
+                "time": time_text(part.time),
+                "cause": cause(part.cause),
+                "exact": part.exact,
+            }
+            for part in found
+        ],
     }
 
 

@@ -14,13 +14,15 @@ from typing import Any, TypeVar
 
 from holdfast.errors import Conflict
 from holdfast.store.arguments import check_flag
+from holdfast.store.blaming import Blame, blame_value
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Written
 from holdfast.store.compare import Diff
 from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
-from holdfast.store.items import Checkpoint, Entry, Item, Restored, TimelineInfo
+from holdfast.store.items import Checkpoint, Entry, Item, Restored, Reverted, TimelineInfo
 from holdfast.store.pump import Pump
+from holdfast.store.reverting import revert_state
 from holdfast.store.scopes import Scope
 from holdfast.store.writing import ScopedChange
 
@@ -295,6 +297,42 @@ class State(View):
                 newest_first=newest_first,
             )
         )
+
+    async def revert(
+        self,
+        *,
+        correlation: str | None = None,
+        entries: Iterable[Any] | None = None,
+        actor: str | None = None,
+        dry_run: bool = False,
+        reason: str | None = None,
+    ) -> Reverted:
+        """Undo what some entries did: all of a correlation, those given, or all of an actor.
+
+        Each key that they changed goes back to what it was before the first of them, in one new
+        entry, which can be reverted in turn. A key that somebody else changed since is left alone
+        and named in `left`, with their entry. Checkpoints, restores and forks stay.
+        """
+        return await asyncio.to_thread(
+            lambda: revert_state(
+                self._handle,
+                correlation=correlation,
+                entries=entries,
+                actor=actor,
+                dry_run=dry_run,
+                reason=reason,
+            )
+        )
+
+    async def blame(
+        self, key: str, path: str | Sequence[str | int] | None = None, *, limit: int = 1000
+    ) -> Blame:
+        """Who wrote each part of a value: for each field and item the entry that gave it.
+
+        `path` (`steps[3].done`, or `["steps", 3, "done"]`) asks for one part only. At most `limit`
+        versions of the key are looked at; what is older than those is marked so.
+        """
+        return await asyncio.to_thread(blame_value, self._handle, key, path, limit)
 
     async def replay(
         self,

@@ -22,9 +22,10 @@ from holdfast.store.entries import Cause
 from holdfast.store.following import Follower
 from holdfast.store.gates import Gate
 from holdfast.store.handles import ChangeParts, StoreHandle
-from holdfast.store.items import Entry, Erased, Page, Position
+from holdfast.store.items import Entry, Erased, Page, Position, Reverted
 from holdfast.store.opening import open_core
 from holdfast.store.pump import Pump
+from holdfast.store.reverting import revert_store
 from holdfast.store.scopes import Scope
 from holdfast.store.verify import Report
 from holdfast.store.witness import make_witness, store_identity, store_stats
@@ -212,6 +213,14 @@ class Store:
         plan = change._parts.plan()
         if plan is not None:
             change.entries = await self._pump.commit(plan)
+
+    async def revert(
+        self, *, correlation: str, dry_run: bool = False, reason: str | None = None
+    ) -> list[Reverted]:
+        """Undo what a correlation did in all scopes, as one change; see `State.revert`."""
+        return await asyncio.to_thread(
+            lambda: revert_store(self._handle, correlation, dry_run=dry_run, reason=reason)
+        )
 
     def acting(
         self,

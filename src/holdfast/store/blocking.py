@@ -26,6 +26,7 @@ from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry, Item, Page, Position, Restored, TimelineInfo
 from holdfast.store.scopes import Scope
+from holdfast.store.undoing import StateUndoing, StoreUndoing
 from holdfast.store.witness import make_witness, store_identity, store_stats
 from holdfast.store.writing import ScopedChange
 
@@ -108,7 +109,7 @@ class View:
         return self._handle.root()
 
 
-class State(View):
+class State(View, StateUndoing):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
     def _run(self, plan: Plan) -> Any:
@@ -300,7 +301,7 @@ class Change:
         return self._parts.part(line)
 
 
-class Store:
+class Store(StoreUndoing):
     """One opened storage with its keys and its clock."""
 
     def __init__(self, handle: StoreHandle) -> None:

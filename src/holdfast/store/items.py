@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.store.entries import Cause
 from holdfast.store.scopes import Scope
@@ -116,6 +116,43 @@ class Restored:
     diff: Any = None
     passed_over: str = ""
     """Why the state before could not be read and was not kept; empty if it was."""
+
+
+class Left(NamedTuple):
+    """Something that a revert left alone."""
+
+    key: str
+    """Empty if it is an entry that changed no key by name: a checkpoint, a restore, a fork."""
+    why: str
+    entry: Entry
+    """The entry that is in the way: its cause says whose it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reverted:
+    """What a revert did to one timeline of one scope, or would do."""
+
+    scope: Scope
+    timeline: str
+    done: list[str]
+    """Keys that are again what they were before the first of the entries."""
+    left: list[Left]
+    """What was left alone, and why."""
+    entry: int | None
+    """The entry that it became, which can be reverted in turn; None if there was nothing to do."""
+    dry_run: bool = False
+    diff: Any = None
+    """Of a dry run: what would change."""
+
+    def __str__(self) -> str:
+        if self.dry_run:
+            head = f"{self.scope}: {len(self.done)} keys would go back"
+        else:
+            at = f", {self.timeline}@{self.entry}" if self.entry is not None else ""
+            head = f"{self.scope}: {len(self.done)} keys went back{at}"
+        lines = [head, *(f"  {key}" for key in self.done)]
+        lines += [f"  left alone: {one.key}{': ' if one.key else ''}{one.why}" for one in self.left]
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)

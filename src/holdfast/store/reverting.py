@@ -1,0 +1,398 @@
+"""Undoing what some entries did, and nothing else.
+
+A revert gives each key that the entries changed the value it had before the first of them, as
+one new entry. A key that somebody else changed since is left alone and named: what they wrote
+may rest on what is undone, and only people can say. The values are expected to be what was
+looked at, so that nobody who is faster is overwritten; then it looks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from holdfast.errors import Conflict, DamagedIndexError, InvalidInputError, PointNotFoundError
+from holdfast.store import entries, rows
+from holdfast.store.arguments import check_flag, check_text, listed
+from holdfast.store.cause import cause_now
+from holdfast.store.change import Written
+from holdfast.store.compare import MISSING, Diff, value_changes
+from holdfast.store.entries import Body, Cause
+from holdfast.store.following import Follower
+from holdfast.store.gates import Operation
+from holdfast.store.handles import UPDATES, LineHandle, StoreHandle
+from holdfast.store.items import Entry, Left, Reverted
+from holdfast.store.scopes import Scope
+from holdfast.store.slots import Slot
+from holdfast.store.timeline import DELTA_EVERY, Timeline
+from holdfast.store.writing import Asked, build_change
+
+FOLLOWED = 5000
+"""Entries that one copy of a state follows before it is loaded anew: what it holds is bounded."""
+_STAYS = {
+    entries.CHECKPOINT: "changed no key: a checkpoint stays",
+    entries.FORK: "began this timeline: that stays",
+    entries.RESTORE: "is a restore, which is undone whole, by restoring its backup",
+}
+Choice = Callable[[int, Body], bool]
+"""Whether an entry, by its number and body, is one of those to undo."""
+
+
+def revert_state(
+    handle: LineHandle,
+    *,
+    correlation: str | None,
+    entries: Iterable[Any] | None,
+    actor: str | None,
+    dry_run: bool,
+    reason: str | None,
+) -> Reverted:
+    """Undo entries of one timeline."""
+    check_flag(dry_run, "dry_run")
+    if sum(given is not None for given in (correlation, entries, actor)) != 1:
+        raise InvalidInputError("revert takes one of correlation=, entries= and actor=")
+    numbers = listed(entries, "entries") if entries is not None else None
+
+    def look() -> list[Undoing]:
+        undoing = Undoing(handle)
+        if numbers is not None:
+            undoing.choose_numbers(_numbers(handle, numbers))
+        elif correlation is not None:
+            undoing.choose_correlation(correlation)
+        else:
+            undoing.choose_actor(actor)
+        undoing.note_together()
+        return [undoing]
+
+    if numbers is not None:
+        what = f"{len(numbers)} entries" if len(numbers) != 1 else "one entry"
+    else:
+        what = f"correlation {correlation}" if correlation is not None else f"actor {actor}"
+    return _revert(look, dry_run, reason, what)[0]
+
+
+def revert_store(
+    handle: StoreHandle, correlation: str, *, dry_run: bool, reason: str | None
+) -> list[Reverted]:
+    """Undo the entries of a correlation in all scopes and timelines, as one change."""
+    check_flag(dry_run, "dry_run")
+    check_text(correlation, "a correlation", least=1)
+    lost: list[Reverted] = []
+
+    def look() -> list[Undoing]:
+        lost.clear()
+        found: dict[tuple[Scope, str], list[Entry]] = {}
+        for entry in Follower(handle.core).correlated(correlation, None, None, None):
+            found.setdefault((entry.scope, entry.timeline), []).append(entry)
+        if not found:
+            raise PointNotFoundError(_nobody("this store", f"the correlation {correlation!r}"))
+        made = []
+        for (scope, timeline), those in found.items():
+            line = handle.core.current(scope)
+            before = line.ledger.before if line is not None else rows.LAST_SEQUENCE
+            there = {entry.sequence for entry in those if entry.sequence > before}
+            if there:
+                undoing = Undoing(handle.line(scope, timeline))
+                undoing.choose_numbers(there)
+                made.append(undoing)
+            if len(there) < len(those):
+                why = "the scope was deleted since, and stays so"
+                gone = max(e.sequence for e in those if e.sequence not in there)
+                entry = next(e for e in those if e.sequence == gone)
+                lost.append(Reverted(scope, timeline, [], [Left("", why, entry)], None, dry_run))
+        return made
+
+    done = _revert(look, dry_run, reason, f"correlation {correlation}")
+    return sorted(done + lost, key=lambda one: (str(one.scope), one.timeline))
+
+
+def _revert(
+    look: Callable[[], list[Undoing]], dry_run: bool, reason: str | None, what: str
+) -> list[Reverted]:
+    """Look and commit until nobody was faster in between."""
+    cause = cause_now(reason=reason if reason is not None else f"revert of {what}"[:4096])
+    for attempt in range(1, UPDATES + 1):
+        found = look()
+        if not dry_run:
+            for undoing in found:
+                undoing.core.check_writable()
+        results = [undoing.settle(dry_run) for undoing in found]
+        wanted = [undoing for undoing in found if undoing.operations]
+        if dry_run or not wanted:
+            return results
+        try:
+            written = _commit(wanted, cause, attempt)
+        except Conflict:
+            if attempt == UPDATES:
+                raise
+            continue
+        numbers = {(one.scope, one.timeline): one.sequence for one in written}
+        return [undoing.result(numbers.get(undoing.asked[:2])) for undoing in found]
+    raise AssertionError
+
+
+def _commit(wanted: list[Undoing], cause: Cause | None, attempt: int) -> list[Written]:
+    core = wanted[0].core
+    asked = [undoing.asked for undoing in wanted]
+    change = build_change(core, asked, cause=cause, looked=True, attempt=attempt)
+    for undoing, target in zip(wanted, change.targets, strict=True):
+        # A scope that is deleted meanwhile must not come back because of what it was before.
+        target.create = False
+        if target.ledger is not None and target.ledger.number != undoing.ledger.number:
+            raise Conflict(f"{undoing.scope} was deleted meanwhile", [str(undoing.scope)])
+    return core.run(change)
+
+
+def _numbers(handle: LineHandle, points: list[Any]) -> set[int]:
+    """The numbers of entries given as points of this timeline."""
+    found = set()
+    for point in points:
+        if not isinstance(point, int | str | Entry) or isinstance(point, bool):
+            raise InvalidInputError(
+                f"entries are numbers or entries of the log, not {type(point).__name__}"
+            )
+        timeline, sequence = handle.history.points.find(point)
+        if timeline != handle.timeline:
+            raise InvalidInputError(
+                f"{handle.scope}: entry {sequence} is of timeline {timeline!r}, not of "
+                f"{handle.timeline!r}: revert it there, with `state.on({timeline!r})`"
+            )
+        if type(point) is int and point != sequence:
+            raise PointNotFoundError(f"{handle.scope}: there is no entry {point}")
+        found.add(sequence)
+    if not found:
+        raise InvalidInputError("entries is empty: name at least one")
+    return found
+
+
+def _nobody(where: str, what: str) -> str:
+    return f"{where}: no entry carries {what}; `log()` shows causes"
+
+
+class Undoing:
+    """What it takes to undo some entries of one timeline, seen from its newest entry."""
+
+    def __init__(self, handle: LineHandle) -> None:
+        self.handle = handle
+        self.core = handle.core
+        self.scope = handle.scope
+        points = handle.history.points
+        line = points.line()
+        self.head = line.sequence
+        self.now = points.view(handle.timeline, self.head)
+        self.ledger = self.now.ledger
+        self.first: dict[str, int] = {}
+        """The first of the entries that changed each key."""
+        self.others: dict[str, int] = {}
+        """The newest entry of somebody else that changed the key since."""
+        self.appended: set[str] = set()
+        """Keys that others only appended to since."""
+        self.restores: list[int] = []
+        self.stays: dict[int, list[int]] = {}
+        self.together: list[int] = []
+        self.left: list[Left] = []
+        self.operations: list[Operation] = []
+        self.expects: dict[str, int] = {}
+        self._entries: dict[int, Entry] = {}
+
+    # which entries
+
+    def choose_numbers(self, numbers: set[int]) -> None:
+        """Those with these numbers."""
+        self._scan(min(numbers), lambda sequence, _: sequence in numbers, "that number")
+
+    def choose_actor(self, actor: str | None) -> None:
+        """All that an actor made."""
+        check_text(actor, "an actor", least=1)
+
+        def chosen(_: int, body: Body) -> bool:
+            return body.cause is not None and body.cause.actor == actor
+
+        self._scan(self.ledger.before + 1, chosen, f"the actor {actor!r}")
+
+    def choose_correlation(self, correlation: str) -> None:
+        """All that carry a correlation; its rows say where the first of them is."""
+        check_text(correlation, "a correlation", least=1)
+        tag = self.core.tag(b"correlation", correlation)
+        low = rows.correlation(tag, self.ledger.number, self.now.number, 0)
+        page = self.core.storage.scan(low, rows.after(low[:25]), limit=1)
+        start = int.from_bytes(page[0][0][25:29], "big") * rows.BLOCK if page else self.head + 1
+
+        def chosen(_: int, body: Body) -> bool:
+            return body.cause is not None and body.cause.correlation == correlation
+
+        self._scan(max(start, self.ledger.before + 1), chosen, f"the correlation {correlation!r}")
+
+    def _scan(self, low: int, chosen: Choice, what: str) -> None:
+        """Note, oldest first, what the entries changed and who changed it since."""
+        found = False
+        for row, _, body in self.handle.history.entries(
+            newest_first=False, low=low, high=self.head
+        ):
+            sequence = rows.sequence_of(row)
+            mine = chosen(sequence, body)
+            found = found or mine
+            for op, (kind, key) in zip(body.ops, entries.touched(body.ops), strict=True):
+                self._note(sequence, op[0], kind, key, mine)
+            if mine and body.also:
+                self.together.append(sequence)
+        if not found:
+            raise PointNotFoundError(_nobody(str(self.scope), what))
+
+    def _note(self, sequence: int, code: int, kind: str, key: str, mine: bool) -> None:
+        if code == entries.RESTORE and (self.first or mine):
+            self.restores.append(sequence)
+        if code > entries.DELETE:
+            if mine:
+                self.stays.setdefault(code, []).append(sequence)
+        elif mine:
+            self.first.setdefault(key, sequence)
+        elif key in self.first:
+            if kind != "append":
+                self.appended.discard(key)
+            elif key not in self.others:
+                self.appended.add(key)
+            self.others[key] = sequence
+
+    def note_together(self) -> None:
+        """Say which entries are half of a change whose other half is not undone here."""
+        for sequence in self.together[-1:]:
+            entry = self._entry(sequence)
+            places = ", ".join(f"{scope} {line}@{number}" for scope, line, number in entry.also)
+            more = f" (and {len(self.together) - 1} more)" if len(self.together) > 1 else ""
+            why = f"entry {sequence}{more} was made together with {places}, which is not undone"
+            if entry.cause.correlation is not None:
+                how = f"store.revert(correlation={entry.cause.correlation!r}) undoes both"
+            else:
+                how = "revert that one, too"
+            self.left.append(Left("", f"{why}; {how}", entry))
+
+    # what becomes of it
+
+    def settle(self, dry_run: bool) -> Reverted:
+        """Decide for each key; also where the saved index is damaged, and entries must do."""
+        try:
+            diff = self._decide(dry_run, saves=True)
+        except DamagedIndexError:
+            self.operations, self.expects = [], {}
+            self.left = [one for one in self.left if not one.key]
+            self.now = self._at(self.head, saves=False)
+            diff = self._decide(dry_run, saves=False)
+        for code, numbers in self.stays.items():
+            shown = ", ".join(map(str, numbers[:5])) + (", …" if len(numbers) > 5 else "")
+            self.left.append(Left("", f"entry {shown} {_STAYS[code]}", self._entry(numbers[-1])))
+        return self.result(None, dry_run=dry_run, diff=diff)
+
+    def result(self, entry: int | None, *, dry_run: bool = False, diff: Any = None) -> Reverted:
+        """What there is to say, once it is known which entry it became."""
+        done = [operation.key for operation in self.operations]
+        timeline = self.handle.timeline
+        return Reverted(self.scope, timeline, done, self.left, entry, dry_run, diff)
+
+    @property
+    def asked(self) -> Asked:
+        """What `build_change` takes. A gate may change it, so it gets a list of its own."""
+        return self.scope, self.handle.timeline, list(self.operations), self.expects, None
+
+    def _decide(self, dry_run: bool, *, saves: bool) -> Diff | None:
+        diff = Diff(f"{self.handle.timeline}@{self.head}", "reverted") if dry_run else None
+        before = self._slots_before(saves)
+        moved = self._moved(saves)
+        for key in sorted(self.first):
+            was, now = before[key], self._settled(self.now, key)
+            since = max(self.others.get(key, 0), moved.get(key, 0))
+            if (was and was.ref) == (now and now.ref):
+                why = "it is what it was before"
+                self.left.append(Left(key, why, self._entry(since or self.first[key])))
+            elif since:
+                self.left.append(Left(key, self._why(key, since, moved), self._entry(since)))
+            else:
+                value = self._value(was)
+                kind = "delete" if was is None else "set"
+                self.operations.append(
+                    Operation(kind, key, value if value is not MISSING else None)
+                )
+                self.expects[key] = self.now.version(self.now.slot(key))
+                if diff is not None:
+                    value_changes(key, key, self._value(now), value, diff)
+        return diff
+
+    def _why(self, key: str, since: int, moved: dict[str, int]) -> str:
+        entry = self._entry(since)
+        who = f" by {entry.cause.actor}" if entry.cause.actor else ""
+        if moved.get(key) == since:
+            return f"a restore changed it since, at entry {since}{who}"
+        if key in self.appended:
+            return f"others appended behind what is to be undone, at entry {since}{who}"
+        return f"it was changed since, at entry {since}{who}"
+
+    # the past
+
+    def _slots_before(self, saves: bool) -> dict[str, Slot | None]:
+        """What each key was before the first of the entries that changed it."""
+        groups: dict[int, list[str]] = {}
+        for key, sequence in self.first.items():
+            groups.setdefault(sequence, []).append(key)
+        found: dict[str, Slot | None] = {}
+        line: Timeline | None = None
+        loaded = 0
+        for sequence in sorted(groups):
+            target = sequence - 1
+            far = line is None or target - line.sequence > DELTA_EVERY or target - loaded > FOLLOWED
+            if line is None or far:
+                line, loaded = self._at(target, saves), target
+            else:
+                self._follow(line, target)
+            found |= {key: self._settled(line, key) for key in groups[sequence]}
+        return found
+
+    def _moved(self, saves: bool) -> dict[str, int]:
+        """The newest restore, of whomever, that changed a key without naming it."""
+        found: dict[str, int] = {}
+        for sequence in self.restores:
+            keys = [key for key, first in self.first.items() if first < sequence]
+            if keys:
+                line = self._at(sequence - 1, saves)
+                before = {key: self._settled(line, key) for key in keys}
+                self._follow(line, sequence)
+                for key, was in before.items():
+                    now = self._settled(line, key)
+                    if (was and was.ref) != (now and now.ref):
+                        found[key] = sequence
+        return found
+
+    def _at(self, sequence: int, saves: bool) -> Timeline:
+        line = Timeline(self.ledger, self.now.number)
+        return line.load(sequence, saves=saves) if sequence > self.ledger.before else line
+
+    def _follow(self, line: Timeline, target: int) -> None:
+        while line.sequence < target:
+            page = self.ledger.storage.scan(
+                rows.entry(line.prefix, line.sequence + 1),
+                rows.entry(line.prefix, target) + b"\0",
+                limit=200,
+            )
+            if not page:
+                key = rows.entry(line.prefix, target)
+                raise self.ledger.damage(key, "it is missing")
+            for key, row in page:
+                line.follow(key, row)
+
+    def _settled(self, line: Timeline, key: str) -> Slot | None:
+        slot = line.slot(key)
+        return line.settled(slot) if slot is not None else None
+
+    def _value(self, slot: Slot | None) -> Any:
+        """A value in plain form: what is written again is exactly what was stored."""
+        if slot is None:
+            return MISSING
+        return self.ledger.value(slot.ref, slot.location, self.core.codec.plain_reader)
+
+    def _entry(self, sequence: int) -> Entry:
+        found = self._entries.get(sequence)
+        if found is None:
+            key = rows.entry(self.now.prefix, sequence)
+            row = self.ledger.storage.get([key])[0]
+            found = self.handle.history.entry(key, *self.ledger.open_entry(key, row))
+            self._entries[sequence] = found
+        return found

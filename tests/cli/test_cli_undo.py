@@ -1,0 +1,105 @@
+"""`holdfast revert` and `holdfast blame`."""
+
+from __future__ import annotations
+
+import pytest
+from cli_kit import Cli
+
+from holdfast import sync
+
+
+@pytest.fixture
+def run(cli: Cli) -> str:
+    """A store with what a run did in two scopes, and a key that somebody changed since."""
+    with sync.open("sqlite:holdfast.db") as store:
+        first, second = store.agent("7"), store.agent("8")
+        first.set("plan", {"goal": "ship", "steps": ["a"]})
+        with store.acting("bot", correlation="run-42"):
+            first.set("plan", {"goal": "ship", "steps": ["a", "b"]})
+            first.set("taken", 1)
+            second.set("k", 1)
+        with store.acting("ann"):
+            first.set("taken", 2)
+    return "agent:7"
+
+
+def test_revert(cli: Cli, run: str) -> None:
+    dry = cli(f"revert {run} --correlation run-42 --dry-run --json").json
+    assert (dry["done"], dry["entry"], dry["dry_run"]) == (["plan"], None, True)
+    assert dry["diff"]["changes"][0]["path"] == "plan.steps[1]"
+    assert dry["left"][0]["key"] == "taken"
+    assert dry["left"][0]["entry"]["cause"]["actor"] == "ann"
+    shown = cli(f"revert {run} --correlation run-42 --dry-run")
+    assert '- plan.steps[1]: "b"' in shown.out
+    assert "left alone: taken: it was changed since, at entry 4 by ann" in shown.err
+
+    done = cli(f"revert {run} --correlation run-42 --yes --reason 'a bad turn'")
+    assert done.out.splitlines() == [
+        "agent:7: 1 key went back: plan",
+        "to undo it: holdfast revert agent:7 --entry 5",
+    ]
+    assert cli(f"key get {run} plan --json").json["value"]["steps"] == ["a"]
+    assert "a bad turn" in cli(f"log {run} --limit 1").out
+    assert cli(f"revert {run} --entry 5 --yes --json").json["entry"] == 6
+    assert cli(f"key get {run} plan --json").json["value"]["steps"] == ["a", "b"]
+    assert cli(f"revert {run} --entry 2 --entry 5 --entry 6 --yes --json").json["done"] == ["plan"]
+
+
+def test_revert_by_actor_and_who_acts(cli: Cli, run: str) -> None:
+    assert cli(f"--actor judge revert {run} --actor ann --yes --json").json["done"] == ["taken"]
+    entry = cli(f"log {run} --limit 1 --json").json["entries"][0]
+    assert entry["cause"]["actor"] == "judge"
+    assert entry["cause"]["reason"] == "revert of actor ann"
+
+
+def test_revert_in_all_scopes(cli: Cli, run: str) -> None:
+    done = cli("revert --correlation run-42 --yes --json").json["scopes"]
+    assert [(one["scope"], one["done"]) for one in done] == [
+        ("agent:7", ["plan"]),
+        ("agent:8", ["k"]),
+    ]
+    again = cli("revert --correlation run-42 --json").json["scopes"]
+    assert [one["entry"] for one in again] == [None, None], "nothing to do, nothing to ask"
+
+
+def test_revert_asks(cli: Cli, run: str) -> None:
+    refused = cli(f"revert {run} --correlation run-42")
+    assert refused.code == 2
+    assert "1 key of agent:7 would go back: add --yes" in refused.err
+    assert cli(f"log {run} --limit 1 --json").json["entries"][0]["entry"] == 4
+
+
+def test_what_revert_refuses(cli: Cli, run: str) -> None:
+    for words in ("", "--actor a --correlation b", "--entry 0", "--entry x"):
+        assert cli(f"revert {run} {words}").code == 2, words
+    assert cli("revert --actor bot --yes").code == 2
+    assert cli("revert --correlation run-42 --timeline trial --yes").code == 2
+    for words in ("--correlation nobody", "--entry 99", "--actor nobody"):
+        assert cli(f"revert {run} {words} --yes").code == 4, words
+    assert cli("revert agent:none --actor bot --yes").code == 4
+    error = cli(f"revert {run} --correlation nobody --json").error
+    assert error["error"] == "PointNotFoundError"
+
+
+def test_blame(cli: Cli, run: str) -> None:
+    lines = [line.split("\t") for line in cli(f"blame {run} plan").out.splitlines()]
+    assert [(line[0], *line[2:]) for line in lines] == [
+        ("main@1", "", "", "plan.goal", '"ship"'),
+        ("main@1", "", "", "plan.steps[0]", '"a"'),
+        ("main@2", "bot", "run-42", "plan.steps[1]", '"b"'),
+    ]
+    found = cli(f"blame {run} plan 'steps[1]' --json").json
+    assert (found["complete"], found["versions"], len(found["parts"])) == (True, 1, 1)
+    part = found["parts"][0]
+    assert (part["value"], part["entry"], part["exact"]) == ("b", 2, True)
+    assert part["cause"] == {"actor": "bot", "correlation": "run-42"}
+    bounded = cli(f"blame {run} plan --limit 1")
+    assert bounded.out.startswith("≤ main@1")
+    assert "--limit looks further back" in bounded.err
+
+
+def test_what_blame_refuses(cli: Cli, run: str) -> None:
+    assert cli(f"blame {run} nothing").code == 4
+    assert cli("blame agent:none plan").code == 4
+    assert cli(f"blame {run} plan 'steps[9]'").code == 2
+    assert cli(f"blame {run} plan --limit 0").code == 2
