@@ -39,6 +39,8 @@ class Watch(Watching):
                 raise StopAsyncIteration
             if self._ready:
                 return self._pop()
+            if (due := self._pause(end)) > 0:
+                await asyncio.sleep(due)
             if self._worth_while() and await asyncio.to_thread(self._fill):
                 continue
             left = end - time.monotonic() if end is not None else LONGEST
@@ -66,7 +68,7 @@ class Watch(Watching):
         timer = loop.call_later(seconds, _done, rung)
         self._core.lanes.bell.add(wake)
         try:
-            if not self._over() and not self._worth_while():
+            if not self._called():
                 await rung
         finally:
             timer.cancel()

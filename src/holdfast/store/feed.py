@@ -68,7 +68,8 @@ class Lanes:
         self._lane = -1
         self._number = 0
         self._last = b""
-        self._settled = 0
+        self.count = 0
+        """Commits of this process that were tried."""
         self.flying: tuple[int, int] | None = None
         """Lane and number of a row that may be stored while its entries are not published here."""
         self.bell = Bell()
@@ -103,12 +104,12 @@ class Lanes:
         """What was on its way is published, or was not applied."""
         if self.flying is not None:
             self.flying = None
-            self._settled += 1
+            self.count += 1
             self.bell.ring()
 
     def token(self) -> object:
         """While it stays equal nothing was committed, neither by others nor by this process."""
-        return self._settled, self.flying, self._storage.version()
+        return self.count, self.flying, self._storage.version()
 
     def move(self) -> None:
         """Go to the end of a lane: the one used so far, or another after meeting somebody."""

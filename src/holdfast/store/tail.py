@@ -23,6 +23,8 @@ Row = tuple[int, int, list[FeedItem]]
 PAGE = 500
 LINES = 10_000
 """Timelines whose numbers are kept when there is nothing left to read."""
+PACE = 0.01
+"""Seconds between two looks: beside a busy writer each of them would find one commit."""
 LOOK = 1.0
 """Seconds after which to look although nothing seems to have changed."""
 
@@ -41,7 +43,8 @@ class Tail:
         """Timelines of the last look: an earlier row of theirs may have been overlooked."""
         self._held_back = False
         self._token: object = None
-        self._look_again = 0.0
+        self._count = 0
+        self._last_look = float("-inf")
 
     def next(self) -> Row | None:
         """The next row, or None if there is none now."""
@@ -64,9 +67,17 @@ class Tail:
 
     def stirred(self) -> bool:
         """Whether there may be something new: else a look is not worth while."""
-        if self._token is None or time.monotonic() >= self._look_again:
+        if time.monotonic() >= self._last_look + LOOK:
             return True
         return self._lanes.token() != self._token
+
+    def due(self) -> float:
+        """Seconds until it is worth while to go on."""
+        return 0.0 if self._waiting() else self._last_look + PACE - time.monotonic()
+
+    def called(self) -> bool:
+        """Whether this process has committed since the last look."""
+        return self._lanes.count != self._count
 
     def goal(self) -> list[int]:
         """Where the lanes end now; `reached` says when all of it was handed out."""
@@ -116,6 +127,7 @@ class Tail:
 
     def _look(self) -> bool:
         """Read every lane to its end; whether anything was there."""
+        self._count = self._lanes.count
         token = self._lanes.token()
         found = False
         self._held_back = False
@@ -132,7 +144,7 @@ class Tail:
                 self._next.update(fresh)
                 self._unsure = {}
         self._token = token
-        self._look_again = time.monotonic() + LOOK
+        self._last_look = time.monotonic()
         return found
 
     def _look_at(self, lane: int, fresh: dict[tuple[int, int], int]) -> bool:

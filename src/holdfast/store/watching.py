@@ -101,9 +101,18 @@ class Watching:
         self._position = entry.position or self._position
         return entry
 
+    def _pause(self, end: float | None) -> float:
+        """Seconds to let pass before reading on, unless it is to end before that."""
+        due = self._tail.due() if self._tail is not None else 0.0
+        return due if end is None or time.monotonic() + due < end else 0.0
+
     def _stirred(self) -> bool:
         """Whether reading on is worth while."""
         return self._tail is None or self._tail.stirred()
+
+    def _called(self) -> bool:
+        """Whether there is a reason not to wait; only that the bell would not ring again."""
+        return self._over() or self._tail is None or self._tail.called()
 
     def _fill(self) -> bool:
         """Read on; whether to go on at once. What was read is there also if nobody waits now."""
@@ -174,6 +183,8 @@ class Watch(Watching):
                 raise StopIteration
             if self._ready:
                 return self._pop()
+            if (due := self._pause(end)) > 0:
+                time.sleep(due)
             if self._fill():
                 continue
             left = end - time.monotonic() if end is not None else LONGEST
@@ -186,11 +197,8 @@ class Watch(Watching):
         rung = threading.Event()
         self._core.lanes.bell.add(rung.set)
         try:
-            if not self._over() and (self._tail is None or not self._tail.stirred()):
+            if not self._called():
                 rung.wait(seconds)
-        except HoldfastError:
-            if not self._over():
-                raise
         finally:
             self._core.lanes.bell.remove(rung.set)
 
