@@ -41,13 +41,19 @@ class Watch(Watching):
                 return self._pop()
             if (due := self._pause(end)) > 0:
                 await asyncio.sleep(due)
-            if self._worth_while() and await asyncio.to_thread(self._fill):
+            if self._worth_while() and await self._go_on():
                 continue
             left = end - time.monotonic() if end is not None else LONGEST
             if left <= 0:
                 raise StopAsyncIteration
             await self._wait(min(pause, left))
             pause = min(2 * pause, LONGEST)
+
+    async def _go_on(self) -> bool:
+        """Read on: here if it can only be a little, else in a thread."""
+        if self._near() and self._core.storage.limits.embedded:
+            return self._fill()
+        return await asyncio.to_thread(self._fill)
 
     def _worth_while(self) -> bool:
         try:

@@ -23,8 +23,10 @@ Row = tuple[int, int, list[FeedItem]]
 PAGE = 500
 LINES = 10_000
 """Timelines whose numbers are kept when there is nothing left to read."""
-PACE = 0.01
+PACE = 0.02
 """Seconds between two looks: beside a busy writer each of them would find one commit."""
+NEAR = 0.05
+"""Seconds in which others commit so little that an event loop may read it itself."""
 LOOK = 1.0
 """Seconds after which to look although nothing seems to have changed."""
 
@@ -74,6 +76,10 @@ class Tail:
     def due(self) -> float:
         """Seconds until it is worth while to go on."""
         return 0.0 if self._waiting() else self._last_look + PACE - time.monotonic()
+
+    def near(self) -> bool:
+        """Whether all was handed out a moment ago."""
+        return not self._waiting() and time.monotonic() < self._last_look + NEAR
 
     def called(self) -> bool:
         """Whether this process has committed since the last look."""

@@ -110,6 +110,10 @@ class Watching:
         """Whether reading on is worth while."""
         return self._tail is None or self._tail.stirred()
 
+    def _near(self) -> bool:
+        """Whether there can be little to read: the last look was just now, and all was given."""
+        return self._tail is not None and self._tail.near()
+
     def _called(self) -> bool:
         """Whether there is a reason not to wait; only that the bell would not ring again."""
         return self._over() or self._tail is None or self._tail.called()
