@@ -201,6 +201,32 @@ def test_a_watch_that_is_overtaken_while_it_reads(plain: Place) -> None:
         assert numbers == list(range(numbers[0], writers[0].agent("1").place()[2] + 1))
 
 
+def test_timelines_that_begin_while_it_reads(plain: Place) -> None:
+    """The second entry of a scope lies in a lane not yet read, its first in one just passed."""
+    writers = [plain.open() for _ in range(6)]
+    for writer in writers:
+        writer.agent("first").set("k", 0)
+    reader = plain.open()
+    watch = reader.watch(timeout=0)
+    storage: Any = reader._core.storage
+    choose = random.Random(1)
+    written = 0
+
+    def busy(low: bytes, high: bytes, **more: Any) -> Any:
+        nonlocal written
+        found = storage.scan(low, high, **more)
+        if low[:1] == b"F" and written < 400:
+            choose.choice(writers).agent(f"new{written // 4}").set("k", written)
+            written += 1
+        return found
+
+    reader._core.lanes._storage = Busy(storage, busy)
+    seen: list[Entry] = []
+    while len(seen) < 400:
+        seen += watch
+    in_order(seen)
+
+
 def test_stopping_between_the_entries_of_one_commit(place: Place) -> None:
     """The position behind an entry is exact: nothing twice, nothing left out."""
     store = place.open()
