@@ -248,6 +248,27 @@ BUGS = (
         "tests/store/test_blame.py",
     ),
     Bug(
+        "watch that trusts its first look at the lanes",
+        "store/tail.py",
+        "            self._unsure = fresh\n            if token == self._lanes.token():",
+        "            self._unsure = fresh\n            if True:",
+        "tests/store/test_watch.py",
+    ),
+    Bug(
+        "position between the entries of a commit taken for its end",
+        "store/following.py",
+        "if last else place.within(lane, read)",
+        "if True else place.within(lane, read)",
+        "tests/store/test_watch.py",
+    ),
+    Bug(
+        "watch that holds all that it has to catch up with",
+        "store/tail.py",
+        "if behind == self._looked[lane] and len(held) < PAGE:",
+        "if behind == self._looked[lane]:",
+        "tests/store/test_watch.py",
+    ),
+    Bug(
         "decompression not bounded",
         "seal/compress.py",
         "elif plain_length > min(MAX_PLAIN, _MOST[method] * (len(data) + 1)):",

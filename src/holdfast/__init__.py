@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.seal.registry import Registry, default_registry
     from holdfast.store.async_state import Change, State, View
     from holdfast.store.async_store import Store, open
+    from holdfast.store.async_watching import Watch
     from holdfast.store.blaming import Blame, Blamed
     from holdfast.store.clock import Clock
     from holdfast.store.compare import Diff, Difference
@@ -77,6 +78,7 @@ __all__ = [
     "Typed",
     "ValueLimits",
     "View",
+    "Watch",
     "open",
     "register",
 ]
@@ -86,6 +88,7 @@ _HOMES = {
     "holdfast.seal.registry": "Registry",
     "holdfast.store.async_state": "Change State View",
     "holdfast.store.async_store": "Store open",
+    "holdfast.store.async_watching": "Watch",
     "holdfast.store.blaming": "Blame Blamed",
     "holdfast.store.clock": "Clock",
     "holdfast.store.compare": "Diff Difference",

@@ -13,8 +13,9 @@ from holdfast.store.blocking import Change, State, Store, View
 from holdfast.store.clock import Clock
 from holdfast.store.handles import StoreHandle
 from holdfast.store.opening import open_core
+from holdfast.store.watching import Watch
 
-__all__ = ["Change", "State", "Store", "View", "open"]
+__all__ = ["Change", "State", "Store", "View", "Watch", "open"]
 
 
 def open(

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import AbstractContextManager, asynccontextmanager
-from datetime import datetime
-from itertools import islice
 from types import TracebackType
 from typing import Any
 
@@ -16,13 +14,13 @@ from holdfast.seal.registry import Registry
 from holdfast.storage.contract import Storage
 from holdfast.store import blocking
 from holdfast.store.async_state import Change, State
+from holdfast.store.async_watching import StoreFollowing
 from holdfast.store.cause import acting, cause_now
 from holdfast.store.clock import Clock
 from holdfast.store.entries import Cause
-from holdfast.store.following import Follower
 from holdfast.store.gates import Gate
 from holdfast.store.handles import ChangeParts, StoreHandle
-from holdfast.store.items import Entry, Erased, Page, Position, Reverted
+from holdfast.store.items import Erased, Page, Reverted
 from holdfast.store.opening import open_core
 from holdfast.store.pump import Pump
 from holdfast.store.reverting import revert_store
@@ -107,7 +105,7 @@ def open(
     return Opening(url, options, commit)
 
 
-class Store:
+class Store(StoreFollowing):
     """One opened storage with its keys and its clock."""
 
     def __init__(self, handle: StoreHandle, mode: str) -> None:
@@ -250,35 +248,6 @@ class Store:
         """Take a gate away."""
         self._core.gates.remove(gate)
 
-    # following
-
-    async def position(self) -> Position:
-        """Where the feed ends now."""
-        return await asyncio.to_thread(self._blocking.position)
-
-    async def feed(self, since: Position | None = None) -> AsyncIterator[Entry]:
-        """Every entry committed since a position (the beginning); go on from `entry.position`.
-
-        Gap-free in any process. Entries of one timeline come in order. It ends where the feed
-        ends; ask again with the last position.
-        """
-        rows = self._blocking.feed(since)
-        while page := await asyncio.to_thread(_take, rows, 200):
-            for entry in page:
-                yield entry
-
-    async def correlated(
-        self,
-        correlation: str,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int | None = None,
-    ) -> list[Entry]:
-        """Entries of all scopes that carry this correlation, by their time."""
-        follower = Follower(self._core)
-        return await asyncio.to_thread(follower.correlated, correlation, since, until, limit)
-
     # proving
 
     def identity(self) -> str:
@@ -318,7 +287,3 @@ class Store:
     async def stats(self) -> dict[str, Any]:
         """Figures of the store: scopes, entries, bytes, caches."""
         return await asyncio.to_thread(store_stats, self._core)
-
-
-def _take(rows: Iterator[Entry], count: int) -> list[Entry]:
-    return list(islice(rows, count))

@@ -20,13 +20,13 @@ from holdfast.store.change import Written
 from holdfast.store.compare import Diff
 from holdfast.store.entries import Cause
 from holdfast.store.erasing import erase_scope
-from holdfast.store.following import Follower
 from holdfast.store.gates import Gate
 from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
-from holdfast.store.items import Checkpoint, Entry, Item, Page, Position, Restored, TimelineInfo
+from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, TimelineInfo
 from holdfast.store.scopes import Scope
 from holdfast.store.undoing import StateUndoing, StoreUndoing
+from holdfast.store.watching import LineFollowing, StoreFollowing
 from holdfast.store.witness import make_witness, store_identity, store_stats
 from holdfast.store.writing import ScopedChange
 
@@ -109,7 +109,7 @@ class View:
         return self._handle.root()
 
 
-class State(View, StateUndoing):
+class State(View, LineFollowing, StateUndoing):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
     def _run(self, plan: Plan) -> Any:
@@ -301,7 +301,7 @@ class Change:
         return self._parts.part(line)
 
 
-class Store(StoreUndoing):
+class Store(StoreFollowing, StoreUndoing):
     """One opened storage with its keys and its clock."""
 
     def __init__(self, handle: StoreHandle) -> None:
@@ -428,31 +428,6 @@ class Store(StoreUndoing):
     def remove_gate(self, gate: Gate) -> None:
         """Take a gate away."""
         self._core.gates.remove(gate)
-
-    # following
-
-    def position(self) -> Position:
-        """Where the feed ends now."""
-        return Position(self._core.lanes.position())
-
-    def feed(self, since: Position | None = None) -> Iterator[Entry]:
-        """Every entry committed since a position (the beginning); go on from `entry.position`.
-
-        Gap-free in any process. Entries of one timeline come in order. It ends where the feed
-        ends; ask again with the last position.
-        """
-        yield from Follower(self._core).feed(since if since is not None else {})
-
-    def correlated(
-        self,
-        correlation: str,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int | None = None,
-    ) -> list[Entry]:
-        """Entries of all scopes that carry this correlation, by their time."""
-        return Follower(self._core).correlated(correlation, since, until, limit)
 
     # proving
 

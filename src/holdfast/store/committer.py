@@ -117,6 +117,12 @@ class Committer:
 
     def _try(self, group: list[Ticket]) -> bool:
         """Build and commit once; False if it has to be built again."""
+        try:
+            return self._try_once(group)
+        finally:
+            self._lanes.settled()
+
+    def _try_once(self, group: list[Ticket]) -> bool:
         storage = self._core.storage
         with storage.turn():
             attempt = _Attempt(self._core)

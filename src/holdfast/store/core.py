@@ -469,6 +469,7 @@ class Core:
             self.committer.drain()
         finally:
             self.closed = "the store is closed; open it again"
+            self.lanes.bell.ring()
             for held in (self._ledgers, self.nodes, self.atoms):
                 held.clear()  # at once: else it waits, in a cycle, for a slow garbage collection
             self.storage.close()

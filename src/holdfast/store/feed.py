@@ -9,8 +9,8 @@ A store has 16 lanes; a process stays on one until it meets another there.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from heapq import heappop, heappush
+import threading
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from holdfast.errors import DamagedRecordError
@@ -33,6 +33,32 @@ class FeedItem(NamedTuple):
     hash: bytes
 
 
+class Bell:
+    """Wakes whoever waits for the next commit of this process. Without it they wake later."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: set[Callable[[], object]] = set()
+
+    def add(self, wake: Callable[[], object]) -> None:
+        """Have a function called, once, when it rings; it may not fail."""
+        with self._lock:
+            self._waiting.add(wake)
+
+    def remove(self, wake: Callable[[], object]) -> None:
+        """Wait no longer."""
+        with self._lock:
+            self._waiting.discard(wake)
+
+    def ring(self) -> None:
+        """Something has happened."""
+        if self._waiting:
+            with self._lock:
+                waiting, self._waiting = self._waiting, set()
+            for wake in waiting:
+                wake()
+
+
 class Lanes:
     """Reads and extends the lanes of one store."""
 
@@ -42,6 +68,11 @@ class Lanes:
         self._lane = -1
         self._number = 0
         self._last = b""
+        self.count = 0
+        """Commits of this process that were tried."""
+        self.flying: tuple[int, int] | None = None
+        """Lane and number of a row that may be stored while its entries are not published here."""
+        self.bell = Bell()
 
     def tag_of(self, lane: int, number: int, before: bytes, items: bytes) -> bytes:
         """The tag of a row."""
@@ -60,6 +91,7 @@ class Lanes:
             for item in items
         )
         number = self._number + 1
+        self.flying = self._lane, number
         tag = self.tag_of(self._lane, number, self._last, data)
         return rows.feed(self._lane, number), data + tag
 
@@ -67,6 +99,17 @@ class Lanes:
         """The row is durable: the next one follows it."""
         self._number += 1
         self._last = row[-32:]
+
+    def settled(self) -> None:
+        """What was on its way is published, or was not applied."""
+        if self.flying is not None:
+            self.flying = None
+            self.count += 1
+            self.bell.ring()
+
+    def token(self) -> object:
+        """While it stays equal nothing was committed, neither by others nor by this process."""
+        return self.count, self.flying, self._storage.version()
 
     def move(self) -> None:
         """Go to the end of a lane: the one used so far, or another after meeting somebody."""
@@ -85,8 +128,16 @@ class Lanes:
         return int.from_bytes(key[2:], "big"), row[-32:]
 
     def position(self) -> Position:
-        """Where all lanes end now."""
-        return {lane: n for lane in range(LANES) if (n := self.end(lane)[0])}
+        """Where all lanes end now, such that all that comes before is before it, too.
+
+        Others commit while one lane is read after the other: then the end of a later lane may
+        rest on a row of an earlier one, and that row belongs to it.
+        """
+        token = self.token()
+        ends = {lane: n for lane in range(LANES) if (n := self.end(lane)[0])}
+        if self.token() != token:
+            ends.update({lane: page[-1][0] for lane, page in self.rows_since(ends).items()})
+        return ends
 
     def read(
         self, lane: int, after: int, limit: int = 1000
@@ -103,9 +154,9 @@ class Lanes:
         Others commit while one lane is read after the other. Whatever a row rests on was
         committed before it, so a second look finds all that the first one missed.
         """
-        token = self._storage.version()
+        token = self.token()
         found = {lane: self._rows(lane, position.get(lane, 0)) for lane in range(LANES)}
-        if self._storage.version() != token:
+        if self.token() != token:
             ends = {lane: pages[-1][0] if pages else 0 for lane, pages in found.items()}
             later = {lane: self._rows(lane, ends[lane] or position.get(lane, 0)) for lane in found}
             _add_missed(found, later)
@@ -148,35 +199,6 @@ def _add_missed(
                 note(pages[: missed[-1]])
                 del pages[: missed[-1]]
                 moved = True
-
-
-def in_order(
-    lanes: dict[int, list[tuple[int, list[FeedItem]]]],
-) -> Iterator[tuple[int, int, list[FeedItem]]]:
-    """Rows of all lanes so that the entries of each timeline come in order."""
-    waiting: dict[tuple[int, int], list[int]] = {}
-    for pages in lanes.values():
-        for _, items in pages:
-            for item in items:
-                heappush(waiting.setdefault((item.scope, item.timeline), []), item.first)
-    heads = dict.fromkeys(lanes, 0)
-    while heads:
-        before = sum(heads.values())
-        for lane in list(heads):
-            pages = lanes[lane]
-            while heads[lane] < len(pages):
-                number, items = pages[heads[lane]]
-                if any(waiting[(i.scope, i.timeline)][0] != i.first for i in items):
-                    break  # another lane has what comes before
-                for item in items:
-                    heappop(waiting[(item.scope, item.timeline)])
-                heads[lane] += 1
-                yield lane, number, items
-            if heads[lane] == len(pages):
-                del heads[lane]
-                before = -1
-        if sum(heads.values()) == before:
-            raise DamagedRecordError("rows of the feed contradict each other; run verify")
 
 
 def items_of(row: bytes) -> list[FeedItem]:

@@ -7,7 +7,8 @@ passed over.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -15,17 +16,23 @@ from holdfast.errors import DamagedRecordError, InvalidInputError, ScopeNotFound
 from holdfast.store import rows
 from holdfast.store.arguments import check_bounds, check_limit, check_text
 from holdfast.store.core import Core
-from holdfast.store.feed import LANES, in_order
+from holdfast.store.feed import LANES, FeedItem
 from holdfast.store.history import public_entry
 from holdfast.store.items import Entry, Position
 from holdfast.store.ledger import Ledger
-from holdfast.store.tombstones import by_number
+from holdfast.store.scopes import Scope
+from holdfast.store.tail import Row, Tail
+from holdfast.store.tombstones import new_numbers, numbers_of
+
+MOST_OTHERS = 100_000
+LEDGERS = 500
+"""Scopes that a reader keeps open."""
 
 
 def check_position(position: object) -> None:
     """Refuse what is no position: reading on from it would pass over entries, or repeat them."""
     if not isinstance(position, dict) or not all(
-        type(lane) is int and 0 <= lane < LANES and type(number) is int and number >= 0
+        type(lane) is int and 0 <= lane < 2 * LANES and type(number) is int and number >= 0
         for lane, number in position.items()
     ):
         raise InvalidInputError(
@@ -34,38 +41,96 @@ def check_position(position: object) -> None:
         )
 
 
-class Follower:
-    """Reads entries of any scope by its number."""
+class Place:
+    """Where a reader of the feed is, exactly: also between the entries of one commit.
 
-    def __init__(self, core: Core) -> None:
+    A position has for each lane the number of the last row that was read to its end, and under
+    LANES + lane how many entries of the row behind it.
+    """
+
+    def __init__(self, position: Mapping[int, int]) -> None:
+        self.rows = {lane: n for lane, n in position.items() if lane < LANES and n}
+        self._part = {lane - LANES: n for lane, n in position.items() if lane >= LANES and n}
+
+    def begin(self, lane: int, number: int) -> int:
+        """How many entries of this row were read already."""
+        return self._part.get(lane, 0) if number == self.rows.get(lane, 0) + 1 else 0
+
+    def within(self, lane: int, entries: int) -> Position:
+        """So many entries of the next row of a lane are read."""
+        self._part[lane] = entries
+        return self.position()
+
+    def end(self, lane: int, number: int) -> Position:
+        """A row is read to its end."""
+        self._part.pop(lane, None)
+        self.rows[lane] = number
+        return self.position()
+
+    def position(self) -> Position:
+        """The position as it is handed out."""
+        return Position(self.rows | {LANES + lane: n for lane, n in self._part.items()})
+
+
+class Follower:
+    """Reads entries of any scope by its number; of one scope only, if one is given."""
+
+    def __init__(self, core: Core, scope: Scope | None = None, timeline: str | None = None) -> None:
         self.core = core
-        self._directory: dict[int, tuple[bytes, bytes]] = {}
-        self._ledgers: dict[int, Ledger] = {}
+        self._scope = scope
+        self._timeline = timeline
+        self._mine: set[int] = set()
+        self._others: set[int] = set()
+        self._seen: set[bytes] = set()
+        self._directory: dict[int, bytes] = {}
+        self._ledgers: OrderedDict[int, Ledger] = OrderedDict()
         self._names: dict[int, dict[int, str]] = {}
 
     def feed(self, since: dict[int, int]) -> Iterator[Entry]:
-        """Entries committed since a position, each with the position to go on from.
-
-        Between the entries of one commit that position is still the one before it, so that who
-        stops there gets them again rather than never.
-        """
-        core = self.core
-        core.check_open()
+        """Entries committed since a position, each with the position to go on from."""
+        self.core.check_open()
         check_position(since)
-        position = dict(since)
-        for lane, number, items in in_order(core.lanes.rows_since(position)):
-            found = [
-                entry
-                for item in items
-                for entry in self.entries(
-                    item.scope, item.timeline, item.first, item.first + item.entries - 1
-                )
-            ]
-            for entry in found[:-1]:
-                yield replace(entry, position=Position(position))
-            position[lane] = number
-            if found:
-                yield replace(found[-1], position=Position(position))
+        place = Place(since)
+        tail = Tail(self.core.lanes, place.rows)
+        goal = tail.goal()
+        while not tail.reached(goal):
+            row = tail.next()
+            if row is None:
+                return
+            for entry, position in self.row(place, row):
+                if entry is not None:
+                    yield replace(entry, position=position)
+
+    def row(self, place: Place, row: Row) -> Iterator[tuple[Entry | None, Position]]:
+        """Entries of a row that were not read yet, with the position after each; at last None."""
+        lane, number, items = row
+        begun = place.begin(lane, number)
+        total = sum(item.entries for item in items)
+        before = 0
+        for item in items:
+            low = item.first + max(0, begun - before)
+            high = item.first + item.entries - 1
+            if low <= high and self._wanted(item):
+                for entry in self.entries(item.scope, item.timeline, low, high):
+                    read = before + entry.sequence - item.first + 1
+                    last = read == total
+                    yield entry, place.end(lane, number) if last else place.within(lane, read)
+            before += item.entries
+        yield None, place.end(lane, number)
+
+    def _wanted(self, item: FeedItem) -> bool:
+        """Whether it may be of the scope and timeline that were given."""
+        if self._scope is None:
+            return True
+        if self._timeline is not None and (self._timeline == "main") != (item.timeline == 0):
+            return False
+        if item.scope not in self._mine and item.scope not in self._others:
+            self._mine = numbers_of(self.core, self._scope)
+            if item.scope not in self._mine:
+                if len(self._others) >= MOST_OTHERS:
+                    self._others.clear()
+                self._others.add(item.scope)
+        return item.scope in self._mine
 
     def correlated(
         self,
@@ -118,19 +183,27 @@ class Follower:
 
     def _ledger(self, number: int) -> Ledger | None:
         """The scope, opened; None if it is erased."""
-        if number not in self._ledgers:
-            if number not in self._directory:
-                self._directory = by_number(self.core)
-            if number not in self._directory:
-                raise DamagedRecordError(f"the directory knows no scope of number {number:x}")
-            key, row = self._directory[number]
-            if key[21] == rows.ERASED:
-                return None
-            try:
-                self._ledgers[number] = self.core.ledger_of(key, row)
-            except ScopeNotFoundError:
-                return None  # erased since the directory was read
-        return self._ledgers[number]
+        ledger = self._ledgers.get(number)
+        if ledger is not None:
+            self._ledgers.move_to_end(number)
+            return ledger
+        if number not in self._directory:
+            self._directory.update(new_numbers(self.core, self._seen))
+        if number not in self._directory:
+            raise DamagedRecordError(f"the directory knows no scope of number {number:x}")
+        key = self._directory[number]
+        row = self.core.storage.get([key])[0]
+        if key[21] == rows.ERASED or row is None:
+            if row is None and self.core.storage.get([rows.tombstone(key)])[0] is None:
+                raise DamagedRecordError(f"{rows.describe(key)}: it is missing")
+            return None
+        try:
+            ledger = self._ledgers[number] = self.core.ledger_of(key, row)
+        except ScopeNotFoundError:
+            return None  # erased since the directory was read
+        while len(self._ledgers) > LEDGERS:
+            self._names.pop(self._ledgers.popitem(last=False)[0], None)
+        return ledger
 
     def _name(self, ledger: Ledger, line: int) -> str | None:
         if line == 0:

@@ -25,7 +25,7 @@ TYPES = (
 
 
 class Position(dict[int, int]):
-    """Where a reader of the feed is: for each lane the number of the last row it has read."""
+    """Where a reader of the feed is, and where to go on from; see `holdfast.store.following`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,6 +13,7 @@ from holdfast.store import rows
 if TYPE_CHECKING:
     from holdfast.store.core import Core
     from holdfast.store.ledger import Ledger
+    from holdfast.store.scopes import Scope
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
@@ -51,13 +53,29 @@ def entomb(core: Core, key: bytes, number: int, last: int, id: bytes) -> tuple[b
 
 def by_number(core: Core) -> dict[int, tuple[bytes, bytes]]:
     """The directory row of every scope by its number; of an erased one, its tombstone."""
-    found: dict[int, tuple[bytes, bytes]] = {}
-    low = b"D"
-    while page := core.storage.scan(low, b"E", limit=1000):
+    return {number: (key, row) for number, key, row in _numbered(core, b"D", set())}
+
+
+def new_numbers(core: Core, seen: set[bytes]) -> dict[int, bytes]:
+    """Numbers and keys of directory rows that were not seen before; they are now."""
+    return {number: key for number, key, _ in _numbered(core, b"D", seen)}
+
+
+def numbers_of(core: Core, scope: Scope) -> set[int]:
+    """The numbers of all scopes that have had a name."""
+    prefix = b"D" + core.tag(b"directory", str(scope))
+    return {number for number, _, _ in _numbered(core, prefix, set())}
+
+
+def _numbered(core: Core, prefix: bytes, seen: set[bytes]) -> Iterator[tuple[int, bytes, bytes]]:
+    low = prefix
+    while page := core.storage.scan(low, rows.after(prefix), limit=1000):
         for key, row in page:
+            if key in seen or key[21] == rows.DELETED:
+                continue
             if key[21] == rows.THERE:
-                found[_decode(core.open_row(key, row))[1]] = key, row
-            elif key[21] == rows.ERASED:
-                found[read_tombstone(core, key, row).number] = key, row
+                yield _decode(core.open_row(key, row))[1], key, row
+            else:
+                yield read_tombstone(core, key, row).number, key, row
+        seen.update(key for key, _ in page)
         low = page[-1][0] + b"\0"
-    return found

@@ -1,0 +1,184 @@
+"""Rows of the feed in order, from a position on and as they come, in bounded memory.
+
+The lanes are read one after the other while others commit. A row is handed out when it is known
+that none of its timelines has an earlier entry that was not handed out:
+- of a timeline that was met before, the number of its next entry is known;
+- of one that is new, whatever comes before a row was committed before it, so that a look at all
+  lanes that began after the row was read has found it.
+
+What is held: some rows of each lane, and a number for each timeline that is met on the way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+
+from holdfast.errors import DamagedRecordError
+from holdfast.store.feed import LANES, FeedItem, Lanes
+
+Row = tuple[int, int, list[FeedItem]]
+"""Lane, number and what was committed."""
+PAGE = 500
+LINES = 10_000
+"""Timelines whose numbers are kept when there is nothing left to read."""
+PACE = 0.02
+"""Seconds between two looks: beside a busy writer each of them would find one commit."""
+NEAR = 0.05
+"""Seconds in which others commit so little that an event loop may read it itself."""
+LOOK = 1.0
+"""Seconds after which to look although nothing seems to have changed."""
+
+
+class Tail:
+    """Reads all lanes behind a position."""
+
+    def __init__(self, lanes: Lanes, position: Mapping[int, int]) -> None:
+        self._lanes = lanes
+        self._at = [position.get(lane, 0) for lane in range(LANES)]
+        self._looked = list(self._at)
+        self._held: list[deque[tuple[int, list[FeedItem]]]] = [deque() for _ in range(LANES)]
+        self._lane = 0
+        self._next: dict[tuple[int, int], int] = {}
+        self._unsure: dict[tuple[int, int], int] = {}
+        """Timelines of the last look: an earlier row of theirs may have been overlooked."""
+        self._held_back = False
+        self._token: object = None
+        self._count = 0
+        self._last_look = float("-inf")
+
+    def next(self) -> Row | None:
+        """The next row, or None if there is none now."""
+        while True:
+            row = self._take()
+            if row is not None:
+                return row
+            waiting = self._waiting()
+            if not waiting and not self._unsure and not self.stirred():
+                return None
+            unsure = bool(self._unsure)
+            found = self._look()
+            if found:
+                continue
+            if self._held_back or not (waiting or unsure):
+                self._tidy()
+                return None
+            if not unsure:
+                raise DamagedRecordError("rows of the feed contradict each other; run verify")
+
+    def stirred(self) -> bool:
+        """Whether there may be something new: else a look is not worth while."""
+        if time.monotonic() >= self._last_look + LOOK:
+            return True
+        return self._lanes.token() != self._token
+
+    def due(self) -> float:
+        """Seconds until it is worth while to go on."""
+        return 0.0 if self._waiting() else self._last_look + PACE - time.monotonic()
+
+    def near(self) -> bool:
+        """Whether all was handed out a moment ago."""
+        return not self._waiting() and time.monotonic() < self._last_look + NEAR
+
+    def called(self) -> bool:
+        """Whether this process has committed since the last look."""
+        return self._lanes.count != self._count
+
+    def goal(self) -> list[int]:
+        """Where the lanes end now; `reached` says when all of it was handed out."""
+        self._look()
+        return list(self._looked)
+
+    def reached(self, goal: list[int]) -> bool:
+        """Whether every row up to there was handed out."""
+        return all(at >= number for at, number in zip(self._at, goal, strict=True))
+
+    def _waiting(self) -> bool:
+        return any(at < looked for at, looked in zip(self._at, self._looked, strict=True))
+
+    def _tidy(self) -> None:
+        """Everything was handed out, so whatever comes next of any timeline is its next."""
+        if len(self._next) > LINES and not self._waiting():
+            self._next.clear()
+
+    # handing out
+
+    def _take(self) -> Row | None:
+        for turn in range(LANES):
+            lane = (self._lane + turn) % LANES
+            held = self._held[lane]
+            if not held:
+                if self._at[lane] == self._looked[lane]:
+                    continue
+                self._refill(lane)
+            number, items = held[0]
+            if all(self._next.get((item.scope, item.timeline)) == item.first for item in items):
+                held.popleft()
+                for item in items:
+                    self._next[(item.scope, item.timeline)] = item.first + item.entries
+                self._at[lane] = number
+                self._lane = lane
+                return lane, number, items
+        return None
+
+    def _refill(self, lane: int) -> None:
+        last = self._looked[lane]
+        page = self._lanes.read(lane, self._at[lane], min(PAGE, last - self._at[lane]))
+        self._held[lane].extend((number, items) for number, items, _ in page if number <= last)
+        if not self._held[lane]:
+            raise DamagedRecordError(f"lane {lane} of the feed has lost rows; run verify")
+
+    # looking
+
+    def _look(self) -> bool:
+        """Read every lane to its end; whether anything was there."""
+        self._count = self._lanes.count
+        token = self._lanes.token()
+        found = False
+        self._held_back = False
+        fresh: dict[tuple[int, int], int] = {}
+        for lane in range(LANES):
+            found = self._look_at(lane, fresh) or found
+        if self._held_back:
+            for line, first in fresh.items():
+                self._unsure[line] = min(first, self._unsure.get(line, first))
+        else:
+            self._next.update(self._unsure)
+            self._unsure = fresh
+            if token == self._lanes.token():  # nobody committed meanwhile
+                self._next.update(fresh)
+                self._unsure = {}
+        self._token = token
+        self._last_look = time.monotonic()
+        return found
+
+    def _look_at(self, lane: int, fresh: dict[tuple[int, int], int]) -> bool:
+        begun = self._looked[lane]
+        while True:
+            page = self._lanes.read(lane, self._looked[lane], PAGE)
+            full = len(page) == PAGE
+            # Asked for after reading: a row that is seen here while its commit is still on its
+            # way through this process would be ahead of what a `get` returns.
+            flying = self._lanes.flying
+            if flying is not None and flying[0] == lane and page and page[-1][0] >= flying[1]:
+                page = [row for row in page if row[0] < flying[1]]
+                full = False
+                self._held_back = True
+            for _, items, _ in page:
+                self._note(items, fresh)
+            if page:
+                held = self._held[lane]
+                behind = held[-1][0] if held else self._at[lane]
+                if behind == self._looked[lane] and len(held) < PAGE:
+                    held.extend((number, items) for number, items, _ in page)
+                self._looked[lane] = page[-1][0]
+            if not full:
+                return self._looked[lane] > begun
+
+    def _note(self, items: list[FeedItem], fresh: dict[tuple[int, int], int]) -> None:
+        for item in items:
+            line = (item.scope, item.timeline)
+            if line not in self._next:
+                known = self._unsure if line in self._unsure else fresh
+                known[line] = min(item.first, known.get(line, item.first))
