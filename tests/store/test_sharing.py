@@ -87,8 +87,9 @@ def test_long_texts_and_mappings_share_too(place: Place) -> None:
     table["row 1500"] = {"n": -1}
     text = text[:200_000] + "INSERTED" + text[200_000:]
     store.agent("1").set("k", {"text": text, "table": table, "blob": text.encode()})
-    # A chunk of text or bytes has 4 to 32 KiB.
-    assert counting.bytes_written < 4 * 32_768
+    # A chunk of text or bytes has 4 to 32 KiB. Where it ends follows from the content and a key of
+    # the scope: in text as regular as this, a cut may come only some chunks behind the insertion.
+    assert counting.bytes_written < 8 * 32_768 < len(text)
     assert place.open().agent("1").get("k") == {
         "text": text,
         "table": table,
