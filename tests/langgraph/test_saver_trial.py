@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
-from langgraph.graph import START, StateGraph
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.graph import START, MessagesState, StateGraph
 
 from holdfast import sync
 from holdfast.errors import Conflict
@@ -125,3 +128,20 @@ def test_vectors_of_another_size_are_passed_over_also_if_it_divides() -> None:
         then: Any = {"dims": 2, "embed": lambda texts: [new[text] for text in texts]}
         found = HoldfastStore(store, index={**then, "fields": ["text"]}).search(("a",), query="dog")
         assert [item.score for item in found] == [None]
+
+
+def test_a_serializer_of_ones_own_takes_messages_too(tmp_path: Path) -> None:
+    """Short lists and long ones, grown, edited in place, and read in another process."""
+    url = f"sqlite:{tmp_path / 'threads.db'}"
+    for opened in range(2):
+        with HoldfastSaver.open(url, serde=JsonPlusSerializer()) as saver:
+            builder = StateGraph(MessagesState)
+            builder.add_node("answer", lambda state: {"messages": [AIMessage("b" * 100)]})
+            builder.add_edge(START, "answer")
+            graph = builder.compile(checkpointer=saver)
+            for turn in range(12):
+                found = graph.invoke({"messages": [HumanMessage(f"{opened} {turn}")]}, CONFIG)
+            said = graph.get_state(CONFIG).values["messages"]
+            assert said == found["messages"]
+            assert len(said) == 24 * (opened + 1)
+            assert len(list(graph.get_state_history(CONFIG))[-2].values["messages"]) == 1

@@ -42,8 +42,9 @@ def trace(
 
     Objects of registered types are given as `Typed`. Each entry is checked as on every read.
     """
+    ledger: Ledger | None = None
     for row_key, _, body in history.entries(newest_first=False, low=low, high=high):
-        ledger = history.points.line().ledger
+        ledger = ledger or history.points.line().ledger
         yield from _operations(ledger, row_key, body, keys)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage
 
-from holdfast.integrations.langgraph.thread import messages
+from holdfast.integrations.langgraph.messages import only_messages
 from holdfast.integrations.langgraph.types import Types
 from holdfast.seal.codec import Codec
 
@@ -30,7 +30,7 @@ class Digests:
 
     def of(self, value: Any) -> bytes:
         """The digest of a value."""
-        if messages(value):
+        if only_messages(value):
             return _digest(b"messages" + b"".join(map(self._message, value)))
         return _digest(self._codec.encode(self._codec.plain(self._types.plain(value))))
 

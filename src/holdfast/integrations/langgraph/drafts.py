@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.integrations.langgraph.messages import Growth, Kept, short_list, simple
 from holdfast.integrations.langgraph.records import INLINE, NAMES, PARTS, Record, Space
-from holdfast.integrations.langgraph.thread import Loaded, Thread, messages
+from holdfast.integrations.langgraph.thread import Loaded, Thread
 from holdfast.store.change import Written
 from holdfast.store.entries import Cause
 from holdfast.store.gates import Operation
@@ -90,7 +90,7 @@ class Draft:
             before_value = known.get(name)
             refs = self._grown(space, name, value, before_value, name in was)
             if refs is None:
-                if name in was and messages(value):
+                if name in was and thread.lists_messages(value):
                     thread.learn(space, name)
                 plain = thread.types.plain(value, thread.parts.ref)
             elif name in was:
@@ -103,7 +103,7 @@ class Draft:
                 continue
             data = thread.core.codec.encode(thread.core.codec.plain(plain))
             if len(data) <= INLINE:
-                short[name] = short_list(plain) if messages(value) else plain
+                short[name] = short_list(plain) if thread.lists_messages(value) else plain
             else:
                 apart.append(name)
                 digest = hashlib.sha256(data).digest()
@@ -142,7 +142,7 @@ class Draft:
     def _keep(self, space: Space, name: str, value: Any, plain: Any, data: bytes) -> None:
         """Keep what a channel holds now, to compare with when it is put next."""
         kept = None
-        if messages(value):
+        if self.thread.lists_messages(value):
             fields = [self.thread.types.plain(message).value for message in value]
             kept = Kept.of(value, all(map(simple, fields)))
             if kept is not None and len(data) <= INLINE:

@@ -281,6 +281,11 @@ def _buffer() -> bytearray:
     return found
 
 
+def only_messages(value: Any) -> bool:
+    """Whether a value is a list of messages and nothing else."""
+    return type(value) is list and bool(value) and all(isinstance(v, BaseMessage) for v in value)
+
+
 def simple(plain: Any) -> bool:
     """Whether a value in plain form holds nothing but what msgpack gives back as it was."""
     kind = type(plain)

@@ -20,6 +20,8 @@ class Serialised(Types):
     reads them, running code perhaps, is its own.
     """
 
+    keeps_messages_apart = False
+
     def __init__(self, serde: SerializerProtocol) -> None:
         super().__init__()
         self._serde = maybe_add_typed_methods(serde)

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from langchain_core.messages import BaseMessage
-
 from holdfast.errors import DamagedRecordError
 from holdfast.integrations.langgraph.messages import (
     REF,
@@ -16,6 +14,7 @@ from holdfast.integrations.langgraph.messages import (
     Parts,
     long_list,
     numbers,
+    only_messages,
     runs,
     simple,
     whole,
@@ -225,7 +224,7 @@ class Thread:
         """Keep what the long channels of the newest checkpoint held, to compare with later."""
         kept: dict[str, Any] = {}
         for name in loaded.record.apart:
-            if messages(values[name]):
+            if self.lists_messages(values[name]):
                 fits = all(simple(parts[n].value) for n in _numbers(plain[name]))
                 kept[name] = Kept.of(values[name], fits)
         self.kept[space.ns] = (loaded.entry, {k: v for k, v in kept.items() if v is not None})
@@ -290,6 +289,10 @@ class Thread:
         values = self.build([value for _, _, value in found])
         return [(task, name, value) for (task, name, _), value in zip(found, values, strict=True)]
 
+    def lists_messages(self, value: Any) -> bool:
+        """Whether a value is a list of messages that are stored one by one."""
+        return self.types.keeps_messages_apart and only_messages(value)
+
     def learn(self, space: Space, name: str) -> None:
         """Recognise the messages of a channel, so that those that stay are not stored again."""
         wanted = _numbers(self.reader.get(space.channel(name), [], None, True))
@@ -343,6 +346,7 @@ class Past:
         if position < len(self.order) and self.at(position).record.id == id:
             return self.at(position)
         # Ids tell the time: only clocks that went back, or an import, bring them out of order.
+        self._page = PAGE
         return next((loaded for loaded in self if loaded.record.id == id), None)
 
     def parent(self, loaded: Loaded) -> Loaded | None:
@@ -409,8 +413,3 @@ def _numbers(plain: Any) -> set[int]:
     found: set[int] = set()
     numbers(plain, found)
     return found
-
-
-def messages(value: Any) -> bool:
-    """Whether a value is a list of messages and nothing else."""
-    return type(value) is list and bool(value) and all(isinstance(v, BaseMessage) for v in value)

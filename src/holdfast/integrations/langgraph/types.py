@@ -56,6 +56,9 @@ class Types:
     Safe to use from several threads; register before.
     """
 
+    keeps_messages_apart = True
+    """Whether a list of messages is stored message by message."""
+
     def __init__(self, strict: bool = False) -> None:
         self.strict = strict
         self._allowed: frozenset[tuple[str, ...]] = frozenset()
