@@ -32,11 +32,6 @@ def inline(atom: bytes) -> bytes:
     return b"\0" + atom
 
 
-def by_hash(hash_: bytes, length: int) -> bytes:
-    """The ref of an atom kept elsewhere."""
-    return b"\1" + hash_ + write_varint(length)
-
-
 def tree(kind: int, hash_: bytes, count: int, size: int) -> bytes:
     """The ref of a tree."""
     return b"\2" + bytes([kind]) + hash_ + write_varint(count) + write_varint(size)

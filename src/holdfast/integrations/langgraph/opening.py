@@ -18,24 +18,33 @@ class Opening(Generic[T]):
     """Use it with `with` or `async with`: the store is closed when the block ends."""
 
     def __init__(
-        self, url: str | None, options: dict[str, Any], make: Callable[[Store], T]
+        self,
+        url: str | None,
+        options: dict[str, Any],
+        make: Callable[[Store], T],
+        end: Callable[[T], object] = lambda _: None,
     ) -> None:
         self._url = url or os.environ.get("HOLDFAST_STORE") or "sqlite:"
         self._options = options
         self._make = make
-        self._store: Store | None = None
+        self._end = end
+        self._made: tuple[Store, T] | None = None
 
     def __enter__(self) -> T:
-        self._store = Store(StoreHandle(open_core(self._url, **self._options)))
+        store = Store(StoreHandle(open_core(self._url, **self._options)))
         try:
-            return self._make(self._store)
+            made = self._make(store)
         except BaseException:
-            self._store.close()
+            store.close()
             raise
+        self._made = (store, made)
+        return made
 
     def __exit__(self, *_: object) -> None:
-        if self._store is not None:
-            self._store.close()
+        if self._made is not None:
+            store, made = self._made
+            self._end(made)
+            store.close()
 
     async def __aenter__(self) -> T:
         return await asyncio.to_thread(self.__enter__)

@@ -25,10 +25,10 @@ from langgraph.store.base import (
 )
 
 from holdfast.errors import Conflict, InvalidInputError, InvalidValueError, Unavailable
+from holdfast.integrations.langgraph.opening import Opening
 from holdfast.integrations.langgraph.store_filters import common_prefix, matches
 from holdfast.integrations.langgraph.store_mirror import MEMORY, Mirror, copied
 from holdfast.integrations.langgraph.store_names import Name, encode, vectors_of
-from holdfast.integrations.langgraph.store_opening import Opening
 from holdfast.integrations.langgraph.store_sweeper import Sweeper
 from holdfast.integrations.langgraph.store_vectors import Embedder, Found
 from holdfast.store.async_store import Store as AsyncStore
@@ -148,20 +148,24 @@ class HoldfastStore(BaseStore):
     @classmethod
     def open(
         cls,
-        url: str = "sqlite:",
+        url: str | None = None,
         *,
         index: IndexConfig | None = None,
         ttl: TTLConfig | None = None,
         scope: str = SCOPE,
         memory: int = MEMORY,
         **options: Any,
-    ) -> Opening:
-        """Open a store for `with` or `async with`; the options are those of `holdfast.open`."""
+    ) -> Opening[HoldfastStore]:
+        """Open a store for `with` or `async with`; the options are those of `holdfast.open`.
 
-        def make(store: Store | AsyncStore) -> HoldfastStore:
-            return cls(store, index, ttl, scope=scope, memory=memory)
-
-        return Opening(make, url, options)
+        Without a url, `HOLDFAST_STORE` or else `holdfast.db`.
+        """
+        return Opening(
+            url,
+            options,
+            lambda store: cls(store, index, ttl, scope=scope, memory=memory),
+            lambda made: made.stop_ttl_sweeper(),
+        )
 
     # batches
 
