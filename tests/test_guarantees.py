@@ -168,7 +168,7 @@ def test_2_stale_change_gets_conflict(url: str, options: dict[str, Any]) -> None
         assert dict(state.items()) == {"k": 4}
 
 
-@pytest.mark.spec("M67", "M77", "M109", "S8")
+@pytest.mark.spec("M109", "S8")
 @pytest.mark.parametrize("mode", ["before", "ambiguous-applied", "ambiguous-lost"])
 def test_2_change_over_scopes_is_in_all_or_none(url: str, mode: str) -> None:
     sync.open(url).agent("a").set("task", "t")
