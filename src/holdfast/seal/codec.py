@@ -52,9 +52,11 @@ class ValueLimits:
     depth: int = 256
     items: int = 1_000_000
     size: int = 256 << 20
+    long: int = 1 << 40
+    """Bytes of a value that is written with `open_write` or `put_file`."""
 
     def __post_init__(self) -> None:
-        for name in ("depth", "items", "size"):
+        for name in ("depth", "items", "size", "long"):
             value = getattr(self, name)
             if type(value) is not int or value < 1:
                 raise InvalidInputError(f"the limit {name} is a number of at least 1")

@@ -25,6 +25,7 @@ from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, TimelineInfo
 from holdfast.store.scopes import Scope
+from holdfast.store.streaming import StateStreaming, StoreStreaming, ViewStreaming
 from holdfast.store.undoing import StateUndoing, StoreUndoing
 from holdfast.store.watching import LineFollowing, StoreFollowing
 from holdfast.store.witness import make_witness, store_identity, store_stats
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from holdfast.store.verify import Report
 
 
-class View:
+class View(ViewStreaming):
     """The state of one timeline as it was at one entry; it cannot be changed."""
 
     def __init__(self, handle: LineHandle) -> None:
@@ -109,7 +110,7 @@ class View:
         return self._handle.root()
 
 
-class State(View, LineFollowing, StateUndoing):
+class State(View, LineFollowing, StateStreaming, StateUndoing):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
     def _run(self, plan: Plan) -> Any:
@@ -301,7 +302,7 @@ class Change:
         return self._parts.part(line)
 
 
-class Store(StoreFollowing, StoreUndoing):
+class Store(StoreFollowing, StoreStreaming, StoreUndoing):
     """One opened storage with its keys and its clock."""
 
     def __init__(self, handle: StoreHandle) -> None:

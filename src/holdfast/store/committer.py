@@ -167,8 +167,8 @@ class Committer:
                 self._core.forget(ledger)
         for stage in attempt.stages.values():
             stage.timeline.seen = None
-            if keys.intersection(stage.absent):
-                # It claimed a number that somebody else has taken: only the caller can choose anew.
+            if keys.intersection([*stage.absent, *(cell[0] for cell in stage.cells)]):
+                # It claimed what somebody else has taken: only the caller can choose anew.
                 mine = [t for t in attempt.built if stage in attempt.used[id(t)]]
                 self._fail(mine, Conflict(f"{stage.ledger.scope}: overtaken; try again"))
 
@@ -401,6 +401,7 @@ class _Attempt:
             batch.puts.extend(stage.rows)
             batch.absent.append(rows.entry(timeline.prefix, stage.start + 1))
             batch.absent.extend(stage.absent)
+            batch.cells.extend(stage.cells)
             if ledger.birth is None:
                 # Its entries may be dropped already: their absence alone would not stop this.
                 batch.absent.append(ledger.tombstone)

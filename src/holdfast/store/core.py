@@ -32,6 +32,7 @@ from holdfast.store.committer import Committer
 from holdfast.store.feed import Lanes
 from holdfast.store.gates import Gates
 from holdfast.store.ledger import Ledger, gone
+from holdfast.store.pins import Pins
 from holdfast.store.scopes import Scope
 from holdfast.store.splitting import Memo
 from holdfast.store.stage import Stage
@@ -84,6 +85,7 @@ class Core:
         self._commit_row = self._commitments.domain(b"store-row")
         self.lanes = Lanes(storage, self._commitments.domain(b"feed"))
         self.committer = Committer(self, self.lanes)
+        self.pins = Pins(storage)
         self._ledgers: OrderedDict[Scope, Ledger] = OrderedDict()
         self._lock = threading.RLock()
         self._memos: OrderedDict[tuple[int, str], tuple[Memo, int]] = OrderedDict()
@@ -468,6 +470,7 @@ class Core:
         try:
             self.committer.drain()
         finally:
+            self.pins.close()
             self.closed = "the store is closed; open it again"
             self.lanes.bell.ring()
             for held in (self._ledgers, self.nodes, self.atoms):

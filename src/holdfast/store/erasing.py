@@ -13,6 +13,7 @@ Every step can be done again, so whoever was cut short calls once more. The tomb
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -166,10 +167,17 @@ class _Erasure:
         prefixes = [kind + number for kind in (b"E", b"V", b"S", b"N", b"T")]
         for prefix in prefixes if self.core.ring is None else ():
             self._blank(prefix)
+        self._unpin(number)
         for prefix in prefixes:
             while page := self.storage.scan(prefix, rows.after(prefix), limit=SLICE):
                 self._drop(page)
         self._drop([life[state] for state in (rows.THERE, rows.DELETED) if state in life])
+
+    def _unpin(self, number: bytes) -> None:
+        """Drop the pins of values that were not finished; the tombstone tells their writers."""
+        while page := self.storage.cells(b"P" + number, rows.after(b"P" + number), limit=SLICE):
+            with suppress(Conflict):  # a beat in the last moment: look again
+                self.storage.commit(Batch(cells=[(key, value, None) for key, value in page]))
 
     def _blank(self, prefix: bytes) -> None:
         """Overwrite content where it lies, of a plain store; without a key it is the content.

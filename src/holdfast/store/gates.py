@@ -27,6 +27,9 @@ class Operation:
     """set, append, delete, checkpoint, restore, fork or delete scope"""
     key: str = ""
     value: Any = None
+    """Of long bytes that are written in pieces: a `LongValue`, which says how many there are so
+    far. A gate is asked when they have become long and once more, with all of them, at the end; it
+    may refuse them, and not replace them."""
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.seal.signer import Signer, key_id
-from holdfast.store import entries, rows
+from holdfast.store import entries, refs, rows
 from holdfast.store.arguments import (
     check_bounds,
     check_filters,
@@ -31,7 +31,7 @@ from holdfast.store.check import check_values
 from holdfast.store.compare import MISSING, Diff, tree_changes, value_changes
 from holdfast.store.core import Core
 from holdfast.store.entries import Body, Cause, Envelope, Statement
-from holdfast.store.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
+from holdfast.store.items import TYPES, Checkpoint, Entry, LongValue, Restored, TimelineInfo
 from holdfast.store.ledger import Ledger
 from holdfast.store.points import Points
 from holdfast.store.reading import microseconds, moment
@@ -293,7 +293,7 @@ class History:
         if not known:
             raise ledger.damage(rows.line(b"T", ledger.number, 0), "it is missing")
         number = max(n for n, _, _, _ in known) + 1
-        if number >= 1 << 16:
+        if number >= rows.UPLOADS:
             raise InvalidInputError(f"{self.scope} has all the timelines that it can have")
         root = fold_once(source)
         line = Timeline(ledger, number)
@@ -420,9 +420,18 @@ class History:
             values = []
             for element in (was, now):
                 slot = slot_of(element) if element is not None else None
-                values.append(ledger.value(slot.ref, slot.location) if slot else MISSING)
+                values.append(shown_value(ledger, slot.ref, slot.location) if slot else MISSING)
             value_changes(key, key, values[0], values[1], found)
         return found
+
+
+def shown_value(ledger: Ledger, ref: bytes, location: Any) -> Any:
+    """A value for a comparison; what is too long to be read whole is stood for by its hash."""
+    if ref[0] == refs.TREE and ref[1] == refs.BYTES:
+        _, hash_, count, size = refs.read_tree(ref)
+        if size - 3 * count > ledger.codec.limits.size:
+            return LongValue(size - 3 * count, hash_.hex())
+    return ledger.value(ref, location)
 
 
 def fold_once(source: Timeline) -> Node:

@@ -202,3 +202,26 @@ class Page:
 
     items: list[Any] = field(default_factory=list)
     after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LongValue:
+    """Stands for bytes that are too long to be handed around whole; `open_read` reads them."""
+
+    size: int
+    hash: str = ""
+    """Commitment to the content, in hexadecimal; empty while it is not known."""
+
+    def __repr__(self) -> str:
+        return f"<{self.size} bytes{f', {self.hash[:16]}' if self.hash else ''}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep dropped of values that were never finished."""
+
+    uploads: int
+    rows: int
+    bytes: int
+    waiting: int
+    """Unfinished ones that were left alone: their writers may still live."""

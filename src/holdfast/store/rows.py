@@ -12,12 +12,18 @@
 | F | lane(1) number(6) | a row of the feed |
 | R | tag(16) scope(6) timeline(2) block(4) | a correlation was used in this block of entries |
 | I | tag(16) | what became of a change with an id |
+
+A long value is written before the entry that names it: an *upload*. Its packs (V, N) lie on the
+line `UPLOADS`, which is no timeline, under a random number in place of an entry's. While it is not
+finished, the cell P scope(6) upload(5) pins them.
 """
 
 from __future__ import annotations
 
 SCOPE, TIMELINE, SEQUENCE, ORDINAL = 6, 2, 5, 3
 LAST_SEQUENCE = (1 << 40) - 1
+UPLOADS = (1 << 16) - 1
+"""The line of values that are written ahead; timelines have lower numbers."""
 BLOCK = 256
 """Entries of a timeline that share one row for a correlation."""
 
@@ -77,6 +83,16 @@ def change(tag: bytes) -> bytes:
     return b"I" + tag
 
 
+def pin(scope: int, upload: int) -> bytes:
+    """Key of the cell that pins the rows of an upload."""
+    return b"P" + scope.to_bytes(SCOPE, "big") + upload.to_bytes(SEQUENCE, "big")
+
+
+def pinned(pin: bytes, kind: bytes) -> bytes:
+    """Prefix of the rows of a kind that a pin stands for."""
+    return kind + pin[1:7] + UPLOADS.to_bytes(TIMELINE, "big") + pin[7:]
+
+
 def after(prefix: bytes) -> bytes:
     """The first key behind all that begin with this prefix."""
     number = int.from_bytes(prefix, "big") + 1
@@ -92,9 +108,12 @@ def describe(key: bytes) -> str:
     """A row's key for people: kind and numbers."""
     kind = key[:1].decode("latin-1")
     if kind in "TEVSN" and len(key) >= 9:
-        parts = [f"scope {int.from_bytes(key[1:7], 'big'):x}", f"timeline {key[7] * 256 + key[8]}"]
+        parts = [f"scope {int.from_bytes(key[1:7], 'big'):x}"]
+        line = key[7] * 256 + key[8]
+        if line != UPLOADS:
+            parts.append(f"timeline {line}")
         if len(key) >= 14:
-            parts.append(f"entry {sequence_of(key)}")
+            parts.append(f"{'entry' if line != UPLOADS else 'upload'} {sequence_of(key)}")
         if len(key) >= 17:
             parts.append(f"pack {int.from_bytes(key[14:17], 'big')}")
         return f"{_KINDS[kind]} ({', '.join(parts)})"

@@ -92,6 +92,7 @@ class Stage:
         self.gone = timeline.gone
         self.rows: list[tuple[bytes, bytes]] = []
         self.absent: list[bytes] = []
+        self.cells: list[tuple[bytes, bytes | None, bytes | None]] = []
         self.laid: list[tuple[Any, bytes, bytes]] = []
         self.bodies: list[Body] = []
         self.announce: tuple[int, int, bytes] | None = None
@@ -142,6 +143,7 @@ class Stage:
             len(self.bodies),
             len(self.absent),
             len(self.saves),
+            len(self.cells),
         )
         simple = (self.sequence, self.head, self.checkpoint, self.origin, self.gone)
         copies = (dict(self.overlay), set(self.fresh)) if whole else None
@@ -150,7 +152,7 @@ class Stage:
     def undo(self, mark: Mark) -> None:
         """Forget what was built since the mark."""
         grown, simple, self.base, self.announce, copies = mark
-        lists = (self.rows, self.laid, self.bodies, self.absent, self.saves)
+        lists = (self.rows, self.laid, self.bodies, self.absent, self.saves, self.cells)
         for growing, length in zip(lists, grown, strict=True):
             del growing[length:]  # type: ignore[attr-defined]
         self.blocks = {}  # a row of a correlation may be gone with the change that noted it
@@ -248,6 +250,13 @@ class Stage:
         self._put(key, self.timeline.changed(sequence, op, feed, lambda _: old))
         self.remember[key] = part
         return op
+
+    def set_ahead(self, key: str, shape: list[Any], body: Body) -> None:
+        """Build the entry that sets a key to a value whose rows are stored already."""
+        op = [entries.SET, key, shape]
+        self._put(key, self.timeline.changed(self.sequence + 1, op, iter(()), None))
+        body.ops.append(op)
+        self.finish(body)
 
     def _append(self, sequence: int, key: str, parts: list[Part], packer: Packer) -> Any:
         old = self.slot(key)

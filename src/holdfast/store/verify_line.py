@@ -15,6 +15,7 @@ from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, may_be_tree, read_s
 from holdfast.store.timeline import DELTAS, Timeline
 from holdfast.store.trees import Node
 from holdfast.store.verify_nodes import DAMAGE, NodeCheck
+from holdfast.store.verify_uploads import UploadCheck
 
 if TYPE_CHECKING:
     from holdfast.store.verify import _Check
@@ -26,13 +27,20 @@ class LineCheck:
     """One timeline: its entries, values, checkpoints and saves."""
 
     def __init__(
-        self, check: _Check, nodes: NodeCheck, ledger: Ledger, number: int, begin: int
+        self,
+        check: _Check,
+        nodes: NodeCheck,
+        uploads: UploadCheck,
+        ledger: Ledger,
+        number: int,
+        begin: int,
     ) -> None:
         self.check = check
         self.report = check.report
         self.ledger = ledger
         self.storage = ledger.storage
         self.nodes = nodes
+        self.uploads = uploads
         self.begin = begin
         self.line = Timeline(ledger, number)
         self.folding = True
@@ -79,6 +87,7 @@ class LineCheck:
             self.find("feed", key, f"the feed knows no entry after {expected[0]}")
         self._unannounced(rows.LAST_SEQUENCE)
         self._end()
+        self.uploads.read[line.number] = line.sequence
         if self.damaged:
             self._name_keys()
 
@@ -181,6 +190,8 @@ class LineCheck:
         self.report.values += len(body.atoms)
         if body.packs:
             self._packs(sequence, body)
+        elif not body.atoms:
+            self.uploads.note(key, body)
         if self.folding:
             try:
                 self.line.apply(sequence, body)
