@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from holdfast.errors import InvalidInputError
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.items import Swept
+from holdfast.store.long_files import PIECE, Path, check_piece, load_file, save_file, sought
 from holdfast.store.long_reading import LongReader
 from holdfast.store.long_writing import LongWriter
-from holdfast.store.streaming import PIECE, Path, check_piece, load_file, save_file, sought
 
 _T = TypeVar("_T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -287,11 +287,14 @@ class Core:
                 ledger.stale = True
             self._ledgers.clear()
 
-    def commit_ring(self, ledgers: Iterable[Ledger]) -> None:
+    def commit_ring(self, ledgers: Sequence[Ledger]) -> None:
         """Make the keys of new scopes durable, before anything sealed with them is."""
-        born = [ledger for ledger in ledgers if ledger.ring_birth]
-        if born and self.ring is not None:
-            self.ring.commit([row for ledger in born for row in ledger.ring_birth])
+        if self.ring is None or not any(ledger.ring_birth for ledger in ledgers):
+            return
+        with self._lock:  # a long value may be on its way into the same new scope
+            born = [ledger for ledger in ledgers if ledger.ring_birth]
+            if born:
+                self.ring.commit([row for ledger in born for row in ledger.ring_birth])
             for ledger in born:
                 ledger.ring_birth = []
 

@@ -25,7 +25,6 @@ from holdfast.store.handles import LineHandle
 from holdfast.store.items import LongValue
 from holdfast.store.ledger import Ledger
 from holdfast.store.long_reading import ByteTree
-from holdfast.store.pins import swept
 from holdfast.store.scopes import check_key
 from holdfast.store.stage import Stage
 from holdfast.store.uploads import Upload
@@ -108,6 +107,13 @@ class LongWriter:
             if self._upload is not None:
                 self._upload.abandon()
 
+    def __del__(self) -> None:
+        # Let go of unfinished. This runs anywhere, even inside a commit, so it only says so: the
+        # thread that beats drops the rows.
+        upload = getattr(self, "_upload", None)
+        if upload is not None:
+            upload.pin.over = True
+
     def _check(self) -> None:
         if self._over:
             raise InvalidInputError(
@@ -179,9 +185,11 @@ class LongWriter:
         target = Target(self._handle.scope, self._handle.timeline, [], self._expects)
         target.special = special
         with pin.lock:  # its value stays what the commit expects
-            if pin.over:
-                raise swept()
-            written = core.run(Change([target], self._cause))
+            try:
+                written = core.run(Change([target], self._cause))
+            except Conflict:
+                core.pins.check(pin)
+                raise
             core.pins.let_go(pin)
         return written[0].sequence
 

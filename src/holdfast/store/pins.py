@@ -41,6 +41,7 @@ class Pin:
         self.value: bytes | None = None
         """What the cell holds; None while it is absent."""
         self.over = False
+        """Its owner goes on no more, or has been overtaken by a sweep."""
         self._owner = owner
         self._beat = 0
 
@@ -68,7 +69,7 @@ class Pins:
         """Commit rows of an upload, if the pin is still its owner's."""
         with pin.lock:
             if pin.over:
-                raise swept()
+                raise _swept()
             new = pin.next()
             batch.cells = [(pin.key, pin.value, new)]
             self._settle(pin, batch, new)
@@ -88,7 +89,7 @@ class Pins:
                     return
                 pin.over = True
                 if pin.key in conflict.keys:
-                    raise swept() from None
+                    raise _swept() from None
                 raise
             except OutcomeUnknown as error:
                 unknown = error
@@ -101,6 +102,11 @@ class Pins:
     def _held(self, key: bytes) -> bytes | None:
         found = self._storage.cells(key, key + b"\0", limit=1)
         return found[0][1] if found else None
+
+    def check(self, pin: Pin) -> None:
+        """Tell an owner whose pin is no longer its own."""
+        if pin.over or self._held(pin.key) != pin.value:
+            raise _swept() from None
 
     def let_go(self, pin: Pin) -> None:
         """The entry is committed, which removed the cell."""
@@ -139,6 +145,9 @@ class Pins:
                     self._thread = None
                     return
             for pin in pins:
+                if pin.over:
+                    self.abandon(pin)
+                    continue
                 with suppress(HoldfastError):  # told when its owner writes; or tried again
                     self.commit(pin, Batch())
             with suppress(HoldfastError):
@@ -211,7 +220,7 @@ class Pins:
         return count, size
 
 
-def swept() -> Conflict:
+def _swept() -> Conflict:
     """The error of a writer that has slept too long."""
     return Conflict(
         f"this value was not finished and its writer stood still for over {TERM:.0f} s, so what "

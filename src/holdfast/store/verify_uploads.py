@@ -86,14 +86,14 @@ class UploadCheck:
         for key, row in self._rows(b"N"):
             stored.setdefault(rows.sequence_of(key), [0, 0])[1] += 1
             self._leaves(key, row)
+        for number, counts in self.named.items():
+            self._compare(number, counts, stored.get(number, [0, 0]))
         unknown = stored.keys() - self.named.keys() - self.pinned - self._pinned()
         if unknown and whole:
             self._note_newer()
             for number in sorted(unknown - self.named.keys()):
                 key = rows.pack(self._line(b"V"), number, 1)
                 self.find("unaccounted", key, "no entry names these values, and no pin")
-        for number, counts in self.named.items():
-            self._compare(number, counts, stored.get(number, [0, 0]))
         if self._damaged:
             self._name_keys()
 
