@@ -131,7 +131,10 @@ def test_files(place: Place, tmp_path: Path) -> None:
     assert state.item("file").version == version  # type: ignore[union-attr]
     assert state.get_file("file", target) == len(data)
     assert target.read_bytes() == data
-    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".out")] == []
+    with pytest.raises(MissingError):
+        state.get_file("none", target)
+    assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".part")] == []
+    assert target.read_bytes() == data
     with source.open("rb") as opened, state.open_write("copy") as file:
         shutil.copyfileobj(opened, file)
     with state.open_write("zip") as file, zipfile.ZipFile(file, "w") as archive:

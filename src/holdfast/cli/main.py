@@ -35,6 +35,7 @@ HOMES = {
     "verify": "holdfast.cli.proof:verify",
     "witness": "holdfast.cli.proof:witness",
     "stats": "holdfast.cli.store:stats",
+    "sweep": "holdfast.cli.store:sweep",
     "langgraph": "holdfast.cli.langgraph:langgraph",
     "completion": "holdfast.cli.completion:completion",
 }

@@ -50,6 +50,11 @@ def verify(
         f"{report.entries} entries of {report.scopes} scopes, {report.values} values, "
         f"{report.checkpoints} checkpoints ({report.signed} signed) in {found['seconds']} s"
     )
+    if report.unfinished:
+        output.say(
+            f"{report.unfinished} long values are not finished, which is no damage; "
+            "`holdfast sweep` clears away those that were given up"
+        )
     output.say(output.clean(in_options(report.trust)))
     for one in report.findings:
         where = f"{one.scope}: {one.place}" if one.scope else one.place

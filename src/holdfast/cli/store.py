@@ -1,4 +1,4 @@
-"""`holdfast init` and `stats`: a store as a whole."""
+"""`holdfast init`, `stats` and `sweep`: a store as a whole."""
 
 from __future__ import annotations
 
@@ -82,3 +82,23 @@ def stats(session: Session) -> None:
         f", {count} {kind}" for kind, count in sorted(kinds.items())
     )
     output.fields([(name.replace("_", " "), figure) for name, figure in found.items()])
+
+
+@click.command(cls=Command)
+@click.option("--wait", is_flag=True, help="Take the minute that it needs to be sure.")
+@pass_session
+def sweep(session: Session, wait: bool) -> None:
+    """Clear away long values that were never finished, once nobody goes on with them.
+
+    A writer counts as gone when it has shown no sign of life for a minute while this program
+    looked. Without --wait only what another sweep has begun is cleared away.
+    """
+    with session.writing() as store:
+        done = store.sweep(wait=wait)
+    if session.json:
+        output.document({name: getattr(done, name) for name in done.__slots__})
+        return
+    output.say(f"{done.uploads} unfinished values swept: {done.rows} rows, {done.bytes} bytes")
+    if done.waiting:
+        why = "their writers live" if wait else "their writers may live; see --wait"
+        output.note(f"{done.waiting} unfinished values are left: {why}")

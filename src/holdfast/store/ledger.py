@@ -303,7 +303,7 @@ class Ledger:
         if kind == refs.BYTES and size - 3 * count > codec.limits.size:
             raise LimitExceededError(
                 f"{self.scope}: a value of over {codec.limits.size} bytes is not read whole; "
-                "open_read gives it in pieces"
+                "open_read (`holdfast key fetch`) gives it in pieces"
             )
         return self.assemble(kind, self.trees.all(self.trees.load(location, hash_)), codec)
 

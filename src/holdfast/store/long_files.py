@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from holdfast.errors import InvalidInputError
 from holdfast.store.long_reading import LongReader
@@ -163,19 +164,32 @@ def load_file(writer: LongWriter, path: Path) -> int:
 
 
 def save_file(reader: LongReader, path: Path) -> int:
-    """Write all bytes beside a file and put them in its place."""
-    import tempfile  # it loads much, and is seldom needed
+    """Write all bytes into a file."""
+    with whole_file(path) as target:
+        for piece in reader.pieces(0, reader.size):
+            target.write(piece)
+    return reader.size
 
-    folder, name = os.path.split(os.path.abspath(path))
-    handle, made = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes its place when the block ends, durably; after an error all is as before.
+
+    What is no plain file, such as a pipe, is written as it is.
+    """
+    place = os.path.realpath(path)
+    if os.path.exists(place) and not os.path.isfile(place):
+        with open(place, "wb") as target:
+            yield target
+        return
+    made = f"{place}.{os.urandom(6).hex()}.part"
     try:
-        with open(handle, "wb") as target:
-            for piece in reader.pieces(0, reader.size):
-                target.write(piece)
+        with open(made, "xb") as target:
+            yield target
             target.flush()
             os.fsync(target.fileno())
-        os.replace(made, path)
+        os.replace(made, place)
     except BaseException:
-        os.unlink(made)
+        with suppress(FileNotFoundError):
+            os.unlink(made)
         raise
-    return reader.size
