@@ -95,7 +95,7 @@ class Hands(holdfast.Clock):
 
 @contextmanager
 def frozen(*, compress: bool) -> Iterator[Hands]:
-    """Fixed randomness and time, frequent saves of the index."""
+    """Fixed randomness and time, frequent saves of the index, early uploads."""
     random = Randomness()
     with ExitStack() as stack:
         enter = stack.enter_context
@@ -103,6 +103,7 @@ def frozen(*, compress: bool) -> Iterator[Hands]:
         for module in RANDOM:
             enter(mock.patch(f"holdfast.{module}._random", random))
         enter(mock.patch("holdfast.store.timeline.DELTA_EVERY", 6))
+        enter(mock.patch("holdfast.store.long_writing.SHORT", 20_000))
         if not compress:
             enter(mock.patch("holdfast.seal.sealer.squeeze", lambda data: (0, data)))
         yield Hands()
@@ -139,6 +140,9 @@ def fill(store: sync.Store, clock: Hands) -> None:
     clock.move(-3600)
     agent.fork("trial", at=safe).set("only here", 1)
     agent.restore(safe, reason="back")
+    for name in ("first", "first and more"):  # the second is named, for the most part, by places
+        with agent.open_write("long") as file:
+            file.write(noise(24_000, b"long") + name.encode())
     for number in range(14):
         agent.set(f"count/{number % 5}", number)
         clock.move()

@@ -183,6 +183,24 @@ def test_saves_give_the_state(name: str) -> None:
     assert {kind for _, kind in seen} == {0, 1, 2}
 
 
+def test_long_values_are_written_ahead(name: str) -> None:
+    """An entry names the root and how many packs there are; both readers find the value."""
+    store = second(name)
+    agent = next(scope for scope in store.scopes() if scope.name == "agent:golden")
+    shapes = [op[2] for e in agent.entries(0) for op in e.body[1] if op[0] == 1 and op[1] == "long"]
+    assert len(shapes) == 2
+    for (kind, ref, place, upload, packs, nodes), end in zip(
+        shapes, (b"first", b"first and more"), strict=True
+    ):
+        assert kind == 6
+        assert place[:2] == [65535, upload]
+        assert agent.value(ref, place) == golden.noise(24_000, b"long") + end
+        for row_kind, first, count in ((b"V", 1, packs), (b"N", 0, nodes)):
+            prefix = agent.key(row_kind, 65535, (upload, 5))
+            found = sorted(key for key in store.rows if key.startswith(prefix))
+            assert found == [prefix + n.to_bytes(3, "big") for n in range(first, first + count)]
+
+
 def plain_form(value: Any) -> Any:
     """What the second reader found, with extension parts resolved as the page says."""
     if isinstance(value, Ext):
