@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.seal.registry import Registry, default_registry
     from holdfast.store.async_state import Change, State, View
     from holdfast.store.async_store import Store, open
+    from holdfast.store.async_streaming import ReadStream, WriteStream
     from holdfast.store.async_watching import Watch
     from holdfast.store.blaming import Blame, Blamed
     from holdfast.store.clock import Clock
@@ -33,10 +34,12 @@ if TYPE_CHECKING:
         Erased,
         Item,
         Left,
+        LongValue,
         Page,
         Restored,
         Reverted,
         ScopeInfo,
+        Swept,
         TimelineInfo,
     )
     from holdfast.store.scopes import Scope
@@ -62,9 +65,11 @@ __all__ = [
     "HoldfastError",
     "Item",
     "Left",
+    "LongValue",
     "Operation",
     "Page",
     "Position",
+    "ReadStream",
     "Registry",
     "Report",
     "Request",
@@ -74,11 +79,13 @@ __all__ = [
     "ScopeInfo",
     "State",
     "Store",
+    "Swept",
     "TimelineInfo",
     "Typed",
     "ValueLimits",
     "View",
     "Watch",
+    "WriteStream",
     "open",
     "register",
 ]
@@ -88,6 +95,7 @@ _HOMES = {
     "holdfast.seal.registry": "Registry",
     "holdfast.store.async_state": "Change State View",
     "holdfast.store.async_store": "Store open",
+    "holdfast.store.async_streaming": "ReadStream WriteStream",
     "holdfast.store.async_watching": "Watch",
     "holdfast.store.blaming": "Blame Blamed",
     "holdfast.store.clock": "Clock",
@@ -95,7 +103,8 @@ _HOMES = {
     "holdfast.store.entries": "Cause",
     "holdfast.store.gates": "Gate Operation Request",
     "holdfast.store.items": (
-        "Checkpoint Entry Erased Item Left Page Position Restored Reverted ScopeInfo TimelineInfo"
+        "Checkpoint Entry Erased Item Left LongValue Page Position Restored Reverted ScopeInfo "
+        "Swept TimelineInfo"
     ),
     "holdfast.store.scopes": "Scope",
     "holdfast.store.verify": "Finding Report",
