@@ -272,6 +272,32 @@ def test_an_error_in_the_block_gives_it_up(place: Place) -> None:
     assert store.verify().unfinished == 0
 
 
+def test_what_wraps_a_file_does_not_finish_it(place: Place) -> None:
+    """A text file closes what it wraps, also when an error leaves its block."""
+    state = place.open().agent("1")
+    for lines in (3, 30_000):
+        with (
+            pytest.raises(RuntimeError),
+            state.open_write("k") as file,
+            io.TextIOWrapper(file, "utf-8") as words,
+        ):
+            words.writelines(f"line {n}\n" for n in range(lines))
+            raise RuntimeError
+        assert file.closed
+        assert not state.exists("k")
+    with state.open_write("k") as file:
+        file.write(b"given up")
+        file.abort()
+    assert not state.exists("k")
+    file = state.open_write("k")
+    file.write(b"closed")
+    file.close()
+    file.close()
+    assert state.get("k") == b"closed"
+    with pytest.raises(ValueError, match="closed"):
+        file.write(b"more")
+
+
 def test_letting_go_is_no_closing(place: Place) -> None:
     store = place.open()
     state = store.agent("1")
@@ -404,7 +430,7 @@ def test_erasing_takes_all_of_it(place: Place) -> None:
     file = state.open_write("other")
     file.write(noise(300_000, 3))
     place.open().erase("agent:1")
-    with pytest.raises(holdfast.HoldfastError):
+    with pytest.raises(MissingError, match="erased"):
         for number in range(20):
             file.write(noise(300_000, number))
     assert upload_rows(place) == 0

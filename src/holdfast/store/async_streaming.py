@@ -13,7 +13,7 @@ from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.items import Swept
 from holdfast.store.long_files import PIECE, Path, check_piece, load_file, save_file, sought
 from holdfast.store.long_reading import LongReader
-from holdfast.store.long_writing import LongWriter
+from holdfast.store.long_writing import LongWriter, as_bytes
 
 _T = TypeVar("_T")
 
@@ -41,9 +41,10 @@ class WriteStream:
 
     async def write(self, data: bytes | bytearray | memoryview) -> int:
         """Add bytes; returns how many."""
+        data = as_bytes(data)
         if self._writer.holds(len(data)):
             return self._writer.write(data)
-        return await _done(self._writer.write, bytes(data))
+        return await _done(self._writer.write, data)
 
     async def close(self) -> None:
         """Let the key have what was written; a second call does nothing."""

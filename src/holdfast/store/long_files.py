@@ -6,7 +6,7 @@ import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from holdfast.errors import InvalidInputError
 from holdfast.store.long_reading import LongReader
@@ -20,18 +20,21 @@ Path = str | os.PathLike[str]
 
 
 class WriteFile(io.BufferedIOBase):
-    """A file whose content becomes the value of a key when it is closed.
+    """A file whose content becomes the value of a key when its block ends, or it is closed.
 
-    Leaving its block with an error gives it up, as does letting go of it without closing: then
-    the key stays as it is. It is written from the beginning to the end, by one thread at a time.
+    Inside a block closing only ends the writing, so that what wraps a file and closes it, as text
+    files do, cannot finish what an error cuts short. An error gives it up, as does letting go of it
+    unclosed: then the key stays as it is. It is written from the beginning to the end, by one
+    thread at a time.
     """
 
     def __init__(self, writer: LongWriter) -> None:
         self._writer = writer
+        self._block = False
 
     @property
     def version(self) -> int | None:
-        """The entry that it became, which is the key's new version; None before it is closed."""
+        """The entry that it became, which is the key's new version; None before."""
         return self._writer.version
 
     def writable(self) -> bool:
@@ -40,6 +43,8 @@ class WriteFile(io.BufferedIOBase):
 
     def write(self, data: Any, /) -> int:
         """Add bytes; returns how many."""
+        if self.closed:
+            raise ValueError("write to closed file")
         return self._writer.write(data)
 
     def tell(self) -> int:
@@ -47,17 +52,19 @@ class WriteFile(io.BufferedIOBase):
         return self._writer.size
 
     def close(self) -> None:
-        """Let the key have what was written; a second call does nothing."""
-        if not self.closed:
-            try:
-                self._writer.commit()
-            finally:
-                super().close()
+        """Let the key have what was written, or leave that to the block; once is enough."""
+        super().close()
+        if not self._block and not self._writer.over:
+            self._writer.commit()
 
     def abort(self) -> None:
         """Forget what was written."""
         self._writer.abort()
         super().close()
+
+    def __enter__(self) -> Self:
+        self._block = True
+        return super().__enter__()
 
     def __exit__(
         self,
@@ -65,6 +72,7 @@ class WriteFile(io.BufferedIOBase):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._block = False
         if kind is not None:
             self.abort()
         self.close()

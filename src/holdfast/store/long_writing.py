@@ -55,7 +55,8 @@ class LongWriter:
         self._cause = cause_now()
         self._short = bytearray()
         self._upload: Upload | None = None
-        self._over = ""
+        self.over = ""
+        """Why it has ended; empty while it has not."""
         self.size = 0
         self.version: int | None = None
         """The entry that it became; None before."""
@@ -66,7 +67,7 @@ class LongWriter:
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
         """Take more bytes; returns how many."""
-        data = _plain(data)
+        data = as_bytes(data)
         self._check()
         try:
             if self.holds(len(data)):
@@ -95,14 +96,14 @@ class LongWriter:
         except BaseException:
             self.abort("it failed before")
             raise
-        self._over = "it is closed"
+        self.over = "it is closed"
         assert self.version is not None
         return self.version
 
     def abort(self, why: str = "it was given up") -> None:
         """Forget what was written; the key stays as it is."""
-        if not self._over:
-            self._over = why
+        if not self.over:
+            self.over = why
             self._short.clear()
             if self._upload is not None:
                 self._upload.abandon()
@@ -115,9 +116,9 @@ class LongWriter:
             upload.pin.over = True
 
     def _check(self) -> None:
-        if self._over:
+        if self.over:
             raise InvalidInputError(
-                f"{self._handle.scope}: {self.key!r} cannot be written on: {self._over}; "
+                f"{self._handle.scope}: {self.key!r} cannot be written on: {self.over}; "
                 "open it again and write all of it"
             )
         self._handle.core.check_writable()
@@ -194,7 +195,7 @@ class LongWriter:
         return written[0].sequence
 
 
-def _plain(data: Any) -> bytes | bytearray | memoryview:
+def as_bytes(data: Any) -> bytes | bytearray | memoryview:
     """Something made of bytes, as such."""
     if type(data) in (bytes, bytearray):
         return data  # type: ignore[no-any-return]

@@ -20,12 +20,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import LimitExceededError, StateIntegrityError
+from holdfast.errors import Conflict, LimitExceededError, StateIntegrityError
 from holdfast.storage.contract import Batch
 from holdfast.store import cutting, refs, rows
 from holdfast.store.building import Builder, Element
 from holdfast.store.core import Core
-from holdfast.store.ledger import Ledger
+from holdfast.store.ledger import Ledger, gone
 from holdfast.store.pins import Pin
 from holdfast.store.splitting import Atom
 from holdfast.store.trees import Node, Place, Trees
@@ -128,7 +128,12 @@ class Upload:
         absent = [self.ledger.tombstone]
         if self.pin.value is None:
             absent.append(self._pending[0][0])  # the number is nobody else's
-        self.core.pins.commit(self.pin, Batch(puts=self._pending, absent=absent))
+        try:
+            self.core.pins.commit(self.pin, Batch(puts=self._pending, absent=absent))
+        except Conflict:
+            if self.ledger.erased():
+                raise gone(self.ledger.scope) from None
+            raise
         self._pending, self._waiting = [], 0
 
 
