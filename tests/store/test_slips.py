@@ -172,6 +172,45 @@ def looking_back(slips: Any) -> None:
     slips("replay since", (None, *COUNTS), lambda _, s, x: s.replay(lambda a, _: a, since=x))
     slips("replay until", COUNTS, lambda _, s, x: s.replay(lambda a, _: a, until=x))
     undoing(slips)
+    long_values(slips)
+
+
+def long_values(slips: Any) -> None:
+    """Bytes in pieces, and files."""
+    no_bytes = (*KEYS, "nothing", "n", "m", "l")
+    paths = (None, 5, True, b"x", "", "no/such/folder/x", ".")
+    bounds = (1.5, "1", True, [1])
+    slips("open_read key", no_bytes, lambda _, s, x: inside(s.open_read(x), lambda _: None))
+    slips("read_range key", no_bytes, lambda _, s, x: s.read_range(x))
+    slips("read_range start", bounds, lambda _, s, x: s.read_range("b", x))
+    slips("read_range stop", bounds, lambda _, s, x: s.read_range("b", 0, x))
+    slips("get_file key", no_bytes, lambda _, s, x: s.get_file(x, "out"))
+    slips("get_file path", paths, lambda _, s, x: s.get_file("b", x))
+    slips("put_file key", NEW_KEYS, lambda _, s, x: s.put_file(x, __file__))
+    slips("put_file path", paths, lambda _, s, x: s.put_file("k", x))
+    slips("open_write key", NEW_KEYS, lambda _, s, x: inside(s.open_write(x), written))
+    versions = (-1, 1.5, "1", True, b"1", 10**30, 99)
+    slips(
+        "open_write if_version",
+        versions,
+        lambda _, s, x: inside(s.open_write("n", if_version=x), written),
+    )
+    slips(
+        "open_write data",
+        (None, 1, "x", [1], 1.5),
+        lambda _, s, x: inside(s.open_write("k"), lambda file: file.write(x)),
+    )
+    slips("put_file if_version", versions, lambda _, s, x: s.put_file("n", __file__, if_version=x))
+    slips("seek", ((-1, 0), (0, 3), ("1", 0), (-99, 2)), in_seek)
+    slips("sweep wait", FLAGS, lambda t, _, x: t.sweep(wait=x))
+
+
+def written(file: Any) -> Any:
+    return file.write(b"bytes")
+
+
+def in_seek(_: Any, state: Any, wrong: Any) -> Any:
+    return inside(state.open_read("b"), lambda file: file.seek(*wrong))
 
 
 def undoing(slips: Any) -> None:
@@ -312,6 +351,7 @@ def fill(store: sync.Store) -> sync.State:
     with store.acting("somebody", correlation="run"):
         store.agent("2").set("n", 2)
     store.agent("2").checkpoint("theirs")
+    state.set("b", b"bytes")
     return state
 
 
@@ -451,6 +491,11 @@ def test_after_close_everything_is_refused(tmp_path: Any) -> None:
         "dry revert": lambda _, s: s.revert(actor="somebody", dry_run=True),
         "revert everywhere": lambda t, _: t.revert(correlation="run"),
         "blame": lambda _, s: s.blame("m"),
+        "open_read": lambda _, s: inside(s.open_read("b"), lambda _: None),
+        "read_range": lambda _, s: s.read_range("b"),
+        "open_write": lambda _, s: inside(s.open_write("b"), written),
+        "put_file": lambda _, s: s.put_file("b", __file__),
+        "sweep": lambda t, _: t.sweep(),
         "delete scope": lambda t, _: t.delete("agent:1"),
         "erase scope": lambda t, _: t.erase("agent:1"),
         "correlated": lambda t, _: t.correlated("run"),

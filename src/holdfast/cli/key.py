@@ -249,11 +249,8 @@ def fetch(
                 sys.stdout.flush()
                 _copy(source, sys.stdout.buffer, size)
                 return
-            try:
-                with whole_file(path) as target:
-                    _copy(source, target, size)
-            except OSError as error:
-                raise InvalidInputError(f"{path!r} cannot be written: {error.strerror}") from None
+            with whole_file(path) as target:
+                _copy(source, target, size)
     if session.json:
         about = {"scope": str(view.scope), "timeline": view.timeline, "key": name}
         output.document({**about, "version": source.version, "bytes": size, "file": path})

@@ -162,11 +162,13 @@ def check_piece(size: object) -> None:
 def load_file(writer: LongWriter, path: Path) -> int:
     """Write a file's content and commit it."""
     try:
-        with open(path, "rb") as source:
+        with open(_checked(path), "rb") as source:
             while piece := source.read(PIECE):
                 writer.write(piece)
-    except BaseException:
+    except BaseException as error:
         writer.abort()
+        if isinstance(error, OSError):
+            raise InvalidInputError(f"{path!r} cannot be read: {error.strerror}") from error
         raise
     return writer.commit()
 
@@ -185,19 +187,28 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
     What is no plain file, such as a pipe, is written as it is.
     """
-    place = os.path.realpath(path)
-    if os.path.exists(place) and not os.path.isfile(place):
-        with open(place, "wb") as target:
-            yield target
-        return
-    made = f"{place}.{os.urandom(6).hex()}.part"
+    place = os.path.realpath(_checked(path))
+    plain = os.path.isfile(place) or not os.path.exists(place)
+    made = f"{place}.{os.urandom(6).hex()}.part" if plain else place
     try:
-        with open(made, "xb") as target:
+        with open(made, "xb" if plain else "wb") as target:
             yield target
             target.flush()
-            os.fsync(target.fileno())
-        os.replace(made, place)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(made)
+            if plain:
+                os.fsync(target.fileno())
+        if plain:
+            os.replace(made, place)
+    except BaseException as error:
+        if plain:
+            with suppress(OSError):
+                os.unlink(made)
+        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+            raise InvalidInputError(f"{path!r} cannot be written: {error.strerror}") from error
         raise
+
+
+def _checked(path: Path) -> Path:
+    """Refuse what is no path: Python would take a number for an open file."""
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise InvalidInputError("a file is named by its path, as text or a pathlib.Path")
+    return path

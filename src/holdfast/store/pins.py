@@ -21,6 +21,7 @@ from contextlib import suppress
 from holdfast.errors import Conflict, HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.storage.contract import Batch, Storage
 from holdfast.store import rows
+from holdfast.store.arguments import check_flag
 from holdfast.store.items import Swept
 
 BEAT = 10.0
@@ -174,6 +175,7 @@ class Pins:
 
     def sweep(self, *, wait: bool = False) -> Swept:
         """Drop the rows of uploads that nobody goes on with; see `Store.sweep`."""
+        check_flag(wait, "wait")
         end = time.monotonic() + TERM
         done = Swept(0, 0, 0, 0)
         while True:
