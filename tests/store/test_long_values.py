@@ -477,6 +477,31 @@ def test_damage_is_found_and_named(place: Place) -> None:
     assert place.open().verify().findings == []
 
 
+def test_verify_in_portions_leaves_nothing_out(place: Place) -> None:
+    """Stopped by its budget anywhere, it checks the chunks of every scope all the same."""
+    store = place.open()
+    for name in ("1", "2", "3"):
+        write(store.agent(name), "k", noise(200_000))
+        store.agent(name).fork("trial")
+
+    def portions() -> list[str]:
+        found, resume = [], None
+        while True:
+            report = place.open().verify(budget=0, resume=resume)
+            found += [finding.kind for finding in report.findings]
+            resume = report.resume
+            if resume is None:
+                return found
+
+    assert portions() == []
+    storage = place.storage()
+    for key, row in rows_of(storage, b"V"):
+        put_row(storage, key, row[:-1] + bytes([row[-1] ^ 1]))
+        assert "damage" in portions()
+        put_row(storage, key, row)
+    storage.close()
+
+
 def test_what_cannot_be_meant_is_refused(place: Place) -> None:
     store = place.open(limits=ValueLimits(long=100_000, size=90_000))
     state = store.agent("1")
@@ -485,6 +510,8 @@ def test_what_cannot_be_meant_is_refused(place: Place) -> None:
     for key in ("list", "text"):
         with pytest.raises(InvalidInputError, match="not bytes"):
             state.open_read(key)
+    with pytest.raises(InvalidInputError, match="256 GiB"):
+        ValueLimits(long=1 << 39)
     with pytest.raises(MissingError, match="no key"):
         state.open_read("none")
     with pytest.raises(MissingError):

@@ -360,7 +360,9 @@ class _Check:
             self.report.timelines += 1
             check.run()
             self.pause(ledger, number + 1, 0)  # at least one timeline a call: it always gets on
-        uploads.run(whole=(str(ledger.scope), ledger.number) > start[:2])
+        if (str(ledger.scope), ledger.number) == start[:2]:
+            uploads.note_since({number: ledger.before for number, _, _, _ in lines})
+        uploads.run()
 
     def pause(self, ledger: Ledger, timeline: int, sequence: int) -> None:
         """Tell how far it is, and stop if the time is used up."""

@@ -9,6 +9,7 @@ finished, or was given up; they are counted, and are no finding.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -75,8 +76,20 @@ class UploadCheck:
                 if number:
                     self.named[number] = packs, nodes
 
-    def run(self, *, whole: bool) -> None:
-        """Check what is stored; `whole`: all entries of the scope were noted."""
+    def note_since(self, read: dict[int, int]) -> None:
+        """Note the entries of each timeline behind the one that is given."""
+        self.read = read
+        for line, sequence in read.items():
+            prefix = rows.line(b"E", self.ledger.number, line)
+            low = rows.entry(prefix, sequence + 1)
+            while page := self.ledger.storage.scan(low, rows.after(prefix), limit=200):
+                for key, row in page:
+                    with suppress(*DAMAGE):  # found and named with its timeline
+                        self.note(key, self.ledger.open_entry(key, row)[1])
+                low = page[-1][0] + b"\0"
+
+    def run(self) -> None:
+        """Check what is stored, once all entries of the scope have been noted."""
         self.nodes.finish()
         self.check.report.unfinished += len(self._pinned())
         stored: dict[int, list[int]] = {}
@@ -89,8 +102,8 @@ class UploadCheck:
         for number, counts in self.named.items():
             self._compare(number, counts, stored.get(number, [0, 0]))
         unknown = stored.keys() - self.named.keys() - self.pinned - self._pinned()
-        if unknown and whole:
-            self._note_newer()
+        if unknown:
+            self.note_since(self.read)  # one may have been finished meanwhile
             for number in sorted(unknown - self.named.keys()):
                 key = rows.pack(self._line(b"V"), number, 1)
                 self.find("unaccounted", key, "no entry names these values, and no pin")
@@ -158,16 +171,6 @@ class UploadCheck:
                 self.find("damage", key, f"{wanted - found} packs of an upload are missing")
             elif found > wanted:
                 self.find("unaccounted", key, f"its entry names {wanted} packs, not {found}")
-
-    def _note_newer(self) -> None:
-        """Note entries that were written since their timelines were looked at."""
-        for line, sequence in self.read.items():
-            prefix = rows.line(b"E", self.ledger.number, line)
-            low = rows.entry(prefix, sequence + 1)
-            while page := self.ledger.storage.scan(low, rows.after(prefix), limit=200):
-                for key, row in page:
-                    self.note(key, self.ledger.open_entry(key, row)[1])
-                low = page[-1][0] + b"\0"
 
     def _name_keys(self) -> None:
         """Name the keys of the newest states that use what is damaged."""
