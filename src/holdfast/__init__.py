@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         ScopeInfo,
         TimelineInfo,
     )
+    from holdfast.store.keyring import Keyring
     from holdfast.store.scopes import Scope
     from holdfast.store.verify import Finding, Report
 
@@ -61,6 +62,7 @@ __all__ = [
     "Gate",
     "HoldfastError",
     "Item",
+    "Keyring",
     "Left",
     "Operation",
     "Page",
@@ -97,6 +99,7 @@ _HOMES = {
     "holdfast.store.items": (
         "Checkpoint Entry Erased Item Left Page Position Restored Reverted ScopeInfo TimelineInfo"
     ),
+    "holdfast.store.keyring": "Keyring",
     "holdfast.store.scopes": "Scope",
     "holdfast.store.verify": "Finding Report",
 }

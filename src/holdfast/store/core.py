@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import (
+    Conflict,
     DamagedRecordError,
     KeyMissingError,
     ReadOnlyError,
@@ -289,7 +290,12 @@ class Core:
         """Make the keys of new scopes durable, before anything sealed with them is."""
         born = [ledger for ledger in ledgers if ledger.ring_birth]
         if born and self.ring is not None:
-            self.ring.commit([row for ledger in born for row in ledger.ring_birth])
+            try:
+                self.ring.commit([row for ledger in born for row in ledger.ring_birth])
+            except Conflict:  # the master is being rotated: their keys are made anew
+                for ledger in born:
+                    self.forget(ledger)
+                raise
             for ledger in born:
                 ledger.ring_birth = []
 

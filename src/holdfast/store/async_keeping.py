@@ -1,0 +1,34 @@
+"""Keys on the async face: each call runs on a thread."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.store import blocking
+from holdfast.store.keyring import Keyring
+
+
+class StoreKeys:
+    """What a store can do with its keys; see `holdfast.sync.Store` for each."""
+
+    _blocking: blocking.Store
+
+    async def keyring(self) -> Keyring:
+        """What the ring holds: generations, scopes, data keys; never a key."""
+        return await asyncio.to_thread(self._blocking.keyring)
+
+    async def begin_rotation(self, new_key: str) -> None:
+        """Let a new master key open the store beside the old one, for as long as you like."""
+        await asyncio.to_thread(self._blocking.begin_rotation, new_key)
+
+    async def finish_rotation(self) -> None:
+        """Retire the old master key: from now on only the new one opens the store."""
+        await asyncio.to_thread(self._blocking.finish_rotation)
+
+    async def rotate_master(self, new_key: str) -> None:
+        """Begin and finish a rotation of the master key; see `begin_rotation`."""
+        await asyncio.to_thread(self._blocking.rotate_master, new_key)
+
+    async def add_key(self, key: str) -> None:
+        """Give this store the key that its master is, or will be, rotated to."""
+        await asyncio.to_thread(self._blocking.add_key, key)
