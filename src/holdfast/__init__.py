@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         TimelineInfo,
     )
     from holdfast.store.keyring import Keyring
+    from holdfast.store.rekeying import Resealed
     from holdfast.store.scopes import Scope
     from holdfast.store.verify import Finding, Report
 
@@ -70,6 +71,7 @@ __all__ = [
     "Registry",
     "Report",
     "Request",
+    "Resealed",
     "Restored",
     "Reverted",
     "Scope",
@@ -100,6 +102,7 @@ _HOMES = {
         "Checkpoint Entry Erased Item Left Page Position Restored Reverted ScopeInfo TimelineInfo"
     ),
     "holdfast.store.keyring": "Keyring",
+    "holdfast.store.rekeying": "Resealed",
     "holdfast.store.scopes": "Scope",
     "holdfast.store.verify": "Finding Report",
 }

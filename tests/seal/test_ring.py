@@ -30,12 +30,8 @@ LINEAGE = b"L" * 16
 SCOPE = b"s" * 16
 FIRST = bytes((0, 0, 0, 1))
 """The first generation, and the first epoch."""
-META, STORE, SIGNER, SCOPE_ROW = (
-    b"M" + FIRST,
-    b"S" + FIRST,
-    b"P" + FIRST,
-    b"K" + SCOPE + FIRST + FIRST,
-)
+META, STORE, SIGNER = b"M" + FIRST, b"S" + FIRST, b"P" + FIRST
+SCOPE_ROW = b"K" + SCOPE + FIRST + FIRST
 
 
 class Given(KeySource):

@@ -222,7 +222,7 @@ def test_the_old_master_does_not_lead_to_the_new_one() -> None:
     """Who has the old key and a copy of the ring from the middle has nothing that is new."""
     storage, ring, _ = full()
     begin(ring, NEW)
-    middle = {key: row for key, row in storage.scan(b"", b"\xff")}
+    middle = dict(storage.scan(b"", b"\xff"))
     old = Ring.open(storage, OLD, LINEAGE)
     assert list(old._wraps) == [1]
     assert not old.holds_master(2)

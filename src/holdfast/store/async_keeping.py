@@ -6,6 +6,8 @@ import asyncio
 
 from holdfast.store import blocking
 from holdfast.store.keyring import Keyring
+from holdfast.store.rekeying import Resealed
+from holdfast.store.scopes import Scope
 
 
 class StoreKeys:
@@ -32,3 +34,19 @@ class StoreKeys:
     async def add_key(self, key: str) -> None:
         """Give this store the key that its master is, or will be, rotated to."""
         await asyncio.to_thread(self._blocking.add_key, key)
+
+    async def rotate(self, scope: Scope | str) -> int:
+        """Give a scope a new data key for all that is written from now on; returns its epoch."""
+        return await asyncio.to_thread(self._blocking.rotate, scope)
+
+    async def reseal(self, scope: Scope | str) -> Resealed:
+        """Seal all records of a scope under its newest data key, and remove the older keys."""
+        return await asyncio.to_thread(self._blocking.reseal, scope)
+
+    async def rotate_all(self) -> int:
+        """Give every scope a new data key, one after the other; how many there are."""
+        return await asyncio.to_thread(self._blocking.rotate_all)
+
+    async def reseal_all(self) -> list[Resealed]:
+        """Seal all records of every scope under its newest data key; see `reseal`."""
+        return await asyncio.to_thread(self._blocking.reseal_all)

@@ -6,6 +6,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -207,7 +208,8 @@ class Core:
                 raise KeyMissingError(
                     f"the ring holds no key for {scope}; use the ring that belongs to this store"
                 )
-            seal = KeySeal(keys.data, keys.epoch, self.writer)
+            reload = partial(self._data_keys, scope_id)
+            seal = KeySeal(keys.data, keys.epoch, self.writer, reload)
             commitments = Commitments(keys.commitment, salt=salt)
         return Ledger(
             scope,
@@ -223,6 +225,13 @@ class Core:
             nodes=self.nodes,
             atoms=self.atoms,
         )
+
+    def _data_keys(self, scope_id: bytes) -> dict[int, bytes]:
+        """A scope's data keys as the ring has them now; none if it was erased."""
+        assert self.ring is not None
+        self.ring.forget(scope_id)
+        keys = self.ring.scope_keys(scope_id)
+        return keys.data if keys is not None else {}
 
     def ledger_of(self, key: bytes, row: bytes) -> Ledger:
         """The scope that a directory row names, opened; also one that is deleted."""

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from holdfast.store.handles import StoreHandle
     from holdfast.store.keyring import Keyring
+    from holdfast.store.rekeying import Resealed
+    from holdfast.store.scopes import Scope
 
 
 class StoreKeys:
@@ -52,3 +54,36 @@ class StoreKeys:
         from holdfast.store.keyring import add_key
 
         add_key(self._handle.core, key)
+
+    def rotate(self, scope: Scope | str) -> int:
+        """Give a scope a new data key for all that is written from now on; returns its epoch.
+
+        Other processes take it up with their next write; none of their writes fails. What was
+        written before stays readable under its old key, until `reseal`.
+        """
+        from holdfast.store.rekeying import rotate_scope
+
+        return rotate_scope(self._handle, scope)
+
+    def reseal(self, scope: Scope | str) -> Resealed:
+        """Seal all records of a scope under its newest data key, and remove the older keys.
+
+        Others go on reading and writing. History, roots and signatures do not change. Cut short,
+        it is done again. If a record is damaged the others are sealed, the old key stays, and
+        the damage is raised.
+        """
+        from holdfast.store.rekeying import reseal_scope
+
+        return reseal_scope(self._handle, scope)
+
+    def rotate_all(self) -> int:
+        """Give every scope a new data key, one after the other; how many there are."""
+        from holdfast.store.rekeying import rotate_all
+
+        return rotate_all(self._handle)
+
+    def reseal_all(self) -> list[Resealed]:
+        """Seal all records of every scope under its newest data key; see `reseal`."""
+        from holdfast.store.rekeying import reseal_all
+
+        return reseal_all(self._handle)
