@@ -88,7 +88,8 @@ class _Erasure:
         else:
             yield (
                 "copies of the ring made before still hold the key: together with the master key "
-                "they open copies, backups and snapshots of the store's files made before"
+                "they open copies, backups and snapshots of the store's files made before; "
+                "rotate_master(), and destroying the old key, ends that"
             )
         yield "logs of the engine, until it is done with them: for SQLite, when all have closed it"
         yield "processes that had it open keep in memory what they read until they look again"
