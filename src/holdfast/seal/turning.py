@@ -127,31 +127,35 @@ def _wrap_all(ring: Ring, *, compare: bool = False) -> None:
     ring.check_masters()
     for page in _pages(ring):
         mine = [(key, row) for key, row in page if generation_of(key) == old]
+        found = dict(page)  # a row and its second wrap lie side by side: most are in one page
         for _ in range(ATTEMPTS):
             try:
-                _wrap_page(ring, mine, new, compare=compare)
+                _wrap_page(ring, mine, new, found, compare=compare)
                 break
             except Conflict as conflict:
                 if GENERATIONS in conflict.keys:
                     return  # finished by somebody else meanwhile
-            # Some were erased, or wrapped by somebody else.
-            found = ring.storage.get([key for key, _ in mine])
-            mine = [one for one, row in zip(mine, found, strict=True) if row is not None]
+            # Some were erased, or wrapped by somebody else or on the next page.
+            keys = [key for one, _ in mine for key in (one, _twin(one, new))]
+            rows = zip(keys, ring.storage.get(keys), strict=True)
+            found = {key: row for key, row in rows if row is not None}
+            mine = [(key, row) for key, row in mine if key in found]
         else:
             raise Conflict("the ring is always changed by others; try again")
 
 
-def _wrap_page(ring: Ring, mine: Rows, new: int, *, compare: bool) -> None:
-    if not mine:
-        return
-    twins = [_twin(key, new) for key, _ in mine]
+def _wrap_page(
+    ring: Ring, mine: Rows, new: int, found: dict[bytes, bytes], *, compare: bool
+) -> None:
     batch = Batch(cells=[ring.unturned()])
-    for (key, row), twin, found in zip(mine, twins, ring.storage.get(twins), strict=True):
-        if found is None:
+    for key, row in mine:
+        twin = _twin(key, new)
+        second = found.get(twin)
+        if second is None:
             batch.puts.append((twin, ring.wrapped_again(key, row, twin)))
             batch.absent.append(twin)
             batch.present.append(key)  # a key that is erased meanwhile must not come back
-        elif compare and not hmac.compare_digest(ring.unwrap(key, row), ring.unwrap(twin, found)):
+        elif compare and not hmac.compare_digest(ring.unwrap(key, row), ring.unwrap(twin, second)):
             raise damaged("second wrap of a key")
     if batch.puts:
         ring.storage.commit(batch)
