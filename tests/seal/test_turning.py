@@ -144,8 +144,10 @@ def test_cut_short_at_every_commit_it_goes_on(mode: str) -> None:
         held = [source for source in (OLD, NEW) if opens(storage, source, made)]
         assert held, f"cut at commit {nth}: no key opens everything"
         again = Ring.open(storage, held[-1], LINEAGE)
-        if masters.read_span(storage) != (2, 2):
+        try:
             begin(again, NEW)
+        except InvalidInputError:  # its last commit was applied, though it was not told so
+            assert masters.read_span(storage) == (2, 2)
         finish(again)
         assert opens(storage, NEW, made)
         assert not opens(storage, OLD, made)

@@ -82,9 +82,7 @@ def test_rotation_of_the_master_killed_at_each_commit(tmp_path: Path) -> None:
                 continue
         assert opened, f"killed at commit {commits}: no key opens the store"
         with place.open(key=opened[-1]) as store:
-            if store.keyring().generation == 1 or store.keyring().rotating:
-                store.begin_rotation(new)
-            store.finish_rotation()
+            store.rotate_master(new)
             assert store.keyring().left == 0
         with place.open(key=new) as store:
             check(store)

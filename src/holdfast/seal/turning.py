@@ -17,7 +17,7 @@ from contextlib import suppress
 
 import msgspec
 
-from holdfast.errors import Conflict, InvalidInputError
+from holdfast.errors import Conflict, InvalidInputError, KeyMissingError
 from holdfast.seal.keys import KeySource
 from holdfast.seal.masters import (
     ATTEMPTS,
@@ -49,7 +49,9 @@ def begin(ring: Ring, source: KeySource) -> None:
     refused until that rotation is finished.
     """
     ring.refresh()
-    _drop_retired(ring)
+    with suppress(KeyMissingError):  # a key file that is still to be made
+        if _drop_retired(ring) and _is_newest(ring, source):
+            return  # the rotation to this key was cut short in its last step
     for _ in range(ATTEMPTS):
         if ring.span[0] != ring.span[1]:
             break
@@ -57,19 +59,23 @@ def begin(ring: Ring, source: KeySource) -> None:
             _announce(ring, source)
         ring.refresh()
     ring.add_source(source)
-    if fitting(read_masters(ring.storage)[1][-1], source) is None:
+    if not _is_newest(ring, source):
         raise InvalidInputError(
             "the master is being rotated to another key than this one; finish that rotation first"
         )
     _wrap_all(ring)
 
 
+def _is_newest(ring: Ring, source: KeySource) -> bool:
+    """Whether the key, which must be there, is that of the newest master."""
+    return fitting(read_masters(ring.storage)[1][-1], source) is not None
+
+
 def _announce(ring: Ring, source: KeySource) -> None:
     """One commit: the new master opens the ring, too. Its key file is durable before."""
     ring.check_masters()
     source.load(create=True)
-    now = read_masters(ring.storage)[1][-1]
-    if fitting(now, source) is not None or was_retired(ring.storage, source):
+    if _is_newest(ring, source) or was_retired(ring.storage, source):
         raise InvalidInputError("this key opens the store already, or did once; give a new one")
     new = ring.span[1] + 1
     meta, master = new_meta(source, ring.lineage, new)
