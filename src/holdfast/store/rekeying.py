@@ -92,7 +92,7 @@ def reseal_all(handle: StoreHandle) -> list[Resealed]:
 
 def _each(handle: StoreHandle, do: Callable[[StoreHandle, Scope], _T]) -> Iterator[_T]:
     ring_of(handle.core, write=True)
-    for scope, _, _, _ in list(handle.core.scopes()):
+    for scope in sorted((scope for scope, _, _, _ in handle.core.scopes()), key=str):
         with suppress(ScopeNotFoundError):  # deleted meanwhile
             yield do(handle, scope)
 
