@@ -42,6 +42,8 @@ if TYPE_CHECKING:
         Swept,
         TimelineInfo,
     )
+    from holdfast.store.keyring import Keyring
+    from holdfast.store.rekeying import Resealed
     from holdfast.store.scopes import Scope
     from holdfast.store.verify import Finding, Report
 
@@ -64,6 +66,7 @@ __all__ = [
     "Gate",
     "HoldfastError",
     "Item",
+    "Keyring",
     "Left",
     "LongValue",
     "Operation",
@@ -73,6 +76,7 @@ __all__ = [
     "Registry",
     "Report",
     "Request",
+    "Resealed",
     "Restored",
     "Reverted",
     "Scope",
@@ -106,6 +110,8 @@ _HOMES = {
         "Checkpoint Entry Erased Item Left LongValue Page Position Restored Reverted ScopeInfo "
         "Swept TimelineInfo"
     ),
+    "holdfast.store.keyring": "Keyring",
+    "holdfast.store.rekeying": "Resealed",
     "holdfast.store.scopes": "Scope",
     "holdfast.store.verify": "Finding Report",
 }

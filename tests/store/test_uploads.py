@@ -261,6 +261,26 @@ def test_the_pin_is_expected_by_the_entry(place: Place) -> None:
     assert not state.exists("k")
 
 
+def test_the_data_key_is_rotated_meanwhile(tmp_path: Path) -> None:
+    """No row of it stays under a key that leaves the ring, wherever it is when that happens."""
+    place = Place("sqlite", tmp_path, sealed=True)
+    place.open().agent("1").set("k", b"before")
+    state, other = place.open().agent("1"), place.open()
+    data = noise(900_000)
+    with state.open_write("k") as file:
+        for start in range(0, len(data), 90_000):
+            file.write(data[start : start + 90_000])
+            if start % 180_000 == 0:
+                other.rotate("agent:1")
+                other.reseal("agent:1")
+    other.reseal("agent:1")
+    store = place.reopen()
+    assert store.agent("1").get("k") == data
+    assert store.verify().findings == []
+    assert store.verify().unfinished == 0
+    place.close()
+
+
 def test_verify_beside_writers(place: Place) -> None:
     """What is on its way, or just finished, is never taken for damage."""
     store, other = place.open(), place.open()

@@ -34,6 +34,7 @@ HOMES = {
     "timelines": "holdfast.cli.checkpoint:timelines",
     "verify": "holdfast.cli.proof:verify",
     "witness": "holdfast.cli.proof:witness",
+    "keyring": "holdfast.cli.keyring:keyring",
     "stats": "holdfast.cli.store:stats",
     "sweep": "holdfast.cli.store:sweep",
     "langgraph": "holdfast.cli.langgraph:langgraph",

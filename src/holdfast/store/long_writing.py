@@ -141,7 +141,13 @@ class LongWriter:
             slot = timeline.slot(self.key) if timeline is not None else None
             if timeline is not None and slot is not None:
                 return Upload(core, timeline.ledger, (slot.ref, slot.location))
-        return Upload(core, core.ledger(handle.scope, create=True), None)
+        for _ in range(ATTEMPTS):
+            ledger = core.ledger(handle.scope, create=True)
+            # The keys of a scope that the entry will bring into being are durable before its rows.
+            with suppress(Conflict):  # the master is being rotated: they are made anew
+                core.commit_ring([ledger])
+                return Upload(core, ledger, None)
+        raise Conflict(f"{handle.scope}: the master key is rotated again and again; try again")
 
     def _ask(self) -> None:
         """Lead the value through the gates in front; how long it is so far is what they see."""

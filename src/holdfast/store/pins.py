@@ -88,8 +88,8 @@ class Pins:
             except Conflict as conflict:
                 if unknown is not None and self._held(pin.key) == new:
                     return
-                pin.over = True
                 if pin.key in conflict.keys:
+                    pin.over = True
                     raise _swept() from None
                 raise
             except OutcomeUnknown as error:

@@ -12,6 +12,7 @@
 | F | lane(1) number(6) | a row of the feed |
 | R | tag(16) scope(6) timeline(2) block(4) | a correlation was used in this block of entries |
 | I | tag(16) | what became of a change with an id |
+| K | scope(6) epoch(4) | the scope has a new data key, of this epoch |
 
 A long value is written before the entry that names it: an *upload*. Its packs (V, N) lie on the
 line `UPLOADS`, which is no timeline, under a random number in place of an entry's. While it is not
@@ -93,6 +94,11 @@ def pinned(pin: bytes, kind: bytes) -> bytes:
     return kind + pin[1:7] + UPLOADS.to_bytes(TIMELINE, "big") + pin[7:]
 
 
+def epoch(scope: int, number: int) -> bytes:
+    """Key of the row that announces a scope's data key."""
+    return b"K" + scope.to_bytes(SCOPE, "big") + number.to_bytes(4, "big")
+
+
 def after(prefix: bytes) -> bytes:
     """The first key behind all that begin with this prefix."""
     number = int.from_bytes(prefix, "big") + 1
@@ -133,4 +139,5 @@ _KINDS = {
     "F": "feed row",
     "R": "correlation row",
     "I": "change row",
+    "K": "key epoch",
 }

@@ -27,6 +27,7 @@ from holdfast.store.building import Builder, Element
 from holdfast.store.core import Core
 from holdfast.store.ledger import Ledger, gone
 from holdfast.store.pins import Pin
+from holdfast.store.rekeying import sealed_again
 from holdfast.store.splitting import Atom
 from holdfast.store.trees import Node, Place, Trees
 from holdfast.store.values import AHEAD
@@ -37,6 +38,7 @@ PACK = 64 * 1024
 """Bytes of a pack: larger than an entry's, for its chunks are mostly read one after the other."""
 COMMIT = 4 << 20
 """Bytes of rows that are committed at a time."""
+ATTEMPTS = 50
 REPEATS = 16_384
 """Chunks of the value that are remembered, in case they repeat."""
 
@@ -124,17 +126,34 @@ class Upload:
 
     def _commit(self) -> None:
         self.core.check_writable()
-        self.core.commit_ring([self.ledger])  # of a scope that the entry will bring into being
-        absent = [self.ledger.tombstone]
-        if self.pin.value is None:
-            absent.append(self._pending[0][0])  # the number is nobody else's
-        try:
-            self.core.pins.commit(self.pin, Batch(puts=self._pending, absent=absent))
-        except Conflict:
-            if self.ledger.erased():
-                raise gone(self.ledger.scope) from None
-            raise
-        self._pending, self._waiting = [], 0
+        for _ in range(ATTEMPTS):
+            # Nothing may be stored under a data key that is about to leave the ring.
+            rekeyed = self.ledger.next_epoch()
+            self._seal_again()
+            absent = [self.ledger.tombstone, rekeyed]
+            if self.pin.value is None:
+                absent.append(self._pending[0][0])  # the number is nobody else's
+            try:
+                self.core.pins.commit(self.pin, Batch(puts=self._pending, absent=absent))
+            except Conflict as conflict:
+                if self.ledger.erased():
+                    raise gone(self.ledger.scope) from None
+                if rekeyed not in conflict.keys:
+                    raise
+                self.ledger.seal.know(self.ledger.seal.epoch + 1)
+                continue
+            self._pending, self._waiting = [], 0
+            return
+        raise Conflict(f"{self.ledger.scope}: its key was rotated again and again; try again")
+
+    def _seal_again(self) -> None:
+        """Seal rows that wait under the newest key, if it has been rotated since."""
+        if self.core.ring is not None:
+            epoch = self.ledger.seal.epoch
+            self._pending = [
+                (key, sealed_again(self.ledger, key, row, epoch) or row)
+                for key, row in self._pending
+            ]
 
 
 class _Packs:
