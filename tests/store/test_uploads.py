@@ -273,7 +273,6 @@ def test_the_data_key_is_rotated_meanwhile(tmp_path: Path) -> None:
             if start % 180_000 == 0:
                 other.rotate("agent:1")
                 other.reseal("agent:1")
-    other.reseal("agent:1")
     store = place.reopen()
     assert store.agent("1").get("k") == data
     assert store.verify().findings == []
