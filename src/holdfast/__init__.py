@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         ScopeInfo,
         TimelineInfo,
     )
+    from holdfast.store.leasing import Lease, LeaseInfo
     from holdfast.store.scopes import Scope
     from holdfast.store.verify import Finding, Report
 
@@ -61,6 +62,8 @@ __all__ = [
     "Gate",
     "HoldfastError",
     "Item",
+    "Lease",
+    "LeaseInfo",
     "Left",
     "Operation",
     "Page",
@@ -97,6 +100,7 @@ _HOMES = {
     "holdfast.store.items": (
         "Checkpoint Entry Erased Item Left Page Position Restored Reverted ScopeInfo TimelineInfo"
     ),
+    "holdfast.store.leasing": "Lease LeaseInfo",
     "holdfast.store.scopes": "Scope",
     "holdfast.store.verify": "Finding Report",
 }

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast.store.entries import Cause
+from holdfast.store.leasing import Lease, leases_now
 
 if TYPE_CHECKING:
     from holdfast.store.ledger import Ledger
@@ -50,6 +51,8 @@ class Change:
     """What stands for what was asked for under the id; empty if it rests on what was read."""
     attempt: int = 1
     """How often it has been tried, beginning with 1; a gate may ask."""
+    leases: tuple[Lease, ...] = field(default_factory=leases_now)
+    """It is committed only if these are still held by whom they were then."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from holdfast.store.clock import Clock
 from holdfast.store.committer import Committer
 from holdfast.store.feed import Lanes
 from holdfast.store.gates import Gates
+from holdfast.store.leasing import Leases
 from holdfast.store.ledger import Ledger, gone
 from holdfast.store.scopes import Scope
 from holdfast.store.splitting import Memo
@@ -84,6 +85,7 @@ class Core:
         self._commit_row = self._commitments.domain(b"store-row")
         self.lanes = Lanes(storage, self._commitments.domain(b"feed"))
         self.committer = Committer(self, self.lanes)
+        self.leases = Leases(self)
         self._ledgers: OrderedDict[Scope, Ledger] = OrderedDict()
         self._lock = threading.RLock()
         self._memos: OrderedDict[tuple[int, str], tuple[Memo, int]] = OrderedDict()
@@ -467,6 +469,7 @@ class Core:
             return
         try:
             self.committer.drain()
+            self.leases.close()
         finally:
             self.closed = "the store is closed; open it again"
             self.lanes.bell.ring()

@@ -12,6 +12,12 @@
 | F | lane(1) number(6) | a row of the feed |
 | R | tag(16) scope(6) timeline(2) block(4) | a correlation was used in this block of entries |
 | I | tag(16) | what became of a change with an id |
+
+Cells have keys of their own:
+
+| kind | key after the kind | what it holds |
+| --- | --- | --- |
+| CL | tag(16) part(1) | a lease: 0 its token, 1 its beat |
 """
 
 from __future__ import annotations
@@ -77,6 +83,26 @@ def change(tag: bytes) -> bytes:
     return b"I" + tag
 
 
+LEASES = b"CL"
+LEASE = len(LEASES) + 16 + 1
+TOKEN, BEAT = 0, 1
+
+
+def lease(tag: bytes) -> bytes:
+    """Key of the cell that says who holds a lease."""
+    return LEASES + tag + bytes([TOKEN])
+
+
+def token(key: bytes) -> bytes:
+    """Key of a lease's token, from that of either of its cells."""
+    return key[:-1] + bytes([TOKEN])
+
+
+def beat(key: bytes) -> bytes:
+    """Key of the cell that changes while a lease is held, from that of its token."""
+    return key[:-1] + bytes([BEAT])
+
+
 def after(prefix: bytes) -> bytes:
     """The first key behind all that begin with this prefix."""
     number = int.from_bytes(prefix, "big") + 1
@@ -114,4 +140,5 @@ _KINDS = {
     "F": "feed row",
     "R": "correlation row",
     "I": "change row",
+    "C": "cell",
 }
