@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,7 +37,7 @@ class Asking:
         if owner is not None:
             check_text(owner, "the owner of a lease", 256, least=1)
         self._duration = float(duration)
-        self._owner = owner or f"{socket.gethostname()[:200]}/{os.getpid()}"
+        self._owner = owner or _owner()
         self._wait = wait
         self._end = time.monotonic() + wait if wait is not None else None
         self._pause = FIRST_LOOK
@@ -58,6 +57,12 @@ class Asking:
         pause, self._pause = self._pause, min(2 * self._pause, LAST_LOOK)
         left = self._end - time.monotonic() if self._end is not None else pause
         return max(min(pause, left), 0)
+
+
+def _owner() -> str:
+    import socket  # only who takes a lease pays for loading it
+
+    return f"{socket.gethostname()[:200]}/{os.getpid()}"
 
 
 def check_name(name: str) -> str:

@@ -183,6 +183,7 @@ class Lease:
             self.over = True
             with suppress(HoldfastError):
                 self._leases.free(self)
+            self._leases.stir()
 
 
 class Leases:
@@ -207,7 +208,8 @@ class Leases:
         key = self.key_of(name)
         if any(one.key == key and one.core is self.core and not one.over for one in leases_now()):
             raise InvalidInputError(
-                f"this task or thread holds the lease {name!r} already; waiting would never end"
+                f"what is done here is under the lease {name!r} already: waiting for it could "
+                "never end; take it once, around all that needs it"
             )
         begun = self.core.clock.ticks()
         cells = self._cells(key)
@@ -344,6 +346,10 @@ class Leases:
                     target=self._work, name="holdfast-leases", daemon=True
                 )
                 self._thread.start()
+        self.stir()
+
+    def stir(self) -> None:
+        """Let the thread look what is due, or that nothing is held any more."""
         self._stir.set()
 
     def _work(self) -> None:
@@ -375,7 +381,7 @@ class Leases:
         """Give back what is held and end the thread."""
         for lease in self._live():
             lease.release()
-        self._stir.set()
+        self.stir()
         thread = self._thread
         if thread is not None:
             thread.join()

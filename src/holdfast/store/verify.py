@@ -387,7 +387,8 @@ class _Check:
                 self.find("unaccounted", rows.describe(key), "nothing accounts for this cell")
         token = b""
         for key, row in leases.cells():
-            token = key if key == rows.token(key) else token
+            if len(key) == rows.LEASE and key == rows.token(key):
+                token = key
             if len(key) != rows.LEASE or token != rows.token(key):
                 self.find("unaccounted", rows.describe(key), "it belongs to no lease")
                 continue
