@@ -624,3 +624,48 @@ def test_storage_that_cannot_serve_gives_no_lease(place: Place) -> None:
             pass
         storage.plan = ()
     assert takes(store)
+
+
+class Between:
+    """A storage before whose next commit somebody else does something."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.before: Callable[[], Any] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+    def commit(self, batch: Batch) -> None:
+        before, self.before = self.before, None
+        if before is not None:
+            before()
+        self._storage.commit(batch)
+
+
+def test_a_beat_between_look_and_commit_keeps_the_lease(plain: Place, by_hand: None) -> None:
+    mine, theirs = Now(), Now()
+    between = Between(plain.storage())
+    one = plain.open(clock=mine.clock())
+    two = plain.open(clock=theirs.clock(), storage=between)
+    with one.lease("job", duration=90) as lease:
+        assert not takes(two)
+        theirs.ticks += 90
+        between.before = lease.beat
+        assert not takes(two)
+        assert one.leases()[0].beats == 1
+        one.agent("1").set("k", 1)
+
+
+def test_a_takeover_between_look_and_beat_loses_it(plain: Place, by_hand: None) -> None:
+    between = Between(plain.storage())
+    one, two = plain.open(storage=between), plain.open()
+    leases = two._core.leases
+    with one.lease("job", duration=90) as lease:
+        between.before = lambda: (leases.break_("job"), taken.append(leases.take("job", 90, "t")))
+        taken: list[Any] = []
+        lease.beat()
+        assert (lease.held, taken[0].held) == (False, True)
+        assert two.leases() == [LeaseInfo("job", "t", 3, 90.0, 0)]
+    assert two.leases()[0].owner == "t"  # what is another's is not given back
+    taken[0].release()

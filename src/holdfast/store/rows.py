@@ -126,6 +126,8 @@ def describe(key: bytes) -> str:
         return f"{_KINDS[kind]} ({', '.join(parts)})"
     if kind == "F" and len(key) == 8:
         return f"feed row (lane {key[1]}, number {int.from_bytes(key[2:], 'big')})"
+    if key.startswith(LEASES):
+        return f"lease ({key[len(LEASES) :].hex()})"
     return f"{_KINDS.get(kind, 'row')} ({key[1:].hex()})"
 
 
@@ -140,5 +142,4 @@ _KINDS = {
     "F": "feed row",
     "R": "correlation row",
     "I": "change row",
-    "C": "cell",
 }
