@@ -43,6 +43,7 @@ _WORDS = (
         "--key takes file:PATH, env:NAME or `passphrase:`",
     ),
     ("`checkpoints()` lists them", "`holdfast checkpoint list` shows them"),
+    ("`leases()` lists them", "`holdfast lease list` shows them"),
     ("`timelines()` lists them", "`holdfast timelines` shows them"),
     ("pin identity=", "give --identity"),
     ("give past_damage=True", "give --past-damage"),
