@@ -282,4 +282,32 @@ BUGS = (
         "        if False:\n            raise StoreForkedError(",
         "tests/storage",
     ),
+    Bug(
+        "a lease not expected by the changes made under it",
+        "store/committer.py",
+        "batch.cells = [(key, cell, cell) for key, cell in self.cells.items()]",
+        "batch.cells = []",
+        "tests/store/test_leases.py",
+    ),
+    Bug(
+        "a lease taken over without seeing it unchanged for its duration",
+        "store/leasing.py",
+        "return seen[1] <= latest",
+        "return True",
+        "tests/store/test_leases_model.py",
+    ),
+    Bug(
+        "a beat since the look not noticed when a lease is taken over",
+        "store/leasing.py",
+        "[(key, cells[0], cell), (rows.beat(key), cells[1], beat)]",
+        "[(key, cells[0], cell)]",
+        "tests/store/test_leases.py",
+    ),
+    Bug(
+        "the unknown outcome of taking a lease taken for another's",
+        "store/leasing.py",
+        "return unknown is not None and dict(",
+        "return False and dict(",
+        "tests/store/test_leases.py",
+    ),
 )

@@ -230,6 +230,19 @@ def test_a_change_applied_before_is_told_again_under_a_lost_lease(plain: Place) 
             store.agent("1").set("k", 2)
 
 
+def test_a_change_under_a_lease_asks_the_storage_no_more_often(place: Place) -> None:
+    store, counting = place.open_counting()
+    state = store.agent("1")
+    state.set("k", 0)
+    with store.lease("job", duration=60):
+        before = dict(counting.calls)
+        state.set("k", 1)
+        more = {call: n - before.get(call, 0) for call, n in counting.calls.items()}
+    assert {call: n for call, n in more.items() if n and call not in ("turn", "version")} == {
+        "commit": 1
+    }
+
+
 def test_leases_nest_and_each_is_expected(plain: Place) -> None:
     store = plain.open()
     state = store.agent("1")
@@ -513,6 +526,20 @@ def test_cells_that_are_changed_moved_or_added_are_found(place: Place) -> None:
             assert [finding.kind for finding in store.verify().findings] == ["unaccounted"]
             storage.commit(Batch(cells=[(key, b"?", None)]))
         assert store.verify().findings == []
+
+
+def test_limit_a_lease_that_is_put_back_lets_its_old_holder_write(place: Place) -> None:
+    """Not promised: against somebody who can write the storage, fencing does not hold."""
+    store, other = place.open(), place.open()
+    with store.lease("job", duration=60) as lease:
+        old = dict(cells_of(place.storage()))
+        other.break_lease("job")
+        now = dict(cells_of(place.storage()))
+        swaps = [(key, now.get(key), row) for key, row in old.items()]
+        place.storage().commit(Batch(cells=swaps))
+        store.agent("1").set("k", "written all the same")
+        assert lease.held
+    assert store.verify().findings == []
 
 
 def test_erasing_a_scope_leaves_leases_alone(place: Place) -> None:

@@ -50,7 +50,7 @@ class StoreLeasing:
     ) -> AsyncIterator[Lease]:
         """Hold a lease inside the block; one holder at a time, in any number of processes.
 
-        All that this task writes to the store inside the block, and tasks that it begins there,
+        All that this thread or task, and tasks that it begins, write to the store inside the block
         is under the lease: once another has taken it over, it is refused with `LeaseLostError`,
         and nothing is written. The lease is renewed in the background. Another gets it when the
         block ends, or when it has seen no renewal for `duration` seconds. If it is held, it is
