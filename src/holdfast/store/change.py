@@ -10,6 +10,7 @@ from holdfast.store.entries import Cause
 from holdfast.store.leasing import Lease, leases_now
 
 if TYPE_CHECKING:
+    from holdfast.store.forking import Fork
     from holdfast.store.ledger import Ledger
     from holdfast.store.scopes import Scope
     from holdfast.store.stage import Stage
@@ -32,8 +33,10 @@ class Target:
     """Builds an entry that is not made of operations on keys: a checkpoint, a restore."""
     create: bool = True
     """Whether the scope may be brought into being."""
+    fork: Fork | None = None
+    """The timeline that this change makes."""
     line: Timeline | None = None
-    """The timeline itself, if this change makes it: nobody else may find it before."""
+    """That timeline itself, once it has a number: nobody else may find it before."""
     stranded: Timeline | None = None
     """The timeline itself, if its state cannot be read and is about to be replaced."""
     ledger: Ledger | None = None

@@ -25,6 +25,7 @@ from holdfast.store import rows
 from holdfast.store.change import Change, Target, Ticket, Written
 from holdfast.store.entries import Body
 from holdfast.store.feed import FeedItem, Lanes
+from holdfast.store.forking import Forks
 from holdfast.store.ledger import gone
 from holdfast.store.outcomes import (
     Outcome,
@@ -37,6 +38,7 @@ from holdfast.store.stage import Mark, Stage
 
 if TYPE_CHECKING:
     from holdfast.store.core import Core
+    from holdfast.store.forking import Fork
     from holdfast.store.leasing import Lease
     from holdfast.store.ledger import Ledger
     from holdfast.store.timeline import Timeline
@@ -173,7 +175,7 @@ class Committer:
         for stage in attempt.stages.values():
             stage.timeline.seen = None
             if keys.intersection(stage.absent):
-                # It claimed a number that somebody else has taken: only the caller can choose anew.
+                # What it is about has ended or grown meanwhile: only the caller can decide anew.
                 mine = [t for t in attempt.built if stage in attempt.used[id(t)]]
                 self._fail(mine, Conflict(f"{stage.ledger.scope}: overtaken; try again"))
 
@@ -242,6 +244,7 @@ class _Attempt:
         self.absent: list[bytes] = []
         self.ids: dict[bytes, Outcome] = {}
         self.used: dict[int, list[Stage]] = {}
+        self.forks = Forks(core)
         self.cells: dict[bytes, bytes] = {}
         """Tokens of the leases that changes are made under."""
 
@@ -260,11 +263,11 @@ class _Attempt:
         except _Later:
             return
         except DamagedIndexError as error:
-            self._undo(marks, extra, absent)
+            self._undo(ticket, marks, extra, absent)
             self._rebuild(ticket, error)
             return
         except Exception as error:
-            self._undo(marks, extra, absent)
+            self._undo(ticket, marks, extra, absent)
             ticket.error = error if isinstance(error, HoldfastError) else _internal(error)
             ticket.done = True
             return
@@ -273,7 +276,12 @@ class _Attempt:
         self.used[id(ticket)] = [stage for stage, _ in marks]
         self.cells.update((lease.key, lease.cell) for lease in self.fences(ticket))
 
-    def _undo(self, marks: list[tuple[Stage, Mark]], extra: int, absent: int) -> None:
+    def _undo(
+        self, ticket: Ticket, marks: list[tuple[Stage, Mark]], extra: int, absent: int
+    ) -> None:
+        for line in [target.line for target in ticket.change.targets if target.line]:
+            if self.forks.undo(line):
+                self.stages.pop((line.ledger.number, line.number), None)
         for stage, mark in reversed(marks):
             stage.undo(mark)
             stage.blocks.clear()  # a row that is put twice is put once
@@ -353,13 +361,15 @@ class _Attempt:
     def _stage(self, target: Target) -> Stage:
         if target.stranded is not None:
             return self._stranded(target.stranded)
+        if target.fork is not None:
+            self._number(target, target.fork)
         ledger = target.line.ledger if target.line else target.ledger
         if ledger is None or (ledger.stale and not target.line):
             ledger = self.core.ledger(target.scope, create=target.create)
         if target.line is None:
             timeline = self.core.timeline(ledger, target.timeline)
-        else:  # if another fork has taken this number, what it made is built on, and refuses
-            timeline = ledger.timelines.get(target.line.number, target.line)
+        else:
+            timeline = target.line
         key = (ledger.number, timeline.number)
         stage = self.stages.get(key)
         if stage is None:
@@ -375,6 +385,14 @@ class _Attempt:
         elif stage.gone:
             raise _Later
         return stage
+
+    def _number(self, target: Target, fork: Fork) -> None:
+        """Give the timeline that a change makes a number that nobody else may take."""
+        target.line = None
+        if self.forks.must_wait(fork):
+            raise _Later
+        target.line = self.forks.line(fork)
+        self.absent.append(rows.line(b"T", fork.ledger.number, target.line.number))
 
     def _stranded(self, timeline: Timeline) -> Stage:
         """A timeline that nobody else can write either: its state cannot be read."""

@@ -314,9 +314,7 @@ class Core:
         return timeline
 
     def _timeline_number(self, ledger: Ledger, name: str) -> int:
-        if name not in ledger.names:
-            ledger.names = {n: number for number, n, _, _ in self.timelines(ledger)}
-        if name not in ledger.names:
+        if name not in ledger.names and name not in self.names(ledger):
             main = self.timeline(ledger)
             main.refresh()
             if main.gone:
@@ -326,11 +324,19 @@ class Core:
             )
         return ledger.names[name]
 
-    def timelines(self, ledger: Ledger) -> list[tuple[int, str, int, int]]:
-        """(number, name, parent's number, entry it starts from) of all timelines."""
+    def names(self, ledger: Ledger) -> dict[str, int]:
+        """Numbers of all timelines by their names; only those made since are read."""
+        with self._lock:
+            known = ledger.names
+            for number, name, _, _ in self.timelines(ledger, next(reversed(known.values()), -1)):
+                known[name] = number
+            return known
+
+    def timelines(self, ledger: Ledger, after: int = -1) -> list[tuple[int, str, int, int]]:
+        """(number, name, parent's number, entry it starts from) of the timelines behind one."""
         prefix = b"T" + ledger.number.to_bytes(rows.SCOPE, "big")
         found = []
-        low = prefix
+        low = prefix if after < 0 else rows.line(b"T", ledger.number, after) + b"\0"
         while page := self.storage.scan(low, rows.after(prefix), limit=1000):
             for key, row in page:
                 name, parent, start = _decode(ledger.open_row(key, row))
