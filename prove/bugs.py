@@ -52,8 +52,8 @@ BUGS = (
     Bug(
         "unknown outcome taken for success",
         "store/committer.py",
-        "found = self._core.storage.get([key])[0]\n                if found is None:",
-        "found = row\n                if found is None:",
+        "found = self._core.storage.get([key])[0]",
+        "found = row",
         "faults",
     ),
     Bug(
@@ -309,5 +309,12 @@ BUGS = (
         "return unknown is not None and dict(",
         "return False and dict(",
         "tests/store/test_leases.py",
+    ),
+    Bug(
+        "each fork of a group saving the same nodes once more",
+        "store/forking.py",
+        "return unsaved and made is not None and bool(made.lines)",
+        "return False",
+        "tests/store/test_forks_together.py",
     ),
 )

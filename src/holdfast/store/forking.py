@@ -33,37 +33,49 @@ class Fork:
     """The index that it begins with."""
 
 
+class _Made:
+    """The timelines of one scope that a group makes, behind those that are there."""
+
+    def __init__(self, known: dict[str, int]) -> None:
+        self.known = known
+        self.last = next(reversed(known.values()))
+        self.lines: dict[str, Timeline] = {}
+
+
 class Forks:
     """The timelines that one group makes."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._made: dict[int, dict[str, Timeline]] = {}
+        self._made: dict[int, _Made] = {}
 
     def must_wait(self, fork: Fork) -> bool:
         """Whether it is for the next group: the first to begin with an index saves its nodes."""
         unsaved = fork.root.count > 0 and fork.root.place is None
-        return unsaved and bool(self._made.get(fork.ledger.number))
+        made = self._made.get(fork.ledger.number)
+        return unsaved and made is not None and bool(made.lines)
 
     def line(self, fork: Fork) -> Timeline:
         """The new timeline, under the next number that is free."""
         ledger = fork.ledger
-        made = self._made.setdefault(ledger.number, {})
-        known = ledger.names if made else self._core.names(ledger)
-        if not known:
-            raise ledger.damage(rows.line(b"T", ledger.number, 0), "it is missing")
-        if fork.name in known or fork.name in made:
+        made = self._made.get(ledger.number)
+        if made is None:
+            known = self._core.names(ledger)
+            if not known:
+                raise ledger.damage(rows.line(b"T", ledger.number, 0), "it is missing")
+            made = self._made[ledger.number] = _Made(known)
+        if fork.name in made.known or fork.name in made.lines:
             raise Conflict(f"{ledger.scope} has a timeline {fork.name!r} already", [fork.name])
-        number = next(reversed(known.values())) + len(made) + 1
+        number = made.last + len(made.lines) + 1
         if number >= MOST:
             raise InvalidInputError(f"{ledger.scope} has all the timelines that it can have")
-        made[fork.name] = line = Timeline(ledger, number)
+        line = made.lines[fork.name] = Timeline(ledger, number)
         return line
 
     def undo(self, line: Timeline) -> bool:
         """Forget the newest of them, whose change has failed; False if this is not it."""
         made = self._made.get(line.ledger.number)
-        if not made or next(reversed(made.values())) is not line:
+        if made is None or not made.lines or next(reversed(made.lines.values())) is not line:
             return False
-        made.popitem()
+        made.lines.popitem()
         return True

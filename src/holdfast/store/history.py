@@ -423,9 +423,10 @@ def fold_once(source: Timeline) -> Node:
 
     What is restored or forked from the same point again then finds its nodes saved.
     """
-    root = index_of(source)
-    source.rebase(root, {})
-    return root
+    with source.lock:
+        root = index_of(source)
+        source.rebase(root, {})
+        return root
 
 
 def index_of(timeline: Timeline) -> Node:

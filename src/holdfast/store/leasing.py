@@ -102,7 +102,10 @@ def leases_now() -> tuple[Lease, ...]:
 
 
 class Lease:
-    """A lease that was taken; renewed in the background until its block ends."""
+    """A lease that was taken; renewed in the background until its block ends.
+
+    Holders use `name`, `owner`, `term`, `duration`, `held` and `fencing`; the rest is the store's.
+    """
 
     def __init__(self, leases: Leases, key: bytes, token: Token, cell: bytes, begun: float) -> None:
         self._leases = leases
