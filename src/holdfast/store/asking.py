@@ -31,7 +31,7 @@ class Asking:
         self._core = core
         self._name = check_name(name)
         check_seconds(duration, "duration")
-        if not SHORTEST <= duration <= LONGEST:
+        if duration is None or not SHORTEST <= duration <= LONGEST:
             raise InvalidInputError(f"duration is {SHORTEST} to {LONGEST:.0f} seconds")
         check_seconds(wait, "wait")
         if owner is not None:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 BEATS = 3
 """Beats in the time that a lease lasts without one: two may fail."""
-SEEN = 1024
+SEEN = 10_000
 """Leases of which it is remembered since when they are unchanged."""
 ATTEMPTS = 50
 
