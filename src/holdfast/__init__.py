@@ -39,7 +39,9 @@ if TYPE_CHECKING:
         ScopeInfo,
         TimelineInfo,
     )
+    from holdfast.store.keyring import Keyring
     from holdfast.store.leasing import Lease, LeaseInfo
+    from holdfast.store.rekeying import Resealed
     from holdfast.store.scopes import Scope
     from holdfast.store.verify import Finding, Report
 
@@ -62,6 +64,7 @@ __all__ = [
     "Gate",
     "HoldfastError",
     "Item",
+    "Keyring",
     "Lease",
     "LeaseInfo",
     "Left",
@@ -71,6 +74,7 @@ __all__ = [
     "Registry",
     "Report",
     "Request",
+    "Resealed",
     "Restored",
     "Reverted",
     "Scope",
@@ -100,7 +104,9 @@ _HOMES = {
     "holdfast.store.items": (
         "Checkpoint Entry Erased Item Left Page Position Restored Reverted ScopeInfo TimelineInfo"
     ),
+    "holdfast.store.keyring": "Keyring",
     "holdfast.store.leasing": "Lease LeaseInfo",
+    "holdfast.store.rekeying": "Resealed",
     "holdfast.store.scopes": "Scope",
     "holdfast.store.verify": "Finding Report",
 }

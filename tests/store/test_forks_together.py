@@ -161,3 +161,24 @@ def test_a_scope_deleted_meanwhile_is_forked_no_more(plain: Place) -> None:
         thread.join()
         assert [str(info.scope) for info in store.scopes().items] == []
     assert store.verify().findings == []
+
+
+@pytest.mark.parametrize("deleted_first", [True, False])
+def test_a_fork_and_the_end_of_its_scope_in_one_group(place: Place, deleted_first: bool) -> None:
+    """No timeline is left alive: what comes second sees what the first has done."""
+    store = place.open()
+    core, state = store._core, store.agent("1")
+    state.set("k", 1)
+    plans = [store._handle.plan_delete("agent:1", None), state._handle.plan_fork("late", None)]
+    tickets = [core.submit(change) for change, _ in plans[:: 1 if deleted_first else -1]]
+    core.committer.drain()
+    assert tickets[0].outcome()
+    with pytest.raises((Conflict, ScopeNotFoundError)):
+        tickets[1].outcome()
+    core.forget(core.ledger(state.scope))
+    left = [str(info.scope) for info in store.scopes().items]
+    assert left == ([] if deleted_first else ["agent:1"])
+    if not deleted_first:
+        assert state.on("late").get("k") == 1
+        store.delete("agent:1")
+    assert place.open().verify().findings == []

@@ -7,6 +7,7 @@ are one commit, and one that others have overtaken takes the next number instead
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from holdfast.store.timeline import Timeline
 if TYPE_CHECKING:
     from holdfast.store.core import Core
     from holdfast.store.ledger import Ledger
+    from holdfast.store.stage import Stage
     from holdfast.store.trees import Node
 
 MOST = 1 << 8 * rows.TIMELINE
@@ -48,9 +50,24 @@ class Forks:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._made: dict[int, _Made] = {}
+        self._closed: set[int] = set()
+        """Scopes of which something in this group expects that they have no new timeline."""
+
+    def stand_beside(self, stages: Iterable[Stage]) -> bool:
+        """Whether a change can be in this group: the end of a scope, or a new key, for all its
+        timelines cannot be beside a new one."""
+        for stage in stages:
+            if any(key[:1] == b"T" for key in stage.absent):
+                made = self._made.get(stage.ledger.number)
+                if made is not None and made.lines:
+                    return False
+                self._closed.add(stage.ledger.number)
+        return True
 
     def must_wait(self, fork: Fork) -> bool:
         """Whether it is for the next group: the first to begin with an index saves its nodes."""
+        if fork.ledger.number in self._closed:
+            return True
         unsaved = fork.root.count > 0 and fork.root.place is None
         made = self._made.get(fork.ledger.number)
         return unsaved and made is not None and bool(made.lines)

@@ -294,10 +294,11 @@ class History:
         def special(stage: Stage, body: Body) -> None:
             if stage.sequence > ledger.before:
                 raise Conflict(f"{self.scope}: overtaken by another fork; try again")
+            rekeyed = ledger.next_epoch()  # before anything is sealed
             key = rows.line(b"T", ledger.number, stage.timeline.number)
             start = _encode([name, source.number, sequence])
             stage.rows.append((key, ledger.seal_row(key, start, ledger.commit_line)))
-            stage.absent.append(ended)
+            stage.absent += [ended, rekeyed]
             stage.become(root, stage.sequence + 1)
             stage.save(BEFORE)
             body.ops = [[entries.FORK, source.number, sequence, root.hash]]
