@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         TimelineInfo,
     )
     from holdfast.store.keyring import Keyring
+    from holdfast.store.leasing import Lease, LeaseInfo
     from holdfast.store.rekeying import Resealed
     from holdfast.store.scopes import Scope
     from holdfast.store.verify import Finding, Report
@@ -67,6 +68,8 @@ __all__ = [
     "HoldfastError",
     "Item",
     "Keyring",
+    "Lease",
+    "LeaseInfo",
     "Left",
     "LongValue",
     "Operation",
@@ -111,6 +114,7 @@ _HOMES = {
         "Swept TimelineInfo"
     ),
     "holdfast.store.keyring": "Keyring",
+    "holdfast.store.leasing": "Lease LeaseInfo",
     "holdfast.store.rekeying": "Resealed",
     "holdfast.store.scopes": "Scope",
     "holdfast.store.verify": "Finding Report",

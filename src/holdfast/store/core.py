@@ -33,6 +33,7 @@ from holdfast.store.clock import Clock
 from holdfast.store.committer import Committer
 from holdfast.store.feed import Lanes
 from holdfast.store.gates import Gates
+from holdfast.store.leasing import Leases
 from holdfast.store.ledger import Ledger, gone
 from holdfast.store.pins import Pins
 from holdfast.store.scopes import Scope
@@ -88,6 +89,7 @@ class Core:
         self.lanes = Lanes(storage, self._commitments.domain(b"feed"))
         self.committer = Committer(self, self.lanes)
         self.pins = Pins(storage)
+        self.leases = Leases(self)
         self._ledgers: OrderedDict[Scope, Ledger] = OrderedDict()
         self._lock = threading.RLock()
         self._memos: OrderedDict[tuple[int, str], tuple[Memo, int]] = OrderedDict()
@@ -299,17 +301,15 @@ class Core:
 
     def commit_ring(self, ledgers: Sequence[Ledger]) -> None:
         """Make the keys of new scopes durable, before anything sealed with them is."""
-        if self.ring is None or not any(ledger.ring_birth for ledger in ledgers):
-            return
         with self._lock:  # a long value may be on its way into the same new scope
             born = [ledger for ledger in ledgers if ledger.ring_birth]
-            try:
-                if born:
+            if born and self.ring is not None:
+                try:
                     self.ring.commit([row for ledger in born for row in ledger.ring_birth])
-            except Conflict:  # the master is being rotated: their keys are made anew
-                for ledger in born:
-                    self.forget(ledger)
-                raise
+                except Conflict:  # the master is being rotated: their keys are made anew
+                    for ledger in born:
+                        self.forget(ledger)
+                    raise
             for ledger in born:
                 ledger.ring_birth = []
 
@@ -332,9 +332,7 @@ class Core:
         return timeline
 
     def _timeline_number(self, ledger: Ledger, name: str) -> int:
-        if name not in ledger.names:
-            ledger.names = {n: number for number, n, _, _ in self.timelines(ledger)}
-        if name not in ledger.names:
+        if name not in ledger.names and name not in self.names(ledger):
             main = self.timeline(ledger)
             main.refresh()
             if main.gone:
@@ -344,11 +342,18 @@ class Core:
             )
         return ledger.names[name]
 
-    def timelines(self, ledger: Ledger) -> list[tuple[int, str, int, int]]:
-        """(number, name, parent's number, entry it starts from) of all timelines."""
+    def names(self, ledger: Ledger) -> dict[str, int]:
+        """Numbers of all timelines by their names; only those made since are read."""
+        with self._lock:
+            last = next(reversed(ledger.names.values()), -1)
+            ledger.names |= {name: number for number, name, _, _ in self.timelines(ledger, last)}
+            return ledger.names
+
+    def timelines(self, ledger: Ledger, after: int = -1) -> list[tuple[int, str, int, int]]:
+        """(number, name, parent's number, entry it starts from) of the timelines behind one."""
         prefix = b"T" + ledger.number.to_bytes(rows.SCOPE, "big")
         found = []
-        low = prefix
+        low = prefix if after < 0 else rows.line(b"T", ledger.number, after) + b"\0"
         while page := self.storage.scan(low, rows.after(prefix), limit=1000):
             for key, row in page:
                 name, parent, start = _decode(ledger.open_row(key, row))
@@ -467,13 +472,9 @@ class Core:
                 _, (_, size) = self._memos.popitem(last=False)
                 self._memo_bytes -= size
 
-    # ids of changes
-
     def id_tag(self, scope: Scope | None, id: str) -> bytes:
         """What stands for the id of a change of one scope, or of several (None)."""
         return self.tag(b"change", f"{scope or ''}\0{id}")
-
-    # after a commit
 
     def committed(self, results: list[tuple[Ticket, list[Written]]]) -> None:
         """Tell the gates what has become durable."""
@@ -487,6 +488,7 @@ class Core:
             return
         try:
             self.committer.drain()
+            self.leases.close()
         finally:
             self.pins.close()
             self.closed = "the store is closed; open it again"

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 
 def check_pins(check: _Check, known: set[int]) -> None:
-    """Count pins of scopes that are still to be made, and find cells that are no pins."""
-    low = b""
-    while page := check.core.storage.cells(low, b"\xff" * 64):
+    """Count pins of scopes that are still to be made, and find what only looks like one."""
+    low = b"P"
+    while page := check.core.storage.cells(low, b"Q"):
         for key, _ in page:
-            if key[:1] != b"P" or len(key) != 12:
-                check.find("unaccounted", f"cell {key.hex()}", "nothing accounts for this cell")
+            if len(key) != 12:
+                check.find("unaccounted", rows.describe(key), "nothing accounts for this cell")
             elif int.from_bytes(key[1:7], "big") not in known:
                 check.report.unfinished += 1
         low = page[-1][0] + b"\0"
