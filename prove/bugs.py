@@ -257,8 +257,8 @@ BUGS = (
     Bug(
         "fork made under a data key that was rotated",
         "store/history.py",
-        "stage.absent += [key, ended, rekeyed]",
-        "stage.absent += [key, ended]",
+        "stage.absent += [ended, rekeyed]",
+        "stage.absent += [ended]",
         "tests/store/test_data_keys.py",
     ),
     Bug(
