@@ -6,7 +6,8 @@
         safe = await state.checkpoint("before deploy")
         await state.restore(safe)
 
-`holdfast.sync` has the same names without `await`. Start with docs/getting-started.md.
+`holdfast.sync` has the same names without `await`. `DELETED` stands for a value where there is none
+(in the conflicts of a merge). Start with docs/getting-started.md.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.store.async_watching import Watch
     from holdfast.store.blaming import Blame, Blamed
     from holdfast.store.clock import Clock
-    from holdfast.store.compare import Diff, Difference
+    from holdfast.store.compare import DELETED, Diff, Difference
     from holdfast.store.entries import Cause
     from holdfast.store.gates import Gate, Operation, Request
     from holdfast.store.items import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         ScopeInfo,
         TimelineInfo,
     )
+    from holdfast.store.merging import MergeConflict, Merged
     from holdfast.store.scopes import Scope
     from holdfast.store.verify import Finding, Report
 
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "DELETED",
     "Blame",
     "Blamed",
     "Cause",
@@ -62,6 +65,8 @@ __all__ = [
     "HoldfastError",
     "Item",
     "Left",
+    "MergeConflict",
+    "Merged",
     "Operation",
     "Page",
     "Position",
@@ -91,12 +96,13 @@ _HOMES = {
     "holdfast.store.async_watching": "Watch",
     "holdfast.store.blaming": "Blame Blamed",
     "holdfast.store.clock": "Clock",
-    "holdfast.store.compare": "Diff Difference",
+    "holdfast.store.compare": "DELETED Diff Difference",
     "holdfast.store.entries": "Cause",
     "holdfast.store.gates": "Gate Operation Request",
     "holdfast.store.items": (
         "Checkpoint Entry Erased Item Left Page Position Restored Reverted ScopeInfo TimelineInfo"
     ),
+    "holdfast.store.merging": "MergeConflict Merged",
     "holdfast.store.scopes": "Scope",
     "holdfast.store.verify": "Finding Report",
 }

@@ -33,6 +33,7 @@ different branches, because a caller answers each of them differently.
     │   │   ├── KeyMissingError
     │   │   ├── KeyNotNeededError
     │   │   └── WrongKeyError
+    │   ├── MergeConflictError       both timelines changed the same; nobody said which counts
     │   ├── MissingExtraError        an optional dependency is not installed
     │   ├── ReadOnlyError            a store opened for reading cannot write
     │   ├── StoreClosedError
@@ -51,6 +52,7 @@ Texts name the scope, the key or checkpoint, and the next step; never values or 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 
 class HoldfastError(Exception):
@@ -186,6 +188,18 @@ class KeyNotNeededError(KeyringError):
 
 class WrongKeyError(KeyringError):
     """The key does not open this store."""
+
+
+class MergeConflictError(RefusedError):
+    """Both timelines changed the same thing in different ways; nothing was merged.
+
+    `conflicts` holds all of them as `holdfast.MergeConflict`. Merging again asks again: give a
+    strategy that decides.
+    """
+
+    def __init__(self, message: str, conflicts: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.conflicts = tuple(conflicts)
 
 
 class MissingExtraError(RefusedError):

@@ -24,6 +24,7 @@ from holdfast.store.gates import Gate
 from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, TimelineInfo
+from holdfast.store.merges import StateMerging
 from holdfast.store.scopes import Scope
 from holdfast.store.undoing import StateUndoing, StoreUndoing
 from holdfast.store.watching import LineFollowing, StoreFollowing
@@ -109,7 +110,7 @@ class View:
         return self._handle.root()
 
 
-class State(View, LineFollowing, StateUndoing):
+class State(View, LineFollowing, StateUndoing, StateMerging):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
     def _run(self, plan: Plan) -> Any:

@@ -37,7 +37,7 @@ STATEMENT = 110
 UNSIGNED, ED25519 = 0, 1
 
 # operations
-SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK, GONE = 1, 2, 3, 4, 5, 6, 7, 8
+SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK, GONE, MERGE = 1, 2, 3, 4, 5, 6, 7, 8, 9
 NAMES = {
     SET: "set",
     APPEND: "append",
@@ -47,6 +47,7 @@ NAMES = {
     RESTORE: "restore",
     FORK: "fork",
     GONE: "delete scope",
+    MERGE: "merge",
 }
 
 _encode = msgspec.msgpack.Encoder().encode
