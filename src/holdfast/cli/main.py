@@ -31,6 +31,7 @@ HOMES = {
     "revert": "holdfast.cli.undo:revert",
     "blame": "holdfast.cli.undo:blame",
     "fork": "holdfast.cli.checkpoint:fork",
+    "merge": "holdfast.cli.merge:merge",
     "timelines": "holdfast.cli.checkpoint:timelines",
     "verify": "holdfast.cli.proof:verify",
     "witness": "holdfast.cli.proof:witness",
