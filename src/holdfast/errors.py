@@ -51,8 +51,8 @@ Texts name the scope, the key or checkpoint, and the next step; never values or 
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Sequence
-from typing import Any
 
 
 class HoldfastError(Exception):
@@ -197,7 +197,7 @@ class MergeConflictError(RefusedError):
     strategy that decides.
     """
 
-    def __init__(self, message: str, conflicts: Sequence[Any] = ()) -> None:
+    def __init__(self, message: str, conflicts: Sequence[typing.Any] = ()) -> None:
         super().__init__(message)
         self.conflicts = tuple(conflicts)
 

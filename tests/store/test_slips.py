@@ -175,7 +175,7 @@ def looking_back(slips: Any) -> None:
 
 
 def undoing(slips: Any) -> None:
-    """Revert and blame."""
+    """Revert, merge and blame."""
     texts = (*OPTIONAL_TEXTS, "", "nobody")
     entries = (
         1,
@@ -197,6 +197,15 @@ def undoing(slips: Any) -> None:
     slips("revert entries", entries, lambda _, s, x: s.revert(entries=x))
     slips("revert dry_run", FLAGS, lambda _, s, x: s.revert(entries=[1], dry_run=x))
     slips("revert reason", OPTIONAL_TEXTS, lambda _, s, x: s.revert(entries=[1], reason=x))
+    slips(
+        "merge",
+        (None, 1.5, b"trial", "nothing", "", "trial@99", "@1", []),
+        lambda _, s, x: s.merge(x),
+    )
+    strategies = (None, 1, "mine", "", [], {}, "OURS")
+    slips("merge strategy", strategies, lambda _, s, x: s.merge("trial", strategy=x))
+    slips("merge dry_run", FLAGS, lambda _, s, x: s.merge("trial", dry_run=x))
+    slips("merge reason", OPTIONAL_TEXTS, lambda _, s, x: s.merge("trial", reason=x))
     slips("blame key", (*KEYS, "nothing"), lambda _, s, x: s.blame(x))
     paths = (1, 1.5, b"a", {"a"}, [1.5], [None], "b", "a[5000]", "a[-1]", "a[", "..", ["a", "0"])
     slips("blame path", paths, lambda _, s, x: s.blame("m", x))
@@ -451,6 +460,8 @@ def test_after_close_everything_is_refused(tmp_path: Any) -> None:
         "dry revert": lambda _, s: s.revert(actor="somebody", dry_run=True),
         "revert everywhere": lambda t, _: t.revert(correlation="run"),
         "blame": lambda _, s: s.blame("m"),
+        "merge": lambda _, s: s.merge("trial"),
+        "dry merge": lambda _, s: s.merge("trial", dry_run=True),
         "delete scope": lambda t, _: t.delete("agent:1"),
         "erase scope": lambda t, _: t.erase("agent:1"),
         "correlated": lambda t, _: t.correlated("run"),

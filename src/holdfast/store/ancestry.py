@@ -10,8 +10,8 @@ and origins are found by the numbers that an index save and a merge keep, not by
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
-from heapq import heappop, heappush
 
 from holdfast.store import rows
 from holdfast.store.entries import Body
@@ -29,13 +29,14 @@ class Ancestry:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._known: dict[Point, tuple[int, int]] = {}
+        self._known: dict[int, list[tuple[int, int, int]]] = {}
+        """For timelines: an entry, the restore or fork before it, the newest merge since that."""
+        self._bodies: dict[Point, Body] = {}
 
     def know(self, line: Timeline) -> Point:
         """Take note of a timeline as it is in memory; the point where it stands."""
-        point = self._normal((line.number, line.sequence))
-        self._known[point] = (line.origin, line.merged)
-        return point
+        self._known.setdefault(line.number, []).append((line.sequence, line.origin, line.merged))
+        return self._normal((line.number, line.sequence))
 
     def origin(self, point: Point) -> int:
         """The newest restore or fork of a timeline, as seen from a point; 0 if there is none."""
@@ -47,12 +48,11 @@ class Ancestry:
         There is always one, if only the empty state that all timelines of a scope begin with.
         """
         reached: dict[_Chain, list[int]] = {}
+        led: dict[Point, list[Point]] = {}
         shared: set[Point] = set()
-        waiting: list[tuple[int, Point, int]] = []
-        for side, point in enumerate((ours, theirs)):
-            heappush(waiting, (-self._time(point), self._normal(point), side))
+        waiting = deque([(0, self._normal(ours)), (1, self._normal(theirs))])
         while waiting:
-            _, point, side = heappop(waiting)
+            side, point = waiting.popleft()
             if point in shared:
                 continue  # older than something that both have
             origin, merged = self._at(point)
@@ -60,11 +60,11 @@ class Ancestry:
             before = marks[side]
             marks[side] = max(before, point[1])
             for at, parent in self._parents(point[0], origin, merged):
+                led.setdefault(point, []).append(parent)
                 if at <= min(marks):
-                    shared.add(parent)
+                    _share(parent, shared, led)
                 elif before < at:
-                    # The newest first, as far as clocks can tell: the order only spares effort.
-                    heappush(waiting, (-self._time(parent), parent, side))
+                    waiting.append((side, parent))
         found = [(chain[0], min(marks)) for chain, marks in reached.items() if min(marks) >= 0]
         return sorted(
             point
@@ -102,19 +102,33 @@ class Ancestry:
         """The newest restore or fork before a point, and the newest merge since that."""
         if point[1] <= self._ledger.before:
             return 0, 0
-        found = self._known.get(point)
-        if found is None:
-            line = Timeline(self._ledger, point[0]).load(point[1])
-            found = self._known[point] = (line.origin, line.merged)
-        return found
+        timeline, sequence = point
+        for high, origin, merged in self._known.get(timeline, ()):
+            if origin <= sequence <= high:
+                while merged > sequence:
+                    merged = self._body((timeline, merged)).ops[0][4]
+                return origin, merged
+        self.know(Timeline(self._ledger, timeline).load(sequence))
+        return self._at(point)
 
     def _normal(self, point: Point) -> Point:
         """The point; of all timelines' beginnings, which are one empty state, that of `main`."""
         return point if point[1] > self._ledger.before else (0, self._ledger.before)
 
-    def _time(self, point: Point) -> int:
-        return self._body(point).time if point[1] > self._ledger.before else 0
-
     def _body(self, point: Point) -> Body:
-        key = rows.entry(rows.line(b"E", self._ledger.number, point[0]), point[1])
-        return self._ledger.open_entry(key, self._ledger.storage.get([key])[0])[1]
+        found = self._bodies.get(point)
+        if found is None:
+            key = rows.entry(rows.line(b"E", self._ledger.number, point[0]), point[1])
+            found = self._ledger.open_entry(key, self._ledger.storage.get([key])[0])[1]
+            self._bodies[point] = found
+        return found
+
+
+def _share(point: Point, shared: set[Point], led: dict[Point, list[Point]]) -> None:
+    """Take note that both sides have a point, and so all that it was found to come from."""
+    waiting = [point]
+    while waiting:
+        point = waiting.pop()
+        if point not in shared:
+            shared.add(point)
+            waiting += led.get(point, ())

@@ -25,19 +25,17 @@ from holdfast.errors import (
 )
 from holdfast.store import entries, rows
 from holdfast.store.ancestry import Ancestry, Point
-from holdfast.store.arguments import check_flag
-from holdfast.store.building import Element
+from holdfast.store.arguments import check_flag, check_timeline
 from holdfast.store.cause import cause_now
 from holdfast.store.compare import DELETED, Diff, same, shorten, tree_changes, value_changes
 from holdfast.store.gates import Operation
 from holdfast.store.handles import UPDATES, LineHandle
-from holdfast.store.history import History, fold_once, index_of
+from holdfast.store.history import History
 from holdfast.store.items import Entry
 from holdfast.store.scopes import Scope
-from holdfast.store.slots import Slot, slot_of
+from holdfast.store.slots import Slot
 from holdfast.store.three_way import Both, free_name, merge_values
 from holdfast.store.timeline import Timeline
-from holdfast.store.trees import Node
 from holdfast.store.writing import build_change
 
 STRATEGIES = ("ask", "ours", "theirs", "newest", "both")
@@ -140,6 +138,7 @@ def other_point(handle: LineHandle, other: Any) -> tuple[str, int]:
     """(timeline, entry) of what is to be merged: the newest entry, if a timeline is named."""
     points = handle.history.points
     if isinstance(other, str) and "@" not in other:
+        check_timeline(other)
         return other, points.line(other).sequence
     return points.find(other)
 
@@ -187,9 +186,11 @@ class Merging:
             self.rests = (self.line.origin, self.line.merged)
             self.ours = self.ancestry.know(self.line)
         other = self.points.line(point[0])
+        with other.lock:
+            self.ancestry.know(other)
         self.theirs: Point = (other.number, point[1])
         self.bases = self.ancestry.common(self.ours, self.theirs)
-        self.names = {n: name for n, name, _, _ in handle.core.timelines(self.ledger)}
+        self._names = {0: "main", self.line.number: handle.timeline, other.number: point[0]}
         self.saves = True
         self._removals: dict[Point, dict[str, int]] = {}
         self._begin()
@@ -217,40 +218,38 @@ class Merging:
     def _settle(self) -> None:
         self.changed = self._changed()
         for key, (bases, theirs) in self.changed.items():
-            ours = self.line.slot(key)
+            ours = _settled(self.line, key)
             self.expects[key] = self.line.version(ours)
-            ours = self.line.settled(ours) if ours is not None else None
             self._merge_key(key, bases, ours, theirs)
 
     def _changed(self) -> dict[str, tuple[list[Slot | None], Slot | None]]:
         """Keys that theirs has changed since any of the bases: what each was there, and is."""
         if self.theirs in self.bases:
             return {}
-        trees = self.ledger.trees
-        roots = [self._index(base) for base in self.bases]
-        new = self._index(self.theirs)
+        bases = [self._view(base) for base in self.bases]
+        now = self._view(self.theirs)
+        keys: set[str] = set()
+        for was in bases:
+            keys |= _differing(was.overlay, now.overlay) | _differing(was.stored, now.stored)
+            differ = tree_changes(self.ledger.trees, was.root(), now.root())
+            keys.update(key for key, _, _ in differ)
         found: dict[str, tuple[list[Slot | None], Slot | None]] = {}
-        for root in roots:
-            for key, _, now in tree_changes(trees, root, new):
-                bases = [_slot(trees.find(one, key)) for one in roots]
-                found[key] = (bases, _slot(now))
+        for key in sorted(keys):
+            before, after = [_settled(was, key) for was in bases], _settled(now, key)
+            if any(_ref(slot) != _ref(after) for slot in before):
+                found[key] = (before, after)
         return found
 
-    def _index(self, point: Point) -> Node:
-        if not self.saves:
-            return Timeline(self.ledger, point[0]).load(point[1], saves=False).folded()
-        line = self.points.line(self.names[point[0]])
-        with line.lock:
-            if line.sequence == point[1]:
-                return index_of(line)
-        return fold_once(self.points.view(self.names[point[0]], point[1]))
+    def _view(self, point: Point) -> Timeline:
+        if self.saves:
+            return self.points.view(self._name(point[0]), point[1])
+        return Timeline(self.ledger, point[0]).load(point[1], saves=False)
 
     def _merge_key(
         self, key: str, bases: list[Slot | None], ours: Slot | None, theirs: Slot | None
     ) -> None:
-        refs = [slot and slot.ref for slot in bases]
-        mine, other = ours and ours.ref, theirs and theirs.ref
-        if mine == other:
+        refs, mine = [_ref(slot) for slot in bases], _ref(ours)
+        if mine == _ref(theirs):
             return
         value = here = self._value(ours)
         there = self._value(theirs)
@@ -322,7 +321,7 @@ class Merging:
         """Keys that a side has deleted since its last restore or fork, and the entry that did."""
         if side not in self._removals:
             found: dict[str, int] = {}
-            history = History(self.handle.core, self.handle.scope, self.names[side[0]])
+            history = History(self.handle.core, self.handle.scope, self._name(side[0]))
             for row, _, body in history.entries(newest_first=False, low=origin, high=side[1]):
                 gone = [op[1] for op in body.ops if op[0] == entries.DELETE]
                 found.update(dict.fromkeys(gone, rows.sequence_of(row)))
@@ -330,9 +329,15 @@ class Merging:
         return self._removals[side]
 
     def _entry(self, point: Point) -> Entry:
-        history = History(self.handle.core, self.handle.scope, self.names[point[0]])
+        history = History(self.handle.core, self.handle.scope, self._name(point[0]))
         key = rows.entry(rows.line(b"E", self.ledger.number, point[0]), point[1])
         return history.entry(key, *self.ledger.open_entry(key, self.ledger.storage.get([key])[0]))
+
+    def _name(self, timeline: int) -> str:
+        if timeline not in self._names:
+            known = self.handle.core.timelines(self.ledger)
+            self._names |= {number: name for number, name, _, _ in known}
+        return self._names[timeline]
 
     # what comes of it
 
@@ -353,7 +358,7 @@ class Merging:
             self.handle.scope,
             self.handle.timeline,
             self.label,
-            tuple(f"{self.names[timeline]}@{number}" for timeline, number in self.bases),
+            tuple(f"{self._name(timeline)}@{number}" for timeline, number in self.bases),
             sorted(operation.key for operation in self.operations),
             self.conflicts,
             entry,
@@ -368,5 +373,15 @@ class Merging:
         return self.ledger.value(slot.ref, slot.location, self.ledger.codec.plain_reader)
 
 
-def _slot(element: Element | None) -> Slot | None:
-    return slot_of(element) if element is not None else None
+def _differing(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
+    """Keys of which two timelines in memory say different things, above their trees."""
+    return {key for key in {**before, **after} if before.get(key, 0) != after.get(key, 0)}
+
+
+def _settled(line: Timeline, key: str) -> Slot | None:
+    slot = line.slot(key)
+    return line.settled(slot) if slot is not None else None
+
+
+def _ref(slot: Slot | None) -> bytes | None:
+    return slot.ref if slot is not None else None

@@ -229,10 +229,23 @@ class Points:
         kept: dict[tuple[int, int], Timeline] = line.ledger.views
         found = kept.get((line.number, sequence))
         if found is None:
-            found = Timeline(line.ledger, line.number)
-            if sequence:
-                found.load(sequence)
+            found = _still(line, sequence)
+            if found is None:
+                found = Timeline(line.ledger, line.number)
+                if sequence:
+                    found.load(sequence)
             kept[(line.number, sequence)] = found
             while len(kept) > VIEWS:
                 kept.pop(next(iter(kept)))
         return found
+
+
+def _still(line: Timeline, sequence: int) -> Timeline | None:
+    """A copy of a timeline that stays as it is, if it stands at this entry: nothing is read."""
+    with line.lock:
+        if line.sequence != sequence or line.stranded is not None:
+            return None
+        copy = Timeline(line.ledger, line.number)
+        copy.take_over(line)
+        copy.overlay = dict(line.overlay)
+        return copy

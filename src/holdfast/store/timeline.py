@@ -101,7 +101,7 @@ class Timeline:
         except DamagedIndexError:
             fresh = Timeline(self.ledger, self.number)
             fresh._replay(last, {})
-            self._copy(fresh)
+            self.take_over(fresh)
 
     def strand(self, why: StateIntegrityError) -> Timeline:
         """Know where the timeline ends, though not its state: for looking back and for restoring.
@@ -123,7 +123,8 @@ class Timeline:
             high = page[-1][0]
         return self
 
-    def _copy(self, other: Timeline) -> None:
+    def take_over(self, other: Timeline) -> None:
+        """Become what another one is."""
         for name, value in vars(other).items():
             if name != "lock":
                 setattr(self, name, value)
