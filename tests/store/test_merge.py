@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from copy import copy, deepcopy
 from dataclasses import dataclass
 from random import Random
@@ -22,12 +23,17 @@ from holdfast.errors import (
     InvalidInputError,
     LimitExceededError,
     MergeConflictError,
+    OutcomeUnknown,
     PointNotFoundError,
     ReadOnlyError,
     ScopeNotFoundError,
     TimelineNotFoundError,
+    Unavailable,
 )
 from holdfast.seal.registry import Registry
+from holdfast.storage.wrappers import Fault, Faulty
+from holdfast.store.handles import StoreHandle
+from holdfast.store.opening import open_core
 
 
 def everything(state: sync.State) -> dict[str, Any]:
@@ -638,6 +644,32 @@ def test_processes_that_merge_the_same_merge_it_once(tmp_path: Any) -> None:
     assert store.agent("a").get("log") == list(range(20))
     assert store.verify().ok
     place.close()
+
+
+@pytest.mark.parametrize("mode", ["before", "ambiguous-applied", "ambiguous-lost"])
+def test_storage_that_fails_at_any_call_leaves_all_or_nothing(plain: Place, mode: str) -> None:
+    _, _, trial = forked(plain, a=0, log=list(range(50)))
+    nth = failed = 0
+    while nth == failed:
+        nth += 1
+        trial.set("a", nth)
+        trial.append("log", "x" * nth)
+        faulty = Faulty(plain.storage())
+        store = sync.Store(StoreHandle(open_core(plain.url, storage=faulty, **plain.options())))
+        main = store.agent("a")
+        before = everything(main)
+        faulty.plan = (Fault("*", faulty.calls["*"] + nth, mode),)
+        with suppress(Unavailable, OutcomeUnknown):
+            main.merge("trial")
+        failed += bool(faulty.failed)
+        store.close()
+        main = plain.open().agent("a")
+        assert everything(main) in (before, everything(trial))
+        main.merge("trial")
+        assert everything(main) == everything(trial)
+        assert main.merge("trial").entry is None
+    assert nth > 8
+    assert plain.open().verify().ok
 
 
 # ---- refusals -------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from holdfast.store import rows
 from holdfast.store.entries import Body
@@ -40,32 +41,15 @@ class Ancestry:
 
     def origin(self, point: Point) -> int:
         """The newest restore or fork of a timeline, as seen from a point; 0 if there is none."""
-        return self._at(self._normal(point))[0]
+        return self.at(self._normal(point))[0]
 
     def common(self, ours: Point, theirs: Point) -> list[Point]:
         """The newest points that both have come by: one, unless they were merged crosswise.
 
         There is always one, if only the empty state that all timelines of a scope begin with.
         """
-        reached: dict[_Chain, list[int]] = {}
-        led: dict[Point, list[Point]] = {}
-        shared: set[Point] = set()
-        waiting = deque([(0, self._normal(ours)), (1, self._normal(theirs))])
-        while waiting:
-            side, point = waiting.popleft()
-            if point in shared:
-                continue  # older than something that both have
-            origin, merged = self._at(point)
-            marks = reached.setdefault((point[0], origin), [-1, -1])
-            before = marks[side]
-            marks[side] = max(before, point[1])
-            for at, parent in self._parents(point[0], origin, merged):
-                led.setdefault(point, []).append(parent)
-                if at <= min(marks):
-                    _share(parent, shared, led)
-                elif before < at:
-                    waiting.append((side, parent))
-        found = [(chain[0], min(marks)) for chain, marks in reached.items() if min(marks) >= 0]
+        search = _Search(self, self._normal(ours), self._normal(theirs))
+        found = search.run()
         return sorted(
             point
             for point in found
@@ -75,20 +59,20 @@ class Ancestry:
     def includes(self, point: Point, older: Point) -> bool:
         """Whether a state has another one in its past, or is it."""
         older = self._normal(older)
-        wanted = (older[0], self._at(older)[0])
+        wanted = (older[0], self.at(older)[0])
         waiting, seen = [self._normal(point)], set()
         while waiting:
             point = waiting.pop()
             if point in seen:
                 continue
             seen.add(point)
-            origin, merged = self._at(point)
+            origin, merged = self.at(point)
             if (point[0], origin) == wanted and point[1] >= older[1]:
                 return True
-            waiting += [parent for _, parent in self._parents(point[0], origin, merged)]
+            waiting += [parent for _, parent in self.parents(point[0], origin, merged)]
         return False
 
-    def _parents(self, timeline: int, origin: int, merged: int) -> Iterator[tuple[int, Point]]:
+    def parents(self, timeline: int, origin: int, merged: int) -> Iterator[tuple[int, Point]]:
         """(entry, where it leads to) for what a chain has from elsewhere, up to a merge."""
         while merged:
             op = self._body((timeline, merged)).ops[0]
@@ -98,7 +82,7 @@ class Ancestry:
             op = self._body((timeline, origin)).ops[0]
             yield origin, self._normal((op[1], op[2]))
 
-    def _at(self, point: Point) -> tuple[int, int]:
+    def at(self, point: Point) -> tuple[int, int]:
         """The newest restore or fork before a point, and the newest merge since that."""
         if point[1] <= self._ledger.before:
             return 0, 0
@@ -109,7 +93,7 @@ class Ancestry:
                     merged = self._body((timeline, merged)).ops[0][4]
                 return origin, merged
         self.know(Timeline(self._ledger, timeline).load(sequence))
-        return self._at(point)
+        return self.at(point)
 
     def _normal(self, point: Point) -> Point:
         """The point; of all timelines' beginnings, which are one empty state, that of `main`."""
@@ -124,11 +108,82 @@ class Ancestry:
         return found
 
 
-def _share(point: Point, shared: set[Point], led: dict[Point, list[Point]]) -> None:
-    """Take note that both sides have a point, and so all that it was found to come from."""
-    waiting = [point]
-    while waiting:
-        point = waiting.pop()
-        if point not in shared:
-            shared.add(point)
-            waiting += led.get(point, ())
+@dataclass
+class _Way:
+    """A way back from a point that one side has come by."""
+
+    side: int
+    point: Point
+    chain: _Chain
+    known: int
+    """How far the side has gone along the chain before: what is older was followed then."""
+    parents: Iterator[tuple[int, Point]]
+    first: bool
+    """Whether it is the side's own line, and no branch that was merged into it."""
+
+
+class _Search:
+    """Looks for what two points have in common, both at once, the newest of each chain first."""
+
+    def __init__(self, ancestry: Ancestry, ours: Point, theirs: Point) -> None:
+        self.ancestry = ancestry
+        self.reached: dict[_Chain, list[int]] = {}
+        """How far up each side has come by a chain; -1 if not at all."""
+        self.led: dict[_Chain, list[tuple[int, Point]]] = {}
+        self.chains: dict[Point, _Chain] = {}
+        self.shared: set[Point] = set()
+        """Older than something that both have: nothing new can be found from there."""
+        self.waiting: deque[_Way] = deque()
+        for side, point in enumerate((ours, theirs)):
+            self._go(side, point, first=True)
+
+    def run(self) -> list[Point]:
+        """Points that both have; some may be older than others."""
+        while self.waiting and not self._over(0) and not self._over(1):
+            self._step(self.waiting.popleft())
+        both = [(chain[0], min(marks)) for chain, marks in self.reached.items()]
+        return [point for point in both if point[1] >= 0]
+
+    def _over(self, side: int) -> bool:
+        """Whether nothing that a side has still to follow can matter.
+
+        The other side has followed all its ways, and all that it came by continues something that
+        both have. What is left is the first side's line before the merges that led there. None of
+        it can have come by anything newer: a timeline that has a point is not merged with it again.
+        """
+        marks = self.reached.values()
+        return all(way.first and way.side == side for way in self.waiting) and all(
+            min(pair) >= 0 for pair in marks if pair[1 - side] >= 0
+        )
+
+    def _go(self, side: int, point: Point, *, first: bool) -> None:
+        origin, merged = self.ancestry.at(point)
+        chain = self.chains[point] = (point[0], origin)
+        marks = self.reached.setdefault(chain, [-1, -1])
+        before = marks[side]
+        if point[1] <= before:
+            return
+        marks[side] = point[1]
+        for at, parent in self.led.setdefault(chain, []):
+            if at <= min(marks):
+                self._share(parent)
+        parents = self.ancestry.parents(point[0], origin, merged)
+        self.waiting.append(_Way(side, point, chain, before, parents, first))
+
+    def _step(self, way: _Way) -> None:
+        at, parent = next(way.parents, (-1, way.point))
+        if at <= max(way.known, min(self.reached[way.chain])) or way.point in self.shared:
+            return  # followed before, or older than what both have; and so is what comes next
+        self.led[way.chain].append((at, parent))
+        self.waiting.append(way)
+        if parent not in self.shared:
+            self._go(way.side, parent, first=way.first and at == way.chain[1])
+
+    def _share(self, point: Point) -> None:
+        waiting = [point]
+        while waiting:
+            point = waiting.pop()
+            if point not in self.shared:
+                self.shared.add(point)
+                older = self.led.get(self.chains.get(point, (-1, -1)), [])
+                waiting += [parent for at, parent in older if at <= point[1]]
