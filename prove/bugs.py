@@ -276,6 +276,13 @@ BUGS = (
         "tests/store/test_merge.py",
     ),
     Bug(
+        "search for the common past ends too early",
+        "store/ancestry.py",
+        "            min(pair) >= 0 for pair in marks if pair[1 - side] >= 0\n",
+        "            True for pair in marks\n",
+        "tests/store/test_ancestry.py",
+    ),
+    Bug(
         "watch that trusts its first look at the lanes",
         "store/tail.py",
         "            self._unsure = fresh\n            if token == self._lanes.token():",
