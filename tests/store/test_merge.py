@@ -302,7 +302,6 @@ def test_a_dry_run_says_what_would_happen(place: Place) -> None:
         ),
     ],
 )
-@pytest.mark.spec("K223")
 def test_strategies(place: Place, strategy: str, wanted: dict[str, Any]) -> None:
     store, main, trial = conflicting(place)
     done = main.merge(trial, strategy=strategy)
