@@ -712,14 +712,18 @@ def test_gates_see_what_a_merge_writes(place: Place) -> None:
     store, main, trial = forked(place, a=0)
     trial.set("secret", 1)
 
+    seen = []
+
     class NoSecrets(holdfast.Gate):
         def before(self, request: holdfast.Request) -> None:
+            seen.extend((operation.kind, operation.value) for operation in request.operations)
             if any(operation.key == "secret" for operation in request.operations):
                 raise GateRefusedError("no secrets in main")
 
     store.add_gate(NoSecrets())
     with pytest.raises(GateRefusedError):
         main.merge(trial)
+    assert seen == [("merge", "trial@2"), ("set", 1)]
     assert everything(main) == {"a": 0, "started": True}
 
 

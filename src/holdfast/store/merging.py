@@ -116,9 +116,9 @@ def merge_state(
     check_flag(dry_run, "dry_run")
     if strategy not in STRATEGIES and not callable(strategy):
         raise InvalidInputError(f"strategy is {', '.join(STRATEGIES)} or a function")
-    if not dry_run:
-        handle.core.check_writable()
     point = other_point(handle, other)
+    if not dry_run:
+        handle.ask("merge", f"{point[0]}@{point[1]}")
     for attempt in range(1, UPDATES + 1):
         merging = Merging(handle, point, strategy)
         merging.settle()
