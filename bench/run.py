@@ -22,7 +22,7 @@ from common import Row
 
 THEMES = (
     "size", "lists", "checkpoints", "scale", "travel", "merge", "processes", "throughput", "watch",
-    "langgraph_saver", "langgraph_store",
+    "keys", "forks", "langgraph_saver", "langgraph_store",
 )  # fmt: skip
 
 

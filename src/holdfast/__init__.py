@@ -40,7 +40,10 @@ if TYPE_CHECKING:
         ScopeInfo,
         TimelineInfo,
     )
+    from holdfast.store.keyring import Keyring
+    from holdfast.store.leasing import Lease, LeaseInfo
     from holdfast.store.merging import MergeConflict, Merged
+    from holdfast.store.rekeying import Resealed
     from holdfast.store.scopes import Scope
     from holdfast.store.verify import Finding, Report
 
@@ -64,6 +67,9 @@ __all__ = [
     "Gate",
     "HoldfastError",
     "Item",
+    "Keyring",
+    "Lease",
+    "LeaseInfo",
     "Left",
     "MergeConflict",
     "Merged",
@@ -73,6 +79,7 @@ __all__ = [
     "Registry",
     "Report",
     "Request",
+    "Resealed",
     "Restored",
     "Reverted",
     "Scope",
@@ -102,7 +109,10 @@ _HOMES = {
     "holdfast.store.items": (
         "Checkpoint Entry Erased Item Left Page Position Restored Reverted ScopeInfo TimelineInfo"
     ),
+    "holdfast.store.keyring": "Keyring",
+    "holdfast.store.leasing": "Lease LeaseInfo",
     "holdfast.store.merging": "MergeConflict Merged",
+    "holdfast.store.rekeying": "Resealed",
     "holdfast.store.scopes": "Scope",
     "holdfast.store.verify": "Finding Report",
 }

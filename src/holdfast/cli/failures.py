@@ -44,8 +44,11 @@ _WORDS = (
         "--key takes file:PATH, env:NAME or `passphrase:`",
     ),
     ("`checkpoints()` lists them", "`holdfast checkpoint list` shows them"),
+    ("`leases()` lists them", "`holdfast lease list` shows them"),
     ("`timelines()` lists them", "`holdfast timelines` shows them"),
     ("pin identity=", "give --identity"),
+    ("open the store with the new key, or give it to this one with add_key()", "give that one"),
+    ("rotate_master(), and", "`holdfast keyring rotate --new-key` and `finish`, and"),
     ("give past_damage=True", "give --past-damage"),
     ("signer=file:PATH", "--signer file:PATH"),
     (

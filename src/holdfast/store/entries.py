@@ -37,7 +37,7 @@ STATEMENT = 110
 UNSIGNED, ED25519 = 0, 1
 
 # operations
-SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK, GONE, MERGE = 1, 2, 3, 4, 5, 6, 7, 8, 9
+SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK, GONE, REKEY, MERGE = range(1, 11)
 NAMES = {
     SET: "set",
     APPEND: "append",
@@ -47,6 +47,7 @@ NAMES = {
     RESTORE: "restore",
     FORK: "fork",
     GONE: "delete scope",
+    REKEY: "rotate key",
     MERGE: "merge",
 }
 
@@ -165,6 +166,11 @@ def split_row(row: bytes) -> tuple[Envelope, bytes]:
         data, row[2:18], epoch, row[at : at + 32], row[at + 32 : at + 64], statement
     )
     return envelope, row[end:]
+
+
+def same_entry(one: bytes, other: bytes) -> bool:
+    """Whether two rows hold the same entry; the body may have been sealed again since."""
+    return one == other or split_row(one)[0].data == split_row(other)[0].data
 
 
 def entry_hasher(prefix: bytes) -> Callable[[bytes, bytes], bytes]:

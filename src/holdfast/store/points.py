@@ -228,8 +228,10 @@ class Points:
         line = self.line(timeline)
         kept: dict[tuple[int, int], Timeline] = line.ledger.views
         found = kept.get((line.number, sequence))
-        if found is None:
-            found = _still(line, sequence)
+        if found is not None:
+            return found
+        with line.ledger.viewing:  # who wants the same one waits for it instead of reading it too
+            found = kept.get((line.number, sequence)) or _still(line, sequence)
             if found is None:
                 found = Timeline(line.ledger, line.number)
                 if sequence:
