@@ -6,7 +6,8 @@
         safe = await state.checkpoint("before deploy")
         await state.restore(safe)
 
-`holdfast.sync` has the same names without `await`. Start with docs/getting-started.md.
+`holdfast.sync` has the same names without `await`. `DELETED` stands for a value where there is none
+(in the conflicts of a merge). Start with docs/getting-started.md.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.store.async_watching import Watch
     from holdfast.store.blaming import Blame, Blamed
     from holdfast.store.clock import Clock
-    from holdfast.store.compare import Diff, Difference
+    from holdfast.store.compare import DELETED, Diff, Difference
     from holdfast.store.entries import Cause
     from holdfast.store.gates import Gate, Operation, Request
     from holdfast.store.items import (
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     )
     from holdfast.store.keyring import Keyring
     from holdfast.store.leasing import Lease, LeaseInfo
+    from holdfast.store.merging import MergeConflict, Merged
     from holdfast.store.rekeying import Resealed
     from holdfast.store.scopes import Scope
     from holdfast.store.verify import Finding, Report
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "DELETED",
     "Blame",
     "Blamed",
     "Cause",
@@ -72,6 +75,8 @@ __all__ = [
     "LeaseInfo",
     "Left",
     "LongValue",
+    "MergeConflict",
+    "Merged",
     "Operation",
     "Page",
     "Position",
@@ -106,7 +111,7 @@ _HOMES = {
     "holdfast.store.async_watching": "Watch",
     "holdfast.store.blaming": "Blame Blamed",
     "holdfast.store.clock": "Clock",
-    "holdfast.store.compare": "Diff Difference",
+    "holdfast.store.compare": "DELETED Diff Difference",
     "holdfast.store.entries": "Cause",
     "holdfast.store.gates": "Gate Operation Request",
     "holdfast.store.items": (
@@ -115,6 +120,7 @@ _HOMES = {
     ),
     "holdfast.store.keyring": "Keyring",
     "holdfast.store.leasing": "Lease LeaseInfo",
+    "holdfast.store.merging": "MergeConflict Merged",
     "holdfast.store.rekeying": "Resealed",
     "holdfast.store.scopes": "Scope",
     "holdfast.store.verify": "Finding Report",

@@ -39,6 +39,7 @@ different branches, because a caller answers each of them differently.
     │   │   └── WrongKeyError
     │   ├── LeaseHeldError           another holds the lease
     │   ├── LeaseLostError           another took over the lease that a change was made under
+    │   ├── MergeConflictError       both timelines changed the same; nobody said which counts
     │   ├── MissingExtraError        an optional dependency is not installed
     │   ├── ReadOnlyError            a store opened for reading cannot write
     │   ├── StoreClosedError
@@ -56,6 +57,7 @@ Texts name the scope, the key or checkpoint, and the next step; never values or 
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Sequence
 
 
@@ -216,6 +218,18 @@ class LeaseHeldError(RefusedError):
 
 class LeaseLostError(RefusedError):
     """The lease that a change was made under is another's, or given back; nothing was written."""
+
+
+class MergeConflictError(RefusedError):
+    """Both timelines changed the same thing in different ways; nothing was merged.
+
+    `conflicts` holds all of them as `holdfast.MergeConflict`. Merging again asks again: give a
+    strategy that decides.
+    """
+
+    def __init__(self, message: str, conflicts: Sequence[typing.Any] = ()) -> None:
+        super().__init__(message)
+        self.conflicts = tuple(conflicts)
 
 
 class MissingExtraError(RefusedError):

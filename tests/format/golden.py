@@ -147,11 +147,15 @@ def fill(store: sync.Store, clock: Hands) -> None:
     with store.change() as change:
         change[shared].set("seen", change[agent].exists("plan"))
     clock.move(-3600)
-    agent.fork("trial", at=safe).set("only here", 1)
+    trial = agent.fork("trial", at=safe)
+    trial.set("only here", 1)
     agent.restore(safe, reason="back")
     for name in ("first", "first and more"):  # the second is named, for the most part, by places
         with agent.open_write("long") as file:
             file.write(noise(24_000, b"long") + name.encode())
+    agent.merge(trial)
+    trial.set("only here", 2)
+    agent.merge(trial)
     for number in range(14):
         agent.set(f"count/{number % 5}", number)
         clock.move()

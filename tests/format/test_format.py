@@ -75,8 +75,8 @@ def test_every_kind_of_row_is_there(name: str) -> None:
 def test_every_operation_and_save_is_there(name: str) -> None:
     scopes = list(second(name).scopes())
     bodies = [e.body for s in scopes for line in (0, 1) for e in s.entries(line)]
-    last = 9 if name == "encrypted" else 8
-    assert {op[0] for body in bodies for op in body[1]} == set(range(1, last + 1))
+    operations = {1, 2, 3, 4, 5, 6, 7, 8, 10} | ({9} if name == "encrypted" else set())
+    assert {op[0] for body in bodies for op in body[1]} == operations
     assert {body[4][1] for body in bodies if len(body) > 4 and body[4]} == {0, 1, 2}
     for field in range(10):
         assert any(len(body) > field and body[field] for body in bodies), f"field {field}"
@@ -264,6 +264,26 @@ def comparable(value: Any) -> Any:
     if hasattr(value, "timetuple"):
         return (*value.timetuple()[:6], value.microsecond, value.fold, 0)
     return value
+
+
+def test_merges(name: str) -> None:
+    """A merge binds the entry that it merged and names the merge before; saves know the newest."""
+    agent = next(scope for scope in second(name).scopes() if scope.name == "agent:golden")
+    hashes = {entry.sequence: entry.hash for entry in agent.entries(1)}
+    newest, merged = 0, []
+    for entry in agent.entries(0):
+        if len(entry.body) > 4 and entry.body[4] and entry.body[4][1] != 2:
+            save = reader.unpack(agent.open(agent.key(b"S", 0, (entry.body[4][0], 5))))
+            assert save[12] == newest
+        op = entry.body[1][0]
+        if op[0] == 6:
+            newest = 0
+        if op[0] == 10:
+            assert (op[1], op[3], op[4]) == (1, hashes[op[2]], newest)
+            assert [rest[:2] for rest in entry.body[1][1:]] == [[1, "only here"]]
+            newest = entry.sequence
+            merged.append(op[2])
+    assert merged == [2, 3]
 
 
 def test_leases(name: str) -> None:

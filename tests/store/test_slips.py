@@ -216,7 +216,7 @@ def in_seek(_: Any, state: Any, wrong: Any) -> Any:
 
 
 def undoing(slips: Any) -> None:
-    """Revert and blame."""
+    """Revert, merge and blame."""
     texts = (*OPTIONAL_TEXTS, "", "nobody")
     entries = (
         1,
@@ -238,6 +238,15 @@ def undoing(slips: Any) -> None:
     slips("revert entries", entries, lambda _, s, x: s.revert(entries=x))
     slips("revert dry_run", FLAGS, lambda _, s, x: s.revert(entries=[1], dry_run=x))
     slips("revert reason", OPTIONAL_TEXTS, lambda _, s, x: s.revert(entries=[1], reason=x))
+    slips(
+        "merge",
+        (None, 1.5, b"trial", "nothing", "", "trial@99", "@1", []),
+        lambda _, s, x: s.merge(x),
+    )
+    strategies = (None, 1, "mine", "", [], {}, "OURS")
+    slips("merge strategy", strategies, lambda _, s, x: s.merge("trial", strategy=x))
+    slips("merge dry_run", FLAGS, lambda _, s, x: s.merge("trial", dry_run=x))
+    slips("merge reason", OPTIONAL_TEXTS, lambda _, s, x: s.merge("trial", reason=x))
     slips("blame key", (*KEYS, "nothing"), lambda _, s, x: s.blame(x))
     paths = (1, 1.5, b"a", {"a"}, [1.5], [None], "b", "a[5000]", "a[-1]", "a[", "..", ["a", "0"])
     slips("blame path", paths, lambda _, s, x: s.blame("m", x))
@@ -527,6 +536,8 @@ def test_after_close_everything_is_refused(tmp_path: Any) -> None:
         "open_write": lambda _, s: inside(s.open_write("b"), written),
         "put_file": lambda _, s: s.put_file("b", __file__),
         "sweep": lambda t, _: t.sweep(),
+        "merge": lambda _, s: s.merge("trial"),
+        "dry merge": lambda _, s: s.merge("trial", dry_run=True),
         "delete scope": lambda t, _: t.delete("agent:1"),
         "erase scope": lambda t, _: t.erase("agent:1"),
         **{name: lambda t, _, n=name: getattr(t, n)("agent:1") for name in ("rotate", "reseal")},

@@ -37,7 +37,7 @@ def show(session: Session, scope: str, at: str | None, prefix: str) -> None:
 @click.command(cls=Command)
 @scope_argument
 @click.option("--key", "name", metavar="KEY", help="Entries that changed this key.")
-@click.option("--kind", help="set, append, delete, checkpoint, restore, fork.")
+@click.option("--kind", help="set, append, delete, checkpoint, restore, fork, merge.")
 @click.option("--actor", "who", metavar="NAME", help="Entries made by this actor.")
 @click.option("--correlation", metavar="TEXT", help="Entries with this correlation.")
 @click.option("--since", metavar="WHEN", help="From this entry or time on.")

@@ -31,6 +31,7 @@ HOMES = {
     "revert": "holdfast.cli.undo:revert",
     "blame": "holdfast.cli.undo:blame",
     "fork": "holdfast.cli.checkpoint:fork",
+    "merge": "holdfast.cli.merge:merge",
     "timelines": "holdfast.cli.checkpoint:timelines",
     "lease": "holdfast.cli.lease:lease",
     "verify": "holdfast.cli.proof:verify",

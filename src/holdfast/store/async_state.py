@@ -23,6 +23,7 @@ from holdfast.store.compare import Diff
 from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry, Item, Restored, Reverted, TimelineInfo
+from holdfast.store.merges import AsyncStateMerging
 from holdfast.store.pump import Pump
 from holdfast.store.reverting import revert_state
 from holdfast.store.scopes import Scope
@@ -115,7 +116,7 @@ class View(ViewStreaming):
         return await asyncio.to_thread(self._handle.root)
 
 
-class State(View, LineFollowing, StateStreaming):
+class State(View, LineFollowing, StateStreaming, AsyncStateMerging):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
     def __init__(self, handle: LineHandle, pump: Pump) -> None:

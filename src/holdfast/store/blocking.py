@@ -26,6 +26,7 @@ from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, TimelineInfo
 from holdfast.store.keeping import StoreKeys
+from holdfast.store.merges import StateMerging
 from holdfast.store.scopes import Scope
 from holdfast.store.streaming import StateStreaming, StoreStreaming, ViewStreaming
 from holdfast.store.undoing import StateUndoing, StoreUndoing
@@ -112,7 +113,7 @@ class View(ViewStreaming):
         return self._handle.root()
 
 
-class State(View, LineFollowing, StateStreaming, StateUndoing):
+class State(View, LineFollowing, StateStreaming, StateUndoing, StateMerging):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
     def _run(self, plan: Plan) -> Any:

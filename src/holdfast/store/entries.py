@@ -37,7 +37,7 @@ STATEMENT = 110
 UNSIGNED, ED25519 = 0, 1
 
 # operations
-SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK, GONE, REKEY = 1, 2, 3, 4, 5, 6, 7, 8, 9
+SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK, GONE, REKEY, MERGE = range(1, 11)
 NAMES = {
     SET: "set",
     APPEND: "append",
@@ -48,6 +48,7 @@ NAMES = {
     FORK: "fork",
     GONE: "delete scope",
     REKEY: "rotate key",
+    MERGE: "merge",
 }
 
 _encode = msgspec.msgpack.Encoder().encode

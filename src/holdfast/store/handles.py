@@ -120,7 +120,7 @@ class LineHandle:
         metadata: dict[str, Any] | None,
     ) -> Plan:
         """A checkpoint of the newest state."""
-        self._ask("checkpoint", name)
+        self.ask("checkpoint", name)
         return self.history.plan_checkpoint(
             name,
             type=type,
@@ -141,7 +141,7 @@ class LineHandle:
         """Return to a point."""
         check_flag(past_damage, "past_damage")
         check_limit(if_head, "if_head")
-        self._ask("restore", str(getattr(point, "id", point)))
+        self.ask("restore", str(getattr(point, "id", point)))
         return self.history.plan_restore(
             point,
             verify=verify,
@@ -152,11 +152,11 @@ class LineHandle:
 
     def plan_fork(self, name: str, at: Any) -> Plan:
         """A new timeline."""
-        self._ask("fork", name)
+        self.ask("fork", name)
         point = at if at is not None else self.place()[2]
         return self.history.plan_fork(name, point, cause_now())
 
-    def _ask(self, kind: str, what: str) -> None:
+    def ask(self, kind: str, what: str) -> None:
         """Lead what is no operation on keys through the gates, which may only refuse it."""
         self.core.check_writable()
         if self.reader.at is not None:
@@ -257,7 +257,7 @@ class StoreHandle:
         With `erase` the same commit says that the rest of it is to be dropped: `erase_scope`.
         """
         handle = self.line(scope)
-        handle._ask("erase scope" if erase else "delete scope", str(handle.scope))
+        handle.ask("erase scope" if erase else "delete scope", str(handle.scope))
         core = self.core
         main = core.current(handle.scope)
         if main is None:

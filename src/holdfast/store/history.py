@@ -468,7 +468,7 @@ def public_entry(
 
 def _point_of(core: Core, ledger: Ledger, body: Body) -> str:
     for op in body.ops:
-        if op[0] in (entries.RESTORE, entries.FORK):
+        if op[0] in (entries.RESTORE, entries.FORK, entries.MERGE):
             names = {n: name for n, name, _, _ in core.timelines(ledger)} if op[1] else {0: "main"}
             return f"{names.get(op[1], '?')}@{op[2]}"
     return ""

@@ -58,7 +58,7 @@ class Entry:
     """Entries of other scopes in the same change: (scope, timeline, sequence)."""
     clock_step: int = 0
     point: str = ""
-    """Of a restore or fork: where the state was taken from, TIMELINE@SEQUENCE."""
+    """Of a restore, fork or merge: where the state was taken from, TIMELINE@SEQUENCE."""
     position: Position | None = None
     """Where to go on after it; only of entries that the feed gave."""
 
@@ -69,7 +69,7 @@ class Entry:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What it did: set, append, delete, checkpoint, restore, fork, delete scope."""
+        """What it did: set, append, delete, checkpoint, restore, fork, merge, delete scope."""
         return tuple(dict.fromkeys(kind for kind, _ in self.operations))
 
 

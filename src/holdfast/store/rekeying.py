@@ -64,7 +64,7 @@ def rotate_scope(handle: StoreHandle, scope: Scope | str) -> int:
     core = handle.core
     ring = ring_of(core, write=True)
     line = handle.line(scope)
-    line._ask("rotate key", str(line.scope))
+    line.ask("rotate key", str(line.scope))
     for _ in range(ATTEMPTS):
         ledger = _ledger(core, line.scope)
         epoch = _announced(core, ledger) + 1

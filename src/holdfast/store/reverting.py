@@ -33,6 +33,8 @@ _STAYS = {
     entries.CHECKPOINT: "changed no key: a checkpoint stays",
     entries.FORK: "began this timeline: that stays",
     entries.RESTORE: "is a restore, which is undone whole, by restoring its backup",
+    entries.MERGE: "is a merge, and what it brought counts as known: merging that timeline again "
+    "does not bring it back; to merge anew, restore to before the merge instead",
 }
 Choice = Callable[[int, Body], bool]
 """Whether an entry, by its number and body, is one of those to undo."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import InvalidInputError, LimitExceededError
+from holdfast.errors import Conflict, InvalidInputError, LimitExceededError
 from holdfast.store import entries, refs, rows
 from holdfast.store.entries import Body, Statement
 from holdfast.store.ledger import PACK, Ledger
@@ -88,7 +88,7 @@ class Stage:
         self.overlay: dict[str, Slot | None] = {}
         self.fresh: set[str] = set()
         self.checkpoint = timeline.checkpoint
-        self.origin = timeline.origin
+        self.origin, self.merged = timeline.origin, timeline.merged
         self.gone = timeline.gone
         self.rows: list[tuple[bytes, bytes]] = []
         self.absent: list[bytes] = []
@@ -145,7 +145,7 @@ class Stage:
             len(self.saves),
             len(self.cells),
         )
-        simple = (self.sequence, self.head, self.checkpoint, self.origin, self.gone)
+        simple = (self.sequence, self.head, self.checkpoint, self.origin, self.merged, self.gone)
         copies = (dict(self.overlay), set(self.fresh)) if whole else None
         return grown, simple, self.base, self.announce, copies
 
@@ -156,7 +156,7 @@ class Stage:
         for growing, length in zip(lists, grown, strict=True):
             del growing[length:]  # type: ignore[attr-defined]
         self.blocks = {}  # a row of a correlation may be gone with the change that noted it
-        self.sequence, self.head, self.checkpoint, self.origin, self.gone = simple
+        self.sequence, self.head, self.checkpoint, self.origin, self.merged, self.gone = simple
         if copies is not None:
             self.overlay, self.fresh = copies
             return
@@ -224,9 +224,18 @@ class Stage:
         if kind == "delete":
             self._put(key, None)
             return [entries.DELETE, key]
+        if kind == "merge":
+            return self._merge(sequence, *op[1:])
         assert kind == "gone"
         self.gone = True
         return [entries.GONE]
+
+    def _merge(self, sequence: int, point: Any, hash_: bytes, rests: tuple[int, int]) -> Any:
+        """Note what is merged, if the timeline still has the past that the merge rests on."""
+        if rests != (self.origin, self.merged):
+            raise Conflict(f"{self.ledger.scope}: restored or merged meanwhile; try again")
+        before, self.merged = self.merged, sequence
+        return [entries.MERGE, *point, hash_, before]
 
     def _set(self, sequence: int, key: str, part: Part, packer: Packer, *, how: int = 0) -> Any:
         tail = [how] if how else []
@@ -323,7 +332,7 @@ class Stage:
         self.base = root
         self.overlay = {}
         self.fresh = set()
-        self.origin = sequence
+        self.origin, self.merged = sequence, 0
 
     # saving
 
@@ -365,6 +374,7 @@ class Stage:
                 keys,
                 packed,
                 timeline.behind + len(keys) if kind == DELTA else 0,
+                self.merged,
             )
         )
         if kind == DELTA and len(plain) > MOST_ATOM:
@@ -448,7 +458,7 @@ class Stage:
             timeline.sequence = self.sequence
             timeline.head = self.head
             timeline.checkpoint = self.checkpoint
-            timeline.origin = self.origin
+            timeline.origin, timeline.merged = self.origin, self.merged
             timeline.gone = self.gone
             timeline.seen = token
 

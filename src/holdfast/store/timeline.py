@@ -65,14 +65,12 @@ class Timeline:
         self.found: dict[str, Slot] = {}
         """Keys of the base that were looked up."""
         self.fresh: set[str] = set()
-        self.checkpoint = 0
-        self.origin = 0
+        self.checkpoint = self.origin = self.merged = 0
         self.gone = False
         self.saved = 0
         self.behind = 0
         self.deltas = 0
-        self.atoms_since = 0
-        self.earliest = self.latest = 0
+        self.atoms_since = self.earliest = self.latest = 0
         self.blocks: dict[str, int] = {}
 
     # loading
@@ -103,7 +101,7 @@ class Timeline:
         except DamagedIndexError:
             fresh = Timeline(self.ledger, self.number)
             fresh._replay(last, {})
-            self._copy(fresh)
+            self.take_over(fresh)
 
     def strand(self, why: StateIntegrityError) -> Timeline:
         """Know where the timeline ends, though not its state: for looking back and for restoring.
@@ -125,7 +123,8 @@ class Timeline:
             high = page[-1][0]
         return self
 
-    def _copy(self, other: Timeline) -> None:
+    def take_over(self, other: Timeline) -> None:
+        """Become what another one is."""
         for name, value in vars(other).items():
             if name != "lock":
                 setattr(self, name, value)
@@ -164,7 +163,7 @@ class Timeline:
         self.sequence = sequence - (save.kind == BEFORE)
         self.head = save.head
         self.checkpoint = save.checkpoint
-        self.origin = save.origin
+        self.origin, self.merged = save.origin, save.merged
         self.behind = save.behind
 
     def _replay(self, last: int, announced: dict[int, tuple[int, bytes]], again: int = 0) -> bool:
@@ -283,6 +282,8 @@ class Timeline:
             self.become(op[1], op[2], op[3], sequence)
         elif code == entries.GONE:
             self.gone = True
+        elif code == entries.MERGE:
+            self.merged = sequence
         elif code not in (entries.CHECKPOINT, entries.REKEY):
             raise NewerFormatError(
                 f"{self.ledger.scope}: entry {sequence} holds an operation that this version does "
@@ -338,7 +339,7 @@ class Timeline:
                 f"{self.ledger.scope}: the state restored by entry {at} is not the one it names"
             )
         self.fresh = set()
-        self.origin = at
+        self.origin, self.merged = at, 0
 
     # reading
 
@@ -414,8 +415,7 @@ class Timeline:
         self.saved = at
         self.deltas = self.deltas + 1 if kind == DELTA else 0
         self.behind = self.behind + keys if kind == DELTA else 0
-        self.atoms_since = 0
-        self.earliest = self.latest = 0
+        self.atoms_since = self.earliest = self.latest = 0
 
     def refresh(self, token: object = None) -> None:
         """Follow entries that others have committed; `token` is the storage's version now."""

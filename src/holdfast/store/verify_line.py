@@ -192,12 +192,28 @@ class LineCheck:
             self._packs(sequence, body)
         elif not body.atoms:
             self.uploads.note(key, body)
+        if body.ops and body.ops[0][0] == entries.MERGE:
+            self._merge(key, body.ops[0])
         if self.folding:
             try:
                 self.line.apply(sequence, body)
             except DAMAGE as error:
                 self.find("damage", key, str(error))
                 self._stop_folding()
+
+    def _merge(self, key: bytes, op: list[Any]) -> None:
+        """What was merged must still be the history that it was, and the merge before be named."""
+        _, timeline, sequence, hash_, before = op
+        merged = rows.entry(rows.line(b"E", self.ledger.number, timeline), sequence)
+        row = self.storage.get([merged])[0]
+        try:
+            there = row and self.ledger.entry_hash(merged, entries.split_row(row)[0].data)
+        except DAMAGE:
+            there = hash_  # found and named where it stands
+        if there != hash_:
+            self.find("chain", key, f"{rows.describe(merged)} is not the entry that it merged")
+        if self.folding and before != self.line.merged:
+            self.find("chain", key, "it names another merge before it than there is")
 
     def _stop_folding(self) -> None:
         """The state can no longer be made from entries; the next saved index may help."""
