@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from time import sleep
 from typing import Any
 
 from holdfast.errors import (
@@ -20,11 +19,13 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.store import entries, refs, rows
+from holdfast.store.declared import PREFIX, Declared, parse_declared
 from holdfast.store.entries import Body
+from holdfast.store.folding import fold
 from holdfast.store.ledger import Ledger, gone
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, read_save, read_slot
-from holdfast.store.slots import Slot, slot_of
-from holdfast.store.trees import Node, Trees
+from holdfast.store.slots import Slot, layered, slot_of
+from holdfast.store.trees import Node
 
 DELTA_EVERY = 256
 """Entries between two saves: what opening and time travel have to replay at most."""
@@ -38,10 +39,6 @@ FOUND = 1024
 """Keys of the base that are remembered once looked up."""
 TAIL = 256
 """Items appended to a list before they are worked into its tree."""
-
-SLICE = 64
-"""Keys that are folded into a tree without a pause: some 3 ms."""
-PAUSE = 0.0001
 
 
 class Timeline:
@@ -74,6 +71,7 @@ class Timeline:
         self.atoms_since = 0
         self.earliest = self.latest = 0
         self.blocks: dict[str, int] = {}
+        self._declared: Declared | None = None
 
     # loading
 
@@ -247,6 +245,8 @@ class Timeline:
                 ref = self.ledger.splitter.ref_of(data)
                 self.overlay[key] = Slot(ref, (number, sequence, 0, 0), number, sequence)
             self.fresh.add(key)
+            if key.startswith(PREFIX):
+                self.redeclare()
         else:
             self._fold(sequence, body)
         if checkpoint:
@@ -258,6 +258,8 @@ class Timeline:
     def _fold(self, sequence: int, body: Body) -> None:
         feed = self.feed_of(sequence, body)
         for op in body.ops:
+            if op[0] <= entries.DELETE and op[1].startswith(PREFIX):
+                self.redeclare()
             if op[0] == entries.SET and op[2] == 1:
                 ref, location = next(feed)
                 self.overlay[op[1]] = Slot(ref, location, self.number, sequence)
@@ -339,6 +341,7 @@ class Timeline:
             )
         self.fresh = set()
         self.origin = at
+        self.redeclare()
 
     # reading
 
@@ -375,6 +378,23 @@ class Timeline:
         """What an index says of a key."""
         element = ledger.trees.find(root, key)
         return slot_of(element) if element is not None else None
+
+    @property
+    def declared(self) -> Declared:
+        """What is declared of the scope, in this state of it."""
+        found = self._declared
+        if found is None:
+            with self.lock:
+                found = parse_declared(self.ledger.scope, self.scan(PREFIX), self._plain)
+                self._declared = found
+        return found
+
+    def _plain(self, slot: Slot) -> Any:
+        return self.ledger.value(slot.ref, slot.location, self.ledger.codec.plain_reader)
+
+    def redeclare(self) -> None:
+        """What is declared may have changed: it is looked up when next asked for."""
+        self._declared = None
 
     def version(self, slot: Slot | None) -> int:
         """The entry of this timeline that gave a key its present value; 0 if it is absent."""
@@ -439,23 +459,8 @@ class Timeline:
             base = self.root()
             changed = {key: _stored_slot(key, slot) for key, slot in self.stored.items()}
             changed |= self.overlay
-        start = max(prefix, after)
-        mine = sorted(k for k in changed if k >= start and k.startswith(prefix))
-        position = 0
-        for element in self.ledger.trees.walk(base, start):
-            key = element[0]
-            if not key.startswith(prefix):
-                break
-            while position < len(mine) and mine[position] < key:
-                yield from _present(mine[position], changed[mine[position]], after)
-                position += 1
-            if position < len(mine) and mine[position] == key:
-                yield from _present(key, changed[key], after)
-                position += 1
-            elif key != after:
-                yield key, slot_of(element)
-        for key in mine[position:]:
-            yield from _present(key, changed[key], after)
+        walk = self.ledger.trees.walk(base, max(prefix, after))
+        return layered(walk, changed, prefix, after)
 
     # saving
 
@@ -470,19 +475,6 @@ class Timeline:
         return DELTA
 
 
-def fold(trees: Trees, root: Node, edits: list[tuple[str, bytes | None, Any]]) -> Node:
-    """The index after edits in key order, made in slices that share few nodes.
-
-    Between two slices the interpreter is left to other threads for a moment: an event loop
-    would otherwise wait until it is taken away from this thread, each time anew.
-    """
-    for start in range(0, len(edits), SLICE):
-        if start and threading.active_count() > 1:
-            sleep(PAUSE)
-        root = trees.edit(root, edits[start : start + SLICE])
-    return root
-
-
 def folded_at(ledger: Ledger, timeline: int, sequence: int) -> Node:
     """The index at an entry, made from entries alone where a saved one is damaged."""
     try:
@@ -493,8 +485,3 @@ def folded_at(ledger: Ledger, timeline: int, sequence: int) -> Node:
 
 def _stored_slot(key: str, packed: bytes) -> Slot | None:
     return slot_of(read_slot(key, packed)) if packed else None
-
-
-def _present(key: str, slot: Slot | None, after: str) -> Iterator[tuple[str, Slot]]:
-    if slot is not None and key != after:
-        yield key, slot
