@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.store.compare import Diff, Difference
     from holdfast.store.declared import Declaration
     from holdfast.store.entries import Cause
+    from holdfast.store.finding import Begins, Range
     from holdfast.store.gates import Gate, Operation, Request
     from holdfast.store.items import (
         Checkpoint,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         ScopeInfo,
         TimelineInfo,
     )
+    from holdfast.store.lookups import Lookup
     from holdfast.store.scopes import Scope
     from holdfast.store.sticky import Sticky
     from holdfast.store.verify import Finding, Report
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Begins",
     "Blame",
     "Blamed",
     "Cause",
@@ -65,9 +68,11 @@ __all__ = [
     "HoldfastError",
     "Item",
     "Left",
+    "Lookup",
     "Operation",
     "Page",
     "Position",
+    "Range",
     "Registry",
     "Report",
     "Request",
@@ -98,10 +103,12 @@ _HOMES = {
     "holdfast.store.compare": "Diff Difference",
     "holdfast.store.declared": "Declaration",
     "holdfast.store.entries": "Cause",
+    "holdfast.store.finding": "Begins Range",
     "holdfast.store.gates": "Gate Operation Request",
     "holdfast.store.items": (
         "Checkpoint Entry Erased Item Left Page Position Restored Reverted ScopeInfo TimelineInfo"
     ),
+    "holdfast.store.lookups": "Lookup",
     "holdfast.store.scopes": "Scope",
     "holdfast.store.sticky": "Sticky",
     "holdfast.store.verify": "Finding Report",

@@ -6,6 +6,7 @@ different branches, because a caller answers each of them differently.
     HoldfastError
     ├── MissingError                 what was asked for is not there
     │   ├── CheckpointNotFoundError
+    │   ├── LookupNotFoundError
     │   ├── PointNotFoundError
     │   ├── ScopeNotFoundError
     │   ├── StoreNotFoundError
@@ -40,6 +41,7 @@ different branches, because a caller answers each of them differently.
     │   └── UnsafePlaceError         a file system or file mode that cannot be trusted
     ├── Unavailable                  storage cannot serve now; nothing was applied
     │   ├── DiskFullError
+    │   ├── LookupNotBuiltError      its terms are still being added
     │   ├── StorageReadOnlyError
     │   └── StoreLockedError
     ├── OutcomeUnknown               it may or may not have been applied
@@ -63,6 +65,10 @@ class MissingError(HoldfastError):
 
 class CheckpointNotFoundError(MissingError):
     """No checkpoint of this scope has that id or name."""
+
+
+class LookupNotFoundError(MissingError):
+    """The scope declares no lookup of that name."""
 
 
 class PointNotFoundError(MissingError):
@@ -214,6 +220,10 @@ class Unavailable(HoldfastError):
 
 class DiskFullError(Unavailable):
     """No room is left on the disk."""
+
+
+class LookupNotBuiltError(Unavailable):
+    """A lookup is declared, and not all keys have their terms yet."""
 
 
 class StorageReadOnlyError(Unavailable):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
-from holdfast.store.declaring import plan_declare, plan_undeclare
+from holdfast.store.declaring import plan_declare, plan_undeclare, settle
 
 if TYPE_CHECKING:
     from holdfast.store.declared import Declaration
@@ -25,12 +26,17 @@ class StateDeclaring:
         declaration of the same kind and name replaces the one before. A fork takes them along.
         """
         plan = plan_declare(self._handle, declarations)
-        return await self._pump.commit(plan) if plan is not None else self._handle.place()[2]
+        handle = self._handle
+        entry: int = await self._pump.commit(plan) if plan is not None else handle.place()[2]
+        await asyncio.to_thread(settle, handle, declarations)
+        return entry
 
     async def undeclare(self, *declarations: Declaration) -> int:
         """Take declarations back, by their kind and name; tells how many of them there were."""
         plan = plan_undeclare(self._handle, declarations)
-        return await self._pump.commit(plan) if plan is not None else 0
+        count: int = await self._pump.commit(plan) if plan is not None else 0
+        await asyncio.to_thread(settle, self._handle, declarations)
+        return count
 
     async def declared(self) -> list[Declaration]:
         """All that is declared, sorted by kind and name."""

@@ -25,6 +25,8 @@ from holdfast.store.gates import Gate
 from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, TimelineInfo
+from holdfast.store.looking_up import StateLookups, ViewFinding
+from holdfast.store.lookup_building import settle_after
 from holdfast.store.scopes import Scope
 from holdfast.store.undoing import StateUndoing, StoreUndoing
 from holdfast.store.watching import LineFollowing, StoreFollowing
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from holdfast.store.verify import Report
 
 
-class View:
+class View(ViewFinding):
     """The state of one timeline as it was at one entry; it cannot be changed."""
 
     def __init__(self, handle: LineHandle) -> None:
@@ -110,7 +112,7 @@ class View:
         return self._handle.root()
 
 
-class State(View, LineFollowing, StateUndoing, StateDeclaring):
+class State(View, LineFollowing, StateUndoing, StateDeclaring, StateLookups):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
     def _run(self, plan: Plan) -> Any:
@@ -220,7 +222,10 @@ class State(View, LineFollowing, StateUndoing, StateDeclaring):
         """
         if check_flag(dry_run, "dry_run"):
             return self._handle.history.dry_restore(point, verify=verify)
-        return self._run(self._handle.plan_restore(point, verify, reason, if_head, past_damage))  # type: ignore[no-any-return]
+        plan = self._handle.plan_restore(point, verify, reason, if_head, past_damage)
+        restored: Restored = self._run(plan)
+        settle_after(self._handle)
+        return restored
 
     def adopt(self, timeline: str | State, *, reason: str | None = None) -> Restored:
         """Take over the newest state of another timeline of the scope."""

@@ -8,6 +8,8 @@ from holdfast.errors import InvalidInputError
 from holdfast.store.compare import same
 from holdfast.store.declared import MOST_BYTES, Declaration
 from holdfast.store.gates import Operation
+from holdfast.store.lookup_building import settle_lookups
+from holdfast.store.lookups import Lookup
 
 if TYPE_CHECKING:
     from holdfast.store.handles import LineHandle
@@ -26,16 +28,26 @@ class StateDeclaring:
         declaration of the same kind and name replaces the one before. A fork takes them along.
         """
         plan = plan_declare(self._handle, declarations)
-        return _run(self._handle, plan) if plan is not None else self._handle.place()[2]
+        entry: int = _run(self._handle, plan) if plan is not None else self._handle.place()[2]
+        settle(self._handle, declarations)
+        return entry
 
     def undeclare(self, *declarations: Declaration) -> int:
         """Take declarations back, by their kind and name; tells how many of them there were."""
         plan = plan_undeclare(self._handle, declarations)
-        return _run(self._handle, plan) if plan is not None else 0
+        count: int = _run(self._handle, plan) if plan is not None else 0
+        settle(self._handle, declarations)
+        return count
 
     def declared(self) -> list[Declaration]:
         """All that is declared, sorted by kind and name."""
         return list(self._handle.reader.declared().all)
+
+
+def settle(handle: LineHandle, declarations: tuple[Declaration, ...]) -> None:
+    """Do what follows from declarations, or goes on after it was cut short: build lookups."""
+    if any(isinstance(one, Lookup) for one in declarations):
+        settle_lookups(handle)
 
 
 def _run(handle: LineHandle, plan: Plan) -> Any:

@@ -33,6 +33,7 @@ from holdfast.store.core import Core
 from holdfast.store.entries import Body, Cause, Envelope, Statement
 from holdfast.store.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
 from holdfast.store.ledger import Ledger
+from holdfast.store.lookups import derived
 from holdfast.store.points import Points
 from holdfast.store.reading import microseconds, moment
 from holdfast.store.saves import BEFORE
@@ -417,6 +418,8 @@ class History:
         found = Diff(old, new)
         ledger = before.ledger
         for key, was, now in tree_changes(ledger.trees, index_of(before), index_of(after)):
+            if derived(key):
+                continue
             values = []
             for element in (was, now):
                 slot = slot_of(element) if element is not None else None
@@ -452,7 +455,7 @@ def public_entry(
         timeline,
         rows.sequence_of(key),
         moment(body.time),
-        tuple(entries.touched(body.ops)),
+        tuple(pair for pair in entries.touched(body.ops) if not derived(pair[1])),
         body.cause or _NOTHING,
         ledger.entry_hash(key, envelope.data).hex(),
         body.change,

@@ -22,8 +22,9 @@ from holdfast.store.arguments import (
 from holdfast.store.core import Core
 from holdfast.store.declared import NOTHING, Declared
 from holdfast.store.entries import Cause
-from holdfast.store.items import Item
-from holdfast.store.scopes import Scope, check_key
+from holdfast.store.finding import Question, find
+from holdfast.store.items import Item, Page
+from holdfast.store.scopes import RESERVED, Scope, check_key
 from holdfast.store.slots import Slot
 from holdfast.store.timeline import Timeline
 
@@ -176,15 +177,21 @@ class Reader:
         timeline = timeline or self.now()
         if timeline is None:
             return
-        number = 0
         prefix, after = normalize("NFC", prefix), normalize("NFC", after)
-        for key, slot in timeline.scan(prefix, after):
+        for number, (key, slot) in enumerate(timeline.scan(prefix, after)):
             if limit is not None and number >= limit:
                 return
-            if key[0] == "$" and not prefix.startswith("$"):
-                continue  # what parts of Holdfast keep here is theirs
-            number += 1
+            if key[0] == RESERVED and not prefix:
+                # What parts of Holdfast keep here is theirs, and may be much: on behind it.
+                rest = limit - number if limit is not None else None
+                yield from self._slots(prefix, rest, RESERVED + "\U0010ffff", timeline)
+                return
             yield key, slot
+
+    @_rebuilding
+    def find(self, asked: Question, values: bool, plain: bool) -> Page:
+        """Keys, or keys and values, that a lookup leads to."""
+        return find(self, asked, values, plain)
 
     @_rebuilding
     def declared(self) -> Declared:

@@ -21,6 +21,7 @@ from holdfast.store.ledger import PACK, Ledger
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, pack_slot
 from holdfast.store.slots import Slot, layered
 from holdfast.store.splitting import Atom, Branch, Part
+from holdfast.store.term_keeper import keeper_of
 from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Node, Place, placed
 from holdfast.store.values import emit, emit_parts
@@ -198,8 +199,11 @@ class Stage:
         """Build the next entry from what the caller asked for."""
         sequence = self.sequence + 1
         packer = Packer(self.ledger, self.timeline.number, sequence)
+        keeper = keeper_of(self, ops, packer)
         for op in ops:
             body.ops.append(self._operation(sequence, op, packer))
+        if keeper is not None:
+            body.ops += keeper.after(sequence)
         self.finish(body, packer)
 
     def finish(self, body: Body, packer: Packer | None = None, sign: Sign | None = None) -> None:

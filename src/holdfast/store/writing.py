@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 from unicodedata import normalize
@@ -12,7 +12,10 @@ from holdfast.store.arguments import check_count, check_prefixes, check_text, ch
 from holdfast.store.change import Change, Target
 from holdfast.store.core import Core
 from holdfast.store.entries import Cause
+from holdfast.store.finding import question
 from holdfast.store.gates import Operation, Request
+from holdfast.store.items import Page
+from holdfast.store.lookups import Lookup
 from holdfast.store.outcomes import content_of
 from holdfast.store.reading import Reader
 from holdfast.store.scopes import Scope, check_key
@@ -154,6 +157,32 @@ class ScopedChange:
             if operation.key.startswith(prefix):
                 (found.discard if operation.kind == "delete" else found.add)(operation.key)
         return sorted(found)
+
+    def find(
+        self,
+        lookup: str,
+        where: Mapping[str, Any] | None = None,
+        /,
+        *,
+        order: str | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+        values: bool = False,
+        **terms: Any,
+    ) -> Page:
+        """What a lookup leads to; nothing (of the whole timeline) may change until this is applied.
+
+        A lookup does not know what is noted here: ask before writing what it is about.
+        """
+        asked = question(lookup, where, terms, order, limit, after)
+        for one in self._reader.declared().of(Lookup):
+            if one.name == lookup and any(one.covers(noted.key) for noted in self.operations):
+                raise InvalidInputError(
+                    f"{self._reader.scope}: the lookup {lookup!r} does not know what this change "
+                    "has written; find before you write"
+                )
+        self._expect_head()
+        return self._reader.find(asked, values, False)
 
     def tail(self, key: str, count: int) -> list[Any]:
         """The last items of a list, which must not change until this change is applied."""

@@ -1,0 +1,89 @@
+"""A range of keys, in either direction, of a timeline or of a stage: an index and what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.store.saves import read_slot
+from holdfast.store.scopes import SCOPED_LENGTH
+from holdfast.store.slots import Slot, slot_of
+
+if TYPE_CHECKING:
+    from holdfast.store.stage import Stage
+    from holdfast.store.timeline import Timeline
+    from holdfast.store.trees import Node, Trees
+
+Found = tuple[str, Any]
+"""A key, and what is known of it in whatever form that is held: see `slot_from`."""
+
+
+def behind(prefix: str) -> str:
+    """The least text that sorts behind all that begin with one; behind all keys if it is empty."""
+    text = prefix.rstrip("\U0010ffff")
+    if not text:
+        return "\U0010ffff" * (SCOPED_LENGTH + 1)
+    last = ord(text[-1]) + 1
+    return text[:-1] + chr(last if last != 0xD800 else 0xE000)
+
+
+def timeline_range(
+    timeline: Timeline, low: str, high: str, *, reverse: bool = False
+) -> Iterator[Found]:
+    """Keys from `low` to below `high`, of one moment."""
+    with timeline.lock:
+        base = timeline.root()
+        changed = _within((timeline.stored, timeline.overlay), low, high)
+    return _merged(timeline.ledger.trees, base, changed, low, high, reverse)
+
+
+def stage_range(stage: Stage, low: str, high: str) -> Iterator[Found]:
+    """Keys from `low` to below `high` after the entries staged so far."""
+    timeline = stage.timeline
+    with timeline.lock:
+        if stage.base is not None:
+            base, changed = stage.base, _within((stage.overlay,), low, high)
+        else:
+            base = timeline.root()
+            layers = (timeline.stored, timeline.overlay, stage.overlay)
+            changed = _within(layers, low, high)
+    return _merged(stage.ledger.trees, base, changed, low, high, False)
+
+
+def slot_from(found: Found) -> Slot:
+    """The slot of what a range gave."""
+    key, held = found
+    if type(held) is Slot:
+        return held
+    return slot_of(read_slot(key, held) if type(held) is bytes else held)
+
+
+def _within(layers: Iterable[Mapping[str, Any]], low: str, high: str) -> dict[str, Any]:
+    """What layers, lowest first, say of the keys of a range; what is removed is None or empty."""
+    changed: dict[str, Any] = {}
+    for layer in layers:
+        changed |= {key: held for key, held in layer.items() if low <= key < high}
+    return changed
+
+
+def _merged(
+    trees: Trees, base: Node, changed: dict[str, Any], low: str, high: str, reverse: bool
+) -> Iterator[Found]:
+    mine = sorted(changed, reverse=not reverse)  # the next one last
+    for element in trees.walk_back(base, high) if reverse else trees.walk(base, low):
+        key = element[0]
+        if (key < low) if reverse else (key >= high):
+            break
+        while mine and ((mine[-1] > key) if reverse else (mine[-1] < key)):
+            name = mine.pop()
+            if changed[name]:
+                yield name, changed[name]
+        if mine and mine[-1] == key:
+            mine.pop()
+            if changed[key]:
+                yield key, changed[key]
+        else:
+            yield key, element
+    for name in reversed(mine):
+        if changed[name]:
+            yield name, changed[name]
