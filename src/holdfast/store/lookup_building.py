@@ -161,9 +161,9 @@ class _Step:
             names = reader.keys(lookup, key, stage.timeline.settled(slot))
             if len(names) > MOST_TERMS:
                 raise lookup.too_many(key)
-            names = {name for name in names if stage.slot(name) is None}
-            ops += [("set", name, nothing(ledger)) for name in sorted(names)]
-            used += sum(map(len, names))
+            added = sorted(name for name in names if stage.slot(name) is None)
+            ops += [("set", name, nothing(ledger)) for name in added]
+            used += sum(map(len, added))
             last = key
         whole = not page or last == page[-1][0]
         progress = Progress(lookup.fingerprint, None if whole else last)

@@ -137,6 +137,11 @@ class Lookup(PrefixDeclaration):
         """Whether what is appended to a list adds terms, and changes none."""
         return all(type(steps[0]) is str or steps[0] == EACH for steps in self.paths)
 
+    @cached_property
+    def whole(self) -> bytes:
+        """What `$lookup/NAME` holds when all is built."""
+        return _encode([self.fingerprint, None])
+
     @property
     def built(self) -> str:
         """The key that says how far it is built."""
@@ -152,12 +157,12 @@ class Lookup(PrefixDeclaration):
             return [(self.prefix, behind(self.prefix))]
         return [("", RESERVED), (behind(RESERVED), behind(""))]
 
-    def keys_of(self, key: str, found: list[list[str]]) -> set[str]:
+    def keys_of(self, key: str, found: list[list[str]]) -> frozenset[str]:
         """The keys that stand for a key, from the encoded terms that each path led to."""
         if not any(found):
-            return set()
+            return frozenset()
         combined = product(*[terms or [ABSENT] for terms in found])
-        return {f"{self.home}{''.join(terms)}/{key}" for terms in combined}
+        return frozenset([f"{self.home}{''.join(terms)}/{key}" for terms in combined])
 
     def not_whole(self, scope: Scope, key: str) -> DamagedRecordError:
         """The error for a lookup that names a key which is not there."""
@@ -223,6 +228,14 @@ def parts_at(value: Any, steps: Steps) -> Iterator[Any]:
                 return
             value = value[step]
     yield value
+
+
+def terms_at(value: Any, steps: Steps) -> list[str]:
+    """The encoded terms, each once, that a path into a value in plain form leads to."""
+    if len(steps) == 1 and type(value) is dict:  # as most are
+        text = encode_term(value[steps[0]]) if steps[0] in value else None
+        return [text] if text is not None else []
+    return encoded(parts_at(value, steps))
 
 
 def encoded(parts: Iterable[Any]) -> list[str]:

@@ -7,7 +7,7 @@ paths lead to, and of a list that grew by appending only what was appended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -15,7 +15,16 @@ import msgspec
 from holdfast.errors import StateIntegrityError
 from holdfast.store import refs
 from holdfast.store.declared import PREFIX as DECLARED
-from holdfast.store.lookups import BUILT, EACH, MOST_TERMS, Lookup, Steps, encoded, parts_at
+from holdfast.store.lookups import (
+    BUILT,
+    EACH,
+    MOST_TERMS,
+    Lookup,
+    Steps,
+    encoded,
+    parts_at,
+    terms_at,
+)
 from holdfast.store.ranges import stage_range
 from holdfast.store.scopes import RESERVED
 from holdfast.store.splitting import Atom
@@ -28,6 +37,8 @@ if TYPE_CHECKING:
 _DECLARATION = f"{DECLARED}{Lookup.kind}/"
 _NOTHING = b"\xc0"
 """The value of a key that stands for a term."""
+HELD, HELD_EACH = 1024, 16
+"""Keys of a scope whose terms are remembered, if they have so few: those that change often."""
 Read = Callable[[bytes, Any], bytes]
 """The bytes of an atom, by its ref and place."""
 
@@ -60,17 +71,25 @@ class Terms:
         self._read = read or ledger.atom
         self._decode = ledger.codec.plain_reader.decode
 
-    def keys(self, lookup: Lookup, key: str, slot: Slot) -> set[str]:
+    def keys(self, lookup: Lookup, key: str, slot: Slot) -> frozenset[str]:
         """The keys that stand for a key in a lookup."""
-        if slot.ref[0] in (refs.ATOM_INLINE, refs.ATOM):
-            value = self._decode(self._read(slot.ref, slot.location))
-            found = [encoded(parts_at(value, steps)) for steps in lookup.paths]
+        ref, place, memo = slot.ref, slot.location, self._ledger.terms
+        held = memo.get((lookup.fingerprint, key))
+        if held is not None and held[0] == ref:  # equal refs are equal values
+            return held[1]
+        if ref[0] in (refs.ATOM_INLINE, refs.ATOM):
+            value = self._decode(self._read(ref, place))
+            found = [terms_at(value, steps) for steps in lookup.paths]
         else:
-            at = (slot.ref, slot.location)
-            found = [encoded(self._parts(*at, steps)) for steps in lookup.paths]
-        return lookup.keys_of(key, found)
+            found = [encoded(self._parts(ref, place, steps)) for steps in lookup.paths]
+        names = lookup.keys_of(key, found)
+        if len(memo) >= HELD:
+            memo.clear()
+        if len(names) <= HELD_EACH:
+            memo[(lookup.fingerprint, key)] = (ref, names)
+        return names
 
-    def of_items(self, lookup: Lookup, key: str, items: Sequence[Any]) -> set[str]:
+    def of_items(self, lookup: Lookup, key: str, items: Sequence[Any]) -> frozenset[str]:
         """The keys that stand for a list because of some of its items, which are elements."""
         found: list[list[str]] = []
         for steps in lookup.paths:
@@ -135,7 +154,10 @@ class Keeper:
         self._more: list[tuple[Any, ...]] = []
 
     def _kept(self, lookup: Lookup) -> bool:
-        progress = read_progress(self._stage.ledger, self._stage.slot(lookup.built), self._atom)
+        slot = self._stage.slot(lookup.built)
+        if slot is not None and slot.ref[1:] == lookup.whole:
+            return True
+        progress = read_progress(self._stage.ledger, slot, self._atom)
         return progress is not None and progress.fingerprint == lookup.fingerprint
 
     def before(self, op: tuple[Any, ...]) -> None:
@@ -166,9 +188,9 @@ class Keeper:
     def _difference(self, lookup: Lookup, key: str, was: Slot | None, grows: bool) -> None:
         now = self._stage.slot(key)
         if grows and lookup.by_items and was is not None and now is not None:
-            old: set[str] = set()
-            new = self._terms.of_items(lookup, key, self._appended(was, now))
-            new = {name for name in new if self._stage.slot(name) is None}
+            old: Set[str] = set()
+            added = self._terms.of_items(lookup, key, self._appended(was, now))
+            new: Set[str] = {name for name in added if self._stage.slot(name) is None}
         else:
             old, new = self._old_keys(lookup, key, was), self._keys(lookup, key, now)
         if len(new) > MOST_TERMS:
@@ -176,7 +198,7 @@ class Keeper:
         self._more += [("delete", name) for name in sorted(old - new)]
         self._more += [("set", name, nothing(self._stage.ledger)) for name in sorted(new - old)]
 
-    def _old_keys(self, lookup: Lookup, key: str, slot: Slot | None) -> set[str]:
+    def _old_keys(self, lookup: Lookup, key: str, slot: Slot | None) -> Set[str]:
         try:
             return self._keys(lookup, key, slot)
         except StateIntegrityError:
@@ -184,7 +206,7 @@ class Keeper:
             walk = stage_range(self._stage, lookup.home, lookup.end)
             return {name for name, _ in walk if name.endswith(key) and lookup.key_in(name) == key}
 
-    def _keys(self, lookup: Lookup, key: str, slot: Slot | None) -> set[str]:
+    def _keys(self, lookup: Lookup, key: str, slot: Slot | None) -> Set[str]:
         if slot is None:
             return set()
         return self._terms.keys(lookup, key, self._stage.timeline.settled(slot))

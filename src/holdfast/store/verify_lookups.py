@@ -70,11 +70,11 @@ class _LookupCheck:
                     self.line.ledger.fetch_atoms(atoms)
                 yield from page
 
-    def _names(self, key: str, slot: Slot) -> set[str]:
+    def _names(self, key: str, slot: Slot) -> frozenset[str]:
         try:
             return self.terms.keys(self.lookup, key, self.line.settled(slot))
         except DAMAGE:
-            return set()  # the value's own finding names it
+            return frozenset()  # the value's own finding names it
 
     def _surplus(self) -> Iterator[str]:
         for name, _ in timeline_range(self.line, self.lookup.home, self.lookup.end):
