@@ -153,6 +153,8 @@ class Search:
         self._equal = [
             n in asked.where and not isinstance(asked.where[n], Range | Begins) for n in names
         ]
+        self._further = False
+        """Whether more is asked than what bounds the part that is read."""
         self._check_order(names)
         self.low, self.high = self._span()
 
@@ -175,7 +177,8 @@ class Search:
     def _span(self) -> tuple[str, str]:
         """The part of the lookup that the bounds of its first terms leave."""
         low = self.lookup.home
-        for bounds, exact in zip(self.bounds, self._equal, strict=True):
+        for number, (bounds, exact) in enumerate(zip(self.bounds, self._equal, strict=True)):
+            self._further = any(self.bounds[number + 1 :])
             if bounds is None:
                 break
             if not exact:
@@ -198,7 +201,9 @@ class Search:
                 return
             if name == low and self.asked.after is not None and not self.reverse:
                 continue
-            if self._fits(name) and not (repeats and self._seen_before(name)):
+            if self._further and not self._fits(name):
+                continue
+            if not (repeats and self._seen_before(name)):
                 yield name
                 left = left - 1 if left is not None else None
 

@@ -119,6 +119,9 @@ class _Step:
 
     def take(self, stage: Stage, body: Body) -> None:
         """Build the entry, on whatever the state is by now."""
+        kind = stage.timeline.due() if stage.sequence == stage.start and not stage.saves else None
+        if kind is not None:  # many keys come together here: they are saved as they come
+            stage.save(kind)
         lookup = _named(stage.declared, self.name)
         slot = stage.slot(BUILT + self.name)
         progress = read_progress(stage.ledger, slot, staged_reader(stage))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from holdfast.store.saves import read_slot
@@ -33,7 +35,9 @@ def timeline_range(
     """Keys from `low` to below `high`, of one moment."""
     with timeline.lock:
         base = timeline.root()
-        changed = _within((timeline.stored, timeline.overlay), low, high)
+        below, above = timeline.order
+        changed = below.within(timeline.stored, low, high)
+        changed |= above.within(timeline.overlay, low, high)
     return _merged(timeline.ledger.trees, base, changed, low, high, reverse)
 
 
@@ -64,6 +68,27 @@ def _within(layers: Iterable[Mapping[str, Any]], low: str, high: str) -> dict[st
     for layer in layers:
         changed |= {key: held for key, held in layer.items() if low <= key < high}
     return changed
+
+
+class KeyOrder:
+    """The keys of a layer in order: a layer gets more keys, or another takes its place."""
+
+    __slots__ = ("_keys", "_layer")
+
+    def __init__(self) -> None:
+        self._layer: Mapping[str, Any] = {}
+        self._keys: list[str] = []
+
+    def within(self, layer: Mapping[str, Any], low: str, high: str) -> dict[str, Any]:
+        """What the layer says of the keys of a range."""
+        if layer is not self._layer:
+            self._layer, self._keys = layer, []
+        keys = self._keys
+        if len(keys) != len(layer):
+            keys += islice(layer, len(keys), None)  # new ones come last, and sorting is soon done
+            keys.sort()
+        found = keys[bisect_left(keys, low) : bisect_left(keys, high)]
+        return {key: layer[key] for key in found}
 
 
 def _merged(

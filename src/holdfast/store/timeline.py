@@ -23,6 +23,7 @@ from holdfast.store.declared import PREFIX, Declared, parse_declared
 from holdfast.store.entries import Body
 from holdfast.store.folding import fold
 from holdfast.store.ledger import Ledger, gone
+from holdfast.store.ranges import KeyOrder
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, read_save, read_slot
 from holdfast.store.slots import Slot, layered, slot_of
 from holdfast.store.trees import Node
@@ -59,6 +60,8 @@ class Timeline:
         """Items of saved deltas, below the overlay: most are never looked at."""
         self.stranded: StateIntegrityError | None = None
         """Why the state cannot be made from what is stored; the entries still have their places."""
+        self.order = (KeyOrder(), KeyOrder())
+        """Of `stored` and of `overlay`, for ranges of keys."""
         self.found: dict[str, Slot] = {}
         """Keys of the base that were looked up."""
         self.fresh: set[str] = set()
