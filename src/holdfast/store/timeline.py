@@ -8,7 +8,7 @@ changed only when a root is needed or a save is due.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from holdfast.errors import (
@@ -25,6 +25,7 @@ from holdfast.store.folding import fold
 from holdfast.store.ledger import Ledger, gone
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, read_save, read_slot
 from holdfast.store.slots import Slot, layered, slot_of
+from holdfast.store.sticky import keep_sticky
 from holdfast.store.trees import Node
 
 DELTA_EVERY = 256
@@ -282,7 +283,7 @@ class Timeline:
             self.overlay[op[1]] = slot
             self.fresh.add(op[1])
         elif code in (entries.RESTORE, entries.FORK):
-            self.become(op[1], op[2], op[3], sequence)
+            self.become(op[1], op[2], op[3], sequence, op[4] if len(op) > 4 else ())
         elif code == entries.GONE:
             self.gone = True
         elif code != entries.CHECKPOINT:
@@ -323,18 +324,24 @@ class Timeline:
         ref, root = self.ledger.grower.extend(slot.ref, slot.location, list(slot.tail))
         return Slot(ref, root, slot.timeline, slot.sequence)
 
-    def become(self, timeline: int, sequence: int, root: bytes, at: int) -> None:
+    def become(
+        self, timeline: int, sequence: int, root: bytes, at: int, sticky: Sequence[str] = ()
+    ) -> None:
         """Take over the state at an older entry, of this or another timeline of the scope.
+
+        Keys under the prefixes `sticky` stay as they are.
 
         The save that a restore or fork writes for itself makes this rare: only a reader that
         comes by way of the entries needs it.
         """
         if not self.overlay and not self.stored and self.root().hash == root:
             pass  # the save that was written with this entry is what we stand on
-        elif sequence:
-            self.rebase(folded_at(self.ledger, timeline, sequence), {})
         else:
-            self.rebase(self.ledger.trees.empty, {})
+            trees = self.ledger.trees
+            then = folded_at(self.ledger, timeline, sequence) if sequence else trees.empty
+            if sticky:
+                then = keep_sticky(trees, then, self.folded(), tuple(sticky)).root
+            self.rebase(then, {})
         if self.base.hash != root:
             raise DamagedRecordError(
                 f"{self.ledger.scope}: the state restored by entry {at} is not the one it names"
