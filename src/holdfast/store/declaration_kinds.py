@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.store.declared import Declaration
+from holdfast.store.ephemeral import Ephemeral
 from holdfast.store.sticky import Sticky
 
-KINDS: dict[str, type[Declaration]] = {kind.kind: kind for kind in (Sticky,)}
+KINDS: dict[str, type[Declaration]] = {kind.kind: kind for kind in (Ephemeral, Sticky)}
