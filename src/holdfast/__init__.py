@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.store.compare import Diff, Difference
     from holdfast.store.declared import Declaration
     from holdfast.store.entries import Cause
+    from holdfast.store.ephemeral import Ephemeral
     from holdfast.store.finding import Begins, Range
     from holdfast.store.gates import Gate, Operation, Request
     from holdfast.store.items import (
@@ -62,6 +63,7 @@ __all__ = [
     "Diff",
     "Difference",
     "Entry",
+    "Ephemeral",
     "Erased",
     "Finding",
     "Gate",
@@ -103,6 +105,7 @@ _HOMES = {
     "holdfast.store.compare": "Diff Difference",
     "holdfast.store.declared": "Declaration",
     "holdfast.store.entries": "Cause",
+    "holdfast.store.ephemeral": "Ephemeral",
     "holdfast.store.finding": "Begins Range",
     "holdfast.store.gates": "Gate Operation Request",
     "holdfast.store.items": (

@@ -380,3 +380,34 @@ def test_the_async_face(place: Place) -> None:
             assert (await store.verify()).ok
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("most", [500, 1])
+def test_sticky_keys_keep_their_terms(
+    place: Place, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """A restore leaves them alone, so the lookup must not go back for them either."""
+    monkeypatch.setattr("holdfast.store.term_keeper.MOST_KEPT", most)
+    store = place.open()
+    state = store.agent("a")
+    state.declare(Sticky("tasks/kept/"), BY_STATUS, BY_TAG)
+    for n in range(4):
+        state.set(f"tasks/kept/{n}", task("then", n, "x"))
+        state.set(f"tasks/{n}", task("then", n, "x"))
+    safe = state.checkpoint("safe")
+    state.set("tasks/kept/1", task("now", 1, "y"))
+    state.delete("tasks/kept/2")
+    state.set("tasks/kept/9", task("now", 9))
+    state.set("tasks/1", task("now", 1))
+    restored = state.restore(safe)
+    assert found(state, "by_status", status="now") == ["kept/1", "kept/9"]
+    assert found(state, "by_status", status="then") == ["0", "kept/0", "1", "2", "3", "kept/3"]
+    assert found(state, "by_tag", tag="y") == ["kept/1"]
+    if most == 500:
+        assert restored.root == state.root()
+    assert store.verify().ok
+    again = place.reopen().agent("a")
+    assert found(again, "by_status", status="now") == ["kept/1", "kept/9"]
+    again.restore(restored.backup)
+    assert found(again, "by_status", status="now") == ["1", "kept/1", "kept/9"]
+    assert place.open().verify().ok

@@ -39,7 +39,9 @@ from holdfast.store.reading import microseconds, moment
 from holdfast.store.saves import BEFORE
 from holdfast.store.scopes import Scope, check_key
 from holdfast.store.slots import slot_of
-from holdfast.store.stage import Sign, Stage
+from holdfast.store.stage import Packer, Sign, Stage
+from holdfast.store.sticky import Kept, keep_sticky, sticky_prefixes
+from holdfast.store.term_keeper import terms_of_kept
 from holdfast.store.timeline import Timeline, folded_at
 from holdfast.store.trees import Node
 
@@ -205,6 +207,7 @@ class History:
         root, checked = self.check_point(source, sequence, verify)
         label = f"{timeline}@{sequence}"
         backup: list[Checkpoint] = []
+        kept = [Kept(root, (), ())]  # what cannot be read cannot be kept
 
         def special(stage: Stage, body: Body) -> None:
             if damage is None:
@@ -212,10 +215,19 @@ class History:
                 extra = Body(body.time, [[entries.CHECKPOINT, note, "recovery"]], [], body.cause)
                 stage.finish(extra, sign=self._sign(stage))
                 backup[:] = [self._staged(stage, extra)]
-            stage.become(root, stage.sequence + 1)
+                prefixes = sticky_prefixes(stage.declared)
+                kept[:] = [keep_sticky(stage.ledger.trees, root, stage.fold(), prefixes)]
+            done = kept[0]
+            stage.become(done.root, stage.sequence + 1)
             stage.save(BEFORE)
-            body.ops = [[entries.RESTORE, source.number, sequence, root.hash]]
-            stage.finish(body)
+            op = [entries.RESTORE, source.number, sequence, done.root.hash]
+            body.ops = [[*op, done.prefixes] if done.prefixes else op]
+            packer = Packer(stage.ledger, stage.timeline.number, stage.sequence + 1)
+            more = terms_of_kept(stage, packer, root, done.keys)
+            if more:
+                body.ops += more
+                kept[:] = [done._replace(root=stage.fold())]
+            stage.finish(body, packer)
 
         def finish(written: list[Written]) -> Restored:
             if damage is not None:
@@ -225,11 +237,12 @@ class History:
                 self.timeline,
                 written[0].sequence,
                 label,
-                root.hash.hex(),
+                kept[0].root.hash.hex(),
                 backup[0] if backup else None,
                 verify,
-                root.count,
+                kept[0].root.count,
                 checked,
+                left=kept[0].keys,
                 passed_over=str(damage) if damage is not None else "",
             )
 
@@ -243,11 +256,13 @@ class History:
         source = self.points.view(timeline, sequence)
         root, checked = self.check_point(source, sequence, verify)
         label = f"{timeline}@{sequence}"
-        diff = self.diff(self.points.line(), source, self.timeline, label)
-        head = self.points.line().sequence
+        line = self.points.line()
+        prefixes = sticky_prefixes(line.declared)
+        diff = self.diff(line, source, self.timeline, label, without=prefixes)
+        kept = keep_sticky(line.ledger.trees, root, index_of(line), prefixes)
         return Restored(
-            self.scope, self.timeline, head, label, root.hash.hex(), None, verify, root.count,
-            checked, True, diff,
+            self.scope, self.timeline, line.sequence, label, kept.root.hash.hex(), None, verify,
+            kept.root.count, checked, True, diff, kept.keys,
         )  # fmt: skip
 
     def check_point(self, source: Timeline, sequence: int, verify: str) -> tuple[Node, int]:
@@ -413,12 +428,17 @@ class History:
         after = self.points.view(self.timeline, entry.sequence).slot(key)
         return (before and before.ref) != (after and after.ref)
 
-    def diff(self, before: Timeline, after: Timeline, old: str, new: str) -> Diff:
-        """What differs between two states of the scope, values included."""
+    def diff(
+        self, before: Timeline, after: Timeline, old: str, new: str, without: tuple[str, ...] = ()
+    ) -> Diff:
+        """What differs between two states of the scope, values included.
+
+        Keys that begin with something of `without` are left out.
+        """
         found = Diff(old, new)
         ledger = before.ledger
         for key, was, now in tree_changes(ledger.trees, index_of(before), index_of(after)):
-            if derived(key):
+            if derived(key) or key.startswith(without):
                 continue
             values = []
             for element in (was, now):

@@ -27,16 +27,19 @@ from holdfast.store.lookups import (
 )
 from holdfast.store.ranges import stage_range
 from holdfast.store.scopes import RESERVED
+from holdfast.store.slots import Slot, slot_of
 from holdfast.store.splitting import Atom
 
 if TYPE_CHECKING:
     from holdfast.store.ledger import Ledger
-    from holdfast.store.slots import Slot
     from holdfast.store.stage import Packer, Stage
+    from holdfast.store.trees import Node
 
 _DECLARATION = f"{DECLARED}{Lookup.kind}/"
 _NOTHING = b"\xc0"
 """The value of a key that stands for a term."""
+MOST_KEPT = 500
+"""Sticky keys whose terms a restore brings in line itself."""
 HELD, HELD_EACH = 1024, 16
 """Keys of a scope whose terms are remembered, if they have so few: those that change often."""
 Read = Callable[[bytes, Any], bytes]
@@ -131,13 +134,26 @@ class Terms:
 
 def keeper_of(stage: Stage, ops: Sequence[tuple[Any, ...]], packer: Packer) -> Keeper | None:
     """What keeps the lookups while an entry is built, before its operations are applied."""
-    lookups = stage.declared.of(Lookup) if stage.declared else ()
+    lookups: Sequence[Lookup] = ()
+    # Declaring must not need what is declared: one that is damaged is declared again.
+    if not all(op[1].startswith(DECLARED) for op in ops) and stage.declared:
+        lookups = stage.declared.of(Lookup)
     if not lookups and not any(op[1][:1] == RESERVED for op in ops):
         return None
     keeper = Keeper(stage, packer, lookups)
     for op in ops:
         keeper.before(op)
     return keeper
+
+
+def terms_of_kept(stage: Stage, packer: Packer, then: Node, keys: Sequence[str]) -> list[Any]:
+    """Operations for sticky keys, which a restore to `then` left as they are now.
+
+    If they are many, the lookup is forgotten instead, and is built anew behind the restore.
+    """
+    lookups = stage.declared.of(Lookup) if keys else ()
+    keeper = Keeper(stage, packer, lookups)
+    return keeper.restored(then, keys)
 
 
 class Keeper:
@@ -175,6 +191,17 @@ class Keeper:
             slot = self._stage.slot(key)
             grows = kind == "append" and slot is not None and slot.length() is not None
             self._was[key] = slot, grows
+
+    def restored(self, then: Node, keys: Sequence[str]) -> list[Any]:
+        """Take it that keys were what they are in another index."""
+        for key in keys:
+            if any(lookup.covers(key) for lookup in self._lookups):
+                element = self._stage.ledger.trees.find(then, key)
+                self._was[key] = slot_of(element) if element is not None else None, False
+        if len(self._was) > MOST_KEPT:
+            self._more = [("delete", lookup.built) for lookup in self._lookups]
+            self._was = {}
+        return self.after(self._stage.sequence + 1)
 
     def after(self, sequence: int) -> list[Any]:
         """Apply what follows from the operations, and give it as operations of the entry."""

@@ -8,7 +8,7 @@ changed only when a root is needed or a save is due.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from holdfast.errors import (
@@ -23,9 +23,10 @@ from holdfast.store.declared import PREFIX, Declared, parse_declared
 from holdfast.store.entries import Body
 from holdfast.store.folding import fold
 from holdfast.store.ledger import Ledger, gone
-from holdfast.store.ranges import KeyOrder
+from holdfast.store.ranges import KeyOrder, behind, slot_from, timeline_range
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, read_save, read_slot
-from holdfast.store.slots import Slot, layered, slot_of
+from holdfast.store.slots import Slot, slot_of
+from holdfast.store.sticky import keep_sticky
 from holdfast.store.trees import Node
 
 DELTA_EVERY = 256
@@ -68,6 +69,8 @@ class Timeline:
         self.checkpoint = 0
         self.origin = 0
         self.gone = False
+        self.bare = False
+        """Made from entries alone: nor are states that these take over made from saved indexes."""
         self.saved = 0
         self.behind = 0
         self.deltas = 0
@@ -85,6 +88,7 @@ class Timeline:
         replayed. `verify` names it, and the next save takes its place.
         """
         last = rows.LAST_SEQUENCE if until is None else until
+        self.bare = not saves
         try:
             self._load(last, saves)
         except StateIntegrityError:
@@ -103,6 +107,7 @@ class Timeline:
             self._replay(last, self._take_saves(self._newest_saves(last)) if saves else {})
         except DamagedIndexError:
             fresh = Timeline(self.ledger, self.number)
+            fresh.bare = True
             fresh._replay(last, {})
             self._copy(fresh)
 
@@ -285,7 +290,7 @@ class Timeline:
             self.overlay[op[1]] = slot
             self.fresh.add(op[1])
         elif code in (entries.RESTORE, entries.FORK):
-            self.become(op[1], op[2], op[3], sequence)
+            self.become(op[1], op[2], op[3], sequence, op[4] if len(op) > 4 else ())
         elif code == entries.GONE:
             self.gone = True
         elif code != entries.CHECKPOINT:
@@ -326,18 +331,26 @@ class Timeline:
         ref, root = self.ledger.grower.extend(slot.ref, slot.location, list(slot.tail))
         return Slot(ref, root, slot.timeline, slot.sequence)
 
-    def become(self, timeline: int, sequence: int, root: bytes, at: int) -> None:
+    def become(
+        self, timeline: int, sequence: int, root: bytes, at: int, sticky: Sequence[str] = ()
+    ) -> None:
         """Take over the state at an older entry, of this or another timeline of the scope.
+
+        Keys under the prefixes `sticky` stay as they are.
 
         The save that a restore or fork writes for itself makes this rare: only a reader that
         comes by way of the entries needs it.
         """
         if not self.overlay and not self.stored and self.root().hash == root:
             pass  # the save that was written with this entry is what we stand on
-        elif sequence:
-            self.rebase(folded_at(self.ledger, timeline, sequence), {})
         else:
-            self.rebase(self.ledger.trees.empty, {})
+            trees = self.ledger.trees
+            then = trees.empty
+            if sequence:
+                then = folded_at(self.ledger, timeline, sequence, saves=not self.bare)
+            if sticky:
+                then = keep_sticky(trees, then, self.folded(), tuple(sticky)).root
+            self.rebase(then, {})
         if self.base.hash != root:
             raise DamagedRecordError(
                 f"{self.ledger.scope}: the state restored by entry {at} is not the one it names"
@@ -458,12 +471,8 @@ class Timeline:
 
     def scan(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, Slot]]:
         """Keys and slots in key order, of one moment."""
-        with self.lock:
-            base = self.root()
-            changed = {key: _stored_slot(key, slot) for key, slot in self.stored.items()}
-            changed |= self.overlay
-        walk = self.ledger.trees.walk(base, max(prefix, after))
-        return layered(walk, changed, prefix, after)
+        found = timeline_range(self, max(prefix, after), behind(prefix))
+        return ((one[0], slot_from(one)) for one in found if one[0] != after)
 
     # saving
 
@@ -478,10 +487,10 @@ class Timeline:
         return DELTA
 
 
-def folded_at(ledger: Ledger, timeline: int, sequence: int) -> Node:
+def folded_at(ledger: Ledger, timeline: int, sequence: int, *, saves: bool = True) -> Node:
     """The index at an entry, made from entries alone where a saved one is damaged."""
     try:
-        return Timeline(ledger, timeline).load(sequence).folded()
+        return Timeline(ledger, timeline).load(sequence, saves=saves).folded()
     except DamagedIndexError:
         return Timeline(ledger, timeline).load(sequence, saves=False).folded()
 

@@ -221,7 +221,7 @@ class ScopedChange:
     def _read(self, key: str) -> Any:
         self.looked = True
         timeline = self._reader.now()
-        slot = timeline.slot(key) if timeline is not None else None
+        slot = self._reader.slot(timeline, key) if timeline is not None else None
         version = timeline.version(slot) if timeline is not None else 0
         self.expects.setdefault(key, version)
         if timeline is None or slot is None:
