@@ -15,7 +15,7 @@ import pytest
 from store_kit import Place
 
 import holdfast
-from holdfast import sync
+from holdfast import Begins, Lookup, Range, sync
 from holdfast.errors import (
     Conflict,
     MissingError,
@@ -172,6 +172,7 @@ def looking_back(slips: Any) -> None:
     slips("replay since", (None, *COUNTS), lambda _, s, x: s.replay(lambda a, _: a, since=x))
     slips("replay until", COUNTS, lambda _, s, x: s.replay(lambda a, _: a, until=x))
     undoing(slips)
+    looking_up(slips)
 
 
 def undoing(slips: Any) -> None:
@@ -201,6 +202,28 @@ def undoing(slips: Any) -> None:
     paths = (1, 1.5, b"a", {"a"}, [1.5], [None], "b", "a[5000]", "a[-1]", "a[", "..", ["a", "0"])
     slips("blame path", paths, lambda _, s, x: s.blame("m", x))
     slips("blame limit", (*COUNTS, 0, None), lambda _, s, x: s.blame("m", limit=x))
+
+
+def looking_up(slips: Any) -> None:
+    """Lookups, and asking them."""
+    slips("find lookup", (*TEXTS, "", "nothing"), lambda _, s, x: s.find(x))
+    slips("find where", (1, "n", [1], {"b": 1}, {1: 1}), lambda _, s, x: s.find("by_a", x))
+    terms = ([], {}, object(), NAIVE, 1j, {1})
+    slips("find term", terms, lambda _, s, x: s.find("by_a", a=x))
+    slips("find order", (1, b"a", "", "b", "--a", ["a"]), lambda _, s, x: s.find("by_a", order=x))
+    slips("find limit", COUNTS, lambda _, s, x: s.find("by_a", limit=x))
+    slips("find after", (1, b"a", ["a"], "§", "a" * 5), lambda _, s, x: s.find("by_a", after=x))
+    slips("find values", FLAGS, lambda _, s, x: s.find("by_a", values=x))
+    slips("find plain", FLAGS, lambda _, s, x: s.find("by_a", plain=x))
+    slips("rebuild", (*TEXTS, "", "nothing"), lambda _, s, x: s.rebuild(x))
+    slips("Range", terms, lambda _, s, x: s.find("by_a", a=Range(ge=x)))
+    slips("Begins", (None, 1, [], "x" * 257), lambda _, s, x: s.find("by_a", a=Begins(x)))
+    names = (*TEXTS, "", "a/b", "a" * 65, "\ud800", "..")
+    slips("Lookup", names, lambda _, s, x: s.declare(Lookup(x, terms="a")))
+    prefixes = (None, 1, b"k", "a//b", "../a", "__a", "$terms/", "$declared/x")
+    slips("Lookup prefix", prefixes, lambda _, s, x: s.declare(Lookup("n", x, "a")))
+    paths = (None, 1, [], {}, "", [1], {"a": 1}, {1: "a"}, "a[", "..", "a[b]", "a[][][]", b"a")
+    slips("Lookup terms", paths, lambda _, s, x: s.declare(Lookup("n", "", x)))
 
 
 def of_the_store(slips: Any) -> None:
@@ -312,6 +335,7 @@ def fill(store: sync.Store) -> sync.State:
     with store.acting("somebody", correlation="run"):
         store.agent("2").set("n", 2)
     store.agent("2").checkpoint("theirs")
+    state.declare(Lookup("by_a", terms="a"))
     return state
 
 
@@ -451,6 +475,8 @@ def test_after_close_everything_is_refused(tmp_path: Any) -> None:
         "dry revert": lambda _, s: s.revert(actor="somebody", dry_run=True),
         "revert everywhere": lambda t, _: t.revert(correlation="run"),
         "blame": lambda _, s: s.blame("m"),
+        "find": lambda _, s: s.find("by_a"),
+        "rebuild": lambda _, s: s.rebuild("by_a"),
         "delete scope": lambda t, _: t.delete("agent:1"),
         "erase scope": lambda t, _: t.erase("agent:1"),
         "correlated": lambda t, _: t.correlated("run"),

@@ -94,6 +94,7 @@ def question(
 def find(reader: Reader, asked: Question, values: bool, plain: bool) -> Page:
     """Keys, or keys and values, that fit; of one moment."""
     check_flag(values, "values")
+    check_flag(plain, "plain")
     timeline = reader.now()
     if timeline is None:
         raise LookupNotFoundError(f"there is no scope {reader.scope} in this store")

@@ -31,7 +31,7 @@ import msgspec
 
 from holdfast.errors import DamagedRecordError, InvalidInputError, LimitExceededError
 from holdfast.seal.codec import Typed
-from holdfast.store.arguments import check_text
+from holdfast.store.arguments import check_text, listed
 from holdfast.store.declared import PrefixDeclaration
 from holdfast.store.ranges import behind
 from holdfast.store.scopes import RESERVED, Scope
@@ -184,11 +184,15 @@ def _named(terms: Mapping[str, str] | Iterable[str] | str) -> dict[str, str]:
     if isinstance(terms, str):
         terms = [terms]
     if not isinstance(terms, Mapping):
-        terms = {path: path for path in terms}
-    for name, path in terms.items():
+        pairs = [(path, path) for path in listed(terms, "terms")]
+    else:
+        pairs = list(terms.items())
+    found: dict[str, str] = {}
+    for name, path in pairs:
         check_text(name, "the name of a term", 64, least=1)
         check_text(path, "the path of a term", 256, least=1)
-    return dict(terms)
+        found[name] = path
+    return found
 
 
 def _steps(path: str) -> Steps:
