@@ -26,6 +26,7 @@ from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, TimelineInfo
 from holdfast.store.scopes import Scope
+from holdfast.store.trimming import StateTrimming
 from holdfast.store.undoing import StateUndoing, StoreUndoing
 from holdfast.store.watching import LineFollowing, StoreFollowing
 from holdfast.store.witness import make_witness, store_identity, store_stats
@@ -110,7 +111,7 @@ class View:
         return self._handle.root()
 
 
-class State(View, LineFollowing, StateUndoing, StateDeclaring):
+class State(View, LineFollowing, StateUndoing, StateDeclaring, StateTrimming):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
     def _run(self, plan: Plan) -> Any:

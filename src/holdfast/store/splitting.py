@@ -300,3 +300,12 @@ def _chunk_pattern(key: bytes) -> re.Pattern[bytes]:
         half = sorted(range(256), key=lambda byte, o=order: (o[byte], byte))[:128]  # type: ignore[misc]
         classes.append(b"[" + b"".join(b"\\x%02x" % byte for byte in half) + b"]")
     return re.compile(b"".join(classes), re.DOTALL)
+
+
+def array_header(count: int) -> bytes:
+    """What stands before the encoded items of a list."""
+    if count < 16:
+        return bytes([0x90 | count])
+    return (
+        b"\xdc" + count.to_bytes(2, "big") if count < 65536 else b"\xdd" + count.to_bytes(4, "big")
+    )
