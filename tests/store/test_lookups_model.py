@@ -175,6 +175,14 @@ class Model:
         self.state(line).extend(key, items)
         self.note(line, values)
 
+    def trim(self, line: str) -> None:
+        values, key = self.now(line), f"l/{self.choose.randrange(3)}"
+        if values.get(key):
+            keep = self.choose.choice([0, 1, 30])
+            values[key] = values[key][-keep:] if keep else []
+            self.state(line).trim(key, keep_last=keep)
+            self.note(line, values)
+
     def delete(self, line: str) -> None:
         values = self.now(line)
         key = self.choose.choice([*values, "v/absent"])
@@ -307,7 +315,7 @@ def test_lookups_are_what_a_plain_search_finds(
     model = Model(place, seed)
     steps = [
         model.set, model.set, model.set, model.patch, model.patch, model.append, model.append,
-        model.delete, model.change, model.change, model.restore, model.adopt, model.fork,
+        model.trim, model.delete, model.change, model.change, model.restore, model.adopt, model.fork,
         model.revert, model.declare, model.declare,
     ]  # fmt: skip
     model.set("main")

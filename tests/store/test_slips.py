@@ -96,6 +96,17 @@ def writes(slips: Any) -> None:
     slips("append to no list", ("n", "m"), lambda _, s, x: s.append(x, 1))
     slips("extend key", NEW_KEYS, lambda _, s, x: s.extend(x, [1]))
     slips("extend items", (None, 5, "abc", b"ab", {"a": 1}), lambda _, s, x: s.extend("l", x))
+    slips("trim key", NEW_KEYS, lambda _, s, x: s.trim(x, keep_last=1))
+    slips("trim keep_last", (None, *COUNTS), lambda _, s, x: s.trim("l", keep_last=x))
+    slips("trim before", (None, *COUNTS), lambda _, s, x: s.trim("l", before=x))
+    slips("trim both", (1,), lambda _, s, x: s.trim("l", before=x, keep_last=x))
+    slips("trim if_version", versions, lambda _, s, x: s.trim("l", before=0, if_version=x))
+    slips("trim of no list", ("n", "m"), lambda _, s, x: s.trim(x, keep_last=1))
+    slips("trim in a change", (None, *COUNTS), in_change(lambda c, x: c.trim("l", before=x)))
+    slips("declare", (None, 1, "effects/", b"x", holdfast.Sticky), lambda _, s, x: s.declare(x))
+    slips("undeclare", (None, 1, "effects/", b"x"), lambda _, s, x: s.undeclare(x))
+    slips("Sticky", (*KEYS, "/a"), lambda _, s, x: s.declare(holdfast.Sticky(x)))
+    slips("Ephemeral", (*KEYS, "$d", "n"), lambda _, s, x: s.declare(holdfast.Ephemeral(x)))
     slips("update key", NEW_KEYS, lambda _, s, x: s.update(x, lambda _: 1))
     slips("update function", FUNCTIONS, lambda _, s, x: s.update("k", x))
     for name in ("reason", "actor", "correlation", "parent"):
@@ -456,6 +467,10 @@ def test_after_close_everything_is_refused(tmp_path: Any) -> None:
         "set": lambda _, s: s.set("n", 2),
         "append": lambda _, s: s.append("l", 2),
         "extend": lambda _, s: s.extend("l", [2]),
+        "trim": lambda _, s: s.trim("l", keep_last=0),
+        "declare": lambda _, s: s.declare(holdfast.Sticky("effects/")),
+        "undeclare": lambda _, s: s.undeclare(holdfast.Sticky("effects/")),
+        "declared": lambda _, s: s.declared(),
         "delete": lambda _, s: s.delete("n"),
         "update": lambda _, s: s.update("n", lambda n: n),
         "change": lambda _, s: inside(s.change(), wrote),
@@ -502,6 +517,7 @@ def test_the_table_knows_every_public_method() -> None:
     """A method that is new must be put into the table."""
     named = " ".join(TABLE) + " at get_many"
     without_arguments = {"close", "place", "root", "timelines", "position", "identity", "witness"}
+    without_arguments |= {"declared"}
     for face in (sync.State, sync.Store, holdfast.State, holdfast.Store):
         for name, _ in inspect.getmembers(face, inspect.isfunction):
             if not name.startswith("_") and name not in without_arguments | {"stats"}:

@@ -1,4 +1,4 @@
-"""Declaring on the async face."""
+"""Declaring, and trimming, on the async face."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from holdfast.store.declaring import plan_declare, plan_undeclare, settle
+from holdfast.store.trimming import plan_trim, trim_of
 
 if TYPE_CHECKING:
     from holdfast.store.declared import Declaration
@@ -41,3 +42,27 @@ class StateDeclaring:
     async def declared(self) -> list[Declaration]:
         """All that is declared, sorted by kind and name."""
         return list(self._handle.reader.declared().all)
+
+
+class StateTrimming:
+    """Trimming a list."""
+
+    _handle: LineHandle
+    _pump: Pump
+
+    async def trim(
+        self,
+        key: str,
+        *,
+        keep_last: int | None = None,
+        before: int | None = None,
+        if_version: int | None = None,
+    ) -> int:
+        """Remove the oldest items of a list: all but the last few, or those before a position.
+
+        Returns how many went; items move to the front by so many positions. `keep_last` may be
+        repeated by anyone at any time; `before` is a position in the list as it is when the trim
+        is applied, so where several trim, give `if_version` or read and trim in one change.
+        """
+        plan = plan_trim(self._handle, key, trim_of(keep_last, before), if_version)
+        return await self._pump.commit(plan) if plan is not None else 0

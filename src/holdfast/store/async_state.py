@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from holdfast.errors import Conflict
 from holdfast.store.arguments import check_flag
-from holdfast.store.async_declaring import StateDeclaring
+from holdfast.store.async_declaring import StateDeclaring, StateTrimming
 from holdfast.store.async_looking_up import StateLookups, ViewFinding
 from holdfast.store.async_watching import LineFollowing
 from holdfast.store.blaming import Blame, blame_value
@@ -117,7 +117,7 @@ class View(ViewFinding):
         return await asyncio.to_thread(self._handle.root)
 
 
-class State(View, LineFollowing, StateDeclaring, StateLookups):
+class State(View, LineFollowing, StateDeclaring, StateTrimming, StateLookups):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
     def __init__(self, handle: LineHandle, pump: Pump) -> None:
@@ -361,6 +361,7 @@ class ChangePart:
         self.append = part.append
         self.extend = part.extend
         self.delete = part.delete
+        self.trim = part.trim
 
     async def get(self, key: str, default: Any = None, *, as_: Any = None) -> Any:
         """The value of a key, which must not change until this change is applied."""

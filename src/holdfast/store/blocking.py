@@ -28,6 +28,7 @@ from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, Timeli
 from holdfast.store.looking_up import StateLookups, ViewFinding
 from holdfast.store.lookup_building import settle_after
 from holdfast.store.scopes import Scope
+from holdfast.store.trimming import StateTrimming
 from holdfast.store.undoing import StateUndoing, StoreUndoing
 from holdfast.store.watching import LineFollowing, StoreFollowing
 from holdfast.store.witness import make_witness, store_identity, store_stats
@@ -112,7 +113,7 @@ class View(ViewFinding):
         return self._handle.root()
 
 
-class State(View, LineFollowing, StateUndoing, StateDeclaring, StateLookups):
+class State(View, LineFollowing, StateUndoing, StateDeclaring, StateTrimming, StateLookups):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
     def _run(self, plan: Plan) -> Any:

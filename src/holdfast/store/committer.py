@@ -35,6 +35,7 @@ from holdfast.store.outcomes import (
     seal_outcome,
 )
 from holdfast.store.stage import Mark, Stage
+from holdfast.store.trimming import going, staged_length
 
 if TYPE_CHECKING:
     from holdfast.store.core import Core
@@ -347,7 +348,7 @@ class _Attempt:
             stage.save(kind)
         if target.special is not None:
             return target.special(stage, body)
-        answer = [stage.slot(op[1]) is not None if op[0] == "delete" else None for op in target.ops]
+        answer = [_answer(stage, op) for op in target.ops]
         stage.add(self.core.prepared(stage.ledger, target), body)
         return answer
 
@@ -443,6 +444,13 @@ class _Attempt:
         batch.puts.append((feed_key, feed_row))
         batch.absent.append(feed_key)
         return batch, feed_row
+
+
+def _answer(stage: Stage, op: tuple[Any, ...]) -> Any:
+    """What an operation tells the caller besides the entry's number."""
+    if op[0] == "delete":
+        return stage.slot(op[1]) is not None
+    return going(staged_length(stage, op[1]), op[2]) if op[0] == "trim" else None
 
 
 def _declares(target: Target) -> bool:

@@ -24,6 +24,7 @@ from holdfast.store.declared import PREFIX, Declared, PrefixDeclaration
 from holdfast.store.entries import Cause
 from holdfast.store.slots import Slot
 from holdfast.store.splitting import Atom, Part
+from holdfast.store.trimming import going
 
 if TYPE_CHECKING:
     from holdfast.store.change import Target
@@ -165,11 +166,14 @@ class Ephemerals:
         others = [op for op in target.ops if not op[1].startswith(prefixes)]
         slots = self._slots(stage)
         made: Made = {}
-        answers = []
+        answers: list[Any] = []
         for op in mine:
             old = made[op[1]] if op[1] in made else slots.get(op[1])
             answers.append(old is not None if op[0] == "delete" else None)
-            made[op[1]] = self._held(stage, op, old, time, cause)
+            if op[0] in ("append", "trim"):
+                op, gone = _as_set(stage, op, old)
+                answers[-1] = gone
+            made[op[1]] = self._held(stage, op, time, cause)
         growth = _size(made.values()) - _size(slots[key] for key in made if key in slots)
         if self._bytes + max(growth, 0) > MOST_BYTES:
             raise LimitExceededError(
@@ -179,24 +183,11 @@ class Ephemerals:
         return replace(target, ops=others), made, answers
 
     def _held(
-        self, stage: Stage, op: tuple[Any, ...], old: Held | None, time: int, cause: Cause | None
+        self, stage: Stage, op: tuple[Any, ...], time: int, cause: Cause | None
     ) -> Held | None:
-        ledger = stage.ledger
-        kind, key = op[0], op[1]
-        if kind == "delete":
+        if op[0] == "delete":
             return None
-        if kind == "set":
-            data = _encoded(stage, op[2])
-        else:
-            codec = ledger.codec
-            items = codec.plain_reader.decode(old.ref[1:]) if old is not None else []
-            if type(items) is not list:
-                raise InvalidInputError(
-                    f"{ledger.scope}: the value of {key!r} is not a list; "
-                    f"{kind} needs a list or an absent key"
-                )
-            items += [codec.plain_reader.decode(_encoded(stage, part)) for part in op[2]]
-            data = codec.encode(codec.plain(items))
+        data = _encoded(stage, op[2])
         self._version += 1
         return Held(b"\0" + data, None, stage.timeline.number, self._version, None, time, cause)
 
@@ -216,6 +207,29 @@ class Ephemerals:
 def ephemeral_prefixes(declared: Declared) -> tuple[str, ...]:
     """The prefixes that are declared ephemeral."""
     return tuple(one.prefix for one in declared.of(Ephemeral))
+
+
+def _as_set(
+    stage: Stage, op: tuple[Any, ...], old: Held | None
+) -> tuple[tuple[Any, ...], int | None]:
+    """An append or a trim as the set or delete that it comes to, and how many items went."""
+    kind, key, what = op
+    codec, splitter = stage.ledger.codec, stage.ledger.splitter
+    items = codec.plain_reader.decode(old.ref[1:]) if old is not None else []
+    if type(items) is not list:
+        raise InvalidInputError(
+            f"{stage.ledger.scope}: the value of {key!r} is not a list; "
+            "append and trim need a list or an absent key"
+        )
+    gone = None
+    if kind == "trim":
+        if old is None:
+            return ("delete", key), 0
+        gone = going(len(items), what)
+        items = items[gone:]
+    else:
+        items += [codec.plain_reader.decode(_encoded(stage, part)) for part in what]
+    return ("set", key, splitter.atom(codec.encode(codec.plain(items)))), gone
 
 
 def _encoded(stage: Stage, part: Part) -> bytes:

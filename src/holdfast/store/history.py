@@ -388,9 +388,9 @@ class History:
     ) -> list[Entry]:
         """Entries that fit all that is given. A number bounds the sequence, a time the time."""
         key = check_key(key, owner=True) if key is not None else None
-        kinds = tuple(dict.fromkeys(entries.NAMES.values()))
-        if kind is not None and kind not in kinds:
-            raise InvalidInputError(f"unknown kind {kind!r}; an entry is {', '.join(kinds)}")
+        if kind is not None and kind not in entries.KINDS:
+            known = ", ".join(entries.KINDS)
+            raise InvalidInputError(f"unknown kind {kind!r}; an entry is {known}")
         check_filters(actor=actor, correlation=correlation)
         check_bounds(numbers=True, since=since, until=until)
         check_limit(limit)

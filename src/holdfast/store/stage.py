@@ -20,10 +20,11 @@ from holdfast.store.folding import fold
 from holdfast.store.ledger import PACK, Ledger
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, pack_slot
 from holdfast.store.slots import Slot, layered
-from holdfast.store.splitting import Atom, Branch, Part
+from holdfast.store.splitting import Atom, Branch, Part, array_header
 from holdfast.store.term_keeper import keeper_of
 from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Node, Place, placed
+from holdfast.store.trimming import staged_trim
 from holdfast.store.values import emit, emit_parts
 
 MOST_ATOM = 512 * 1024
@@ -201,7 +202,9 @@ class Stage:
         packer = Packer(self.ledger, self.timeline.number, sequence)
         keeper = keeper_of(self, ops, packer)
         for op in ops:
-            body.ops.append(self._operation(sequence, op, packer))
+            made = self._operation(sequence, op, packer)
+            if made is not None:
+                body.ops.append(made)
         if keeper is not None:
             body.ops += keeper.after(sequence)
         self.finish(body, packer)
@@ -249,6 +252,8 @@ class Stage:
         if kind == "delete":
             self._put(key, None)
             return [entries.DELETE, key]
+        if kind == "trim":
+            return staged_trim(self, sequence, key, op[2], packer)
         assert kind == "gone"
         self.gone = True
         return [entries.GONE]
@@ -286,19 +291,20 @@ class Stage:
             feed = iter([packer.lay(atom) for atom in atoms])
             self._put(key, self.timeline.changed(sequence, op, feed, lambda _: old))
             return op
-        items = self._items_of(key, old, packer)
-        return self._set(sequence, key, self._joined(items + parts), packer, how=1)
+        items = self._items_of(key, old, packer.laid)
+        joined = self._joined(items + parts)
+        return self._set(sequence, key, joined, packer, how=entries.APPENDED)
 
-    def _items_of(self, key: str, old: Slot | None, packer: Packer) -> list[Part]:
+    def _items_of(self, key: str, old: Slot | None, laid: Laid) -> list[Part]:
         """The items of a list that is so short that it is kept whole."""
         if old is None:
             return []
         codec, splitter = self.ledger.codec, self.ledger.splitter
-        value = self._short_value(old, packer.laid)
+        value = self._short_value(old, laid)
         if type(value) is not list:
             raise InvalidInputError(
                 f"{self.ledger.scope}: the value of {key!r} is not a list; "
-                "append needs a list or an absent key"
+                "append and trim need a list or an absent key"
             )
         return [splitter.atom(codec.encode(codec.plain(item))) for item in value]
 
@@ -327,7 +333,7 @@ class Stage:
         """A list of parts: one atom if it is short, else a branch."""
         if all(type(part) is Atom for part in parts):
             encoded = [part.data(self.ledger.codec) for part in parts]  # type: ignore[union-attr]
-            data = _array_header(len(parts)) + b"".join(encoded)
+            data = array_header(len(parts)) + b"".join(encoded)
             self._check_length(len(parts), len(data))
             if len(data) <= refs.WHOLE:
                 return self.ledger.splitter.atom(data)
@@ -489,11 +495,3 @@ def edits_of(overlay: dict[str, Slot | None], timeline: Timeline) -> list[tuple[
             slot = timeline.settled(slot)
         found.append((key, slot.ref, slot.hint()) if slot is not None else (key, None, None))
     return found
-
-
-def _array_header(count: int) -> bytes:
-    if count < 16:
-        return bytes([0x90 | count])
-    return (
-        b"\xdc" + count.to_bytes(2, "big") if count < 65536 else b"\xdd" + count.to_bytes(4, "big")
-    )

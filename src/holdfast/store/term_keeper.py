@@ -220,7 +220,7 @@ class Keeper:
             new: Set[str] = {name for name in added if self._stage.slot(name) is None}
         else:
             old, new = self._old_keys(lookup, key, was), self._keys(lookup, key, now)
-        if len(new) > MOST_TERMS:
+        if len(new - old) > MOST_TERMS:
             raise lookup.too_many(key)
         self._more += [("delete", name) for name in sorted(old - new)]
         self._more += [("set", name, nothing(self._stage.ledger)) for name in sorted(new - old)]

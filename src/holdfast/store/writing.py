@@ -19,6 +19,7 @@ from holdfast.store.lookups import Lookup
 from holdfast.store.outcomes import content_of
 from holdfast.store.reading import Reader
 from holdfast.store.scopes import Scope, check_key
+from holdfast.store.trimming import check_trim, going, trim_of
 
 MOST_OPERATIONS = 100_000
 _MISSING: Any = object()
@@ -75,6 +76,9 @@ def _target(core: Core, scope: Scope, timeline: str, operations: list[Operation]
                 ops.append(("append", key, parts))
         elif operation.kind == "delete":
             ops.append(("delete", key))
+        elif operation.kind == "trim":
+            check_trim(operation.value)
+            ops.append(("trim", key, operation.value))
         else:
             raise InvalidInputError(f"{scope}: unknown operation {operation.kind!r}")
     return Target(scope, timeline, ops, ledger=ledger)
@@ -109,6 +113,10 @@ class ScopedChange:
     def extend(self, key: str, items: Iterable[Any]) -> None:
         """Add items to the end of a list."""
         self._note("append", key, listed(items, "extend"))
+
+    def trim(self, key: str, *, keep_last: int | None = None, before: int | None = None) -> None:
+        """Remove the oldest items of a list; see `State.trim`."""
+        self._note("trim", key, trim_of(keep_last, before))
 
     def delete(self, key: str, *, if_version: int | None = None) -> None:
         """Remove a key; one that is absent is no error."""
@@ -154,7 +162,7 @@ class ScopedChange:
         prefix = normalize("NFC", prefix)
         found = set(self._reader.keys(prefix))
         for operation in self.operations:
-            if operation.key.startswith(prefix):
+            if operation.key.startswith(prefix) and operation.kind != "trim":
                 (found.discard if operation.kind == "delete" else found.add)(operation.key)
         return sorted(found)
 
@@ -215,7 +223,11 @@ class ScopedChange:
             else:
                 if not known:
                     value, known = self._read(key), True
-                value = self._items(key, value) + deepcopy(operation.value)
+                items = self._items(key, value)
+                if operation.kind == "append":
+                    value = items + deepcopy(operation.value)
+                elif value is not _MISSING:
+                    value = items[going(len(items), operation.value) :]
         return value if known else self._read(key)
 
     def _read(self, key: str) -> Any:
