@@ -181,7 +181,7 @@ def test_forks_restores_and_adoption_take_it_along(state: sync.State) -> None:
     assert found(state, "by_status", status="tried") == []
     state.adopt(trial)
     assert found(state, "by_status", status="tried") == ["1"]
-    state.restore(safe)
+    assert state.restore(safe).keys == len(state.keys()) + 2  # the declarations are keys, too
     assert found(state, "by_status", status="open") == ["4", "3", "1"]
 
 

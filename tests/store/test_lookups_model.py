@@ -315,8 +315,8 @@ def test_lookups_are_what_a_plain_search_finds(
     model = Model(place, seed)
     steps = [
         model.set, model.set, model.set, model.patch, model.patch, model.append, model.append,
-        model.trim, model.delete, model.change, model.change, model.restore, model.adopt, model.fork,
-        model.revert, model.declare, model.declare,
+        model.trim, model.delete, model.change, model.change, model.restore, model.adopt,
+        model.fork, model.revert, model.declare, model.declare,
     ]  # fmt: skip
     model.set("main")
     model.state("main").declare(FLAT, EACH, ITEMS)

@@ -33,7 +33,7 @@ from holdfast.store.core import Core
 from holdfast.store.entries import Body, Cause, Envelope, Statement
 from holdfast.store.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
 from holdfast.store.ledger import Ledger
-from holdfast.store.lookups import derived
+from holdfast.store.lookups import count_keys, derived
 from holdfast.store.points import Points
 from holdfast.store.reading import microseconds, moment
 from holdfast.store.saves import BEFORE
@@ -240,7 +240,7 @@ class History:
                 kept[0].root.hash.hex(),
                 backup[0] if backup else None,
                 verify,
-                kept[0].root.count,
+                count_keys(line.ledger.trees, kept[0].root),
                 checked,
                 left=kept[0].keys,
                 passed_over=str(damage) if damage is not None else "",
@@ -262,7 +262,7 @@ class History:
         kept = keep_sticky(line.ledger.trees, root, index_of(line), prefixes)
         return Restored(
             self.scope, self.timeline, line.sequence, label, kept.root.hash.hex(), None, verify,
-            kept.root.count, checked, True, diff, kept.keys,
+            count_keys(line.ledger.trees, kept.root), checked, True, diff, kept.keys,
         )  # fmt: skip
 
     def check_point(self, source: Timeline, sequence: int, verify: str) -> tuple[Node, int]:

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
 
@@ -33,9 +33,12 @@ from holdfast.errors import DamagedRecordError, InvalidInputError, LimitExceeded
 from holdfast.seal.codec import Typed
 from holdfast.store.arguments import check_text, listed
 from holdfast.store.declared import PrefixDeclaration
-from holdfast.store.ranges import behind
+from holdfast.store.ranges import behind, count_below
 from holdfast.store.scopes import RESERVED, Scope
 from holdfast.store.terms import ABSENT, encode_term, split_terms
+
+if TYPE_CHECKING:
+    from holdfast.store.trees import Node, Trees
 
 TERMS = "$terms/"
 BUILT = "$lookup/"
@@ -55,6 +58,11 @@ _encode = msgspec.msgpack.Encoder().encode
 def derived(key: str) -> bool:
     """Whether a key is there because of others: part of a lookup, or how far that is built."""
     return key.startswith((TERMS, BUILT))
+
+
+def count_keys(trees: Trees, root: Node) -> int:
+    """How many keys an index has that are there of themselves."""
+    return root.count - sum(count_below(trees, root, home) for home in (TERMS, BUILT))
 
 
 @dataclass(frozen=True, init=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from holdfast.store.saves import read_slot
@@ -52,6 +53,24 @@ def stage_range(stage: Stage, low: str, high: str) -> Iterator[Found]:
             layers = (timeline.stored, timeline.overlay, stage.overlay)
             changed = _within(layers, low, high)
     return _merged(stage.ledger.trees, base, changed, low, high, False)
+
+
+def count_below(trees: Trees, root: Node, prefix: str) -> int:
+    """How many keys of an index begin with a text."""
+    return _below(trees, root, behind(prefix)) - _below(trees, root, prefix)
+
+
+def _below(trees: Trees, node: Node, key: str) -> int:
+    """How many keys sort before one."""
+    count = 0
+    while True:
+        position: int = bisect_left(node.elements, key, key=itemgetter(0))
+        if node.level == 0:
+            return count + position
+        count += sum([int(element[3]) for element in node.elements[:position]])
+        if position == len(node.elements):
+            return count
+        node = trees.load(node.elements[position][2], node.elements[position][1])
 
 
 def slot_from(found: Found) -> Slot:
