@@ -13,6 +13,16 @@ if TYPE_CHECKING:
     from holdfast.store.pump import Pump
 
 
+class ViewDeclaring:
+    """What is declared of a state, now or at a point."""
+
+    _handle: LineHandle
+
+    async def declared(self) -> list[Declaration]:
+        """All that is declared, sorted by kind and name."""
+        return list(self._handle.reader.declared().all)
+
+
 class StateDeclaring:
     """What a state's owner can declare of it."""
 
@@ -32,10 +42,6 @@ class StateDeclaring:
         """Take declarations back, by their kind and name; tells how many of them there were."""
         plan = plan_undeclare(self._handle, declarations)
         return await self._pump.commit(plan) if plan is not None else 0
-
-    async def declared(self) -> list[Declaration]:
-        """All that is declared, sorted by kind and name."""
-        return list(self._handle.reader.declared().all)
 
 
 class StateTrimming:

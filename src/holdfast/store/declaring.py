@@ -14,6 +14,16 @@ if TYPE_CHECKING:
     from holdfast.store.history import Plan
 
 
+class ViewDeclaring:
+    """What is declared of a state, now or at a point."""
+
+    _handle: LineHandle
+
+    def declared(self) -> list[Declaration]:
+        """All that is declared, sorted by kind and name."""
+        return list(self._handle.reader.declared().all)
+
+
 class StateDeclaring:
     """What a state's owner can declare of it."""
 
@@ -32,10 +42,6 @@ class StateDeclaring:
         """Take declarations back, by their kind and name; tells how many of them there were."""
         plan = plan_undeclare(self._handle, declarations)
         return _run(self._handle, plan) if plan is not None else 0
-
-    def declared(self) -> list[Declaration]:
-        """All that is declared, sorted by kind and name."""
-        return list(self._handle.reader.declared().all)
 
 
 def _run(handle: LineHandle, plan: Plan) -> Any:
