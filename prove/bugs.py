@@ -81,7 +81,7 @@ BUGS = (
     Bug(
         "expected versions not compared",
         "store/committer.py",
-        "if stage.version(key) != version]",
+        "if version(stage, key) != expected]",
         "if False]",
         "forgeries",
     ),
@@ -159,8 +159,8 @@ BUGS = (
     Bug(
         "restore that mixes states",
         "store/timeline.py",
-        "self.rebase(folded_at(self.ledger, timeline, sequence), {})",
-        "self.rebase(folded_at(self.ledger, timeline, sequence), self.overlay)",
+        "self.rebase(then, {})",
+        "self.rebase(then, self.overlay)",
         "model",
     ),
     Bug(

@@ -14,6 +14,16 @@ if TYPE_CHECKING:
     from holdfast.store.pump import Pump
 
 
+class ViewDeclaring:
+    """What is declared of a state, now or at a point."""
+
+    _handle: LineHandle
+
+    async def declared(self) -> list[Declaration]:
+        """All that is declared, sorted by kind and name."""
+        return list(self._handle.reader.declared().all)
+
+
 class StateDeclaring:
     """What a state's owner can declare of it."""
 
@@ -38,10 +48,6 @@ class StateDeclaring:
         count: int = await self._pump.commit(plan) if plan is not None else 0
         await asyncio.to_thread(settle, self._handle, declarations)
         return count
-
-    async def declared(self) -> list[Declaration]:
-        """All that is declared, sorted by kind and name."""
-        return list(self._handle.reader.declared().all)
 
 
 class StateTrimming:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from holdfast.errors import Conflict
 from holdfast.store.arguments import check_flag
-from holdfast.store.async_declaring import StateDeclaring, StateTrimming
+from holdfast.store.async_declaring import StateDeclaring, StateTrimming, ViewDeclaring
 from holdfast.store.async_looking_up import StateLookups, ViewFinding
 from holdfast.store.async_watching import LineFollowing
 from holdfast.store.blaming import Blame, blame_value
@@ -33,7 +33,7 @@ from holdfast.store.writing import ScopedChange
 _T = TypeVar("_T")
 
 
-class View(ViewFinding):
+class View(ViewDeclaring, ViewFinding):
     """The state of one timeline as it was at one entry; it cannot be changed."""
 
     def __init__(self, handle: LineHandle) -> None:

@@ -18,7 +18,7 @@ from holdfast.store.arguments import (
 from holdfast.store.cause import acting, cause_now
 from holdfast.store.change import Written
 from holdfast.store.compare import Diff
-from holdfast.store.declaring import StateDeclaring
+from holdfast.store.declaring import StateDeclaring, ViewDeclaring
 from holdfast.store.entries import Cause
 from holdfast.store.erasing import erase_scope
 from holdfast.store.gates import Gate
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from holdfast.store.verify import Report
 
 
-class View(ViewFinding):
+class View(ViewDeclaring, ViewFinding):
     """The state of one timeline as it was at one entry; it cannot be changed."""
 
     def __init__(self, handle: LineHandle) -> None:

@@ -473,7 +473,7 @@ class Core:
         finally:
             self.closed = "the store is closed; open it again"
             self.lanes.bell.ring()
-            for held in (self._ledgers, self.nodes, self.atoms):
+            for held in (self._ledgers, self.nodes, self.atoms, self.ephemerals):
                 held.clear()  # at once: else it waits, in a cycle, for a slow garbage collection
             self.storage.close()
             if self.ring_storage is not None:

@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     from holdfast.store.history import Plan
 
 
+class ViewDeclaring:
+    """What is declared of a state, now or at a point."""
+
+    _handle: LineHandle
+
+    def declared(self) -> list[Declaration]:
+        """All that is declared, sorted by kind and name."""
+        return list(self._handle.reader.declared().all)
+
+
 class StateDeclaring:
     """What a state's owner can declare of it."""
 
@@ -38,10 +48,6 @@ class StateDeclaring:
         count: int = _run(self._handle, plan) if plan is not None else 0
         settle(self._handle, declarations)
         return count
-
-    def declared(self) -> list[Declaration]:
-        """All that is declared, sorted by kind and name."""
-        return list(self._handle.reader.declared().all)
 
 
 def settle(handle: LineHandle, declarations: tuple[Declaration, ...]) -> None:

@@ -139,6 +139,12 @@ class Ephemerals:
             for place in [place for place in self._boxes if place[0] == scope]:
                 self._bytes -= _size(self._boxes.pop(place).slots.values())
 
+    def clear(self) -> None:
+        """The store is closed."""
+        with self._lock:
+            self._boxes.clear()
+            self._bytes = 0
+
     def version(self, stage: Stage, key: str) -> int:
         """The version of a key, ephemeral or stored, that the next entry rests on."""
         if stage.declared and key.startswith(ephemeral_prefixes(stage.declared)):
