@@ -359,6 +359,16 @@ def test_the_whole_scope_and_names_of_terms_that_are_taken(state: sync.State) ->
     assert len(state.find("all").items) == 5
 
 
+def test_a_name_has_one_form(state: sync.State) -> None:
+    one, other = "caf\u00e9", "cafe\u0301"
+    state.declare(Lookup(other, terms="status"))
+    assert state.find(one).items == state.find(other).items
+    state.declare(Lookup(one, terms={"due": "plan.due"}))
+    assert state.find(other, due=9).items == ["other"]
+    state.rebuild(other)
+    assert state.undeclare(Lookup(one, terms="x")) == 1
+
+
 def test_the_async_face(place: Place) -> None:
     async def run() -> None:
         async with holdfast.open(place.url, **place.options()) as store:

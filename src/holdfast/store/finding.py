@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import InvalidInputError, LookupNotBuiltError, LookupNotFoundError
 from holdfast.store import terms
-from holdfast.store.arguments import check_filters, check_flag, check_limit, check_text
+from holdfast.store.arguments import check_filters, check_flag, check_limit
 from holdfast.store.items import Page
-from holdfast.store.lookups import EACH, Lookup
+from holdfast.store.lookups import EACH, Lookup, check_lookup_name
 from holdfast.store.ranges import timeline_range
 from holdfast.store.slots import Slot
 from holdfast.store.term_keeper import Terms, read_progress
@@ -66,14 +66,6 @@ class Question:
     limit: int | None = None
     after: str | None = None
 
-    def check(self) -> None:
-        """Refuse what cannot be meant."""
-        check_text(self.lookup, "the name of a lookup", 64, least=1)
-        if not isinstance(self.where, Mapping):
-            raise InvalidInputError("what is asked for is a mapping from terms to values")
-        check_filters(order=self.order, after=self.after)
-        check_limit(self.limit)
-
 
 def question(
     lookup: str,
@@ -86,9 +78,9 @@ def question(
     """A question from the arguments of `find`."""
     if where is not None and not isinstance(where, Mapping):
         raise InvalidInputError("what is asked for is a mapping from terms to values")
-    asked = Question(lookup, {**(where or {}), **more}, order, limit, after)
-    asked.check()
-    return asked
+    check_filters(order=order, after=after)
+    check_limit(limit)
+    return Question(check_lookup_name(lookup), {**(where or {}), **more}, order, limit, after)
 
 
 def find(reader: Reader, asked: Question, values: bool, plain: bool) -> Page:
@@ -129,7 +121,7 @@ def lookup_named(timeline: Timeline, name: str) -> Lookup:
     if progress.behind is not None:
         raise LookupNotBuiltError(
             f"{scope}: the lookup {name!r} is being built, up to {progress.behind!r} so far; if "
-            f"nobody does, state.rebuild({name!r}) goes on"
+            "nobody builds it any more, declare it again to go on"
         )
     return lookup
 

@@ -13,10 +13,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError, LookupNotFoundError
-from holdfast.store.arguments import check_text
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target
-from holdfast.store.lookups import BUILT, MOST_TERMS, TERMS, Lookup
+from holdfast.store.lookups import BUILT, MOST_TERMS, TERMS, Lookup, check_lookup_name
 from holdfast.store.ranges import behind, slot_from, stage_range, timeline_range
 from holdfast.store.term_keeper import (
     Progress,
@@ -63,7 +62,8 @@ def settle_after(handle: LineHandle) -> None:
 
 def rebuild_lookup(handle: LineHandle, name: str) -> None:
     """Remove the terms of a lookup and build it anew from the values."""
-    check_text(name, "the name of a lookup", 64, least=1)
+    name = check_lookup_name(name)
+    handle._ask("rebuild", name)
     known = {one.name for one in handle.reader.declared().of(Lookup)}
     if name not in known:
         raise LookupNotFoundError(f"{handle.scope} declares no lookup {name!r}")

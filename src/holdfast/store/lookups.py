@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, Self
+from unicodedata import normalize
 
 import msgspec
 
@@ -60,6 +61,12 @@ def derived(key: str) -> bool:
     return key.startswith((TERMS, BUILT))
 
 
+def check_lookup_name(name: str) -> str:
+    """The name in normal form, as keys are, if it can be one."""
+    check_text(name, "the name of a lookup", 64, least=1)
+    return normalize("NFC", name)
+
+
 def count_keys(trees: Trees, root: Node) -> int:
     """How many keys an index has that are there of themselves."""
     return root.count - sum(count_below(trees, root, home) for home in (TERMS, BUILT))
@@ -84,7 +91,7 @@ class Lookup(PrefixDeclaration):
     def __init__(
         self, name: str, prefix: str = "", terms: Mapping[str, str] | Iterable[str] | str = ()
     ) -> None:
-        check_text(name, "the name of a lookup", 64, least=1)
+        name = check_lookup_name(name)
         if "/" in name:
             raise InvalidInputError("the name of a lookup has no '/'")
         for name_, value in (("prefix", prefix), ("called", name), ("terms", _named(terms))):
