@@ -282,10 +282,11 @@ class _Attempt:
                 return before.repeated(change)
         staged = [(target, self._stage(target)) for target in change.targets]
         time, step = self.core.clock.now()
-        routed = [self._routed(change, target, stage, time) for target, stage in staged]
-        for target, stage in staged:
+        asked = staged
+        if not all(stage.unruled for _, stage in staged):
+            staged = [self._routed(change, target, stage, time) for target, stage in staged]
+        for target, stage in asked:
             _check(target, stage, self.core.ephemerals)
-        staged = routed
         bodies: list[Body] = []
         for target, stage in staged:
             marks.append(

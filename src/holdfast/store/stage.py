@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.errors import InvalidInputError, LimitExceededError
 from holdfast.store import entries, refs, rows
-from holdfast.store.declared import PREFIX, Declared, parse_declared
+from holdfast.store.declared import NOTHING, PREFIX, Declared, parse_declared
 from holdfast.store.entries import Body, Statement
 from holdfast.store.folding import fold
 from holdfast.store.ledger import PACK, Ledger
@@ -135,6 +135,11 @@ class Stage:
             self.base = fold(self.ledger.trees, self.base, edits_of(self.overlay, timeline))
             self.overlay = {}
         return self.base
+
+    @property
+    def unruled(self) -> bool:
+        """Whether it is known, without looking, that nothing is declared."""
+        return self.timeline.known is NOTHING and not self._redeclared
 
     @property
     def declared(self) -> Declared:

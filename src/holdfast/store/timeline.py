@@ -74,7 +74,7 @@ class Timeline:
         self.atoms_since = 0
         self.earliest = self.latest = 0
         self.blocks: dict[str, int] = {}
-        self._declared: Declared | None = None
+        self.known: Declared | None = None
 
     # loading
 
@@ -395,11 +395,11 @@ class Timeline:
     @property
     def declared(self) -> Declared:
         """What is declared of the scope, in this state of it."""
-        found = self._declared
+        found = self.known
         if found is None:
             with self.lock:
                 found = parse_declared(self.ledger.scope, self.scan(PREFIX), self._plain)
-                self._declared = found
+                self.known = found
         return found
 
     def _plain(self, slot: Slot) -> Any:
@@ -407,7 +407,7 @@ class Timeline:
 
     def redeclare(self) -> None:
         """What is declared may have changed: it is looked up when next asked for."""
-        self._declared = None
+        self.known = None
 
     def version(self, slot: Slot | None) -> int:
         """The entry of this timeline that gave a key its present value; 0 if it is absent."""
