@@ -41,6 +41,9 @@ if TYPE_CHECKING:
         ScopeInfo,
         TimelineInfo,
     )
+    from holdfast.store.keyring import Keyring
+    from holdfast.store.leasing import Lease, LeaseInfo
+    from holdfast.store.rekeying import Resealed
     from holdfast.store.scopes import Scope
     from holdfast.store.sticky import Sticky
     from holdfast.store.verify import Finding, Report
@@ -66,6 +69,9 @@ __all__ = [
     "Gate",
     "HoldfastError",
     "Item",
+    "Keyring",
+    "Lease",
+    "LeaseInfo",
     "Left",
     "Operation",
     "Page",
@@ -73,6 +79,7 @@ __all__ = [
     "Registry",
     "Report",
     "Request",
+    "Resealed",
     "Restored",
     "Reverted",
     "Scope",
@@ -105,6 +112,9 @@ _HOMES = {
     "holdfast.store.items": (
         "Checkpoint Entry Erased Item Left Page Position Restored Reverted ScopeInfo TimelineInfo"
     ),
+    "holdfast.store.keyring": "Keyring",
+    "holdfast.store.leasing": "Lease LeaseInfo",
+    "holdfast.store.rekeying": "Resealed",
     "holdfast.store.scopes": "Scope",
     "holdfast.store.sticky": "Sticky",
     "holdfast.store.verify": "Finding Report",
