@@ -42,7 +42,10 @@ if TYPE_CHECKING:
         ScopeInfo,
         TimelineInfo,
     )
+    from holdfast.store.keyring import Keyring
+    from holdfast.store.leasing import Lease, LeaseInfo
     from holdfast.store.lookups import Lookup
+    from holdfast.store.rekeying import Resealed
     from holdfast.store.scopes import Scope
     from holdfast.store.sticky import Sticky
     from holdfast.store.verify import Finding, Report
@@ -69,6 +72,9 @@ __all__ = [
     "Gate",
     "HoldfastError",
     "Item",
+    "Keyring",
+    "Lease",
+    "LeaseInfo",
     "Left",
     "Lookup",
     "Operation",
@@ -78,6 +84,7 @@ __all__ = [
     "Registry",
     "Report",
     "Request",
+    "Resealed",
     "Restored",
     "Reverted",
     "Scope",
@@ -111,6 +118,9 @@ _HOMES = {
     "holdfast.store.items": (
         "Checkpoint Entry Erased Item Left Page Position Restored Reverted ScopeInfo TimelineInfo"
     ),
+    "holdfast.store.keyring": "Keyring",
+    "holdfast.store.leasing": "Lease LeaseInfo",
+    "holdfast.store.rekeying": "Resealed",
     "holdfast.store.lookups": "Lookup",
     "holdfast.store.scopes": "Scope",
     "holdfast.store.sticky": "Sticky",

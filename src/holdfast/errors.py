@@ -6,6 +6,7 @@ different branches, because a caller answers each of them differently.
     HoldfastError
     ├── MissingError                 what was asked for is not there
     │   ├── CheckpointNotFoundError
+    │   ├── LeaseNotFoundError
     │   ├── LookupNotFoundError
     │   ├── PointNotFoundError
     │   ├── ScopeNotFoundError
@@ -15,7 +16,8 @@ different branches, because a caller answers each of them differently.
     ├── StateIntegrityError          what is stored is not what was written
     │   ├── ChainError               entries dropped, reordered or forked
     │   ├── DamagedRecordError       a row is changed, moved, swapped or missing
-    │   │   └── DamagedIndexError    a row of a saved index; entries give the state without it
+    │   │   ├── DamagedIndexError    a row of a saved index; entries give the state without it
+    │   │   └── DamagedRingError     a row of the ring, which holds the wrapped keys
     │   └── WitnessError             the store was put back behind what a witness saw
     ├── RefusedError                 asked for something that is not allowed
     │   ├── ChangeIdError            the id was used before, for another change
@@ -33,7 +35,11 @@ different branches, because a caller answers each of them differently.
     │   ├── KeyringError             the key given does not fit the store
     │   │   ├── KeyMissingError
     │   │   ├── KeyNotNeededError
+    │   │   ├── KeyRetiredError      the key opened this store once
+    │   │   ├── KeyRetiringError     the old key alone makes no new keys while it is rotated
     │   │   └── WrongKeyError
+    │   ├── LeaseHeldError           another holds the lease
+    │   ├── LeaseLostError           another took over the lease that a change was made under
     │   ├── MissingExtraError        an optional dependency is not installed
     │   ├── ReadOnlyError            a store opened for reading cannot write
     │   ├── StoreClosedError
@@ -65,6 +71,10 @@ class MissingError(HoldfastError):
 
 class CheckpointNotFoundError(MissingError):
     """No checkpoint of this scope has that id or name."""
+
+
+class LeaseNotFoundError(MissingError):
+    """No lease of that name was ever taken."""
 
 
 class LookupNotFoundError(MissingError):
@@ -116,6 +126,10 @@ class DamagedRecordError(StateIntegrityError):
 
 class DamagedIndexError(DamagedRecordError):
     """A row of a saved index is damaged. The entries give the same state without it."""
+
+
+class DamagedRingError(DamagedRecordError):
+    """A row of the ring, which holds the wrapped keys, is damaged; a copy of it helps."""
 
 
 class WitnessError(StateIntegrityError):
@@ -190,8 +204,24 @@ class KeyNotNeededError(KeyringError):
     """A key was given for a store that is not encrypted."""
 
 
+class KeyRetiredError(KeyringError):
+    """The key opened this store once; its master was rotated to another since."""
+
+
+class KeyRetiringError(KeyringError):
+    """The master is being rotated: with the old one alone no new key can be made."""
+
+
 class WrongKeyError(KeyringError):
     """The key does not open this store."""
+
+
+class LeaseHeldError(RefusedError):
+    """Another holds the lease, and did so for all the time that it was waited for."""
+
+
+class LeaseLostError(RefusedError):
+    """The lease that a change was made under is another's, or given back; nothing was written."""
 
 
 class MissingExtraError(RefusedError):

@@ -180,6 +180,10 @@ def test_declaring_and_taking_back(state: sync.State) -> None:
     assert state.keys() == ["tmp/a"]
     state.set("cache/a", 3)
     assert state.log(limit=1)[0].keys == ("cache/a",)
+    state.set("tmp/a", 2)
+    state.undeclare(Ephemeral("tmp/"))
+    state.declare(Ephemeral("tmp/"))
+    assert not state.exists("tmp/a"), "what was taken back does not come back with the rule"
     with pytest.raises(InvalidInputError, match="declarations"):
         Ephemeral("$dec")
     with pytest.raises(InvalidInputError, match="declarations"):

@@ -15,6 +15,7 @@ from holdfast.store.arguments import (
     check_function,
     check_seconds,
 )
+from holdfast.store.asking import StoreLeasing
 from holdfast.store.cause import acting, cause_now
 from holdfast.store.change import Written
 from holdfast.store.compare import Diff
@@ -25,6 +26,7 @@ from holdfast.store.gates import Gate
 from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, TimelineInfo
+from holdfast.store.keeping import StoreKeys
 from holdfast.store.looking_up import StateLookups, ViewFinding
 from holdfast.store.lookup_building import settle_after
 from holdfast.store.scopes import Scope
@@ -308,7 +310,7 @@ class Change:
         return self._parts.part(line)
 
 
-class Store(StoreFollowing, StoreUndoing):
+class Store(StoreFollowing, StoreUndoing, StoreKeys, StoreLeasing):
     """One opened storage with its keys and its clock."""
 
     def __init__(self, handle: StoreHandle) -> None:

@@ -6,11 +6,13 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from holdfast.errors import (
+    Conflict,
     DamagedRecordError,
     KeyMissingError,
     ReadOnlyError,
@@ -32,6 +34,7 @@ from holdfast.store.committer import Committer
 from holdfast.store.ephemeral import Ephemerals
 from holdfast.store.feed import Lanes
 from holdfast.store.gates import Gates
+from holdfast.store.leasing import Leases
 from holdfast.store.ledger import Ledger, gone
 from holdfast.store.scopes import Scope
 from holdfast.store.splitting import Memo
@@ -86,6 +89,7 @@ class Core:
         self._commit_row = self._commitments.domain(b"store-row")
         self.lanes = Lanes(storage, self._commitments.domain(b"feed"))
         self.committer = Committer(self, self.lanes)
+        self.leases = Leases(self)
         self._ledgers: OrderedDict[Scope, Ledger] = OrderedDict()
         self._lock = threading.RLock()
         self._memos: OrderedDict[tuple[int, str], tuple[Memo, int]] = OrderedDict()
@@ -208,7 +212,8 @@ class Core:
                 raise KeyMissingError(
                     f"the ring holds no key for {scope}; use the ring that belongs to this store"
                 )
-            seal = KeySeal(keys.data, keys.epoch, self.writer)
+            reload = partial(self._data_keys, scope_id)
+            seal = KeySeal(keys.data, keys.epoch, self.writer, reload)
             commitments = Commitments(keys.commitment, salt=salt)
         return Ledger(
             scope,
@@ -224,6 +229,13 @@ class Core:
             nodes=self.nodes,
             atoms=self.atoms,
         )
+
+    def _data_keys(self, scope_id: bytes) -> dict[int, bytes]:
+        """A scope's data keys as the ring has them now; none if it was erased."""
+        assert self.ring is not None
+        self.ring.forget(scope_id)
+        keys = self.ring.scope_keys(scope_id)
+        return keys.data if keys is not None else {}
 
     def ledger_of(self, key: bytes, row: bytes) -> Ledger:
         """The scope that a directory row names, opened; also one that is deleted."""
@@ -292,7 +304,12 @@ class Core:
         """Make the keys of new scopes durable, before anything sealed with them is."""
         born = [ledger for ledger in ledgers if ledger.ring_birth]
         if born and self.ring is not None:
-            self.ring.commit([row for ledger in born for row in ledger.ring_birth])
+            try:
+                self.ring.commit([row for ledger in born for row in ledger.ring_birth])
+            except Conflict:  # the master is being rotated: their keys are made anew
+                for ledger in born:
+                    self.forget(ledger)
+                raise
             for ledger in born:
                 ledger.ring_birth = []
 
@@ -315,9 +332,7 @@ class Core:
         return timeline
 
     def _timeline_number(self, ledger: Ledger, name: str) -> int:
-        if name not in ledger.names:
-            ledger.names = {n: number for number, n, _, _ in self.timelines(ledger)}
-        if name not in ledger.names:
+        if name not in ledger.names and name not in self.names(ledger):
             main = self.timeline(ledger)
             main.refresh()
             if main.gone:
@@ -327,11 +342,18 @@ class Core:
             )
         return ledger.names[name]
 
-    def timelines(self, ledger: Ledger) -> list[tuple[int, str, int, int]]:
-        """(number, name, parent's number, entry it starts from) of all timelines."""
+    def names(self, ledger: Ledger) -> dict[str, int]:
+        """Numbers of all timelines by their names; only those made since are read."""
+        with self._lock:
+            last = next(reversed(ledger.names.values()), -1)
+            ledger.names |= {name: number for number, name, _, _ in self.timelines(ledger, last)}
+            return ledger.names
+
+    def timelines(self, ledger: Ledger, after: int = -1) -> list[tuple[int, str, int, int]]:
+        """(number, name, parent's number, entry it starts from) of the timelines behind one."""
         prefix = b"T" + ledger.number.to_bytes(rows.SCOPE, "big")
         found = []
-        low = prefix
+        low = prefix if after < 0 else rows.line(b"T", ledger.number, after) + b"\0"
         while page := self.storage.scan(low, rows.after(prefix), limit=1000):
             for key, row in page:
                 name, parent, start = _decode(ledger.open_row(key, row))
@@ -450,12 +472,6 @@ class Core:
                 _, (_, size) = self._memos.popitem(last=False)
                 self._memo_bytes -= size
 
-    # ids of changes
-
-    def id_tag(self, scope: Scope | None, id: str) -> bytes:
-        """What stands for the id of a change of one scope, or of several (None)."""
-        return self.tag(b"change", f"{scope or ''}\0{id}")
-
     # after a commit
 
     def committed(self, results: list[tuple[Ticket, list[Written]]]) -> None:
@@ -470,6 +486,7 @@ class Core:
             return
         try:
             self.committer.drain()
+            self.leases.close()
         finally:
             self.closed = "the store is closed; open it again"
             self.lanes.bell.ring()

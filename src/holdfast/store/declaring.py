@@ -12,6 +12,7 @@ from holdfast.store.lookup_building import settle_lookups
 from holdfast.store.lookups import Lookup
 
 if TYPE_CHECKING:
+    from holdfast.store.change import Written
     from holdfast.store.handles import LineHandle
     from holdfast.store.history import Plan
 
@@ -93,7 +94,14 @@ def plan_undeclare(handle: LineHandle, declarations: tuple[Declaration, ...]) ->
     wanted = {one.key for one in declarations}
     found = [one.key for one in handle.reader.declared().all if one.key in wanted]
     operations = [Operation("delete", key) for key in found]
-    return handle._plan(operations, lambda _: len(found)) if found else None
+
+    def finish(_: list[Written]) -> int:
+        line = handle.reader.now()
+        if line is not None:
+            handle.core.ephemerals.box(line)  # what is no longer ephemeral goes at once
+        return len(found)
+
+    return handle._plan(operations, finish) if found else None
 
 
 def _check(declarations: tuple[Declaration, ...]) -> None:

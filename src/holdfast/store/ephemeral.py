@@ -103,7 +103,7 @@ class Ephemerals:
     """What an opened store holds of ephemeral keys."""
 
     def __init__(self) -> None:
-        self._boxes: dict[tuple[int, int], Box] = {}
+        self.boxes: dict[tuple[int, int], Box] = {}
         self._bytes = 0
         self._version = FIRST
         self._lock = threading.RLock()
@@ -117,32 +117,32 @@ class Ephemerals:
         except (DamagedRecordError, NewerFormatError):
             return None  # writing is refused; what is stored can be read
         place = (timeline.ledger.number, timeline.number)
-        box = self._boxes.get(place)
+        box = self.boxes.get(place)
         if box is None and not declared.of(Ephemeral):
             return None
         if box is not None and box.declared is declared and box.origin == timeline.origin:
             return box
         with self._lock:
-            old = self._boxes.pop(place, None)
+            old = self.boxes.pop(place, None)
             held = old.slots if old is not None and old.origin == timeline.origin else {}
             box = Box(declared, timeline.origin, held)
             if old is not None:
                 self._bytes += _size(box.slots.values()) - _size(old.slots.values())
             if not box.prefixes:
                 return None
-            self._boxes[place] = box
+            self.boxes[place] = box
             return box
 
     def forget(self, scope: int) -> None:
         """A scope is deleted: nothing of it stays."""
         with self._lock:
-            for place in [place for place in self._boxes if place[0] == scope]:
-                self._bytes -= _size(self._boxes.pop(place).slots.values())
+            for place in [place for place in self.boxes if place[0] == scope]:
+                self._bytes -= _size(self.boxes.pop(place).slots.values())
 
     def clear(self) -> None:
         """The store is closed."""
         with self._lock:
-            self._boxes.clear()
+            self.boxes.clear()
             self._bytes = 0
 
     def version(self, stage: Stage, key: str) -> int:

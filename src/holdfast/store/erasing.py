@@ -30,7 +30,7 @@ from holdfast.store.entries import Body
 from holdfast.store.handles import StoreHandle
 from holdfast.store.items import Erased
 from holdfast.store.ledger import Ledger
-from holdfast.store.outcomes import Outcome
+from holdfast.store.outcomes import Outcome, id_tag
 from holdfast.store.scopes import Scope
 from holdfast.store.tombstones import Tombstone, by_number, entomb, read_tombstone
 
@@ -88,7 +88,8 @@ class _Erasure:
         else:
             yield (
                 "copies of the ring made before still hold the key: together with the master key "
-                "they open copies, backups and snapshots of the store's files made before"
+                "they open copies, backups and snapshots of the store's files made before; "
+                "rotate_master(), and destroying the old key, ends that"
             )
         yield "logs of the engine, until it is done with them: for SQLite, when all have closed it"
         yield "processes that had it open keep in memory what they read until they look again"
@@ -163,7 +164,7 @@ class _Erasure:
             self._drop_accounts(tombstone, life)
         if self.core.ring is not None:
             self.keys += self.core.ring.erase(tombstone.id)
-        prefixes = [kind + number for kind in (b"E", b"V", b"S", b"N", b"T")]
+        prefixes = [kind + number for kind in (b"E", b"V", b"S", b"N", b"T", b"K")]
         for prefix in prefixes if self.core.ring is None else ():
             self._blank(prefix)
         for prefix in prefixes:
@@ -220,7 +221,7 @@ class _Erasure:
             found.add(rows.correlation(tag, ledger.number, line, rows.sequence_of(key)))
         if body.change is not None:
             alone = not body.also and not body.reads
-            name = rows.change(self.core.id_tag(ledger.scope if alone else None, body.change))
+            name = rows.change(id_tag(self.core, ledger.scope if alone else None, body.change))
             if all(self._is_erased(number) for number, _, _ in body.also):
                 found.add(name)
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -81,6 +82,7 @@ class Ledger:
         self.timelines: dict[int, Timeline] = {}
         self.names: dict[str, int] = {}
         self.views: dict[tuple[int, int], Timeline] = {}
+        self.viewing = threading.RLock()
         self.terms: dict[tuple[bytes, str], tuple[bytes, frozenset[str]]] = {}
         """What a lookup and a key gave for a ref: see `term_keeper`."""
         self.birth: list[tuple[bytes, bytes]] | None = None
@@ -129,6 +131,12 @@ class Ledger:
         """An entry, with its body checked against the envelope's commitment."""
         return self._checked(key, row, self._open_entry)
 
+    def envelope(self, row: bytes) -> Envelope:
+        """The clear part of an entry that others made; its key epoch is the one to seal under."""
+        found, _ = entries.split_row(row)
+        self.seal.know(found.epoch)
+        return found
+
     def _open_entry(self, key: bytes, row: bytes) -> tuple[Envelope, Body]:
         envelope, _ = entries.split_row(row)
         start = len(envelope.data)
@@ -170,6 +178,10 @@ class Ledger:
             "restore a checkpoint from before it",
             place,
         )
+
+    def next_epoch(self) -> bytes:
+        """Key of the row that announces the next data key: who rests on this one expects none."""
+        return rows.epoch(self.number, self.seal.epoch + 1)
 
     # atoms and nodes
 

@@ -66,6 +66,8 @@ class Reader:
 
     def slot(self, timeline: Timeline, key: str) -> Slot | None:
         """What is known of a key, also of one that lives in this process only."""
+        if timeline.known is NOTHING and not self.core.ephemerals.boxes:
+            return timeline.slot(key)  # nothing is declared, as of most scopes
         box = self._box(timeline)
         if box is not None and key.startswith(box.prefixes):
             return box.slots.get(key)

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.errors import InvalidInputError, LimitExceededError
 from holdfast.store import entries, refs, rows
-from holdfast.store.declared import PREFIX, Declared, parse_declared
+from holdfast.store.declared import NOTHING, PREFIX, Declared, parse_declared
 from holdfast.store.entries import Body, Statement
 from holdfast.store.folding import fold
 from holdfast.store.ledger import PACK, Ledger
@@ -138,6 +138,11 @@ class Stage:
         return self.base
 
     @property
+    def unruled(self) -> bool:
+        """Whether it is known, without looking, that nothing is declared."""
+        return self.timeline.known is NOTHING and not self._redeclared
+
+    @property
     def declared(self) -> Declared:
         """What is declared of the scope after the entries staged so far."""
         if not self._redeclared:
@@ -201,10 +206,8 @@ class Stage:
         sequence = self.sequence + 1
         packer = Packer(self.ledger, self.timeline.number, sequence)
         keeper = keeper_of(self, ops, packer)
-        for op in ops:
-            made = self._operation(sequence, op, packer)
-            if made is not None:
-                body.ops.append(made)
+        made = [self._operation(sequence, op, packer) for op in ops]
+        body.ops += [op for op in made if op is not None]
         if keeper is not None:
             body.ops += keeper.after(sequence)
         self.finish(body, packer)

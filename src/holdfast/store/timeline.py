@@ -77,7 +77,7 @@ class Timeline:
         self.atoms_since = 0
         self.earliest = self.latest = 0
         self.blocks: dict[str, int] = {}
-        self._declared: Declared | None = None
+        self.known: Declared | None = None
 
     # loading
 
@@ -122,7 +122,7 @@ class Timeline:
         while page := self.ledger.storage.scan(self.prefix, high, limit=200, reverse=True):
             for key, row in page:
                 if self.sequence == self.ledger.before:
-                    envelope, _ = entries.split_row(row)
+                    envelope = self.ledger.envelope(row)
                     self.sequence = rows.sequence_of(key)
                     self.head = self.ledger.entry_hash(key, envelope.data)
                 if row[1] == 1:
@@ -293,7 +293,7 @@ class Timeline:
             self.become(op[1], op[2], op[3], sequence, op[4] if len(op) > 4 else ())
         elif code == entries.GONE:
             self.gone = True
-        elif code != entries.CHECKPOINT:
+        elif code not in (entries.CHECKPOINT, entries.REKEY):
             raise NewerFormatError(
                 f"{self.ledger.scope}: entry {sequence} holds an operation that this version does "
                 "not know; use the newest version of Holdfast"
@@ -398,11 +398,11 @@ class Timeline:
     @property
     def declared(self) -> Declared:
         """What is declared of the scope, in this state of it."""
-        found = self._declared
+        found = self.known
         if found is None:
             with self.lock:
                 found = parse_declared(self.ledger.scope, self.scan(PREFIX), self._plain)
-                self._declared = found
+                self.known = found
         return found
 
     def _plain(self, slot: Slot) -> Any:
@@ -410,7 +410,7 @@ class Timeline:
 
     def redeclare(self) -> None:
         """What is declared may have changed: it is looked up when next asked for."""
-        self._declared = None
+        self.known = None
 
     def version(self, slot: Slot | None) -> int:
         """The entry of this timeline that gave a key its present value; 0 if it is absent."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.store import rows
+from holdfast.store import entries, rows
 from holdfast.store.entries import Body
+from holdfast.store.outcomes import id_tag
 
 if TYPE_CHECKING:
     from holdfast.store.ledger import Ledger
@@ -24,10 +25,16 @@ class Accounts:
         self._block: tuple[int, int, int] = (0, 0, -1)
         self._correlations: set[str] = set()
         self.ids = 0
+        self.epochs = 0
+        self.stored_epochs = 0
         self.correlations = 0
 
     def note(self, ledger: Ledger, line: int, sequence: int, body: Body) -> None:
         """Take what an entry calls for into account."""
+        if line == 0 and body.ops and body.ops[0][0] == entries.REKEY:
+            key = rows.epoch(ledger.number, body.ops[0][1])
+            self._wanted[key] = "it is missing: a fork could rest on a key that is gone"
+            self.epochs += 1
         if body.change is not None:
             self._id(ledger, line, body)
         if body.cause is not None and body.cause.correlation is not None:
@@ -36,7 +43,7 @@ class Accounts:
     def _id(self, ledger: Ledger, line: int, body: Body) -> None:
         assert body.change is not None
         alone = not body.also and not body.reads
-        tag = self._check.core.id_tag(ledger.scope if alone else None, body.change)
+        tag = id_tag(self._check.core, ledger.scope if alone else None, body.change)
         self._wanted[rows.change(tag)] = "it is missing: its change could be applied once more"
         # Of the entries of one change, the first by number that is not erased stands for it.
         others = [other for other in body.also if other[0] not in self._check.erased]
