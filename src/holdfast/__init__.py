@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from holdfast.store.blaming import Blame, Blamed
     from holdfast.store.clock import Clock
     from holdfast.store.compare import DELETED, Diff, Difference
+    from holdfast.store.declared import Declaration
     from holdfast.store.entries import Cause
+    from holdfast.store.ephemeral import Ephemeral
+    from holdfast.store.finding import Begins, Range
     from holdfast.store.gates import Gate, Operation, Request
     from holdfast.store.items import (
         Checkpoint,
@@ -45,9 +48,11 @@ if TYPE_CHECKING:
     )
     from holdfast.store.keyring import Keyring
     from holdfast.store.leasing import Lease, LeaseInfo
+    from holdfast.store.lookups import Lookup
     from holdfast.store.merging import MergeConflict, Merged
     from holdfast.store.rekeying import Resealed
     from holdfast.store.scopes import Scope
+    from holdfast.store.sticky import Sticky
     from holdfast.store.verify import Finding, Report
 
     register = default_registry.register
@@ -56,15 +61,18 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DELETED",
+    "Begins",
     "Blame",
     "Blamed",
     "Cause",
     "Change",
     "Checkpoint",
     "Clock",
+    "Declaration",
     "Diff",
     "Difference",
     "Entry",
+    "Ephemeral",
     "Erased",
     "Finding",
     "Gate",
@@ -75,11 +83,13 @@ __all__ = [
     "LeaseInfo",
     "Left",
     "LongValue",
+    "Lookup",
     "MergeConflict",
     "Merged",
     "Operation",
     "Page",
     "Position",
+    "Range",
     "ReadStream",
     "Registry",
     "Report",
@@ -90,6 +100,7 @@ __all__ = [
     "Scope",
     "ScopeInfo",
     "State",
+    "Sticky",
     "Store",
     "Swept",
     "TimelineInfo",
@@ -112,7 +123,10 @@ _HOMES = {
     "holdfast.store.blaming": "Blame Blamed",
     "holdfast.store.clock": "Clock",
     "holdfast.store.compare": "DELETED Diff Difference",
+    "holdfast.store.declared": "Declaration",
     "holdfast.store.entries": "Cause",
+    "holdfast.store.ephemeral": "Ephemeral",
+    "holdfast.store.finding": "Begins Range",
     "holdfast.store.gates": "Gate Operation Request",
     "holdfast.store.items": (
         "Checkpoint Entry Erased Item Left LongValue Page Position Restored Reverted ScopeInfo "
@@ -122,7 +136,9 @@ _HOMES = {
     "holdfast.store.leasing": "Lease LeaseInfo",
     "holdfast.store.merging": "MergeConflict Merged",
     "holdfast.store.rekeying": "Resealed",
+    "holdfast.store.lookups": "Lookup",
     "holdfast.store.scopes": "Scope",
+    "holdfast.store.sticky": "Sticky",
     "holdfast.store.verify": "Finding Report",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -7,6 +7,7 @@ different branches, because a caller answers each of them differently.
     ├── MissingError                 what was asked for is not there
     │   ├── CheckpointNotFoundError
     │   ├── LeaseNotFoundError
+    │   ├── LookupNotFoundError
     │   ├── PointNotFoundError
     │   ├── ScopeNotFoundError
     │   ├── StoreNotFoundError
@@ -47,6 +48,7 @@ different branches, because a caller answers each of them differently.
     │   └── UnsafePlaceError         a file system or file mode that cannot be trusted
     ├── Unavailable                  storage cannot serve now; nothing was applied
     │   ├── DiskFullError
+    │   ├── LookupNotBuiltError      its terms are still being added
     │   ├── StorageReadOnlyError
     │   └── StoreLockedError
     ├── OutcomeUnknown               it may or may not have been applied
@@ -75,6 +77,10 @@ class CheckpointNotFoundError(MissingError):
 
 class LeaseNotFoundError(MissingError):
     """No lease of that name was ever taken."""
+
+
+class LookupNotFoundError(MissingError):
+    """The scope declares no lookup of that name."""
 
 
 class PointNotFoundError(MissingError):
@@ -258,6 +264,10 @@ class Unavailable(HoldfastError):
 
 class DiskFullError(Unavailable):
     """No room is left on the disk."""
+
+
+class LookupNotBuiltError(Unavailable):
+    """A lookup is declared, and not all keys have their terms yet."""
 
 
 class StorageReadOnlyError(Unavailable):

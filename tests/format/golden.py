@@ -159,11 +159,25 @@ def fill(store: sync.Store, clock: Hands) -> None:
     for number in range(14):
         agent.set(f"count/{number % 5}", number)
         clock.move()
+    follow_rules(store.workflow("rules"))
     store.session("gone").set("x", 1)
     store.delete("session:gone")
     store.session("gone").set("x", 2)
     store.session("erased").set("x", 3)
     store.erase("session:erased")
+
+
+def follow_rules(state: sync.State) -> None:
+    """Declarations, a restore that leaves sticky keys alone, and trims of both forms."""
+    state.declare(holdfast.Sticky("done/"))
+    state.set("done/1", "before")
+    state.extend("list", [f"item {number} " + "x" * 40 for number in range(60)])
+    safe = state.checkpoint("rules")
+    state.set("done/2", "since")
+    state.delete("done/1")
+    state.trim("list", keep_last=40)
+    state.trim("list", keep_last=2)
+    state.restore(safe)
 
 
 def turn_keys(store: sync.Store) -> None:
@@ -190,6 +204,7 @@ def facts(store: sync.Store) -> dict[str, Any]:
         "checkpoint": [point.id, point.name, point.root, point.hash, point.signed_by],
         "trial": store.agent("golden").on("trial").get("only here"),
         "again": store.session("gone").get("x"),
+        "rules": [[key, len(value)] for key, value in store.workflow("rules").items()],
         "correlated": [[str(e.scope), e.sequence] for e in store.correlated("run-1")],
     }
 

@@ -15,7 +15,7 @@ import pytest
 from store_kit import Place
 
 import holdfast
-from holdfast import sync
+from holdfast import Begins, Lookup, Range, sync
 from holdfast.errors import (
     Conflict,
     MissingError,
@@ -98,6 +98,17 @@ def writes(slips: Any) -> None:
     slips("append to no list", ("n", "m"), lambda _, s, x: s.append(x, 1))
     slips("extend key", NEW_KEYS, lambda _, s, x: s.extend(x, [1]))
     slips("extend items", (None, 5, "abc", b"ab", {"a": 1}), lambda _, s, x: s.extend("l", x))
+    slips("trim key", NEW_KEYS, lambda _, s, x: s.trim(x, keep_last=1))
+    slips("trim keep_last", (None, *COUNTS), lambda _, s, x: s.trim("l", keep_last=x))
+    slips("trim before", (None, *COUNTS), lambda _, s, x: s.trim("l", before=x))
+    slips("trim both", (1,), lambda _, s, x: s.trim("l", before=x, keep_last=x))
+    slips("trim if_version", versions, lambda _, s, x: s.trim("l", before=0, if_version=x))
+    slips("trim of no list", ("n", "m"), lambda _, s, x: s.trim(x, keep_last=1))
+    slips("trim in a change", (None, *COUNTS), in_change(lambda c, x: c.trim("l", before=x)))
+    slips("declare", (None, 1, "effects/", b"x", holdfast.Sticky), lambda _, s, x: s.declare(x))
+    slips("undeclare", (None, 1, "effects/", b"x"), lambda _, s, x: s.undeclare(x))
+    slips("Sticky", (*KEYS, "/a"), lambda _, s, x: s.declare(holdfast.Sticky(x)))
+    slips("Ephemeral", (*KEYS, "$d", "n"), lambda _, s, x: s.declare(holdfast.Ephemeral(x)))
     slips("update key", NEW_KEYS, lambda _, s, x: s.update(x, lambda _: 1))
     slips("update function", FUNCTIONS, lambda _, s, x: s.update("k", x))
     for name in ("reason", "actor", "correlation", "parent"):
@@ -174,6 +185,7 @@ def looking_back(slips: Any) -> None:
     slips("replay since", (None, *COUNTS), lambda _, s, x: s.replay(lambda a, _: a, since=x))
     slips("replay until", COUNTS, lambda _, s, x: s.replay(lambda a, _: a, until=x))
     undoing(slips)
+    looking_up(slips)
     long_values(slips)
 
 
@@ -251,6 +263,28 @@ def undoing(slips: Any) -> None:
     paths = (1, 1.5, b"a", {"a"}, [1.5], [None], "b", "a[5000]", "a[-1]", "a[", "..", ["a", "0"])
     slips("blame path", paths, lambda _, s, x: s.blame("m", x))
     slips("blame limit", (*COUNTS, 0, None), lambda _, s, x: s.blame("m", limit=x))
+
+
+def looking_up(slips: Any) -> None:
+    """Lookups, and asking them."""
+    slips("find lookup", (*TEXTS, "", "nothing"), lambda _, s, x: s.find(x))
+    slips("find where", (1, "n", [1], {"b": 1}, {1: 1}), lambda _, s, x: s.find("by_a", x))
+    terms = ([], {}, object(), NAIVE, 1j, {1})
+    slips("find term", terms, lambda _, s, x: s.find("by_a", a=x))
+    slips("find order", (1, b"a", "", "b", "--a", ["a"]), lambda _, s, x: s.find("by_a", order=x))
+    slips("find limit", COUNTS, lambda _, s, x: s.find("by_a", limit=x))
+    slips("find after", (1, b"a", ["a"], "§", "a" * 5), lambda _, s, x: s.find("by_a", after=x))
+    slips("find values", FLAGS, lambda _, s, x: s.find("by_a", values=x))
+    slips("find plain", FLAGS, lambda _, s, x: s.find("by_a", plain=x))
+    slips("rebuild", (*TEXTS, "", "nothing"), lambda _, s, x: s.rebuild(x))
+    slips("Range", terms, lambda _, s, x: s.find("by_a", a=Range(ge=x)))
+    slips("Begins", (None, 1, [], "x" * 257), lambda _, s, x: s.find("by_a", a=Begins(x)))
+    names = (*TEXTS, "", "a/b", "a" * 65, "\ud800", "..")
+    slips("Lookup", names, lambda _, s, x: s.declare(Lookup(x, terms="a")))
+    prefixes = (None, 1, b"k", "a//b", "../a", "__a", "$terms/", "$declared/x")
+    slips("Lookup prefix", prefixes, lambda _, s, x: s.declare(Lookup("n", x, "a")))
+    paths = (None, 1, [], {}, "", [1], {"a": 1}, {1: "a"}, "a[", "..", "a[b]", "a[][][]", b"a")
+    slips("Lookup terms", paths, lambda _, s, x: s.declare(Lookup("n", "", x)))
 
 
 def of_the_store(slips: Any) -> None:
@@ -392,6 +426,7 @@ def fill(store: sync.Store) -> sync.State:
         store.agent("2").set("n", 2)
     store.agent("2").checkpoint("theirs")
     state.set("b", b"bytes")
+    state.declare(Lookup("by_a", terms="a"))
     return state
 
 
@@ -512,6 +547,10 @@ def test_after_close_everything_is_refused(tmp_path: Any) -> None:
         "set": lambda _, s: s.set("n", 2),
         "append": lambda _, s: s.append("l", 2),
         "extend": lambda _, s: s.extend("l", [2]),
+        "trim": lambda _, s: s.trim("l", keep_last=0),
+        "declare": lambda _, s: s.declare(holdfast.Sticky("effects/")),
+        "undeclare": lambda _, s: s.undeclare(holdfast.Sticky("effects/")),
+        "declared": lambda _, s: s.declared(),
         "delete": lambda _, s: s.delete("n"),
         "update": lambda _, s: s.update("n", lambda n: n),
         "change": lambda _, s: inside(s.change(), wrote),
@@ -538,6 +577,8 @@ def test_after_close_everything_is_refused(tmp_path: Any) -> None:
         "sweep": lambda t, _: t.sweep(),
         "merge": lambda _, s: s.merge("trial"),
         "dry merge": lambda _, s: s.merge("trial", dry_run=True),
+        "find": lambda _, s: s.find("by_a"),
+        "rebuild": lambda _, s: s.rebuild("by_a"),
         "delete scope": lambda t, _: t.delete("agent:1"),
         "erase scope": lambda t, _: t.erase("agent:1"),
         **{name: lambda t, _, n=name: getattr(t, n)("agent:1") for name in ("rotate", "reseal")},
@@ -568,6 +609,7 @@ def test_the_table_knows_every_public_method() -> None:
     """A method that is new must be put into the table."""
     named = " ".join(TABLE) + " at get_many"
     without_arguments = {"close", "place", "root", "timelines", "position", "identity", "witness"}
+    without_arguments |= {"declared"}
     without_arguments |= {"leases", "stats"}
     for face in (sync.State, sync.Store, holdfast.State, holdfast.Store):
         for name, _ in inspect.getmembers(face, inspect.isfunction):

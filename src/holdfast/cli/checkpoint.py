@@ -137,7 +137,8 @@ def restore(
         )
     if session.json:
         output.document(shapes.restored(done))
-    elif dry_run:
+        return
+    if dry_run:
         output.changes(done.diff)
     else:
         checked = (
@@ -148,6 +149,7 @@ def restore(
             output.say(output.clean(f"to undo it: holdfast restore {scope} {done.backup.id}"))
         if done.passed_over:
             output.say(output.clean(f"the state before was not kept: {done.passed_over}"))
+    output.left_alone(done.left)
 
 
 @click.command(cls=Command)

@@ -91,10 +91,10 @@ def log(
 
 
 def _check_kind(kind: str | None) -> None:
-    from holdfast.store.entries import NAMES
+    from holdfast.store.entries import KINDS
 
-    if kind is not None and kind not in NAMES.values():
-        known = ", ".join(dict.fromkeys(NAMES.values()))
+    if kind is not None and kind not in KINDS:
+        known = ", ".join(KINDS)
         raise InvalidInputError(f"there is no kind of entry {kind!r}; use one of {known}")
 
 

@@ -25,6 +25,7 @@ HOMES = {
     "show": "holdfast.cli.history:show",
     "log": "holdfast.cli.history:log",
     "diff": "holdfast.cli.history:diff",
+    "query": "holdfast.cli.query:query",
     "watch": "holdfast.cli.watch:watch",
     "checkpoint": "holdfast.cli.checkpoint:checkpoint",
     "restore": "holdfast.cli.checkpoint:restore",

@@ -73,6 +73,7 @@ def _refused(session: Session, error: MergeConflictError) -> None:
 
 def _say(done: Merged) -> None:
     _conflicts(done.conflicts)
+    output.left_alone(done.left)
     if done.dry_run:
         output.changes(done.diff)
     elif done.entry is None:

@@ -83,6 +83,7 @@ def restored(found: Restored) -> dict[str, Any]:
         "values_checked": found.values_checked,
         "dry_run": found.dry_run,
         "diff": diff(found.diff) if found.diff is not None else None,
+        "left": list(found.left),
         "passed_over": found.passed_over,
     }
 
@@ -113,6 +114,7 @@ def merged(found: Merged) -> dict[str, Any]:
         "base": list(found.base),
         "keys": found.keys,
         "conflicts": [conflict(one) for one in found.conflicts],
+        "left": list(found.left),
         "dry_run": found.dry_run,
         "diff": diff(found.diff) if found.diff is not None else None,
     }

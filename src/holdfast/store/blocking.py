@@ -19,6 +19,7 @@ from holdfast.store.asking import StoreLeasing
 from holdfast.store.cause import acting, cause_now
 from holdfast.store.change import Written
 from holdfast.store.compare import Diff
+from holdfast.store.declaring import StateDeclaring, ViewDeclaring
 from holdfast.store.entries import Cause
 from holdfast.store.erasing import erase_scope
 from holdfast.store.gates import Gate
@@ -26,9 +27,12 @@ from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, TimelineInfo
 from holdfast.store.keeping import StoreKeys
+from holdfast.store.looking_up import StateLookups, ViewFinding
+from holdfast.store.lookup_building import settle_after
 from holdfast.store.merges import StateMerging
 from holdfast.store.scopes import Scope
 from holdfast.store.streaming import StateStreaming, StoreStreaming, ViewStreaming
+from holdfast.store.trimming import StateTrimming
 from holdfast.store.undoing import StateUndoing, StoreUndoing
 from holdfast.store.watching import LineFollowing, StoreFollowing
 from holdfast.store.witness import make_witness, store_identity, store_stats
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
     from holdfast.store.verify import Report
 
 
-class View(ViewStreaming):
+class View(ViewDeclaring, ViewFinding, ViewStreaming):
     """The state of one timeline as it was at one entry; it cannot be changed."""
 
     def __init__(self, handle: LineHandle) -> None:
@@ -113,7 +117,16 @@ class View(ViewStreaming):
         return self._handle.root()
 
 
-class State(View, LineFollowing, StateStreaming, StateUndoing, StateMerging):
+class State(
+    View,
+    LineFollowing,
+    StateUndoing,
+    StateDeclaring,
+    StateTrimming,
+    StateLookups,
+    StateStreaming,
+    StateMerging,
+):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
     def _run(self, plan: Plan) -> Any:
@@ -223,7 +236,10 @@ class State(View, LineFollowing, StateStreaming, StateUndoing, StateMerging):
         """
         if check_flag(dry_run, "dry_run"):
             return self._handle.history.dry_restore(point, verify=verify)
-        return self._run(self._handle.plan_restore(point, verify, reason, if_head, past_damage))  # type: ignore[no-any-return]
+        plan = self._handle.plan_restore(point, verify, reason, if_head, past_damage)
+        restored: Restored = self._run(plan)
+        settle_after(self._handle)
+        return restored
 
     def adopt(self, timeline: str | State, *, reason: str | None = None) -> Restored:
         """Take over the newest state of another timeline of the scope."""
@@ -403,7 +419,7 @@ class Store(StoreFollowing, StoreStreaming, StoreUndoing, StoreKeys, StoreLeasin
         yield change
         plan = change._parts.plan()
         if plan is not None:
-            change.entries = self._core.run(plan[0])
+            change.entries = plan[1](self._core.run(plan[0]))
 
     def acting(
         self,

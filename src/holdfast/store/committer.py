@@ -16,7 +16,6 @@ from holdfast.errors import (
     Conflict,
     DamagedIndexError,
     HoldfastError,
-    InternalError,
     OutcomeUnknown,
     Unavailable,
 )
@@ -24,6 +23,13 @@ from holdfast.storage.contract import Batch
 from holdfast.store import rows
 from holdfast.store.change import Change, Target, Ticket, Written
 from holdfast.store.entries import Body, same_entry
+from holdfast.store.expecting import (
+    answer_of,
+    check_expected,
+    declares,
+    internal,
+    name_each_other,
+)
 from holdfast.store.feed import FeedItem, Lanes
 from holdfast.store.forking import Forks
 from holdfast.store.ledger import gone
@@ -38,6 +44,7 @@ from holdfast.store.stage import Mark, Stage
 
 if TYPE_CHECKING:
     from holdfast.store.core import Core
+    from holdfast.store.ephemeral import Made
     from holdfast.store.forking import Fork
     from holdfast.store.leasing import Lease
     from holdfast.store.ledger import Ledger
@@ -101,7 +108,7 @@ class Committer:
         except BaseException as error:
             # Whatever it is, nobody may wait for ever.
             self._core.lost()
-            wrapped = error if isinstance(error, HoldfastError) else _internal(error)
+            wrapped = error if isinstance(error, HoldfastError) else internal(error)
             self._fail([ticket for ticket in group if not ticket.done], wrapped)
             if not isinstance(error, Exception):
                 raise
@@ -154,7 +161,7 @@ class Committer:
         self._lanes.committed(feed_row)
         for stage in attempt.stages.values():
             stage.publish(attempt.token)
-            self._core.remember(stage)
+            self._core.memos.note(stage.ledger, stage.remember)
         for ledger in attempt.born:
             ledger.birth = None
         attempt.settle()
@@ -244,6 +251,9 @@ class _Attempt:
         self.absent: list[bytes] = []
         self.ids: dict[bytes, Outcome] = {}
         self.used: dict[int, list[Stage]] = {}
+        self.held: dict[int, list[tuple[Timeline, Made, Written]]] = {}
+        """What changes make of ephemeral keys, by the change."""
+        self.held_keys: set[tuple[int, int, str]] = set()
         self.forks = Forks(core)
         self.cells: dict[bytes, bytes] = {}
         """Tokens of the leases that changes are made under."""
@@ -268,7 +278,7 @@ class _Attempt:
             return
         except Exception as error:
             self._undo(ticket, marks, extra, absent)
-            ticket.error = error if isinstance(error, HoldfastError) else _internal(error)
+            ticket.error = error if isinstance(error, HoldfastError) else internal(error)
             ticket.done = True
             return
         if not self.forks.stand_beside(stage for stage, _ in marks):
@@ -311,9 +321,12 @@ class _Attempt:
             if self.cells.get(lease.key, lease.cell) != lease.cell:
                 raise _Later  # at most one of the two can be held
         staged = [(target, self._stage(target)) for target in change.targets]
-        for target, stage in staged:
-            _check(target, stage)
         time, step = self.core.clock.now()
+        asked = staged
+        if not all(stage.unruled for _, stage in staged):
+            staged = [self._routed(change, target, stage, time) for target, stage in staged]
+        for target, stage in asked:
+            check_expected(target, stage, self.core.ephemerals)
         bodies: list[Body] = []
         for target, stage in staged:
             marks.append(
@@ -325,7 +338,7 @@ class _Attempt:
             body = Body(time, [], [], change.cause, None, [], change.id, [], [], step)
             bodies.append(body)
         if len(staged) > 1:
-            _name_each_other(staged, bodies)
+            name_each_other(staged, bodies)
         written = []
         for (target, stage), body in zip(staged, bodies, strict=True):
             if not target.ops and target.special is None:
@@ -347,6 +360,25 @@ class _Attempt:
             self.absent.append(key)
         return written
 
+    def _routed(
+        self, change: Change, target: Target, stage: Stage, time: int
+    ) -> tuple[Target, Stage]:
+        """Take out what is ephemeral: readers see it once the rest is committed."""
+        if target.special is not None or declares(target) or not stage.declared:
+            return target, stage
+        place = (stage.ledger.number, stage.timeline.number)
+        self.core.prepared(stage.ledger, target)
+        keys = {(*place, key) for key in (*target.expects, *(op[1] for op in target.ops))}
+        if keys & self.held_keys:
+            raise _Later  # it rests on a change that readers do not see yet
+        rest, made, answers = self.core.ephemerals.route(target, stage, time, change.cause)
+        if made:
+            self.held_keys.update((*place, key) for key in made)
+            version = max((slot.sequence for slot in made.values() if slot), default=0)
+            done = Written(target.scope, target.timeline, version, b"", time, answer=answers)
+            self.held.setdefault(id(change), []).append((stage.timeline, made, done))
+        return rest, stage
+
     def _entry(self, target: Target, stage: Stage, body: Body) -> Any:
         # A checkpoint writes little, whatever the state: saves go with other entries, unless
         # there are hardly any others.
@@ -357,7 +389,7 @@ class _Attempt:
             stage.save(kind)
         if target.special is not None:
             return target.special(stage, body)
-        answer = [stage.slot(op[1]) is not None if op[0] == "delete" else None for op in target.ops]
+        answer = [answer_of(stage, op) for op in target.ops]
         stage.add(self.core.prepared(stage.ledger, target), body)
         return answer
 
@@ -431,7 +463,11 @@ class _Attempt:
     def settle(self) -> None:
         """The changes have become what their results say."""
         for ticket, written in self.results:
-            ticket.result = written
+            held = self.held.get(id(ticket.change), ())
+            for timeline, made, _ in held:
+                self.core.ephemerals.apply(timeline, made)
+            # Where no entry came of it, what was held answers the caller.
+            ticket.result = written or [done for _, _, done in held]
             ticket.done = True
 
     def batch(self, lanes: Lanes) -> tuple[Batch, bytes]:
@@ -461,36 +497,3 @@ class _Attempt:
         batch.puts.append((feed_key, feed_row))
         batch.absent.append(feed_key)
         return batch, feed_row
-
-
-def _check(target: Target, stage: Stage) -> None:
-    """Refuse a change that rests on something that has changed since."""
-    if target.head is not None and stage.sequence != (target.head or stage.ledger.before):
-        raise Conflict(
-            f"{target.scope}: entry {stage.sequence} was written since; read again and retry",
-            [str(target.scope)],
-        )
-    changed = [key for key, version in target.expects.items() if stage.version(key) != version]
-    if changed:
-        raise Conflict(
-            f"{target.scope}: {', '.join(map(repr, changed[:5]))} changed since it was read; "
-            "read again and retry",
-            changed,
-        )
-
-
-def _name_each_other(staged: list[tuple[Target, Stage]], bodies: list[Body]) -> None:
-    for number, body in enumerate(bodies):
-        others = [pair for other, pair in enumerate(staged) if other != number]
-        for target, stage in others:
-            place = (stage.ledger.number, stage.timeline.number)
-            if target.ops or target.special:
-                body.also.append((*place, stage.sequence + 1))
-            else:
-                body.reads.append((*place, stage.sequence))
-
-
-def _internal(error: BaseException) -> InternalError:
-    wrapped = InternalError(f"{type(error).__name__} while building an entry")
-    wrapped.__cause__ = error
-    return wrapped

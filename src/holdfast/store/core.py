@@ -27,22 +27,20 @@ from holdfast.seal.sealer import Commitments, KeySeal, PlainSeal, Seal, new_writ
 from holdfast.seal.signer import Signer
 from holdfast.storage.contract import Storage
 from holdfast.store import rows
-from holdfast.store.cache import AtomCache, NodeCache
+from holdfast.store.cache import AtomCache, MemoCache, NodeCache
 from holdfast.store.change import Change, Target, Ticket, Written
 from holdfast.store.clock import Clock
 from holdfast.store.committer import Committer
+from holdfast.store.ephemeral import Ephemerals
 from holdfast.store.feed import Lanes
 from holdfast.store.gates import Gates
 from holdfast.store.leasing import Leases
 from holdfast.store.ledger import Ledger, gone
 from holdfast.store.pins import Pins
 from holdfast.store.scopes import Scope
-from holdfast.store.splitting import Memo
-from holdfast.store.stage import Stage
 from holdfast.store.timeline import Timeline
 
 LEDGERS = 1000
-MEMO_BYTES = 16 << 20
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
@@ -82,6 +80,7 @@ class Core:
         self.gates = Gates()
         self.atoms = AtomCache()
         self.nodes = NodeCache()
+        self.ephemerals = Ephemerals()
         key = ring.store_key if ring is not None else None
         self._seal: Seal = KeySeal({1: key}, 1, self.writer) if key else PlainSeal(self.writer)
         self._commitments = Commitments(key, salt=lineage)
@@ -92,8 +91,7 @@ class Core:
         self.leases = Leases(self)
         self._ledgers: OrderedDict[Scope, Ledger] = OrderedDict()
         self._lock = threading.RLock()
-        self._memos: OrderedDict[tuple[int, str], tuple[Memo, int]] = OrderedDict()
-        self._memo_bytes = 0
+        self.memos = MemoCache()
 
     # rows of the store itself
 
@@ -278,6 +276,7 @@ class Core:
         """Drop what is held of a scope, so that it is read again."""
         with self._lock:
             ledger.stale = True
+            self.ephemerals.forget(ledger.number)
             if self._ledgers.get(ledger.scope) is ledger:
                 del self._ledgers[ledger.scope]
             if self.ring is not None:
@@ -438,8 +437,7 @@ class Core:
 
     def split(self, ledger: Ledger, key: str, value: Any) -> Any:
         """Take a value apart under a scope's keys."""
-        memo = self._memos.get((ledger.number, key))
-        return ledger.splitter.split(value, memo[0] if memo else None)
+        return ledger.splitter.split(value, self.memos.get(ledger.number, key))
 
     def prepared(self, ledger: Ledger, target: Target) -> Sequence[tuple[Any, ...]]:
         """A target's operations, taken apart under the keys that the scope has now."""
@@ -457,24 +455,7 @@ class Core:
         target.ops, target.ledger = made, ledger
         return made
 
-    def remember(self, stage: Stage) -> None:
-        """Keep what long values looked like, so that setting them again compares faster."""
-        for key, part in stage.remember.items():
-            name = (stage.ledger.number, key)
-            memo, held = self._memos.pop(name, ({}, 0))
-            if len(memo) > 100_000:
-                self._memo_bytes -= held
-                memo, held = {}, 0
-            more = stage.ledger.splitter.remember(part, memo)
-            self._memo_bytes += more
-            self._memos[name] = (memo, held + more)
-            while self._memo_bytes > MEMO_BYTES and self._memos:
-                _, (_, size) = self._memos.popitem(last=False)
-                self._memo_bytes -= size
-
-    def id_tag(self, scope: Scope | None, id: str) -> bytes:
-        """What stands for the id of a change of one scope, or of several (None)."""
-        return self.tag(b"change", f"{scope or ''}\0{id}")
+    # after a commit
 
     def committed(self, results: list[tuple[Ticket, list[Written]]]) -> None:
         """Tell the gates what has become durable."""
@@ -493,7 +474,7 @@ class Core:
             self.pins.close()
             self.closed = "the store is closed; open it again"
             self.lanes.bell.ring()
-            for held in (self._ledgers, self.nodes, self.atoms):
+            for held in (self._ledgers, self.nodes, self.atoms, self.ephemerals):
                 held.clear()  # at once: else it waits, in a cycle, for a slow garbage collection
             self.storage.close()
             if self.ring_storage is not None:

@@ -38,6 +38,8 @@ UNSIGNED, ED25519 = 0, 1
 
 # operations
 SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK, GONE, REKEY, MERGE = range(1, 11)
+APPENDED, TRIMMED = 1, 2
+"""How a list that is set or patched came about, behind the operation; 0 is left out."""
 NAMES = {
     SET: "set",
     APPEND: "append",
@@ -50,6 +52,9 @@ NAMES = {
     REKEY: "rotate key",
     MERGE: "merge",
 }
+MARKS = {APPENDED: "append", TRIMMED: "trim"}
+KINDS = tuple(dict.fromkeys([*NAMES.values(), *MARKS.values()]))
+"""What operations are called."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -257,7 +262,7 @@ def touched(ops: list[Any]) -> list[tuple[str, str]]:
 
 
 def _name(op: list[Any]) -> str:
-    # A short list is written whole when it is appended to; a mark behind the shape says so.
-    if op[0] == SET and len(op) > 3 and op[3]:
-        return NAMES[APPEND]
+    # A short list is written whole when it is changed; a mark behind the shape says how.
+    if op[0] in (SET, PATCH) and len(op) > 3 and op[3]:
+        return MARKS.get(op[3], "?")
     return NAMES.get(op[0], "?")

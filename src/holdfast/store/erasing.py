@@ -31,7 +31,7 @@ from holdfast.store.entries import Body
 from holdfast.store.handles import StoreHandle
 from holdfast.store.items import Erased
 from holdfast.store.ledger import Ledger
-from holdfast.store.outcomes import Outcome
+from holdfast.store.outcomes import Outcome, id_tag
 from holdfast.store.scopes import Scope
 from holdfast.store.tombstones import Tombstone, by_number, entomb, read_tombstone
 
@@ -229,7 +229,7 @@ class _Erasure:
             found.add(rows.correlation(tag, ledger.number, line, rows.sequence_of(key)))
         if body.change is not None:
             alone = not body.also and not body.reads
-            name = rows.change(self.core.id_tag(ledger.scope if alone else None, body.change))
+            name = rows.change(id_tag(self.core, ledger.scope if alone else None, body.change))
             if all(self._is_erased(number) for number, _, _ in body.also):
                 found.add(name)
             else:

@@ -97,7 +97,7 @@ class LineHandle:
         check_function(change, "what update takes")
         key = check_key(key)
         timeline = self.reader.now()
-        slot = timeline.slot(key) if timeline is not None else None
+        slot = self.reader.slot(timeline, key) if timeline is not None else None
         before = default
         version = 0
         if timeline is not None and slot is not None:
@@ -326,4 +326,4 @@ class ChangeParts:
             id=self._id,
             looked=any(part.looked for part in self.parts.values()),
         )
-        return change, lambda written: written
+        return change, lambda written: [one for one in written if one.hash]

@@ -34,12 +34,16 @@ from holdfast.store.entries import Body, Cause, Envelope, Statement
 from holdfast.store.forking import Fork
 from holdfast.store.items import TYPES, Checkpoint, Entry, LongValue, Restored, TimelineInfo
 from holdfast.store.ledger import Ledger
+from holdfast.store.lookups import count_keys, derived
+from holdfast.store.packing import Packer
 from holdfast.store.points import Points
 from holdfast.store.reading import microseconds, moment
 from holdfast.store.saves import BEFORE
 from holdfast.store.scopes import Scope, check_key
 from holdfast.store.slots import slot_of
 from holdfast.store.stage import Sign, Stage
+from holdfast.store.sticky import Kept, keep_sticky, sticky_prefixes
+from holdfast.store.term_keeper import terms_of_kept
 from holdfast.store.timeline import Timeline, folded_at
 from holdfast.store.trees import Node
 
@@ -205,6 +209,7 @@ class History:
         root, checked = self.check_point(source, sequence, verify)
         label = f"{timeline}@{sequence}"
         backup: list[Checkpoint] = []
+        kept = [Kept(root, (), ())]  # what cannot be read cannot be kept
 
         def special(stage: Stage, body: Body) -> None:
             if damage is None:
@@ -212,10 +217,19 @@ class History:
                 extra = Body(body.time, [[entries.CHECKPOINT, note, "recovery"]], [], body.cause)
                 stage.finish(extra, sign=self._sign(stage))
                 backup[:] = [self._staged(stage, extra)]
-            stage.become(root, stage.sequence + 1)
+                prefixes = sticky_prefixes(stage.declared)
+                kept[:] = [keep_sticky(stage.ledger.trees, root, stage.fold(), prefixes)]
+            done = kept[0]
+            stage.become(done.root, stage.sequence + 1)
             stage.save(BEFORE)
-            body.ops = [[entries.RESTORE, source.number, sequence, root.hash]]
-            stage.finish(body)
+            op = [entries.RESTORE, source.number, sequence, done.root.hash]
+            body.ops = [[*op, done.prefixes] if done.prefixes else op]
+            packer = Packer(stage.ledger, stage.timeline.number, stage.sequence + 1)
+            more = terms_of_kept(stage, packer, root, done.keys)
+            if more:
+                body.ops += more
+                kept[:] = [done._replace(root=stage.fold())]
+            stage.finish(body, packer)
 
         def finish(written: list[Written]) -> Restored:
             if damage is not None:
@@ -225,11 +239,12 @@ class History:
                 self.timeline,
                 written[0].sequence,
                 label,
-                root.hash.hex(),
+                kept[0].root.hash.hex(),
                 backup[0] if backup else None,
                 verify,
-                root.count,
+                count_keys(line.ledger.trees, kept[0].root),
                 checked,
+                left=kept[0].keys,
                 passed_over=str(damage) if damage is not None else "",
             )
 
@@ -243,11 +258,13 @@ class History:
         source = self.points.view(timeline, sequence)
         root, checked = self.check_point(source, sequence, verify)
         label = f"{timeline}@{sequence}"
-        diff = self.diff(self.points.line(), source, self.timeline, label)
-        head = self.points.line().sequence
+        line = self.points.line()
+        prefixes = sticky_prefixes(line.declared)
+        diff = self.diff(line, source, self.timeline, label, without=prefixes)
+        kept = keep_sticky(line.ledger.trees, root, index_of(line), prefixes)
         return Restored(
-            self.scope, self.timeline, head, label, root.hash.hex(), None, verify, root.count,
-            checked, True, diff,
+            self.scope, self.timeline, line.sequence, label, kept.root.hash.hex(), None, verify,
+            count_keys(line.ledger.trees, kept.root), checked, True, diff, kept.keys,
         )  # fmt: skip
 
     def check_point(self, source: Timeline, sequence: int, verify: str) -> tuple[Node, int]:
@@ -366,9 +383,9 @@ class History:
     ) -> list[Entry]:
         """Entries that fit all that is given. A number bounds the sequence, a time the time."""
         key = check_key(key, owner=True) if key is not None else None
-        kinds = tuple(dict.fromkeys(entries.NAMES.values()))
-        if kind is not None and kind not in kinds:
-            raise InvalidInputError(f"unknown kind {kind!r}; an entry is {', '.join(kinds)}")
+        if kind is not None and kind not in entries.KINDS:
+            known = ", ".join(entries.KINDS)
+            raise InvalidInputError(f"unknown kind {kind!r}; an entry is {known}")
         check_filters(actor=actor, correlation=correlation)
         check_bounds(numbers=True, since=since, until=until)
         check_limit(limit)
@@ -406,11 +423,18 @@ class History:
         after = self.points.view(self.timeline, entry.sequence).slot(key)
         return (before and before.ref) != (after and after.ref)
 
-    def diff(self, before: Timeline, after: Timeline, old: str, new: str) -> Diff:
-        """What differs between two states of the scope, values included."""
+    def diff(
+        self, before: Timeline, after: Timeline, old: str, new: str, without: tuple[str, ...] = ()
+    ) -> Diff:
+        """What differs between two states of the scope, values included.
+
+        Keys that begin with something of `without` are left out.
+        """
         found = Diff(old, new)
         ledger = before.ledger
         for key, was, now in tree_changes(ledger.trees, index_of(before), index_of(after)):
+            if derived(key) or key.startswith(without):
+                continue
             values = []
             for element in (was, now):
                 slot = slot_of(element) if element is not None else None
@@ -456,7 +480,7 @@ def public_entry(
         timeline,
         rows.sequence_of(key),
         moment(body.time),
-        tuple(entries.touched(body.ops)),
+        tuple(pair for pair in entries.touched(body.ops) if not derived(pair[1])),
         body.cause or _NOTHING,
         ledger.entry_hash(key, envelope.data).hex(),
         body.change,

@@ -84,6 +84,8 @@ class Ledger:
         self.names: dict[str, int] = {}
         self.views: dict[tuple[int, int], Timeline] = {}
         self.viewing = threading.RLock()
+        self.terms: dict[tuple[bytes, str], tuple[bytes, frozenset[str]]] = {}
+        """What a lookup and a key gave for a ref: see `term_keeper`."""
         self.birth: list[tuple[bytes, bytes]] | None = None
         """Rows that bring the scope into being, until its first commit."""
         self.ring_birth: list[tuple[bytes, bytes]] = []

@@ -20,6 +20,7 @@ from holdfast.store.arguments import check_version
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target
 from holdfast.store.entries import Body
+from holdfast.store.ephemeral import ephemeral_prefixes
 from holdfast.store.gates import Operation, Request
 from holdfast.store.handles import LineHandle
 from holdfast.store.items import LongValue
@@ -185,9 +186,14 @@ class LongWriter:
         def special(stage: Stage, body: Body) -> None:
             if stage.ledger.number != ledger.number:
                 raise _Moved(f"{ledger.scope}: it was deleted meanwhile")
+            if self.key.startswith(ephemeral_prefixes(stage.declared)):
+                raise InvalidInputError(
+                    f"{ledger.scope}: {self.key!r} is ephemeral and this value is too long for "
+                    "that; store it under another key"
+                )
             if pin.value is not None:
                 stage.cells.append((pin.key, pin.value, None))
-            stage.set_ahead(self.key, shape, body)
+            stage.add([("ahead", self.key, shape)], body)
 
         target = Target(self._handle.scope, self._handle.timeline, [], self._expects)
         target.special = special

@@ -28,12 +28,15 @@ from holdfast.store.ancestry import Ancestry, Point
 from holdfast.store.arguments import check_flag, check_timeline
 from holdfast.store.cause import cause_now
 from holdfast.store.compare import DELETED, Diff, same, shorten, tree_changes, value_changes
+from holdfast.store.declared import PREFIX
 from holdfast.store.gates import Operation
 from holdfast.store.handles import UPDATES, LineHandle
 from holdfast.store.history import History
 from holdfast.store.items import Entry
+from holdfast.store.lookups import derived
 from holdfast.store.scopes import Scope
 from holdfast.store.slots import Slot
+from holdfast.store.sticky import sticky_prefixes
 from holdfast.store.three_way import Both, free_name, merge_values
 from holdfast.store.timeline import Timeline
 from holdfast.store.writing import build_change
@@ -97,6 +100,8 @@ class Merged:
     dry_run: bool = False
     diff: Any = None
     """Of a dry run: what would change. Where nobody has decided, nothing."""
+    left: tuple[str, ...] = ()
+    """Sticky keys that the other timeline has changed, which were left alone."""
 
     def __str__(self) -> str:
         if self.entry is None and not self.dry_run:
@@ -160,7 +165,7 @@ def _commit(merging: Merging, reason: str | None, attempt: int) -> int:
     target.create = False  # a scope that is deleted meanwhile does not come back
     if target.ledger is None or target.ledger.number != merging.ledger.number:
         raise Conflict(f"{target.scope} was deleted meanwhile", [str(target.scope)])
-    target.ops.insert(0, ("merge", merging.theirs, merging.their_hash, merging.rests))
+    target.ops.insert(0, ("merge", "", merging.theirs, merging.their_hash, merging.rests))
     try:
         return core.run(change)[0].sequence
     except LimitExceededError as error:
@@ -200,6 +205,7 @@ class Merging:
         self.conflicts: list[MergeConflict] = []
         self.operations: list[Operation] = []
         self.expects: dict[str, int] = {}
+        self.left: list[str] = []
         self.diff = Diff(f"{self.handle.timeline}@{self.head}", "merged")
 
     # deciding
@@ -234,10 +240,17 @@ class Merging:
             differ = tree_changes(self.ledger.trees, was.root(), now.root())
             keys.update(key for key, _, _ in differ)
         found: dict[str, tuple[list[Slot | None], Slot | None]] = {}
+        alone = sticky_prefixes(self.line.declared)
         for key in sorted(keys):
+            if derived(key):
+                continue  # the terms of what is merged follow from it
             before, after = [_settled(was, key) for was in bases], _settled(now, key)
-            if any(_ref(slot) != _ref(after) for slot in before):
+            if all(_ref(slot) == _ref(after) for slot in before):
+                continue
+            if not key.startswith(alone):
                 found[key] = (before, after)
+            elif not key.startswith(PREFIX):
+                self.left.append(key)
         return found
 
     def _view(self, point: Point) -> Timeline:
@@ -364,6 +377,7 @@ class Merging:
             entry,
             dry_run,
             self.diff if dry_run else None,
+            tuple(self.left),
         )
 
     def _value(self, slot: Slot | None) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import wraps
+from itertools import islice
 from typing import Any, TypeVar, cast
 from unicodedata import normalize
 
@@ -20,9 +21,12 @@ from holdfast.store.arguments import (
     listed,
 )
 from holdfast.store.core import Core
-from holdfast.store.entries import Cause
-from holdfast.store.items import Item
-from holdfast.store.scopes import Scope, check_key
+from holdfast.store.declared import NOTHING, Declared
+from holdfast.store.entries import Body, Cause
+from holdfast.store.ephemeral import Box, Held
+from holdfast.store.finding import Question, find
+from holdfast.store.items import Item, Page
+from holdfast.store.scopes import RESERVED, Scope, check_key
 from holdfast.store.slots import Slot
 from holdfast.store.timeline import Timeline
 
@@ -60,6 +64,19 @@ class Reader:
         self.core.check_open()
         return self.at or self.core.current(self.scope, self.timeline)
 
+    def slot(self, timeline: Timeline, key: str) -> Slot | None:
+        """What is known of a key, also of one that lives in this process only."""
+        if timeline.known is NOTHING and not self.core.ephemerals.boxes:
+            return timeline.slot(key)  # nothing is declared, as of most scopes
+        box = self._box(timeline)
+        if box is not None and key.startswith(box.prefixes):
+            return box.slots.get(key)
+        return timeline.slot(key)
+
+    def _box(self, timeline: Timeline) -> Box | None:
+        """Ephemeral keys; the past has none."""
+        return self.core.ephemerals.box(timeline) if self.at is None else None
+
     def rebuild(self) -> None:
         """Read the state again, from entries alone."""
         if self.at is None:
@@ -75,7 +92,7 @@ class Reader:
             raise InvalidInputError("get takes plain=True or as_=, not both")
         key = check_key(key, owner=True)
         timeline = self.now()
-        slot = timeline.slot(key) if timeline is not None else None
+        slot = self.slot(timeline, key) if timeline is not None else None
         if slot is None:
             return default
         assert timeline is not None
@@ -98,7 +115,7 @@ class Reader:
         if timeline is None:
             return {}
         with timeline.lock:
-            found = [(key, timeline.slot(name)) for key, name in names]
+            found = [(key, self.slot(timeline, name)) for key, name in names]
         present = [(key, slot) for key, slot in found if slot is not None]
         timeline.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in present)
         return {key: self.value(timeline, slot, plain) for key, slot in present}
@@ -110,7 +127,7 @@ class Reader:
         if timeline is None:
             return {}
         with timeline.lock:
-            found = [(key, timeline.slot(check_key(key, owner=True))) for key in keys]
+            found = [(key, self.slot(timeline, check_key(key, owner=True))) for key in keys]
             versions = [timeline.version(slot) for _, slot in found]
         return {
             key: (self.value(timeline, slot, True), version)
@@ -123,32 +140,37 @@ class Reader:
         """The value of a key with its version, time and cause."""
         key = check_key(key, owner=True)
         timeline = self.now()
-        slot = timeline.slot(key) if timeline is not None else None
+        slot = self.slot(timeline, key) if timeline is not None else None
         if timeline is None or slot is None:
             return None
-        line = rows.line(b"E", timeline.ledger.number, slot.timeline)
-        row_key = rows.entry(line, slot.sequence)
-        _, body = timeline.ledger.open_entry(row_key, timeline.ledger.storage.get([row_key])[0])
+        origin: Held | Body
+        if type(slot) is Held:
+            origin = slot
+        else:
+            line = rows.line(b"E", timeline.ledger.number, slot.timeline)
+            row_key = rows.entry(line, slot.sequence)
+            row = timeline.ledger.storage.get([row_key])[0]
+            _, origin = timeline.ledger.open_entry(row_key, row)
         return Item(
             key,
             self.value(timeline, slot),
             timeline.version(slot),
-            moment(body.time),
-            body.cause or _NOTHING,
+            moment(origin.time),
+            origin.cause or _NOTHING,
         )
 
     @_rebuilding
     def version(self, key: str) -> int:
         """The version of a key, 0 if it is absent."""
         timeline = self.now()
-        return timeline.version(timeline.slot(key)) if timeline is not None else 0
+        return timeline.version(self.slot(timeline, key)) if timeline is not None else 0
 
     @_rebuilding
     def exists(self, key: str) -> bool:
         """Whether a key is there."""
         key = check_key(key, owner=True)
         timeline = self.now()
-        return timeline is not None and timeline.slot(key) is not None
+        return timeline is not None and self.slot(timeline, key) is not None
 
     @_rebuilding
     def keys(self, prefix: str = "", limit: int | None = None, after: str = "") -> list[str]:
@@ -175,15 +197,37 @@ class Reader:
         timeline = timeline or self.now()
         if timeline is None:
             return
-        number = 0
         prefix, after = normalize("NFC", prefix), normalize("NFC", after)
-        for key, slot in timeline.scan(prefix, after):
+        found = timeline.scan(prefix, after)
+        box = self._box(timeline)
+        kept = found if box is None else box.scan(found, prefix, after)
+        for number, (key, slot) in enumerate(kept):
             if limit is not None and number >= limit:
                 return
-            if key[0] == "$" and not prefix.startswith("$"):
-                continue  # what parts of Holdfast keep here is theirs
-            number += 1
+            if key[0] == RESERVED and not prefix:
+                # What parts of Holdfast keep here is theirs, and may be much: on behind it.
+                rest = limit - number if limit is not None else None
+                yield from self._slots(prefix, rest, RESERVED + "\U0010ffff", timeline)
+                return
             yield key, slot
+
+    @_rebuilding
+    def find(self, asked: Question, values: bool, plain: bool) -> Page:
+        """Keys, or keys and values, that a lookup leads to."""
+        return find(self, asked, values, plain)
+
+    @_rebuilding
+    def stored_keys(self, prefix: str) -> list[str]:
+        """Some keys that are stored, whatever is declared of them."""
+        timeline = self.now()
+        found = timeline.scan(prefix) if timeline is not None else ()
+        return [key for key, _ in islice(found, 10)]
+
+    @_rebuilding
+    def declared(self) -> Declared:
+        """What is declared of the scope."""
+        timeline = self.now()
+        return timeline.declared if timeline is not None else NOTHING
 
     @_rebuilding
     def length(self, key: str) -> int:
@@ -225,7 +269,7 @@ class Reader:
     def _list_slot(self, key: str) -> tuple[Timeline | None, Slot | None]:
         key = check_key(key, owner=True)
         timeline = self.now()
-        return timeline, (timeline.slot(key) if timeline is not None else None)
+        return timeline, (self.slot(timeline, key) if timeline is not None else None)
 
     def _small_list(
         self, timeline: Timeline, slot: Slot, key: str, plain: bool = False

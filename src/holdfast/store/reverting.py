@@ -22,6 +22,7 @@ from holdfast.store.following import Follower
 from holdfast.store.gates import Operation
 from holdfast.store.handles import UPDATES, LineHandle, StoreHandle
 from holdfast.store.items import Entry, Left, Reverted
+from holdfast.store.lookups import derived
 from holdfast.store.scopes import Scope
 from holdfast.store.slots import Slot
 from holdfast.store.timeline import DELTA_EVERY, Timeline
@@ -242,6 +243,8 @@ class Undoing:
             raise PointNotFoundError(_nobody(str(self.scope), what))
 
     def _note(self, sequence: int, code: int, kind: str, key: str, mine: bool) -> None:
+        if derived(key):
+            return  # it follows what it was derived from
         if code == entries.RESTORE and (self.first or mine):
             self.restores.append(sequence)
         if code > entries.DELETE:

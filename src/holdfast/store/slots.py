@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -51,3 +52,35 @@ def slot_of(element: Element) -> Slot:
     elif len(location) == 2:
         location = hint
     return Slot(ref, location, hint[0], hint[1])
+
+
+def layered(
+    elements: Iterable[Element], changed: Mapping[str, Slot | None], prefix: str, after: str = ""
+) -> Iterator[tuple[str, Slot]]:
+    """Keys and slots of an index with changes on top of it, in key order.
+
+    `elements` are those of the index from the first key on that begins with `prefix` and is not
+    below `after`, which is left out itself.
+    """
+    start = max(prefix, after)
+    mine = sorted(k for k in changed if k >= start and k.startswith(prefix))
+    position = 0
+    for element in elements:
+        key = element[0]
+        if not key.startswith(prefix):
+            break
+        while position < len(mine) and mine[position] < key:
+            yield from _present(mine[position], changed[mine[position]], after)
+            position += 1
+        if position < len(mine) and mine[position] == key:
+            yield from _present(key, changed[key], after)
+            position += 1
+        elif key != after:
+            yield key, slot_of(element)
+    for key in mine[position:]:
+        yield from _present(key, changed[key], after)
+
+
+def _present(key: str, slot: Slot | None, after: str) -> Iterator[tuple[str, Slot]]:
+    if slot is not None and key != after:
+        yield key, slot

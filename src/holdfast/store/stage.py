@@ -14,65 +14,27 @@ import msgspec
 
 from holdfast.errors import Conflict, InvalidInputError, LimitExceededError
 from holdfast.store import entries, refs, rows
+from holdfast.store.declared import NOTHING, PREFIX, Declared, parse_declared
 from holdfast.store.entries import Body, Statement
-from holdfast.store.ledger import PACK, Ledger
+from holdfast.store.folding import edits_of, fold
+from holdfast.store.ledger import PACK
+from holdfast.store.packing import MOST_ATOM, Packer
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, pack_slot
-from holdfast.store.slots import Slot
-from holdfast.store.splitting import Atom, Branch, Part
-from holdfast.store.timeline import Timeline, fold
+from holdfast.store.slots import Slot, layered
+from holdfast.store.splitting import Atom, Branch, Part, array_header
+from holdfast.store.term_keeper import keeper_of
+from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Node, Place, placed
+from holdfast.store.trimming import staged_trim
 from holdfast.store.values import emit, emit_parts
 
-MOST_ATOM = 512 * 1024
 Sign = Callable[[bytes, bytes, bytes], Statement]
 """Makes a checkpoint's statement from the entry's key, the hash before and the commitment."""
 _encode = msgspec.msgpack.Encoder().encode
 _ABSENT = object()
 Mark = tuple[Any, ...]
-
-
-class Packer:
-    """Lays the atoms of an entry into its row and, once that is full, into packs."""
-
-    def __init__(self, ledger: Ledger, timeline: int, sequence: int) -> None:
-        self.ledger = ledger
-        self.at = (timeline, sequence)
-        self.packs: list[list[bytes]] = [[]]
-        self.used = 0
-        self.laid: list[tuple[Any, bytes, bytes]] = []
-
-    def lay(self, atom: Atom) -> tuple[bytes, Any]:
-        """(ref, place) of an atom in this entry."""
-        data = atom.data(self.ledger.codec)
-        size = len(data)
-        if size > MOST_ATOM:
-            raise InvalidInputError(f"a part of the value takes {size} bytes; split it")
-        if self.used + size > PACK and (self.packs[-1] or len(self.packs) == 1):
-            self.packs.append([])
-            self.used = 0
-        self.used += size
-        pack = self.packs[-1]
-        pack.append(data)
-        if size <= refs.INLINE:
-            return atom.ref, None
-        place = (*self.at, len(self.packs) - 1, len(pack) - 1)
-        self.laid.append((place, atom.ref, data))
-        return atom.ref, place
-
-    def rows(self) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
-        """Rows of the packs, and the commitments that the entry names."""
-        if len(self.packs) == 1:
-            return [], []
-        ledger = self.ledger
-        line = rows.line(b"V", ledger.number, self.at[0])
-        made: list[tuple[bytes, bytes]] = []
-        commitments: list[bytes] = []
-        for ordinal, pack in enumerate(self.packs[1:], 1):
-            key = rows.pack(line, self.at[1], ordinal)
-            plain = _encode(pack)
-            commitments.append(ledger.commit_pack(plain))
-            made.append((key, ledger.seal.seal(ledger.ad(key), plain, commitments[-1])))
-        return made, commitments
+Laid = Sequence[tuple[Any, bytes, bytes]]
+"""(place, ref, data) of atoms that are not stored yet."""
 
 
 class Stage:
@@ -99,6 +61,8 @@ class Stage:
         self.saves: list[tuple[int, int, list[Node], dict[int, Place], int]] = []
         self.remember: dict[str, Branch] = {}
         self.blocks: dict[str, int] = {}
+        self._declared: Declared | None = None
+        self._redeclared = False
         self._undo: list[tuple[str, Any]] = []
 
     # state
@@ -126,9 +90,28 @@ class Stage:
         if self.base is None:
             self.base = timeline.folded()
         if self.overlay:
-            self.base = fold(self.ledger.trees, self.base, edits_of(self.overlay, timeline))
+            self.base = fold(self.ledger.trees, self.base, edits_of(self.overlay, timeline.settled))
             self.overlay = {}
         return self.base
+
+    @property
+    def unruled(self) -> bool:
+        """Whether it is known, without looking, that nothing is declared."""
+        return self.timeline.known is NOTHING and not self._redeclared
+
+    @property
+    def declared(self) -> Declared:
+        """What is declared of the scope after the entries staged so far."""
+        if not self._redeclared:
+            return self.timeline.declared
+        if self._declared is None:
+            below = self.timeline.folded() if self.base is None else self.base
+            keys = layered(self.ledger.trees.walk(below, PREFIX), self.overlay, PREFIX)
+            self._declared = parse_declared(self.ledger.scope, keys, self._short_value)
+        return self._declared
+
+    def _redeclare(self) -> None:
+        self._declared, self._redeclared = None, True
 
     def mark(self, *, whole: bool = False) -> Mark:
         """Where to return to if the change that is built now fails.
@@ -155,6 +138,7 @@ class Stage:
         lists = (self.rows, self.laid, self.bodies, self.absent, self.saves, self.cells)
         for growing, length in zip(lists, grown, strict=True):
             del growing[length:]  # type: ignore[attr-defined]
+        self._declared = None
         self.blocks = {}  # a row of a correlation may be gone with the change that noted it
         self.sequence, self.head, self.checkpoint, self.origin, self.merged, self.gone = simple
         if copies is not None:
@@ -170,6 +154,8 @@ class Stage:
         self._undo.append((key, self.overlay.get(key, _ABSENT)))
         self.overlay[key] = slot
         self.fresh.add(key)
+        if key.startswith(PREFIX):
+            self._redeclare()
 
     # operations
 
@@ -177,8 +163,11 @@ class Stage:
         """Build the next entry from what the caller asked for."""
         sequence = self.sequence + 1
         packer = Packer(self.ledger, self.timeline.number, sequence)
-        for op in ops:
-            body.ops.append(self._operation(sequence, op, packer))
+        keeper = keeper_of(self, ops, packer)
+        made = [self._operation(sequence, op, packer) for op in ops]
+        body.ops += [op for op in made if op is not None]
+        if keeper is not None:
+            body.ops += keeper.after(sequence)
         self.finish(body, packer)
 
     def finish(self, body: Body, packer: Packer | None = None, sign: Sign | None = None) -> None:
@@ -224,8 +213,14 @@ class Stage:
         if kind == "delete":
             self._put(key, None)
             return [entries.DELETE, key]
+        if kind == "ahead":
+            ahead = [entries.SET, key, op[2]]
+            self._put(key, self.timeline.changed(sequence, ahead, iter(()), None))
+            return ahead
         if kind == "merge":
-            return self._merge(sequence, *op[1:])
+            return self._merge(sequence, *op[2:])
+        if kind == "trim":
+            return staged_trim(self, sequence, key, op[2], packer)
         assert kind == "gone"
         self.gone = True
         return [entries.GONE]
@@ -260,13 +255,6 @@ class Stage:
         self.remember[key] = part
         return op
 
-    def set_ahead(self, key: str, shape: list[Any], body: Body) -> None:
-        """Build the entry that sets a key to a value whose rows are stored already."""
-        op = [entries.SET, key, shape]
-        self._put(key, self.timeline.changed(self.sequence + 1, op, iter(()), None))
-        body.ops.append(op)
-        self.finish(body)
-
     def _append(self, sequence: int, key: str, parts: list[Part], packer: Packer) -> Any:
         old = self.slot(key)
         length = old.length() if old is not None else None
@@ -277,32 +265,39 @@ class Stage:
             feed = iter([packer.lay(atom) for atom in atoms])
             self._put(key, self.timeline.changed(sequence, op, feed, lambda _: old))
             return op
-        items = self._items_of(key, old, packer)
-        return self._set(sequence, key, self._joined(items + parts), packer, how=1)
+        items = self._items_of(key, old, packer.laid)
+        joined = self._joined(items + parts)
+        return self._set(sequence, key, joined, packer, how=entries.APPENDED)
 
-    def _items_of(self, key: str, old: Slot | None, packer: Packer) -> list[Part]:
+    def _items_of(self, key: str, old: Slot | None, laid: Laid) -> list[Part]:
         """The items of a list that is so short that it is kept whole."""
         if old is None:
             return []
-        staged = self._staged(old, packer)
         codec, splitter = self.ledger.codec, self.ledger.splitter
-        value = None
-        if staged is not None:
-            value = codec.plain_reader.decode(staged)
-        elif not refs.is_tree(old.ref):
-            value = self.ledger.value(old.ref, old.location, codec.plain_reader)
+        value = self._short_value(old, laid)
         if type(value) is not list:
             raise InvalidInputError(
                 f"{self.ledger.scope}: the value of {key!r} is not a list; "
-                "append needs a list or an absent key"
+                "append and trim need a list or an absent key"
             )
         return [splitter.atom(codec.encode(codec.plain(item))) for item in value]
 
-    def _staged(self, slot: Slot, packer: Packer) -> bytes | None:
+    def _short_value(self, slot: Slot, laid: Laid = ()) -> Any:
+        """The value of a slot in plain form, None if it is kept as a tree.
+
+        `laid` are the atoms of the entry that is being built now.
+        """
+        codec = self.ledger.codec.plain_reader
+        staged = self._staged(slot, laid)
+        if staged is not None:
+            return codec.decode(staged)
+        return None if refs.is_tree(slot.ref) else self.ledger.value(slot.ref, slot.location, codec)
+
+    def _staged(self, slot: Slot, now: Laid) -> bytes | None:
         """An atom of this group: it cannot be read from storage yet."""
         if slot.ref[0] != refs.ATOM or slot.sequence <= self.start:
             return None
-        for laid in (packer.laid, self.laid):
+        for laid in (now, self.laid):
             for place, ref, data in reversed(laid):
                 if place == slot.location and ref == slot.ref:
                     return bytes(data)
@@ -312,7 +307,7 @@ class Stage:
         """A list of parts: one atom if it is short, else a branch."""
         if all(type(part) is Atom for part in parts):
             encoded = [part.data(self.ledger.codec) for part in parts]  # type: ignore[union-attr]
-            data = _array_header(len(parts)) + b"".join(encoded)
+            data = array_header(len(parts)) + b"".join(encoded)
             self._check_length(len(parts), len(data))
             if len(data) <= refs.WHOLE:
                 return self.ledger.splitter.atom(data)
@@ -333,6 +328,7 @@ class Stage:
         self.overlay = {}
         self.fresh = set()
         self.origin, self.merged = sequence, 0
+        self._redeclare()
 
     # saving
 
@@ -460,23 +456,6 @@ class Stage:
             timeline.checkpoint = self.checkpoint
             timeline.origin, timeline.merged = self.origin, self.merged
             timeline.gone = self.gone
+            if self._redeclared:
+                timeline.redeclare()
             timeline.seen = token
-
-
-def edits_of(overlay: dict[str, Slot | None], timeline: Timeline) -> list[tuple[str, Any, Any]]:
-    """An overlay as edits of an index, in key order."""
-    found: list[tuple[str, Any, Any]] = []
-    for key in sorted(overlay):
-        slot = overlay[key]
-        if slot is not None:
-            slot = timeline.settled(slot)
-        found.append((key, slot.ref, slot.hint()) if slot is not None else (key, None, None))
-    return found
-
-
-def _array_header(count: int) -> bytes:
-    if count < 16:
-        return bytes([0x90 | count])
-    return (
-        b"\xdc" + count.to_bytes(2, "big") if count < 65536 else b"\xdd" + count.to_bytes(4, "big")
-    )

@@ -8,8 +8,7 @@ changed only when a root is needed or a save is due.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from time import sleep
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from holdfast.errors import (
@@ -20,11 +19,15 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.store import entries, refs, rows
+from holdfast.store.declared import PREFIX, Declared, parse_declared
 from holdfast.store.entries import Body
+from holdfast.store.folding import fold
 from holdfast.store.ledger import Ledger, gone
+from holdfast.store.ranges import KeyOrder, behind, slot_from, timeline_range
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, read_save, read_slot
 from holdfast.store.slots import Slot, slot_of
-from holdfast.store.trees import Node, Trees
+from holdfast.store.sticky import keep_sticky
+from holdfast.store.trees import Node
 
 DELTA_EVERY = 256
 """Entries between two saves: what opening and time travel have to replay at most."""
@@ -38,10 +41,6 @@ FOUND = 1024
 """Keys of the base that are remembered once looked up."""
 TAIL = 256
 """Items appended to a list before they are worked into its tree."""
-
-SLICE = 64
-"""Keys that are folded into a tree without a pause: some 3 ms."""
-PAUSE = 0.0001
 
 
 class Timeline:
@@ -62,16 +61,21 @@ class Timeline:
         """Items of saved deltas, below the overlay: most are never looked at."""
         self.stranded: StateIntegrityError | None = None
         """Why the state cannot be made from what is stored; the entries still have their places."""
+        self.order = (KeyOrder(), KeyOrder())
+        """Of `stored` and of `overlay`, for ranges of keys."""
         self.found: dict[str, Slot] = {}
         """Keys of the base that were looked up."""
         self.fresh: set[str] = set()
         self.checkpoint = self.origin = self.merged = 0
         self.gone = False
+        self.bare = False
+        """Made from entries alone: nor are states that these take over made from saved indexes."""
         self.saved = 0
         self.behind = 0
         self.deltas = 0
         self.atoms_since = self.earliest = self.latest = 0
         self.blocks: dict[str, int] = {}
+        self.known: Declared | None = None
 
     # loading
 
@@ -82,6 +86,7 @@ class Timeline:
         replayed. `verify` names it, and the next save takes its place.
         """
         last = rows.LAST_SEQUENCE if until is None else until
+        self.bare = not saves
         try:
             self._load(last, saves)
         except StateIntegrityError:
@@ -100,6 +105,7 @@ class Timeline:
             self._replay(last, self._take_saves(self._newest_saves(last)) if saves else {})
         except DamagedIndexError:
             fresh = Timeline(self.ledger, self.number)
+            fresh.bare = True
             fresh._replay(last, {})
             self.take_over(fresh)
 
@@ -246,6 +252,8 @@ class Timeline:
                 ref = self.ledger.splitter.ref_of(data)
                 self.overlay[key] = Slot(ref, (number, sequence, 0, 0), number, sequence)
             self.fresh.add(key)
+            if key.startswith(PREFIX):
+                self.redeclare()
         else:
             self._fold(sequence, body)
         if checkpoint:
@@ -257,6 +265,8 @@ class Timeline:
     def _fold(self, sequence: int, body: Body) -> None:
         feed = self.feed_of(sequence, body)
         for op in body.ops:
+            if op[0] <= entries.DELETE and op[1].startswith(PREFIX):
+                self.redeclare()
             if op[0] == entries.SET and op[2] == 1:
                 ref, location = next(feed)
                 self.overlay[op[1]] = Slot(ref, location, self.number, sequence)
@@ -279,7 +289,7 @@ class Timeline:
             self.overlay[op[1]] = slot
             self.fresh.add(op[1])
         elif code in (entries.RESTORE, entries.FORK):
-            self.become(op[1], op[2], op[3], sequence)
+            self.become(op[1], op[2], op[3], sequence, op[4] if len(op) > 4 else ())
         elif code == entries.GONE:
             self.gone = True
         elif code == entries.MERGE:
@@ -322,24 +332,33 @@ class Timeline:
         ref, root = self.ledger.grower.extend(slot.ref, slot.location, list(slot.tail))
         return Slot(ref, root, slot.timeline, slot.sequence)
 
-    def become(self, timeline: int, sequence: int, root: bytes, at: int) -> None:
+    def become(
+        self, timeline: int, sequence: int, root: bytes, at: int, sticky: Sequence[str] = ()
+    ) -> None:
         """Take over the state at an older entry, of this or another timeline of the scope.
+
+        Keys under the prefixes `sticky` stay as they are.
 
         The save that a restore or fork writes for itself makes this rare: only a reader that
         comes by way of the entries needs it.
         """
         if not self.overlay and not self.stored and self.root().hash == root:
             pass  # the save that was written with this entry is what we stand on
-        elif sequence:
-            self.rebase(folded_at(self.ledger, timeline, sequence), {})
         else:
-            self.rebase(self.ledger.trees.empty, {})
+            trees = self.ledger.trees
+            then = trees.empty
+            if sequence:
+                then = folded_at(self.ledger, timeline, sequence, saves=not self.bare)
+            if sticky:
+                then = keep_sticky(trees, then, self.folded(), tuple(sticky)).root
+            self.rebase(then, {})
         if self.base.hash != root:
             raise DamagedRecordError(
                 f"{self.ledger.scope}: the state restored by entry {at} is not the one it names"
             )
         self.fresh = set()
         self.origin, self.merged = at, 0
+        self.redeclare()
 
     # reading
 
@@ -376,6 +395,23 @@ class Timeline:
         """What an index says of a key."""
         element = ledger.trees.find(root, key)
         return slot_of(element) if element is not None else None
+
+    @property
+    def declared(self) -> Declared:
+        """What is declared of the scope, in this state of it."""
+        found = self.known
+        if found is None:
+            with self.lock:
+                found = parse_declared(self.ledger.scope, self.scan(PREFIX), self._plain)
+                self.known = found
+        return found
+
+    def _plain(self, slot: Slot) -> Any:
+        return self.ledger.value(slot.ref, slot.location, self.ledger.codec.plain_reader)
+
+    def redeclare(self) -> None:
+        """What is declared may have changed: it is looked up when next asked for."""
+        self.known = None
 
     def version(self, slot: Slot | None) -> int:
         """The entry of this timeline that gave a key its present value; 0 if it is absent."""
@@ -435,27 +471,8 @@ class Timeline:
 
     def scan(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, Slot]]:
         """Keys and slots in key order, of one moment."""
-        with self.lock:
-            base = self.root()
-            changed = {key: _stored_slot(key, slot) for key, slot in self.stored.items()}
-            changed |= self.overlay
-        start = max(prefix, after)
-        mine = sorted(k for k in changed if k >= start and k.startswith(prefix))
-        position = 0
-        for element in self.ledger.trees.walk(base, start):
-            key = element[0]
-            if not key.startswith(prefix):
-                break
-            while position < len(mine) and mine[position] < key:
-                yield from _present(mine[position], changed[mine[position]], after)
-                position += 1
-            if position < len(mine) and mine[position] == key:
-                yield from _present(key, changed[key], after)
-                position += 1
-            elif key != after:
-                yield key, slot_of(element)
-        for key in mine[position:]:
-            yield from _present(key, changed[key], after)
+        found = timeline_range(self, max(prefix, after), behind(prefix))
+        return ((one[0], slot_from(one)) for one in found if one[0] != after)
 
     # saving
 
@@ -470,31 +487,13 @@ class Timeline:
         return DELTA
 
 
-def fold(trees: Trees, root: Node, edits: list[tuple[str, bytes | None, Any]]) -> Node:
-    """The index after edits in key order, made in slices that share few nodes.
-
-    Between two slices the interpreter is left to other threads for a moment: an event loop
-    would otherwise wait until it is taken away from this thread, each time anew.
-    """
-    for start in range(0, len(edits), SLICE):
-        if start and threading.active_count() > 1:
-            sleep(PAUSE)
-        root = trees.edit(root, edits[start : start + SLICE])
-    return root
-
-
-def folded_at(ledger: Ledger, timeline: int, sequence: int) -> Node:
+def folded_at(ledger: Ledger, timeline: int, sequence: int, *, saves: bool = True) -> Node:
     """The index at an entry, made from entries alone where a saved one is damaged."""
     try:
-        return Timeline(ledger, timeline).load(sequence).folded()
+        return Timeline(ledger, timeline).load(sequence, saves=saves).folded()
     except DamagedIndexError:
         return Timeline(ledger, timeline).load(sequence, saves=False).folded()
 
 
 def _stored_slot(key: str, packed: bytes) -> Slot | None:
     return slot_of(read_slot(key, packed)) if packed else None
-
-
-def _present(key: str, slot: Slot | None, after: str) -> Iterator[tuple[str, Slot]]:
-    if slot is not None and key != after:
-        yield key, slot

@@ -174,6 +174,17 @@ class Trees:
         for number, element in enumerate(root.elements[first:]):
             yield from self.walk(self.load(element[2], element[1]), "" if number else start)
 
+    def walk_back(self, root: Node, end: str | None) -> Iterator[Element]:
+        """Leaf elements of an index in falling key order, those below `end` (None: all)."""
+        elements = root.elements
+        last = _child(elements, end) if end is not None else len(elements)
+        if root.level == 0:
+            yield from reversed(elements[:last])
+            return
+        for number, element in enumerate(reversed(elements[: last + 1])):
+            inside = end if number == 0 else None
+            yield from self.walk_back(self.load(element[2], element[1]), inside)
+
     def all(self, root: Node) -> list[Element]:
         """Every leaf element."""
         if root.level == 0:

@@ -40,7 +40,7 @@ class Finding:
     """One thing that is not as it should be."""
 
     kind: str
-    """damage, chain, signature, root, feed, witness, identity, unaccounted, erasure"""
+    """damage, chain, signature, root, feed, witness, identity, unaccounted, erasure, lookup"""
     place: str
     message: str
     scope: str = ""

@@ -14,6 +14,7 @@ from holdfast.store.ledger import Ledger
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, may_be_tree, read_save, read_slot
 from holdfast.store.timeline import DELTAS, Timeline
 from holdfast.store.trees import Node
+from holdfast.store.verify_lookups import check_lookups
 from holdfast.store.verify_nodes import DAMAGE, NodeCheck
 from holdfast.store.verify_uploads import UploadCheck
 
@@ -88,6 +89,8 @@ class LineCheck:
         self._unannounced(rows.LAST_SEQUENCE)
         self._end()
         self.uploads.read[line.number] = line.sequence
+        if self.folding and not line.gone:
+            check_lookups(self.check, line)
         if self.damaged:
             self._name_keys()
 

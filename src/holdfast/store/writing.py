@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 from unicodedata import normalize
@@ -12,10 +12,14 @@ from holdfast.store.arguments import check_count, check_prefixes, check_text, ch
 from holdfast.store.change import Change, Target
 from holdfast.store.core import Core
 from holdfast.store.entries import Cause
+from holdfast.store.finding import question
 from holdfast.store.gates import Operation, Request
+from holdfast.store.items import Page
+from holdfast.store.lookups import Lookup
 from holdfast.store.outcomes import content_of
 from holdfast.store.reading import Reader
 from holdfast.store.scopes import Scope, check_key
+from holdfast.store.trimming import check_trim, going, trim_of
 
 MOST_OPERATIONS = 100_000
 _MISSING: Any = object()
@@ -72,6 +76,9 @@ def _target(core: Core, scope: Scope, timeline: str, operations: list[Operation]
                 ops.append(("append", key, parts))
         elif operation.kind == "delete":
             ops.append(("delete", key))
+        elif operation.kind == "trim":
+            check_trim(operation.value)
+            ops.append(("trim", key, operation.value))
         else:
             raise InvalidInputError(f"{scope}: unknown operation {operation.kind!r}")
     return Target(scope, timeline, ops, ledger=ledger)
@@ -106,6 +113,10 @@ class ScopedChange:
     def extend(self, key: str, items: Iterable[Any]) -> None:
         """Add items to the end of a list."""
         self._note("append", key, listed(items, "extend"))
+
+    def trim(self, key: str, *, keep_last: int | None = None, before: int | None = None) -> None:
+        """Remove the oldest items of a list; see `State.trim`."""
+        self._note("trim", key, trim_of(keep_last, before))
 
     def delete(self, key: str, *, if_version: int | None = None) -> None:
         """Remove a key; one that is absent is no error."""
@@ -151,9 +162,35 @@ class ScopedChange:
         prefix = normalize("NFC", prefix)
         found = set(self._reader.keys(prefix))
         for operation in self.operations:
-            if operation.key.startswith(prefix):
+            if operation.key.startswith(prefix) and operation.kind != "trim":
                 (found.discard if operation.kind == "delete" else found.add)(operation.key)
         return sorted(found)
+
+    def find(
+        self,
+        lookup: str,
+        where: Mapping[str, Any] | None = None,
+        /,
+        *,
+        order: str | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+        values: bool = False,
+        **terms: Any,
+    ) -> Page:
+        """What a lookup leads to; nothing (of the whole timeline) may change until this is applied.
+
+        A lookup does not know what is noted here: ask before writing what it is about.
+        """
+        asked = question(lookup, where, terms, order, limit, after)
+        for one in self._reader.declared().of(Lookup):
+            if one.name == lookup and any(one.covers(noted.key) for noted in self.operations):
+                raise InvalidInputError(
+                    f"{self._reader.scope}: the lookup {lookup!r} does not know what this change "
+                    "has written; find before you write"
+                )
+        self._expect_head()
+        return self._reader.find(asked, values, False)
 
     def tail(self, key: str, count: int) -> list[Any]:
         """The last items of a list, which must not change until this change is applied."""
@@ -186,13 +223,17 @@ class ScopedChange:
             else:
                 if not known:
                     value, known = self._read(key), True
-                value = self._items(key, value) + deepcopy(operation.value)
+                items = self._items(key, value)
+                if operation.kind == "append":
+                    value = items + deepcopy(operation.value)
+                elif value is not _MISSING:
+                    value = items[going(len(items), operation.value) :]
         return value if known else self._read(key)
 
     def _read(self, key: str) -> Any:
         self.looked = True
         timeline = self._reader.now()
-        slot = timeline.slot(key) if timeline is not None else None
+        slot = self._reader.slot(timeline, key) if timeline is not None else None
         version = timeline.version(slot) if timeline is not None else 0
         self.expects.setdefault(key, version)
         if timeline is None or slot is None:

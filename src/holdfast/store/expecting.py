@@ -1,0 +1,63 @@
+"""What a change rests on and what it tells, looked up while its entries are built."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import Conflict, InternalError
+from holdfast.store.declared import PREFIX
+from holdfast.store.trimming import going, staged_length
+
+if TYPE_CHECKING:
+    from holdfast.store.change import Target
+    from holdfast.store.entries import Body
+    from holdfast.store.ephemeral import Ephemerals
+    from holdfast.store.stage import Stage
+
+
+def answer_of(stage: Stage, op: tuple[Any, ...]) -> Any:
+    """What an operation tells the caller besides the entry's number."""
+    if op[0] == "delete":
+        return stage.slot(op[1]) is not None
+    return going(staged_length(stage, op[1]), op[2]) if op[0] == "trim" else None
+
+
+def declares(target: Target) -> bool:
+    """Whether it changes declarations, which is done alone, also where one is damaged."""
+    return bool(target.ops) and target.ops[0][1].startswith(PREFIX)
+
+
+def check_expected(target: Target, stage: Stage, ephemerals: Ephemerals) -> None:
+    """Refuse a change that rests on something that has changed since."""
+    if target.head is not None and stage.sequence != (target.head or stage.ledger.before):
+        raise Conflict(
+            f"{target.scope}: entry {stage.sequence} was written since; read again and retry",
+            [str(target.scope)],
+        )
+    expects, version = target.expects.items(), ephemerals.version
+    changed = [key for key, expected in expects if version(stage, key) != expected]
+    if changed:
+        raise Conflict(
+            f"{target.scope}: {', '.join(map(repr, changed[:5]))} changed since it was read; "
+            "read again and retry",
+            changed,
+        )
+
+
+def name_each_other(staged: list[tuple[Target, Stage]], bodies: list[Body]) -> None:
+    """Note in each entry of a change which others belong to it, or were read for it."""
+    for number, body in enumerate(bodies):
+        others = [pair for other, pair in enumerate(staged) if other != number]
+        for target, stage in others:
+            place = (stage.ledger.number, stage.timeline.number)
+            if target.ops or target.special:
+                body.also.append((*place, stage.sequence + 1))
+            else:
+                body.reads.append((*place, stage.sequence))
+
+
+def internal(error: BaseException) -> InternalError:
+    """A bug that showed while an entry was built."""
+    wrapped = InternalError(f"{type(error).__name__} while building an entry")
+    wrapped.__cause__ = error
+    return wrapped
