@@ -92,10 +92,15 @@ def read_varint(data: bytes, pos: int) -> tuple[int, int]:
 # --- commitments ----------------------------------------------------------------------------
 
 _PREFIX = b"holdfast/1/"
+_KEYED = b"holdfast/1/keyed\0"
 
 
 class Commitments:
-    """32-byte commitments to content: SHA-256 without a key, HMAC-SHA-256 with one.
+    """32-byte commitments to content: SHA-256 without a key; with one, built on it.
+
+    With a key, the *opening* of content is HMAC-SHA-256 of its SHA-256, and its commitment is
+    SHA-256 of both. So nobody without the key can guess content from a commitment, and yet one
+    commitment can be opened to somebody: content and opening, and nothing of the key.
 
     A plain store gives the scope's random `salt`, from which its boundary key is made; the
     salt is not part of commitments, so that equal content has equal commitments.
@@ -112,16 +117,27 @@ class Commitments:
         """The function from data to its commitment under this label."""
         made = self._domains.get(label)
         if made is None:
-            if not label or b"\0" in label:
-                raise InvalidInputError("a domain's label is not empty and holds no NUL")
-            prefix = _PREFIX + label + b"\0"
+            prefix = _prefix(label)
             made = _hasher(prefix) if self._key is None else _keyed_hasher(self._key, prefix)
             self._domains[label] = made
         return made
 
+    def opening(self, label: bytes, data: bytes) -> bytes:
+        """What shows somebody without the key that a commitment is one to this data; empty if
+        there is no key, and nothing to show."""
+        if self._key is None:
+            return b""
+        return hmac.digest(self._key, _hasher(_prefix(label))(data), "sha256")
+
     def tag(self, label: bytes, data: bytes) -> bytes:
         """A 16-byte tag of data; its domain is apart from that of a commitment."""
         return self.domain(b"tag/" + label)(data)[:16]
+
+
+def _prefix(label: bytes) -> bytes:
+    if not label or b"\0" in label:
+        raise InvalidInputError("a domain's label is not empty and holds no NUL")
+    return _PREFIX + label + b"\0"
 
 
 def _hasher(prefix: bytes) -> Callable[[bytes], bytes]:
@@ -144,15 +160,20 @@ def _keyed_hasher(key: bytes, prefix: bytes) -> Callable[[bytes], bytes]:
     if len(key) != 32:
         raise InvalidInputError("a commitment key has 32 bytes")
     block = key.ljust(64, b"\0")
-    inner = hashlib.sha256(block.translate(_INNER) + prefix).copy
+    content = hashlib.sha256(prefix).copy
+    inner = hashlib.sha256(block.translate(_INNER)).copy
     outer = hashlib.sha256(block.translate(_OUTER)).copy
+    sha256 = hashlib.sha256
 
     def commit(data: bytes) -> bytes:
-        state = inner()
+        state = content()
         state.update(data)
+        digest = state.digest()
+        state = inner()
+        state.update(digest)
         last = outer()
         last.update(state.digest())
-        return last.digest()
+        return sha256(_KEYED + last.digest() + digest).digest()
 
     return commit
 

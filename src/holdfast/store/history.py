@@ -102,7 +102,7 @@ class History:
         packed = codec.encode(codec.plain(metadata)) if metadata else b""
         if len(packed) + sum(map(len, tags)) + len(description) > 64 * 1024:
             raise InvalidInputError("tags, description and metadata take at most 64 KiB together")
-        op = [entries.CHECKPOINT, name, type, tags, description, packed]
+        op = [entries.CHECKPOINT, name, type, str(self.scope), tags, description, packed]
         while not op[-1]:
             op.pop()
         return op
@@ -111,14 +111,13 @@ class History:
         root = stage.fold().hash
         signer, prefix = self.core.signer, stage.ledger.prefix
 
-        def sign(key: bytes, before: bytes, commitment: bytes) -> Statement:
+        def sign(key: bytes, around: Callable[[Statement], bytes]) -> Statement:
             algorithm = entries.ED25519 if signer else entries.UNSIGNED
             name = signer.key_id if signer else bytes(8)
             statement = Statement(algorithm, root, name, bytes(64), stage.checkpoint)
             if signer is None:
                 return statement
-            envelope = Envelope(b"", b"", 0, before, commitment, statement)
-            text = entries.signed_text(prefix, key, envelope)
+            text = entries.signed_text(prefix, key, around(statement))
             return statement._replace(signature=signer.sign(text))
 
         return sign
@@ -133,7 +132,7 @@ class History:
     ) -> Checkpoint:
         assert envelope.statement is not None
         op = next(op for op in body.ops if op[0] == entries.CHECKPOINT)
-        op = [*op, *([], "", b"", b"")[len(op) - 3 :]]
+        op = [*op, *([], "", b"")[len(op) - 4 :]]
         key = rows.entry(line.prefix, sequence)
         signed = envelope.statement.algorithm != entries.UNSIGNED
         return Checkpoint(
@@ -144,9 +143,9 @@ class History:
             op[1],
             op[2],
             moment(body.time),
-            tuple(op[3]),
-            op[4],
-            self.core.codec.decode(op[5]) if op[5] else {},
+            tuple(op[4]),
+            op[5],
+            self.core.codec.decode(op[6]) if op[6] else {},
             envelope.statement.root.hex(),
             envelope.statement.key_id.hex() if signed else "",
             body.cause or _NOTHING,
@@ -208,7 +207,8 @@ class History:
         def special(stage: Stage, body: Body) -> None:
             if damage is None:
                 note = f"before restore of {label}"
-                extra = Body(body.time, [[entries.CHECKPOINT, note, "recovery"]], [], body.cause)
+                op = [entries.CHECKPOINT, note, "recovery", str(self.scope)]
+                extra = Body(body.time, [op], [], body.cause)
                 stage.finish(extra, sign=self._sign(stage))
                 backup[:] = [self._staged(stage, extra)]
             stage.become(root, stage.sequence + 1)
@@ -275,7 +275,7 @@ class History:
         if statement.algorithm == entries.UNSIGNED or public is None:
             return
         if statement.key_id == key_id(public):
-            text = entries.signed_text(source.ledger.prefix, key, envelope)
+            text = entries.signed_text(source.ledger.prefix, key, envelope.data)
             if not Signer.verify(public, text, statement.signature):
                 raise StateIntegrityError(f"{where} has a signature that does not fit")
 

@@ -213,7 +213,7 @@ class LineCheck:
         self.report.checkpoints += 1
         if statement.algorithm == entries.ED25519:
             self.report.signed += 1
-            text = entries.signed_text(self.ledger.prefix, key, envelope)
+            text = entries.signed_text(self.ledger.prefix, key, envelope.data)
             public = self.check.public
             if statement.key_id != key_id(public):
                 self.find("signature", key, "it was signed by a key that is not trusted here")
