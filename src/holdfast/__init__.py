@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         ScopeInfo,
         TimelineInfo,
     )
+    from holdfast.store.proof_files import Proof
     from holdfast.store.scopes import Scope
     from holdfast.store.verify import Finding, Report
 
@@ -65,6 +66,7 @@ __all__ = [
     "Operation",
     "Page",
     "Position",
+    "Proof",
     "Registry",
     "Report",
     "Request",
@@ -97,6 +99,7 @@ _HOMES = {
     "holdfast.store.items": (
         "Checkpoint Entry Erased Item Left Page Position Restored Reverted ScopeInfo TimelineInfo"
     ),
+    "holdfast.store.proof_files": "Proof",
     "holdfast.store.scopes": "Scope",
     "holdfast.store.verify": "Finding Report",
 }

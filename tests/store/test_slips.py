@@ -172,6 +172,7 @@ def looking_back(slips: Any) -> None:
     slips("replay since", (None, *COUNTS), lambda _, s, x: s.replay(lambda a, _: a, since=x))
     slips("replay until", COUNTS, lambda _, s, x: s.replay(lambda a, _: a, until=x))
     undoing(slips)
+    proving(slips)
 
 
 def undoing(slips: Any) -> None:
@@ -201,6 +202,18 @@ def undoing(slips: Any) -> None:
     paths = (1, 1.5, b"a", {"a"}, [1.5], [None], "b", "a[5000]", "a[-1]", "a[", "..", ["a", "0"])
     slips("blame path", paths, lambda _, s, x: s.blame("m", x))
     slips("blame limit", (*COUNTS, 0, None), lambda _, s, x: s.blame("m", limit=x))
+
+
+def proving(slips: Any) -> None:
+    """Proofs and chains."""
+    slips("prove key", KEYS, lambda _, s, x: s.prove(x))
+    slips("prove at", (*POINTS, 1), lambda _, s, x: s.prove("m", at=x))
+    paths = (None, 1, b"x", "", "a\0b", "no folder/x")
+    slips("export_chain path", paths, lambda _, s, x: s.export_chain(x))
+    slips("cosign checkpoint", (*POINTS, 1), lambda _, s, x: s.cosign(x, signer="file:none"))
+    signers = (None, 1, b"file:x", "", "file:", "hybrid:x", "file:none", ["file:x"])
+    slips("cosign signer", signers, lambda _, s, x: s.cosign("safe", signer=x))
+    slips("export_chain feed", FLAGS, lambda _, s, x: s.export_chain("never", feed=x))
 
 
 def of_the_store(slips: Any) -> None:
@@ -451,6 +464,9 @@ def test_after_close_everything_is_refused(tmp_path: Any) -> None:
         "dry revert": lambda _, s: s.revert(actor="somebody", dry_run=True),
         "revert everywhere": lambda t, _: t.revert(correlation="run"),
         "blame": lambda _, s: s.blame("m"),
+        "prove": lambda _, s: s.prove("m"),
+        "cosign": lambda _, s: s.cosign("safe", signer="file:none"),
+        "export_chain": lambda _, s: s.export_chain("never.chain"),
         "delete scope": lambda t, _: t.delete("agent:1"),
         "erase scope": lambda t, _: t.erase("agent:1"),
         "correlated": lambda t, _: t.correlated("run"),

@@ -34,6 +34,8 @@ HOMES = {
     "timelines": "holdfast.cli.checkpoint:timelines",
     "verify": "holdfast.cli.proof:verify",
     "witness": "holdfast.cli.proof:witness",
+    "prove": "holdfast.cli.proof:prove",
+    "export-chain": "holdfast.cli.proof:export_chain",
     "stats": "holdfast.cli.store:stats",
     "langgraph": "holdfast.cli.langgraph:langgraph",
     "completion": "holdfast.cli.completion:completion",

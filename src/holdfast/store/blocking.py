@@ -24,6 +24,7 @@ from holdfast.store.gates import Gate
 from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, TimelineInfo
+from holdfast.store.proving_faces import StateProving
 from holdfast.store.scopes import Scope
 from holdfast.store.undoing import StateUndoing, StoreUndoing
 from holdfast.store.watching import LineFollowing, StoreFollowing
@@ -109,7 +110,7 @@ class View:
         return self._handle.root()
 
 
-class State(View, LineFollowing, StateUndoing):
+class State(View, LineFollowing, StateUndoing, StateProving):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
     def _run(self, plan: Plan) -> Any:
@@ -445,13 +446,16 @@ class Store(StoreFollowing, StoreUndoing):
         *,
         expect: str | None = None,
         identity: str | None = None,
+        trust: Sequence[str] = (),
+        require: int | None = None,
         budget: float | None = None,
         resume: str | None = None,
         progress: Callable[[str, int], None] | None = None,
     ) -> Report:
         """Check everything that is stored, of one scope or of all; returns a report.
 
-        `expect` takes a witness, `identity` what `identity()` gave. With a `budget` in seconds it
+        `expect` takes a witness, `identity` what `identity()` gave. With `trust`, public keys, each
+        checkpoint must be signed by `require` (1) of them. With a `budget` in seconds it
         stops when that is used up, and `resume=report.resume` goes on.
         """
         from holdfast.store.verify import verify_store  # a program that only reads starts sooner
@@ -465,6 +469,8 @@ class Store(StoreFollowing, StoreUndoing):
             self._handle.line(scope).scope if scope is not None else None,
             expect=expect,
             identity=identity,
+            trust=trust,
+            require=require,
             budget=budget,
             resume=resume,
             progress=progress,

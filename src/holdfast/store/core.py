@@ -82,6 +82,7 @@ class Core:
         self._seal: Seal = KeySeal({1: key}, 1, self.writer) if key else PlainSeal(self.writer)
         self._commitments = Commitments(key, salt=lineage)
         self._commit_row = self._commitments.domain(b"store-row")
+        self.opening = self._commitments.opening
         self.lanes = Lanes(storage, self._commitments.domain(b"feed"))
         self.committer = Committer(self, self.lanes)
         self._ledgers: OrderedDict[Scope, Ledger] = OrderedDict()

@@ -34,7 +34,9 @@ from holdfast.seal.sealer import read_varint, write_varint
 
 FORMAT = 1
 STATEMENT = 110
-UNSIGNED, ED25519 = 0, 1
+UNSIGNED, ED25519, HYBRID = 0, 1, 2
+"""Which signatures of its signer a checkpoint must have: none; Ed25519, in the envelope; Ed25519
+and ML-DSA-65, in a row beside it. It is covered by all of them, so that none can be left out."""
 _SIGNATURE_FROM_END = 69
 
 # operations

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import (
+    CheckpointNotFoundError,
     Conflict,
     DamagedIndexError,
     InvalidInputError,
     ScopeNotFoundError,
     StateIntegrityError,
 )
-from holdfast.seal.signer import Signer, key_id
 from holdfast.store import entries, rows
 from holdfast.store.arguments import (
     check_bounds,
@@ -30,6 +30,7 @@ from holdfast.store.change import Change, Target, Written
 from holdfast.store.check import check_values
 from holdfast.store.compare import MISSING, Diff, tree_changes, value_changes
 from holdfast.store.core import Core
+from holdfast.store.cosigning import signature_row, signers_of
 from holdfast.store.entries import Body, Cause, Envelope, Statement
 from holdfast.store.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
 from holdfast.store.ledger import Ledger
@@ -75,8 +76,7 @@ class History:
 
         def special(stage: Stage, body: Body) -> None:
             body.ops = [op]
-            stage.finish(body, sign=self._sign(stage))
-            made[:] = [self._staged(stage, body)]
+            made[:] = [self._signed(stage, body)]
 
         target = Target(self.scope, self.timeline, special=special)
         return Change([target], cause), lambda _: made[0]
@@ -107,25 +107,31 @@ class History:
             op.pop()
         return op
 
+    def _signed(self, stage: Stage, body: Body) -> Checkpoint:
+        """Build a checkpoint. Reading it back could fail after it is durable."""
+        stage.finish(body, sign=self._sign(stage))
+        key, row = stage.rows[-1]
+        envelope, _ = entries.split_row(row)
+        signer = self.core.signer
+        if signer is not None and signer.hybrid:
+            stage.rows.append(signature_row(stage.ledger, key, stage.head, signer))
+        return self._checkpoint(stage.timeline, self.timeline, stage.sequence, envelope, body)
+
     def _sign(self, stage: Stage) -> Sign:
         root = stage.fold().hash
         signer, prefix = self.core.signer, stage.ledger.prefix
 
         def sign(key: bytes, around: Callable[[Statement], bytes]) -> Statement:
-            algorithm = entries.ED25519 if signer else entries.UNSIGNED
-            name = signer.key_id if signer else bytes(8)
-            statement = Statement(algorithm, root, name, bytes(64), stage.checkpoint)
             if signer is None:
-                return statement
+                return Statement(entries.UNSIGNED, root, bytes(8), bytes(64), stage.checkpoint)
+            kind = entries.HYBRID if signer.hybrid else entries.ED25519
+            statement = Statement(kind, root, signer.key_id, bytes(64), stage.checkpoint)
+            if signer.hybrid:
+                return statement  # too long for the envelope: it gets a row of its own
             text = entries.signed_text(prefix, key, around(statement))
             return statement._replace(signature=signer.sign(text))
 
         return sign
-
-    def _staged(self, stage: Stage, body: Body) -> Checkpoint:
-        """The checkpoint that was just built. Reading it back could fail after it is durable."""
-        envelope, _ = entries.split_row(stage.rows[-1][1])
-        return self._checkpoint(stage.timeline, self.timeline, stage.sequence, envelope, body)
 
     def _checkpoint(
         self, line: Timeline, timeline: str, sequence: int, envelope: Envelope, body: Body
@@ -151,6 +157,18 @@ class History:
             body.cause or _NOTHING,
             line.ledger.entry_hash(key, envelope.data).hex(),
         )
+
+    def checkpoint_at(self, timeline: str, sequence: int) -> Checkpoint:
+        """The checkpoint at an entry; refused if there is none."""
+        line = self.points.line(timeline)
+        key = rows.entry(line.prefix, sequence)
+        envelope, body = line.ledger.open_entry(key, line.ledger.storage.get([key])[0])
+        if envelope.statement is None:
+            raise CheckpointNotFoundError(
+                f"{self.scope}: {timeline}@{sequence} is no checkpoint; only those are signed: "
+                "`checkpoints()` lists them"
+            )
+        return self._checkpoint(line, timeline, sequence, envelope, body)
 
     def checkpoints(
         self,
@@ -209,8 +227,7 @@ class History:
                 note = f"before restore of {label}"
                 op = [entries.CHECKPOINT, note, "recovery", str(self.scope)]
                 extra = Body(body.time, [op], [], body.cause)
-                stage.finish(extra, sign=self._sign(stage))
-                backup[:] = [self._staged(stage, extra)]
+                backup[:] = [self._signed(stage, extra)]
             stage.become(root, stage.sequence + 1)
             stage.save(BEFORE)
             body.ops = [[entries.RESTORE, source.number, sequence, root.hash]]
@@ -271,13 +288,8 @@ class History:
         where = f"{self.scope}: the checkpoint at entry {rows.sequence_of(key)}"
         if statement.root != root.hash:
             raise StateIntegrityError(f"{where} names another state than its entries give")
-        public = self.core.public
-        if statement.algorithm == entries.UNSIGNED or public is None:
-            return
-        if statement.key_id == key_id(public):
-            text = entries.signed_text(source.ledger.prefix, key, envelope.data)
-            if not Signer.verify(public, text, statement.signature):
-                raise StateIntegrityError(f"{where} has a signature that does not fit")
+        for wrong in signers_of(source.ledger, key, envelope, self.core.public)[1]:
+            raise StateIntegrityError(f"{where}: {wrong}")
 
     # fork
 
