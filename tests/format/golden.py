@@ -24,6 +24,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
@@ -31,6 +32,7 @@ import holdfast
 from holdfast import sync
 from holdfast.seal.registry import Registry
 from holdfast.seal.sealer import KeySeal, PlainSeal
+from holdfast.seal.signer import Signer
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
 
@@ -138,6 +140,9 @@ def fill(store: sync.Store, clock: Hands) -> None:
         change[shared].set("seen", change[agent].exists("plan"))
     clock.move(-3600)
     agent.fork("trial", at=safe).set("only here", 1)
+    with TemporaryDirectory() as folder:
+        Signer.create(f"{folder}/signer")
+        agent.cosign(safe, signer=f"file:{folder}/signer")
     agent.restore(safe, reason="back")
     for number in range(14):
         agent.set(f"count/{number % 5}", number)
@@ -165,6 +170,18 @@ def facts(store: sync.Store) -> dict[str, Any]:
         "again": store.session("gone").get("x"),
         "correlated": [[str(e.scope), e.sequence] for e in store.correlated("run-1")],
     }
+
+
+def files(store: sync.Store) -> dict[str, str]:
+    """What leaves the store, in hexadecimal."""
+    agent = store.agent("golden")
+    with TemporaryDirectory() as folder:
+        agent.export_chain(f"{folder}/chain", feed=True)
+        chain = Path(folder, "chain").read_bytes()
+    proof = agent.prove("plan", at="safe").to_bytes()
+    absent = agent.prove("nothing").to_bytes()
+    found = {"proof": proof, "absent": absent, "chain": chain, "witness": store.witness().encode()}
+    return {name: data.hex() for name, data in found.items()}
 
 
 def rows_of(url: str) -> tuple[Rows, Rows]:
@@ -198,7 +215,8 @@ def make(*, encrypted: bool, compress: bool) -> dict[str, Any]:
         fill(store, clock)
         assert store.verify().ok
         found = facts(store)
-    made: dict[str, Any] = {"records": rows_of(url)[0], "facts": found}
+        left = files(store)
+    made: dict[str, Any] = {"records": rows_of(url)[0], "facts": found, "files": left}
     if encrypted:
         made["ring"], made["ring_cells"] = rows_of(f"{url}.keys")
     return made

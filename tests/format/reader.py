@@ -173,6 +173,16 @@ class Scope:
             entry.statement[41:105], entry.signed
         )
 
+    def cosigners(self, entry: EntryRow) -> Iterator[bytes]:
+        """Public keys of those whose signatures lie beside a checkpoint."""
+        place = self.key(b"E", 0, (entry.sequence, 5))
+        for key in sorted(k for k in self.store.rows if k.startswith(b"C" + place[1:])):
+            public, signature = unpack(self.open(key))
+            assert key[14:] == sha256(b"holdfast/1/signer\0", public)[:8]
+            text = b"holdfast/cosign/1\0" + self.prefix + place + entry.hash + public
+            Ed25519PublicKey.from_public_bytes(public).verify(signature, text)
+            yield public
+
     # values
 
     def atom(self, ref: bytes, place: list[int]) -> bytes:

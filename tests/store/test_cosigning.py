@@ -229,7 +229,7 @@ def test_no_signature_can_be_stripped(hybrid: Place) -> None:
         envelope = proof.envelope[:-110] + bytes([algorithm]) + proof.envelope[-109:]
         assert not told(envelope=envelope)
         assert not told(envelope=envelope, signatures=[(public, b"")])
-    put_row(hybrid.storage(), *[(key, None) for key, _ in rows_of(hybrid.storage(), b"C")][0])
+    put_row(hybrid.storage(), rows_of(hybrid.storage(), b"C")[0][0], None)
     store = hybrid.reopen()
     found = store.verify().findings
     assert [one.kind for one in found] == ["signature"]

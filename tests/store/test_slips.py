@@ -262,6 +262,8 @@ def of_the_store(slips: Any) -> None:
     texts = (1, b"x", "x", "")
     slips("verify expect", texts, lambda t, _, x: t.verify(expect=x))
     slips("verify identity", texts, lambda t, _, x: t.verify(identity=x))
+    slips("verify trust", (1, "ab", ["ab"], [1], b"x"), lambda t, _, x: t.verify(trust=x))
+    slips("verify require", (0, 1, -1, "1", True), lambda t, _, x: t.verify(require=x))
     slips("verify resume", texts, lambda t, _, x: t.verify(resume=x))
     slips("verify budget", ("1", -1, True, float("nan")), lambda t, _, x: t.verify(budget=x))
     slips("verify progress", (5, "f"), lambda t, _, x: t.verify(progress=x))
