@@ -12,6 +12,7 @@ from store_kit import Place, put_row, rows_of
 
 import holdfast
 import holdfast_verify
+from holdfast import sync
 from holdfast.errors import (
     CheckpointNotFoundError,
     Conflict,
@@ -22,6 +23,7 @@ from holdfast.errors import (
 )
 from holdfast.seal.signer import Signer, fingerprint
 from holdfast.store import entries
+from holdfast.store.verify_line import PAGE
 
 
 def check(data: bytes, *pins: bytes, require: int = 1) -> dict[str, Any]:
@@ -110,6 +112,28 @@ def test_a_signature_taken_away_or_changed_is_noticed(
     assert [one.kind for one in place.reopen().verify().findings] == ["unaccounted"]
 
 
+def test_signatures_of_a_long_timeline_are_accounted_for(
+    plain: Place, people: list[tuple[str, bytes]]
+) -> None:
+    """Also where a page of entries ends with a checkpoint, and where a check goes on later."""
+    store = plain.open()
+    state = store.agent("a")
+    for number in range(1, PAGE):
+        state.set("k", number)
+    assert state.cosign(state.checkpoint("last of a page"), signer=people[0][0]).sequence == PAGE
+    assert store.verify().ok
+    state.set("k", 0)
+    state.cosign(state.checkpoint("on the next"), signer=people[0][0])
+    report = store.verify(budget=0)
+    while report.resume:
+        assert report.ok
+        report = store.verify(budget=0, resume=report.resume)
+    assert report.ok, report
+    key, row = rows_of(plain.storage(), b"C")[0]
+    put_row(plain.storage(), key[:9] + bytes(5) + key[14:], row)
+    assert [one.kind for one in store.verify().findings] == ["unaccounted"]
+
+
 def test_erasing_takes_signatures_along(place: Place, people: list[tuple[str, bytes]]) -> None:
     store = place.open()
     state = store.agent("a")
@@ -138,6 +162,21 @@ def test_what_cannot_be_cosigned(place: Place, people: list[tuple[str, bytes]]) 
     with pytest.raises(ReadOnlyError):
         place.open(read_only=True).agent("a").cosign("safe", signer=people[0][0])
     assert rows_of(place.storage(), b"C") == []
+
+
+def test_a_gate_may_refuse_a_signature(people: list[tuple[str, bytes]]) -> None:
+    class Refusing(holdfast.Gate):
+        def before(self, request: holdfast.Request) -> None:
+            if request.operations[0].kind == "cosign":
+                raise InvalidInputError(f"{request.operations[0].value} is not yours to sign")
+
+    with sync.open("memory:") as store:
+        state = store.agent("a")
+        state.set("k", 1)
+        safe = state.checkpoint("safe")
+        store.add_gate(Refusing())
+        with pytest.raises(holdfast.HoldfastError, match="not yours"):
+            state.cosign(safe, signer=people[0][0])
 
 
 def test_the_state_is_looked_at_before_it_is_signed(

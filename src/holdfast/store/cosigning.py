@@ -8,6 +8,7 @@ be. One exception: a checkpoint that says that its signer is hybrid calls for it
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +18,6 @@ import msgspec
 from holdfast.errors import (
     Conflict,
     InvalidInputError,
-    ReadOnlyError,
     ScopeNotFoundError,
 )
 from holdfast.seal.signer import Signer, key_id
@@ -135,9 +135,7 @@ class Trust(NamedTuple):
 def cosign(handle: LineHandle, point: Any, signer: str, verify: str) -> Checkpoint:
     """Add a signature to a checkpoint; see `State.cosign`."""
     core = handle.core
-    core.check_open()
-    if core.read_only:
-        raise ReadOnlyError("the store was opened for reading; open it without read_only=True")
+    handle._ask("cosign", str(getattr(point, "id", point)))
     made = _given(signer)
     timeline, sequence = handle.history.points.find(point)
     source = handle.history.points.view(timeline, sequence)
@@ -171,4 +169,4 @@ def signers(core: Core, ledger: Ledger, key: bytes) -> list[Signature]:
 def _given(signer: object) -> Signer:
     if not isinstance(signer, str) or not signer.startswith("file:") or len(signer) == 5:
         raise InvalidInputError("a signer is given as file:PATH")
-    return Signer.load(signer[5:])
+    return Signer.load(os.path.expanduser(signer[5:]))

@@ -24,7 +24,7 @@ class Operation:
     """One operation of a change, as a gate sees it: values as the caller gave them."""
 
     kind: str
-    """set, append, delete, checkpoint, restore, fork or delete scope"""
+    """set, append, delete, checkpoint, cosign, restore, fork, delete scope or erase scope"""
     key: str = ""
     value: Any = None
 

@@ -260,7 +260,8 @@ class LineCheck:
     def _signatures(self, page: list[tuple[bytes, bytes]]) -> None:
         """Signatures that lie beside no checkpoint."""
         line = rows.line(b"C", self.ledger.number, self.line.number)
-        low = rows.entry(line, rows.sequence_of(page[0][0])) if page else line
+        first = rows.sequence_of(page[0][0]) if page else self.line.sequence + 1
+        low = rows.entry(line, first if first > self.ledger.before + 1 else 0)
         high = rows.after(line)
         if len(page) == PAGE:
             high = rows.entry(line, rows.sequence_of(page[-1][0]) + 1)
