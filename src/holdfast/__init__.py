@@ -39,7 +39,9 @@ if TYPE_CHECKING:
         ScopeInfo,
         TimelineInfo,
     )
+    from holdfast.store.keyring import Keyring
     from holdfast.store.proof_files import Proof
+    from holdfast.store.rekeying import Resealed
     from holdfast.store.scopes import Scope
     from holdfast.store.verify import Finding, Report
 
@@ -62,6 +64,7 @@ __all__ = [
     "Gate",
     "HoldfastError",
     "Item",
+    "Keyring",
     "Left",
     "Operation",
     "Page",
@@ -70,6 +73,7 @@ __all__ = [
     "Registry",
     "Report",
     "Request",
+    "Resealed",
     "Restored",
     "Reverted",
     "Scope",
@@ -100,6 +104,8 @@ _HOMES = {
         "Checkpoint Entry Erased Item Left Page Position Restored Reverted ScopeInfo TimelineInfo"
     ),
     "holdfast.store.proof_files": "Proof",
+    "holdfast.store.keyring": "Keyring",
+    "holdfast.store.rekeying": "Resealed",
     "holdfast.store.scopes": "Scope",
     "holdfast.store.verify": "Finding Report",
 }

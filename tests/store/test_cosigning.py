@@ -164,6 +164,29 @@ def test_what_cannot_be_cosigned(place: Place, people: list[tuple[str, bytes]]) 
     assert rows_of(place.storage(), b"C") == []
 
 
+def test_signatures_outlast_a_new_data_key(tmp_path: Path, people: list[tuple[str, bytes]]) -> None:
+    place = Place("sqlite", tmp_path, sealed=True)
+    store = place.open()
+    state = store.agent("a")
+    state.set("plan", "ship")
+    safe = state.checkpoint("safe")
+    state.cosign(safe, signer=people[0][0])
+    before = rows_of(place.storage(), b"C")
+    store.rotate("agent:a")
+    store.reseal("agent:a")
+    after = rows_of(place.storage(), b"C")
+    assert [key for key, _ in before] == [key for key, _ in after]
+    assert before != after  # nothing is left under the old key
+    other = place.open()  # knows only the key of now, when it signs
+    later = other.agent("a").checkpoint("later")
+    store.rotate("agent:a")
+    other.agent("a").cosign(later, signer=people[0][0])
+    store.reseal("agent:a")
+    assert store.verify(trust=[people[0][1].hex()], require=1).ok
+    assert check(state.prove("plan", at=safe).to_bytes(), people[0][1])["valid"]
+    place.close()
+
+
 def test_a_gate_may_refuse_a_signature(people: list[tuple[str, bytes]]) -> None:
     class Refusing(holdfast.Gate):
         def before(self, request: holdfast.Request) -> None:

@@ -36,6 +36,7 @@ HOMES = {
     "witness": "holdfast.cli.proof:witness",
     "prove": "holdfast.cli.proof:prove",
     "export-chain": "holdfast.cli.proof:export_chain",
+    "keyring": "holdfast.cli.keyring:keyring",
     "stats": "holdfast.cli.store:stats",
     "langgraph": "holdfast.cli.langgraph:langgraph",
     "completion": "holdfast.cli.completion:completion",

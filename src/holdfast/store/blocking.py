@@ -24,6 +24,7 @@ from holdfast.store.gates import Gate
 from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, TimelineInfo
+from holdfast.store.keeping import StoreKeys
 from holdfast.store.proving_faces import StateProving
 from holdfast.store.scopes import Scope
 from holdfast.store.undoing import StateUndoing, StoreUndoing
@@ -302,7 +303,7 @@ class Change:
         return self._parts.part(line)
 
 
-class Store(StoreFollowing, StoreUndoing):
+class Store(StoreFollowing, StoreUndoing, StoreKeys):
     """One opened storage with its keys and its clock."""
 
     def __init__(self, handle: StoreHandle) -> None:

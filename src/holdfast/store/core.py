@@ -6,11 +6,13 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from holdfast.errors import (
+    Conflict,
     DamagedRecordError,
     KeyMissingError,
     ReadOnlyError,
@@ -207,7 +209,8 @@ class Core:
                 raise KeyMissingError(
                     f"the ring holds no key for {scope}; use the ring that belongs to this store"
                 )
-            seal = KeySeal(keys.data, keys.epoch, self.writer)
+            reload = partial(self._data_keys, scope_id)
+            seal = KeySeal(keys.data, keys.epoch, self.writer, reload)
             commitments = Commitments(keys.commitment, salt=salt)
         return Ledger(
             scope,
@@ -223,6 +226,13 @@ class Core:
             nodes=self.nodes,
             atoms=self.atoms,
         )
+
+    def _data_keys(self, scope_id: bytes) -> dict[int, bytes]:
+        """A scope's data keys as the ring has them now; none if it was erased."""
+        assert self.ring is not None
+        self.ring.forget(scope_id)
+        keys = self.ring.scope_keys(scope_id)
+        return keys.data if keys is not None else {}
 
     def ledger_of(self, key: bytes, row: bytes) -> Ledger:
         """The scope that a directory row names, opened; also one that is deleted."""
@@ -290,7 +300,12 @@ class Core:
         """Make the keys of new scopes durable, before anything sealed with them is."""
         born = [ledger for ledger in ledgers if ledger.ring_birth]
         if born and self.ring is not None:
-            self.ring.commit([row for ledger in born for row in ledger.ring_birth])
+            try:
+                self.ring.commit([row for ledger in born for row in ledger.ring_birth])
+            except Conflict:  # the master is being rotated: their keys are made anew
+                for ledger in born:
+                    self.forget(ledger)
+                raise
             for ledger in born:
                 ledger.ring_birth = []
 

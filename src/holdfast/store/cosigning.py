@@ -18,7 +18,6 @@ import msgspec
 from holdfast.errors import (
     Conflict,
     InvalidInputError,
-    ScopeNotFoundError,
 )
 from holdfast.seal.signer import Signer, key_id
 from holdfast.storage.contract import Batch
@@ -26,12 +25,13 @@ from holdfast.store import entries, rows
 from holdfast.store.arguments import check_count, listed
 from holdfast.store.core import Core
 from holdfast.store.entries import Envelope
-from holdfast.store.ledger import Ledger
+from holdfast.store.ledger import Ledger, gone
 
 if TYPE_CHECKING:
     from holdfast.store.handles import LineHandle
     from holdfast.store.items import Checkpoint
 
+ATTEMPTS = 50
 _PUBLIC = re.compile("(?:02)?[0-9a-f]{64}")
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[bytes, bytes]).decode
@@ -148,14 +148,19 @@ def cosign(handle: LineHandle, point: Any, signer: str, verify: str) -> Checkpoi
         raise InvalidInputError(
             f"{handle.scope}: {found.id} has {rows.MOST_SIGNATURES} signatures; more are not kept"
         )
-    put = signature_row(ledger, key, bytes.fromhex(found.hash), made)
-    try:
-        core.storage.commit(Batch(puts=[put], absent=[put[0], ledger.tombstone]))
-    except Conflict:
-        if ledger.erased():
-            raise ScopeNotFoundError(f"{handle.scope} was erased") from None
-        raise Conflict(f"{handle.scope}: {found.id} was signed by this key just now", []) from None
-    return found
+    for _ in range(ATTEMPTS):
+        handle.history.points.line(timeline)  # takes up a newer data key, if there is one
+        rekeyed = ledger.next_epoch()  # before anything is sealed
+        put = signature_row(ledger, key, bytes.fromhex(found.hash), made)
+        try:
+            core.storage.commit(Batch(puts=[put], absent=[put[0], ledger.tombstone, rekeyed]))
+            return found
+        except Conflict:
+            if ledger.erased():
+                raise gone(handle.scope) from None
+            if core.storage.get([put[0]])[0] is not None:
+                break
+    raise Conflict(f"{handle.scope}: {found.id} was signed by this key just now; look again", [])
 
 
 def signers(core: Core, ledger: Ledger, key: bytes) -> list[Signature]:

@@ -40,7 +40,7 @@ and ML-DSA-65, in a row beside it. It is covered by all of them, so that none ca
 _SIGNATURE_FROM_END = 69
 
 # operations
-SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK, GONE = 1, 2, 3, 4, 5, 6, 7, 8
+SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK, GONE, REKEY = 1, 2, 3, 4, 5, 6, 7, 8, 9
 NAMES = {
     SET: "set",
     APPEND: "append",
@@ -50,6 +50,7 @@ NAMES = {
     RESTORE: "restore",
     FORK: "fork",
     GONE: "delete scope",
+    REKEY: "rotate key",
 }
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -167,6 +168,11 @@ def split_row(row: bytes) -> tuple[Envelope, bytes]:
         data, row[2:18], epoch, row[at : at + 32], row[at + 32 : at + 64], statement
     )
     return envelope, row[end:]
+
+
+def same_entry(one: bytes, other: bytes) -> bool:
+    """Whether two rows hold the same entry; the body may have been sealed again since."""
+    return one == other or split_row(one)[0].data == split_row(other)[0].data
 
 
 def entry_hasher(prefix: bytes) -> Callable[[bytes, bytes], bytes]:

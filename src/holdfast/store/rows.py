@@ -13,6 +13,7 @@
 | R | tag(16) scope(6) timeline(2) block(4) | a correlation was used in this block of entries |
 | I | tag(16) | what became of a change with an id |
 | C | scope(6) timeline(2) sequence(5) key id(8) | a signature beside a checkpoint |
+| K | scope(6) epoch(4) | the scope has a new data key, of this epoch |
 """
 
 from __future__ import annotations
@@ -85,6 +86,11 @@ def change(tag: bytes) -> bytes:
     return b"I" + tag
 
 
+def epoch(scope: int, number: int) -> bytes:
+    """Key of the row that announces a scope's data key."""
+    return b"K" + scope.to_bytes(SCOPE, "big") + number.to_bytes(4, "big")
+
+
 def after(prefix: bytes) -> bytes:
     """The first key behind all that begin with this prefix."""
     number = int.from_bytes(prefix, "big") + 1
@@ -123,4 +129,5 @@ _KINDS = {
     "R": "correlation row",
     "I": "change row",
     "C": "signature",
+    "K": "key epoch",
 }
