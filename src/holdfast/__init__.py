@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         TimelineInfo,
     )
     from holdfast.store.keyring import Keyring
+    from holdfast.store.leasing import Lease, LeaseInfo
     from holdfast.store.proof_files import Proof
     from holdfast.store.rekeying import Resealed
     from holdfast.store.scopes import Scope
@@ -65,6 +66,8 @@ __all__ = [
     "HoldfastError",
     "Item",
     "Keyring",
+    "Lease",
+    "LeaseInfo",
     "Left",
     "Operation",
     "Page",
@@ -105,6 +108,7 @@ _HOMES = {
     ),
     "holdfast.store.proof_files": "Proof",
     "holdfast.store.keyring": "Keyring",
+    "holdfast.store.leasing": "Lease LeaseInfo",
     "holdfast.store.rekeying": "Resealed",
     "holdfast.store.scopes": "Scope",
     "holdfast.store.verify": "Finding Report",

@@ -237,7 +237,13 @@ def make(*, encrypted: bool, compress: bool) -> dict[str, Any]:
         assert store.verify().ok
         found = facts(store)
         left = files(store)
-    made: dict[str, Any] = {"records": rows_of(url)[0], "facts": found, "files": left}
+        with store.lease("free", owner="tester"):
+            pass
+        with store.lease("job", duration=30, owner="tester") as lease:
+            lease.beat()
+            cells = rows_of(url)[1]
+    made: dict[str, Any] = {"records": rows_of(url)[0], "facts": found, "cells": cells}
+    made["files"] = left
     if encrypted:
         made["ring"], made["ring_cells"] = rows_of(f"{url}.keys")
     return made

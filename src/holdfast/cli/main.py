@@ -32,6 +32,7 @@ HOMES = {
     "blame": "holdfast.cli.undo:blame",
     "fork": "holdfast.cli.checkpoint:fork",
     "timelines": "holdfast.cli.checkpoint:timelines",
+    "lease": "holdfast.cli.lease:lease",
     "verify": "holdfast.cli.proof:verify",
     "witness": "holdfast.cli.proof:witness",
     "prove": "holdfast.cli.proof:prove",

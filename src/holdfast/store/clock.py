@@ -25,6 +25,10 @@ class Clock:
         """Microseconds since 1970, for what is no entry: a step is left for the next entry."""
         return int(self._wall() * 1_000_000)
 
+    def ticks(self) -> float:
+        """Seconds of the monotonic clock: for lengths of time in this process alone."""
+        return self._monotonic()
+
     def now(self) -> tuple[int, int]:
         """(microseconds since 1970, seconds by which the wall clock has just stepped)."""
         wall = self._wall()

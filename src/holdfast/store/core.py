@@ -33,6 +33,7 @@ from holdfast.store.clock import Clock
 from holdfast.store.committer import Committer
 from holdfast.store.feed import Lanes
 from holdfast.store.gates import Gates
+from holdfast.store.leasing import Leases
 from holdfast.store.ledger import Ledger, gone
 from holdfast.store.scopes import Scope
 from holdfast.store.splitting import Memo
@@ -82,11 +83,11 @@ class Core:
         self.nodes = NodeCache()
         key = ring.store_key if ring is not None else None
         self._seal: Seal = KeySeal({1: key}, 1, self.writer) if key else PlainSeal(self.writer)
-        self._commitments = Commitments(key, salt=lineage)
-        self._commit_row = self._commitments.domain(b"store-row")
-        self.opening = self._commitments.opening
-        self.lanes = Lanes(storage, self._commitments.domain(b"feed"))
+        self.commitments = Commitments(key, salt=lineage)
+        self._commit_row = self.commitments.domain(b"store-row")
+        self.lanes = Lanes(storage, self.commitments.domain(b"feed"))
         self.committer = Committer(self, self.lanes)
+        self.leases = Leases(self)
         self._ledgers: OrderedDict[Scope, Ledger] = OrderedDict()
         self._lock = threading.RLock()
         self._memos: OrderedDict[tuple[int, str], tuple[Memo, int]] = OrderedDict()
@@ -111,7 +112,7 @@ class Core:
 
     def tag(self, label: bytes, text: str) -> bytes:
         """16 bytes that stand for a name in row keys; keyed in an encrypted store."""
-        return self._commitments.tag(label, text.encode("utf-8", "surrogatepass"))
+        return self.commitments.tag(label, text.encode("utf-8", "surrogatepass"))
 
     # directory
 
@@ -328,9 +329,7 @@ class Core:
         return timeline
 
     def _timeline_number(self, ledger: Ledger, name: str) -> int:
-        if name not in ledger.names:
-            ledger.names = {n: number for number, n, _, _ in self.timelines(ledger)}
-        if name not in ledger.names:
+        if name not in ledger.names and name not in self.names(ledger):
             main = self.timeline(ledger)
             main.refresh()
             if main.gone:
@@ -340,11 +339,18 @@ class Core:
             )
         return ledger.names[name]
 
-    def timelines(self, ledger: Ledger) -> list[tuple[int, str, int, int]]:
-        """(number, name, parent's number, entry it starts from) of all timelines."""
+    def names(self, ledger: Ledger) -> dict[str, int]:
+        """Numbers of all timelines by their names; only those made since are read."""
+        with self._lock:
+            last = next(reversed(ledger.names.values()), -1)
+            ledger.names |= {name: number for number, name, _, _ in self.timelines(ledger, last)}
+            return ledger.names
+
+    def timelines(self, ledger: Ledger, after: int = -1) -> list[tuple[int, str, int, int]]:
+        """(number, name, parent's number, entry it starts from) of the timelines behind one."""
         prefix = b"T" + ledger.number.to_bytes(rows.SCOPE, "big")
         found = []
-        low = prefix
+        low = prefix if after < 0 else rows.line(b"T", ledger.number, after) + b"\0"
         while page := self.storage.scan(low, rows.after(prefix), limit=1000):
             for key, row in page:
                 name, parent, start = _decode(ledger.open_row(key, row))
@@ -483,6 +489,7 @@ class Core:
             return
         try:
             self.committer.drain()
+            self.leases.close()
         finally:
             self.closed = "the store is closed; open it again"
             self.lanes.bell.ring()

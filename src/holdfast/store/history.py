@@ -32,6 +32,7 @@ from holdfast.store.compare import MISSING, Diff, tree_changes, value_changes
 from holdfast.store.core import Core
 from holdfast.store.cosigning import signature_row, signers_of
 from holdfast.store.entries import Body, Cause, Envelope, Statement
+from holdfast.store.forking import Fork
 from holdfast.store.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
 from holdfast.store.ledger import Ledger
 from holdfast.store.points import Points
@@ -299,37 +300,29 @@ class History:
         timeline, sequence = self.points.find(point)
         source = self.points.view(timeline, sequence)
         ledger = source.ledger
-        known = self.core.timelines(ledger)
-        if any(n == name for _, n, _, _ in known):
-            raise Conflict(f"{self.scope} has a timeline {name!r} already", [name])
-        if not known:
-            raise ledger.damage(rows.line(b"T", ledger.number, 0), "it is missing")
-        number = max(n for n, _, _, _ in known) + 1
-        if number >= 1 << 16:
-            raise InvalidInputError(f"{self.scope} has all the timelines that it can have")
         root = fold_once(source)
-        line = Timeline(ledger, number)
-        rekeyed = ledger.next_epoch()  # before anything is sealed
-        key = rows.line(b"T", ledger.number, number)
         ended = rows.deletion(ledger.tombstone)  # a scope that is deleted meanwhile is not forked
-        row = ledger.seal_row(key, _encode([name, source.number, sequence]), ledger.commit_line)
 
         def special(stage: Stage, body: Body) -> None:
-            if stage.sequence > ledger.before:  # another fork, of this group or of before
+            if stage.sequence > ledger.before:
                 raise Conflict(f"{self.scope}: overtaken by another fork; try again")
-            stage.rows.append((key, row))
-            stage.absent += [key, ended, rekeyed]
+            rekeyed = ledger.next_epoch()  # before anything is sealed
+            key = rows.line(b"T", ledger.number, stage.timeline.number)
+            start = _encode([name, source.number, sequence])
+            stage.rows.append((key, ledger.seal_row(key, start, ledger.commit_line)))
+            stage.absent += [ended, rekeyed]
             stage.become(root, stage.sequence + 1)
             stage.save(BEFORE)
             body.ops = [[entries.FORK, source.number, sequence, root.hash]]
             stage.finish(body)
 
         def finish(_: list[Written]) -> str:
-            self.core.register(line)
-            ledger.names[name] = number
+            assert target.line is not None
+            self.core.register(target.line)
             return name
 
-        target = Target(self.scope, name, special=special, create=False, line=line)
+        fork = Fork(ledger, name, root)
+        target = Target(self.scope, name, special=special, create=False, fork=fork)
         return Change([target], cause), finish
 
     def timelines(self) -> list[TimelineInfo]:
@@ -443,9 +436,10 @@ def fold_once(source: Timeline) -> Node:
 
     What is restored or forked from the same point again then finds its nodes saved.
     """
-    root = index_of(source)
-    source.rebase(root, {})
-    return root
+    with source.lock:
+        root = index_of(source)
+        source.rebase(root, {})
+        return root
 
 
 def index_of(timeline: Timeline) -> Node:

@@ -200,5 +200,5 @@ def _lane(handle: LineHandle, lane: int, end: int) -> Iterator[Opened]:
         for _, row in page:
             number += 1
             named = bytes([lane]) + number.to_bytes(6, "big") + before + row[:-32]
-            yield row[:-32], core.opening(b"feed", named)
+            yield row[:-32], core.commitments.opening(b"feed", named)
             before = row[-32:]
