@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from holdfast.store.leasing import Lease, LeaseInfo
     from holdfast.store.lookups import Lookup
     from holdfast.store.merging import MergeConflict, Merged
+    from holdfast.store.proof_files import Proof
     from holdfast.store.rekeying import Resealed
     from holdfast.store.scopes import Scope
     from holdfast.store.sticky import Sticky
@@ -89,6 +90,7 @@ __all__ = [
     "Operation",
     "Page",
     "Position",
+    "Proof",
     "Range",
     "ReadStream",
     "Registry",
@@ -132,6 +134,7 @@ _HOMES = {
         "Checkpoint Entry Erased Item Left LongValue Page Position Restored Reverted ScopeInfo "
         "Swept TimelineInfo"
     ),
+    "holdfast.store.proof_files": "Proof",
     "holdfast.store.keyring": "Keyring",
     "holdfast.store.leasing": "Lease LeaseInfo",
     "holdfast.store.merging": "MergeConflict Merged",

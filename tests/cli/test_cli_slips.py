@@ -35,6 +35,8 @@ COMMANDS = (
     "verify",
     "verify agent:7",
     "witness",
+    "prove agent:7 plan -o never",
+    "export-chain agent:7 -o never",
     "stats",
 )
 PLACES = {
@@ -107,6 +109,8 @@ IN_SCOPE = (
     "fork {} new",
     "timelines {}",
     "verify {}",
+    "prove {} plan -o never",
+    "export-chain {} -o never",
 )
 OTHERS = {
     "log agent:7 --limit=-1": 2,

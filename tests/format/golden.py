@@ -24,6 +24,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
@@ -31,6 +32,7 @@ import holdfast
 from holdfast import sync
 from holdfast.seal.registry import Registry
 from holdfast.seal.sealer import KeySeal, PlainSeal
+from holdfast.seal.signer import Signer
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
 
@@ -149,6 +151,9 @@ def fill(store: sync.Store, clock: Hands) -> None:
     clock.move(-3600)
     trial = agent.fork("trial", at=safe)
     trial.set("only here", 1)
+    with TemporaryDirectory() as folder:
+        Signer.create(f"{folder}/signer")
+        agent.cosign(safe, signer=f"file:{folder}/signer")
     agent.restore(safe, reason="back")
     for name in ("first", "first and more"):  # the second is named, for the most part, by places
         with agent.open_write("long") as file:
@@ -209,6 +214,18 @@ def facts(store: sync.Store) -> dict[str, Any]:
     }
 
 
+def files(store: sync.Store) -> dict[str, str]:
+    """What leaves the store, in hexadecimal."""
+    agent = store.agent("golden")
+    with TemporaryDirectory() as folder:
+        agent.export_chain(f"{folder}/chain", feed=True)
+        chain = Path(folder, "chain").read_bytes()
+    proof = agent.prove("plan", at="safe").to_bytes()
+    absent = agent.prove("nothing").to_bytes()
+    found = {"proof": proof, "absent": absent, "chain": chain, "witness": store.witness().encode()}
+    return {name: data.hex() for name, data in found.items()}
+
+
 def rows_of(url: str) -> tuple[Rows, Rows]:
     """Records and cells of a storage, in hexadecimal."""
     storage = open_storage(url)
@@ -242,12 +259,14 @@ def make(*, encrypted: bool, compress: bool) -> dict[str, Any]:
             turn_keys(store)
         assert store.verify().ok
         found = facts(store)
+        left = files(store)
         with store.lease("free", owner="tester"):
             pass
         with store.lease("job", duration=30, owner="tester") as lease:
             lease.beat()
             cells = rows_of(url)[1]
     made: dict[str, Any] = {"records": rows_of(url)[0], "facts": found, "cells": cells}
+    made["files"] = left
     if encrypted:
         made["ring"], made["ring_cells"] = rows_of(f"{url}.keys")
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import re
@@ -17,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import golden
 import reader
 
+import holdfast_verify
 from holdfast import sync
 from holdfast.store import rows as row_keys
 
@@ -58,6 +60,7 @@ def test_the_same_bytes_are_written(name: str) -> None:
     for key, row in stored["records"].items():
         assert made["records"][key] == row, row_keys.describe(bytes.fromhex(key))
     assert made["facts"] == stored["facts"]
+    assert made["files"] == stored["files"]
     assert made["cells"] == stored["cells"]
     assert made.get("ring") == stored.get("ring")
     assert made.get("ring_cells") == stored.get("ring_cells")
@@ -159,6 +162,21 @@ def test_sealed_records(length: int) -> None:
         assert golden.sealed(length) == rows
 
 
+def test_files_that_left_are_checked(name: str) -> None:
+    """By holdfast-verify, which is made from the page, too."""
+    public = STORES[name]["facts"]["identity"].rsplit(":", 1)[1]
+    options = argparse.Namespace(pin={bytes.fromhex(public)}, require=1)
+    found: dict[str, Any] = {}
+    for file in ("chain", "proof", "absent", "witness"):
+        data = bytes.fromhex(STORES[name]["files"][file])
+        chains = [found["chain"]] if found else []
+        found[file] = holdfast_verify.verdict(file, data, options, chains)
+        assert found[file]["valid"], found[file]["told"]
+    assert found["proof"]["value"]["$object"]["fields"]["goal"] == "ship"
+    assert found["absent"]["absent"]
+    assert found["proof"]["hash"] == STORES[name]["facts"]["checkpoint"][3]
+
+
 # ---- a second reader -----------------------------------------------------------------------
 
 
@@ -182,17 +200,19 @@ def test_chains_and_feed(name: str) -> None:
 
 @pytest.mark.spec("K14", "K53")
 def test_signatures_and_roots(name: str) -> None:
-    stored, checked = STORES[name]["facts"], 0
+    stored, checked, others = STORES[name]["facts"], 0, []
     for scope in second(name).scopes():
         for entry in scope.entries(0):
             if entry.statement:
                 scope.check_signature(entry)
+                others += scope.cosigners(entry)
                 checked += 1
                 here = scope.name == "agent:golden"
                 if here and f"main@{entry.sequence}" == stored["checkpoint"][0]:
                     assert entry.statement[1:33].hex() == stored["checkpoint"][2]
                     assert entry.hash.hex() == stored["checkpoint"][3]
     assert checked == 4
+    assert len(others) == 1
 
 
 @pytest.mark.spec("K12")

@@ -185,6 +185,7 @@ def looking_back(slips: Any) -> None:
     slips("replay since", (None, *COUNTS), lambda _, s, x: s.replay(lambda a, _: a, since=x))
     slips("replay until", COUNTS, lambda _, s, x: s.replay(lambda a, _: a, until=x))
     undoing(slips)
+    proving(slips)
     looking_up(slips)
     long_values(slips)
 
@@ -287,6 +288,18 @@ def looking_up(slips: Any) -> None:
     slips("Lookup terms", paths, lambda _, s, x: s.declare(Lookup("n", "", x)))
 
 
+def proving(slips: Any) -> None:
+    """Proofs and chains."""
+    slips("prove key", KEYS, lambda _, s, x: s.prove(x))
+    slips("prove at", (*POINTS, 1), lambda _, s, x: s.prove("m", at=x))
+    paths = (None, 1, b"x", "", "a\0b", "no folder/x")
+    slips("export_chain path", paths, lambda _, s, x: s.export_chain(x))
+    slips("cosign checkpoint", (*POINTS, 1), lambda _, s, x: s.cosign(x, signer="file:none"))
+    signers = (None, 1, b"file:x", "", "file:", "hybrid:x", "file:none", ["file:x"])
+    slips("cosign signer", signers, lambda _, s, x: s.cosign("safe", signer=x))
+    slips("export_chain feed", FLAGS, lambda _, s, x: s.export_chain("never", feed=x))
+
+
 def of_the_store(slips: Any) -> None:
     scopes = (None, 1, 1.5, b"agent:1", "nobody", "agent:", ":1", "global:x", "tool:1", "")
     slips("scope", scopes, lambda t, _, x: t.scope(x))
@@ -358,6 +371,8 @@ def of_the_store(slips: Any) -> None:
     texts = (1, b"x", "x", "")
     slips("verify expect", texts, lambda t, _, x: t.verify(expect=x))
     slips("verify identity", texts, lambda t, _, x: t.verify(identity=x))
+    slips("verify trust", (1, "ab", ["ab"], [1], b"x"), lambda t, _, x: t.verify(trust=x))
+    slips("verify require", (0, 1, -1, "1", True), lambda t, _, x: t.verify(require=x))
     slips("verify resume", texts, lambda t, _, x: t.verify(resume=x))
     slips("verify budget", ("1", -1, True, float("nan")), lambda t, _, x: t.verify(budget=x))
     slips("verify progress", (5, "f"), lambda t, _, x: t.verify(progress=x))
@@ -579,6 +594,9 @@ def test_after_close_everything_is_refused(tmp_path: Any) -> None:
         "dry merge": lambda _, s: s.merge("trial", dry_run=True),
         "find": lambda _, s: s.find("by_a"),
         "rebuild": lambda _, s: s.rebuild("by_a"),
+        "prove": lambda _, s: s.prove("m"),
+        "cosign": lambda _, s: s.cosign("safe", signer="file:none"),
+        "export_chain": lambda _, s: s.export_chain("never.chain"),
         "delete scope": lambda t, _: t.delete("agent:1"),
         "erase scope": lambda t, _: t.erase("agent:1"),
         **{name: lambda t, _, n=name: getattr(t, n)("agent:1") for name in ("rotate", "reseal")},

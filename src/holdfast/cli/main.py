@@ -37,6 +37,8 @@ HOMES = {
     "lease": "holdfast.cli.lease:lease",
     "verify": "holdfast.cli.proof:verify",
     "witness": "holdfast.cli.proof:witness",
+    "prove": "holdfast.cli.proof:prove",
+    "export-chain": "holdfast.cli.proof:export_chain",
     "keyring": "holdfast.cli.keyring:keyring",
     "stats": "holdfast.cli.store:stats",
     "sweep": "holdfast.cli.store:sweep",

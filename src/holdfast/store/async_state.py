@@ -16,6 +16,7 @@ from holdfast.errors import Conflict
 from holdfast.store.arguments import check_flag
 from holdfast.store.async_declaring import StateDeclaring, StateTrimming, ViewDeclaring
 from holdfast.store.async_looking_up import StateLookups, ViewFinding
+from holdfast.store.async_proving import StateProving
 from holdfast.store.async_streaming import StateStreaming, ViewStreaming
 from holdfast.store.async_watching import LineFollowing
 from holdfast.store.blaming import Blame, blame_value
@@ -127,6 +128,7 @@ class State(
     StateLookups,
     StateStreaming,
     AsyncStateMerging,
+    StateProving,
 ):
     """A handle on one timeline of one scope. Making one touches nothing."""
 

@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Conflict
 from holdfast.store.arguments import (
-    check_filters,
     check_flag,
-    check_function,
-    check_seconds,
 )
 from holdfast.store.asking import StoreLeasing
 from holdfast.store.cause import acting, cause_now
@@ -30,17 +27,16 @@ from holdfast.store.keeping import StoreKeys
 from holdfast.store.looking_up import StateLookups, ViewFinding
 from holdfast.store.lookup_building import settle_after
 from holdfast.store.merges import StateMerging
+from holdfast.store.proving_faces import StateProving, StoreProving
 from holdfast.store.scopes import Scope
 from holdfast.store.streaming import StateStreaming, StoreStreaming, ViewStreaming
 from holdfast.store.trimming import StateTrimming
 from holdfast.store.undoing import StateUndoing, StoreUndoing
 from holdfast.store.watching import LineFollowing, StoreFollowing
-from holdfast.store.witness import make_witness, store_identity, store_stats
 from holdfast.store.writing import ScopedChange
 
 if TYPE_CHECKING:
     from holdfast.store.items import Erased
-    from holdfast.store.verify import Report
 
 
 class View(ViewDeclaring, ViewFinding, ViewStreaming):
@@ -126,6 +122,7 @@ class State(
     StateLookups,
     StateStreaming,
     StateMerging,
+    StateProving,
 ):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
@@ -321,7 +318,7 @@ class Change:
         return self._parts.part(line)
 
 
-class Store(StoreFollowing, StoreStreaming, StoreUndoing, StoreKeys, StoreLeasing):
+class Store(StoreFollowing, StoreStreaming, StoreUndoing, StoreKeys, StoreLeasing, StoreProving):
     """One opened storage with its keys and its clock."""
 
     def __init__(self, handle: StoreHandle) -> None:
@@ -448,48 +445,3 @@ class Store(StoreFollowing, StoreStreaming, StoreUndoing, StoreKeys, StoreLeasin
     def remove_gate(self, gate: Gate) -> None:
         """Take a gate away."""
         self._core.gates.remove(gate)
-
-    # proving
-
-    def identity(self) -> str:
-        """What to pin elsewhere: which store this is, whether encrypted, and who signs for it."""
-        return store_identity(self._core)
-
-    def witness(self) -> str:
-        """A small signed token over all that is in the store now. Keep it elsewhere."""
-        return make_witness(self._core)
-
-    def verify(
-        self,
-        scope: Scope | str | None = None,
-        *,
-        expect: str | None = None,
-        identity: str | None = None,
-        budget: float | None = None,
-        resume: str | None = None,
-        progress: Callable[[str, int], None] | None = None,
-    ) -> Report:
-        """Check everything that is stored, of one scope or of all; returns a report.
-
-        `expect` takes a witness, `identity` what `identity()` gave. With a `budget` in seconds it
-        stops when that is used up, and `resume=report.resume` goes on.
-        """
-        from holdfast.store.verify import verify_store  # a program that only reads starts sooner
-
-        check_filters(expect=expect, identity=identity, resume=resume)
-        check_seconds(budget, "budget")
-        if progress is not None:
-            check_function(progress, "progress")
-        return verify_store(
-            self._core,
-            self._handle.line(scope).scope if scope is not None else None,
-            expect=expect,
-            identity=identity,
-            budget=budget,
-            resume=resume,
-            progress=progress,
-        )
-
-    def stats(self) -> dict[str, Any]:
-        """Figures of the store: scopes, entries, bytes, caches."""
-        return store_stats(self._core)

@@ -83,9 +83,9 @@ class Core:
         self.ephemerals = Ephemerals()
         key = ring.store_key if ring is not None else None
         self._seal: Seal = KeySeal({1: key}, 1, self.writer) if key else PlainSeal(self.writer)
-        self._commitments = Commitments(key, salt=lineage)
-        self._commit_row = self._commitments.domain(b"store-row")
-        self.lanes = Lanes(storage, self._commitments.domain(b"feed"))
+        self.commitments = Commitments(key, salt=lineage)
+        self._commit_row = self.commitments.domain(b"store-row")
+        self.lanes = Lanes(storage, self.commitments.domain(b"feed"))
         self.committer = Committer(self, self.lanes)
         self.pins = Pins(storage)
         self.leases = Leases(self)
@@ -112,7 +112,7 @@ class Core:
 
     def tag(self, label: bytes, text: str) -> bytes:
         """16 bytes that stand for a name in row keys; keyed in an encrypted store."""
-        return self._commitments.tag(label, text.encode("utf-8", "surrogatepass"))
+        return self.commitments.tag(label, text.encode("utf-8", "surrogatepass"))
 
     # directory
 

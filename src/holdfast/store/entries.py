@@ -34,7 +34,10 @@ from holdfast.seal.sealer import read_varint, write_varint
 
 FORMAT = 1
 STATEMENT = 110
-UNSIGNED, ED25519 = 0, 1
+UNSIGNED, ED25519, HYBRID = 0, 1, 2
+"""Which signatures of its signer a checkpoint must have: none; Ed25519, in the envelope; Ed25519
+and ML-DSA-65, in a row beside it. It is covered by all of them, so that none can be left out."""
+_SIGNATURE_FROM_END = 69
 
 # operations
 SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK, GONE, REKEY, MERGE = range(1, 11)
@@ -195,18 +198,15 @@ def first_hash(prefix: bytes, line: bytes) -> bytes:
     return hashlib.sha256(b"holdfast/first/1\0" + prefix + line).digest()
 
 
-def signed_text(prefix: bytes, key: bytes, envelope: Envelope) -> bytes:
-    """What a checkpoint's signature covers.
+def signed_text(prefix: bytes, key: bytes, envelope: bytes) -> bytes:
+    """What a checkpoint's signature covers: all of the envelope but the signature itself.
 
     The place binds store, scope, timeline and sequence; the commitment binds name, type, tags
-    and time; the hash before binds all of the history up to here.
+    and time; the hash before binds all of the history up to here; the statement binds the root
+    and which signatures there must be.
     """
-    statement = envelope.statement
-    assert statement is not None
-    unsigned = statement._replace(signature=bytes(64)).pack()
-    return b"".join(
-        (b"holdfast/checkpoint/1\0", prefix, key, envelope.before, envelope.commitment, unsigned)
-    )
+    unsigned = envelope[:-_SIGNATURE_FROM_END] + bytes(64) + envelope[64 - _SIGNATURE_FROM_END :]
+    return b"".join((b"holdfast/checkpoint/1\0", prefix, key, unsigned))
 
 
 def encode_body(body: Body) -> bytes:

@@ -165,7 +165,7 @@ class _Erasure:
             self._drop_accounts(tombstone, life)
         if self.core.ring is not None:
             self.keys += self.core.ring.erase(tombstone.id)
-        prefixes = [kind + number for kind in (b"E", b"V", b"S", b"N", b"T", b"K")]
+        prefixes = [kind + number for kind in (b"E", b"V", b"S", b"N", b"C", b"T", b"K")]
         for prefix in prefixes if self.core.ring is None else ():
             self._blank(prefix)
         self._unpin(number)

@@ -24,7 +24,8 @@ class Operation:
     """One operation of a change, as a gate sees it: values as the caller gave them."""
 
     kind: str
-    """set, append, delete, trim, checkpoint, restore, fork, merge or delete scope"""
+    """set, append, delete, trim, checkpoint, cosign, restore, fork, merge, delete scope or erase
+    scope"""
     key: str = ""
     value: Any = None
     """Of long bytes that are written in pieces: a `LongValue`, which says how many there are so

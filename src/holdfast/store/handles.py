@@ -26,9 +26,10 @@ from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target, Written
 from holdfast.store.compare import Diff
 from holdfast.store.core import Core
+from holdfast.store.differing import diff_states, index_of
 from holdfast.store.entries import Body, Cause
 from holdfast.store.gates import Operation, Request
-from holdfast.store.history import History, Plan, index_of
+from holdfast.store.history import History, Plan
 from holdfast.store.items import Entry, Page, ScopeInfo
 from holdfast.store.reading import Reader, moment
 from holdfast.store.scopes import KINDS, Scope, check_key
@@ -205,7 +206,7 @@ class LineHandle:
             line = self.reader.now()
             assert line is not None
             after, name = line, f"{self.timeline}@{line.sequence}"
-        return self.history.diff(before, after, f"{first[0]}@{first[1]}", name)
+        return diff_states(before, after, f"{first[0]}@{first[1]}", name)
 
     def replay(
         self, fold: Callable[[Any, Entry], Any], start: Any, since: int, until: int | None

@@ -9,14 +9,13 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import (
+    CheckpointNotFoundError,
     Conflict,
-    DamagedIndexError,
     InvalidInputError,
     ScopeNotFoundError,
     StateIntegrityError,
 )
-from holdfast.seal.signer import Signer, key_id
-from holdfast.store import entries, refs, rows
+from holdfast.store import entries, rows
 from holdfast.store.arguments import (
     check_bounds,
     check_filters,
@@ -28,11 +27,12 @@ from holdfast.store.arguments import (
 )
 from holdfast.store.change import Change, Target, Written
 from holdfast.store.check import check_values
-from holdfast.store.compare import MISSING, Diff, tree_changes, value_changes
 from holdfast.store.core import Core
+from holdfast.store.cosigning import signature_row, signers_of
+from holdfast.store.differing import diff_states, index_of
 from holdfast.store.entries import Body, Cause, Envelope, Statement
 from holdfast.store.forking import Fork
-from holdfast.store.items import TYPES, Checkpoint, Entry, LongValue, Restored, TimelineInfo
+from holdfast.store.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
 from holdfast.store.ledger import Ledger
 from holdfast.store.lookups import count_keys, derived
 from holdfast.store.packing import Packer
@@ -40,11 +40,10 @@ from holdfast.store.points import Points
 from holdfast.store.reading import microseconds, moment
 from holdfast.store.saves import BEFORE
 from holdfast.store.scopes import Scope, check_key
-from holdfast.store.slots import slot_of
 from holdfast.store.stage import Sign, Stage
 from holdfast.store.sticky import Kept, keep_sticky, sticky_prefixes
 from holdfast.store.term_keeper import terms_of_kept
-from holdfast.store.timeline import Timeline, folded_at
+from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Node
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -80,8 +79,7 @@ class History:
 
         def special(stage: Stage, body: Body) -> None:
             body.ops = [op]
-            stage.finish(body, sign=self._sign(stage))
-            made[:] = [self._staged(stage, body)]
+            made[:] = [self._signed(stage, body)]
 
         target = Target(self.scope, self.timeline, special=special)
         return Change([target], cause), lambda _: made[0]
@@ -107,38 +105,43 @@ class History:
         packed = codec.encode(codec.plain(metadata)) if metadata else b""
         if len(packed) + sum(map(len, tags)) + len(description) > 64 * 1024:
             raise InvalidInputError("tags, description and metadata take at most 64 KiB together")
-        op = [entries.CHECKPOINT, name, type, tags, description, packed]
+        op = [entries.CHECKPOINT, name, type, str(self.scope), tags, description, packed]
         while not op[-1]:
             op.pop()
         return op
+
+    def _signed(self, stage: Stage, body: Body) -> Checkpoint:
+        """Build a checkpoint. Reading it back could fail after it is durable."""
+        stage.finish(body, sign=self._sign(stage))
+        key, row = stage.rows[-1]
+        envelope, _ = entries.split_row(row)
+        signer = self.core.signer
+        if signer is not None and signer.hybrid:
+            stage.rows.append(signature_row(stage.ledger, key, stage.head, signer))
+        return self._checkpoint(stage.timeline, self.timeline, stage.sequence, envelope, body)
 
     def _sign(self, stage: Stage) -> Sign:
         root = stage.fold().hash
         signer, prefix = self.core.signer, stage.ledger.prefix
 
-        def sign(key: bytes, before: bytes, commitment: bytes) -> Statement:
-            algorithm = entries.ED25519 if signer else entries.UNSIGNED
-            name = signer.key_id if signer else bytes(8)
-            statement = Statement(algorithm, root, name, bytes(64), stage.checkpoint)
+        def sign(key: bytes, around: Callable[[Statement], bytes]) -> Statement:
             if signer is None:
-                return statement
-            envelope = Envelope(b"", b"", 0, before, commitment, statement)
-            text = entries.signed_text(prefix, key, envelope)
+                return Statement(entries.UNSIGNED, root, bytes(8), bytes(64), stage.checkpoint)
+            kind = entries.HYBRID if signer.hybrid else entries.ED25519
+            statement = Statement(kind, root, signer.key_id, bytes(64), stage.checkpoint)
+            if signer.hybrid:
+                return statement  # too long for the envelope: it gets a row of its own
+            text = entries.signed_text(prefix, key, around(statement))
             return statement._replace(signature=signer.sign(text))
 
         return sign
-
-    def _staged(self, stage: Stage, body: Body) -> Checkpoint:
-        """The checkpoint that was just built. Reading it back could fail after it is durable."""
-        envelope, _ = entries.split_row(stage.rows[-1][1])
-        return self._checkpoint(stage.timeline, self.timeline, stage.sequence, envelope, body)
 
     def _checkpoint(
         self, line: Timeline, timeline: str, sequence: int, envelope: Envelope, body: Body
     ) -> Checkpoint:
         assert envelope.statement is not None
         op = next(op for op in body.ops if op[0] == entries.CHECKPOINT)
-        op = [*op, *([], "", b"", b"")[len(op) - 3 :]]
+        op = [*op, *([], "", b"")[len(op) - 4 :]]
         key = rows.entry(line.prefix, sequence)
         signed = envelope.statement.algorithm != entries.UNSIGNED
         return Checkpoint(
@@ -149,14 +152,26 @@ class History:
             op[1],
             op[2],
             moment(body.time),
-            tuple(op[3]),
-            op[4],
-            self.core.codec.decode(op[5]) if op[5] else {},
+            tuple(op[4]),
+            op[5],
+            self.core.codec.decode(op[6]) if op[6] else {},
             envelope.statement.root.hex(),
             envelope.statement.key_id.hex() if signed else "",
             body.cause or _NOTHING,
             line.ledger.entry_hash(key, envelope.data).hex(),
         )
+
+    def checkpoint_at(self, timeline: str, sequence: int) -> Checkpoint:
+        """The checkpoint at an entry; refused if there is none."""
+        line = self.points.line(timeline)
+        key = rows.entry(line.prefix, sequence)
+        envelope, body = line.ledger.open_entry(key, line.ledger.storage.get([key])[0])
+        if envelope.statement is None:
+            raise CheckpointNotFoundError(
+                f"{self.scope}: {timeline}@{sequence} is no checkpoint; only those are signed: "
+                "`checkpoints()` lists them"
+            )
+        return self._checkpoint(line, timeline, sequence, envelope, body)
 
     def checkpoints(
         self,
@@ -214,9 +229,8 @@ class History:
         def special(stage: Stage, body: Body) -> None:
             if damage is None:
                 note = f"before restore of {label}"
-                extra = Body(body.time, [[entries.CHECKPOINT, note, "recovery"]], [], body.cause)
-                stage.finish(extra, sign=self._sign(stage))
-                backup[:] = [self._staged(stage, extra)]
+                op = [entries.CHECKPOINT, note, "recovery", str(self.scope)]
+                backup[:] = [self._signed(stage, Body(body.time, [op], [], body.cause))]
                 prefixes = sticky_prefixes(stage.declared)
                 kept[:] = [keep_sticky(stage.ledger.trees, root, stage.fold(), prefixes)]
             done = kept[0]
@@ -260,7 +274,7 @@ class History:
         label = f"{timeline}@{sequence}"
         line = self.points.line()
         prefixes = sticky_prefixes(line.declared)
-        diff = self.diff(line, source, self.timeline, label, without=prefixes)
+        diff = diff_states(line, source, self.timeline, label, without=prefixes)
         kept = keep_sticky(line.ledger.trees, root, index_of(line), prefixes)
         return Restored(
             self.scope, self.timeline, line.sequence, label, kept.root.hash.hex(), None, verify,
@@ -289,13 +303,8 @@ class History:
         where = f"{self.scope}: the checkpoint at entry {rows.sequence_of(key)}"
         if statement.root != root.hash:
             raise StateIntegrityError(f"{where} names another state than its entries give")
-        public = self.core.public
-        if statement.algorithm == entries.UNSIGNED or public is None:
-            return
-        if statement.key_id == key_id(public):
-            text = entries.signed_text(source.ledger.prefix, key, envelope)
-            if not Signer.verify(public, text, statement.signature):
-                raise StateIntegrityError(f"{where} has a signature that does not fit")
+        for wrong in signers_of(source.ledger, key, envelope, self.core.public)[1]:
+            raise StateIntegrityError(f"{where}: {wrong}")
 
     # fork
 
@@ -423,34 +432,6 @@ class History:
         after = self.points.view(self.timeline, entry.sequence).slot(key)
         return (before and before.ref) != (after and after.ref)
 
-    def diff(
-        self, before: Timeline, after: Timeline, old: str, new: str, without: tuple[str, ...] = ()
-    ) -> Diff:
-        """What differs between two states of the scope, values included.
-
-        Keys that begin with something of `without` are left out.
-        """
-        found = Diff(old, new)
-        ledger = before.ledger
-        for key, was, now in tree_changes(ledger.trees, index_of(before), index_of(after)):
-            if derived(key) or key.startswith(without):
-                continue
-            values = []
-            for element in (was, now):
-                slot = slot_of(element) if element is not None else None
-                values.append(shown_value(ledger, slot.ref, slot.location) if slot else MISSING)
-            value_changes(key, key, values[0], values[1], found)
-        return found
-
-
-def shown_value(ledger: Ledger, ref: bytes, location: Any) -> Any:
-    """A value for a comparison; what is too long to be read whole is stood for by its hash."""
-    if ref[0] == refs.TREE and ref[1] == refs.BYTES:
-        _, hash_, count, size = refs.read_tree(ref)
-        if size - 3 * count > ledger.codec.limits.size:
-            return LongValue(size - 3 * count, hash_.hex())
-    return ledger.value(ref, location)
-
 
 def fold_once(source: Timeline) -> Node:
     """The index of a view as one tree, which the view keeps.
@@ -461,14 +442,6 @@ def fold_once(source: Timeline) -> Node:
         root = index_of(source)
         source.rebase(root, {})
         return root
-
-
-def index_of(timeline: Timeline) -> Node:
-    """The index of a timeline as one tree, also where a saved one is damaged."""
-    try:
-        return timeline.folded()
-    except DamagedIndexError:
-        return folded_at(timeline.ledger, timeline.number, timeline.sequence)
 
 
 def public_entry(

@@ -98,7 +98,9 @@ class Ledger:
         self.commit_pack = commitments.domain(b"pack")
         self.commit_save = commitments.domain(b"save")
         self.commit_line = commitments.domain(b"timeline")
+        self.commit_signature = commitments.domain(b"signature")
         self.value_hash = commitments.domain(b"value")
+        self.opening = commitments.opening
         ends = hashlib.blake2b(key=commitments.boundary_key, digest_size=8, person=b"ends").copy
 
         def end_hash(data: bytes) -> bytes:

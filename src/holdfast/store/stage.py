@@ -8,6 +8,7 @@ the commit has failed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -28,8 +29,8 @@ from holdfast.store.trees import Node, Place, placed
 from holdfast.store.trimming import staged_trim
 from holdfast.store.values import emit, emit_parts
 
-Sign = Callable[[bytes, bytes, bytes], Statement]
-"""Makes a checkpoint's statement from the entry's key, the hash before and the commitment."""
+Sign = Callable[[bytes, Callable[[Statement], bytes]], Statement]
+"""Makes a checkpoint's statement from the entry's key and the envelope around a statement."""
 _encode = msgspec.msgpack.Encoder().encode
 _ABSENT = object()
 Mark = tuple[Any, ...]
@@ -183,8 +184,9 @@ class Stage:
         plain = entries.encode_body(body)
         commitment = ledger.commit_body(plain)
         writer, epoch = ledger.seal.writer, ledger.seal.epoch
-        statement = sign(key, self.head, commitment) if sign else None
-        envelope = entries.make_envelope(writer, epoch, self.head, commitment, statement)
+        around = partial(entries.make_envelope, writer, epoch, self.head, commitment)
+        statement = sign(key, around) if sign else None
+        envelope = around(statement)
         sealed = ledger.seal.seal(
             ledger.ad(key) + envelope, plain, commitment, writer_outside=True, writer=writer
         )

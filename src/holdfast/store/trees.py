@@ -141,12 +141,18 @@ class Trees:
         return Node(elements[0], elements[1], hash_, place)
 
     @staticmethod
+    def canonical(node: Node) -> bytes:
+        """The bytes that the hash of a node commits to."""
+        # Made again rather than kept: nodes wait in memory for long, and most are never saved.
+        elements = node.elements
+        indexed = bool(elements) and elements[0][0] is not None
+        return _canonical(node.level, elements, indexed=indexed)
+
+    @staticmethod
     def pack(node: Node, places: dict[int, Place]) -> bytes:
         """The bytes to store; `places` says where children that have no place yet will lie."""
-        elements = node.elements
-        # Made again rather than kept: nodes wait in memory for long, and most are never saved.
-        canonical = _canonical(node.level, elements, indexed=elements[0][0] is not None)
-        return _encode([canonical, [placed(e[2], places) or 0 for e in elements]])
+        hints = [placed(element[2], places) or 0 for element in node.elements]
+        return _encode([Trees.canonical(node), hints])
 
     # reading
 

@@ -9,7 +9,7 @@ and rows that nothing accounts for. A finding never stops it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +24,7 @@ from holdfast.errors import (
 from holdfast.seal.signer import parse_identity
 from holdfast.store import rows
 from holdfast.store.core import Core
+from holdfast.store.cosigning import Trust
 from holdfast.store.feed import LANES, items_of
 from holdfast.store.ledger import Ledger
 from holdfast.store.scopes import Scope
@@ -114,6 +115,8 @@ def verify_store(
     *,
     expect: str | None = None,
     identity: str | None = None,
+    trust: Sequence[str] = (),
+    require: int | None = None,
     budget: float | None = None,
     resume: str | None = None,
     progress: Callable[[str, int], None] | None = None,
@@ -121,6 +124,7 @@ def verify_store(
     """Verify a scope or the whole store; see `Store.verify`."""
     core.check_open()
     check = _Check(core, budget, progress)
+    check.trust = Trust.of(trust, require)
     started = time.monotonic()
     with suppress(_Budget):
         check.run(scope, expect, identity, resume)
@@ -141,6 +145,8 @@ class _Check:
         self.lines: dict[int, set[int]] = {}
         """Timelines of each scope that the feed names."""
         self.public = core.public
+        self.trust = Trust(frozenset(), 0)
+        """Whose signatures are called for, whatever the store's own signer did."""
         self.accounts = Accounts(self)
         self.ended: set[int] = set()
         """Numbers of the scopes that the directory says are deleted."""
@@ -387,7 +393,7 @@ class _Check:
     # rows that belong to nothing
 
     def _others(self, known: set[int]) -> None:
-        for kind in (b"A", b"B", b"C", b"G", b"H", b"J", b"L", b"M", b"O", b"P", b"Q", b"U"):
+        for kind in (b"A", b"B", b"G", b"H", b"J", b"L", b"M", b"O", b"P", b"Q", b"U"):
             for key, _ in self.core.storage.scan(kind, rows.after(kind), limit=100):
                 if key != b"Mstore":
                     self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
@@ -396,7 +402,7 @@ class _Check:
                 self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
         check_pins(self, known)
         self._cells()
-        for kind in (b"E", b"V", b"S", b"N", b"T", b"K"):
+        for kind in (b"E", b"V", b"S", b"N", b"C", b"T", b"K"):
             self._strays(kind, known)
         self._outcomes()
         self._correlations(known)
