@@ -9,6 +9,7 @@ different branches, because a caller answers each of them differently.
     │   ├── LeaseNotFoundError
     │   ├── LookupNotFoundError
     │   ├── PointNotFoundError
+    │   │   └── PrunedError          it was there; an anchor says that it was pruned
     │   ├── ScopeNotFoundError
     │   ├── StoreNotFoundError
     │   └── TimelineNotFoundError
@@ -85,6 +86,10 @@ class LookupNotFoundError(MissingError):
 
 class PointNotFoundError(MissingError):
     """The entry or time lies outside the history of this scope."""
+
+
+class PrunedError(PointNotFoundError):
+    """The entry was pruned: an anchor, which the text names, says so. It cannot be had again."""
 
 
 class ScopeNotFoundError(MissingError):

@@ -28,6 +28,7 @@ from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, Reverted, TimelineInfo
 from holdfast.store.lookup_building import settle_after
 from holdfast.store.merges import AsyncStateMerging
+from holdfast.store.pruning_faces import AsyncStatePruning
 from holdfast.store.pump import Pump
 from holdfast.store.reverting import revert_state
 from holdfast.store.scopes import Scope
@@ -129,6 +130,7 @@ class State(
     StateStreaming,
     AsyncStateMerging,
     StateProving,
+    AsyncStatePruning,
 ):
     """A handle on one timeline of one scope. Making one touches nothing."""
 

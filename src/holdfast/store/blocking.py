@@ -28,6 +28,7 @@ from holdfast.store.looking_up import StateLookups, ViewFinding
 from holdfast.store.lookup_building import settle_after
 from holdfast.store.merges import StateMerging
 from holdfast.store.proving_faces import StateProving, StoreProving
+from holdfast.store.pruning_faces import StatePruning
 from holdfast.store.scopes import Scope
 from holdfast.store.streaming import StateStreaming, StoreStreaming, ViewStreaming
 from holdfast.store.trimming import StateTrimming
@@ -123,6 +124,7 @@ class State(
     StateStreaming,
     StateMerging,
     StateProving,
+    StatePruning,
 ):
     """A handle on one timeline of one scope. Making one touches nothing."""
 

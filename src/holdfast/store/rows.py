@@ -14,6 +14,8 @@
 | I | tag(16) | what became of a change with an id |
 | C | scope(6) timeline(2) sequence(5) key id(8) | a signature beside a checkpoint |
 | K | scope(6) epoch(4) | the scope has a new data key, of this epoch |
+| A | scope(6) timeline(2) number(4) | which entry is the timeline's anchor of this number |
+| B | scope(6) timeline(2) sequence(5) | a base: the saved index of an entry that is kept below it |
 
 A long value is written before the entry that names it: an *upload*. Its packs (V, N) lie on the
 line `UPLOADS`, which is no timeline, under a random number in place of an entry's. While it is not
@@ -24,6 +26,7 @@ Cells have keys of their own:
 | kind | key after the kind | what it holds |
 | --- | --- | --- |
 | CL | tag(16) part(1) | a lease: 0 its token, 1 its beat |
+| A | scope(6) | who prunes the scope now |
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ UPLOADS = (1 << 16) - 1
 """The line of values that are written ahead; timelines have lower numbers."""
 MOST_SIGNATURES = 64
 """Beside one checkpoint."""
+OF_SCOPE = (b"E", b"V", b"S", b"N", b"C", b"T", b"K", b"A", b"B")
+"""Kinds whose keys begin with a scope's number, and which are sealed under its data key."""
 BLOCK = 256
 """Entries of a timeline that share one row for a correlation."""
 
@@ -113,6 +118,20 @@ def epoch(scope: int, number: int) -> bytes:
     return b"K" + scope.to_bytes(SCOPE, "big") + number.to_bytes(4, "big")
 
 
+BASES = 1 << (8 * ORDINAL - 1)
+"""Ordinals from here on are of nodes that were saved for a base; saves have lower ones."""
+
+
+def anchor(scope: int, timeline: int, number: int) -> bytes:
+    """Key of the row that leads to an anchor of a timeline; they are numbered from 1 on."""
+    return line(b"A", scope, timeline) + number.to_bytes(4, "big")
+
+
+def pruner(scope: int) -> bytes:
+    """Key of the cell that says who prunes a scope."""
+    return b"A" + scope.to_bytes(SCOPE, "big")
+
+
 LEASES = b"CL"
 LEASE = len(LEASES) + 16 + 1
 TOKEN, BEAT = 0, 1
@@ -147,7 +166,7 @@ def sequence_of(key: bytes) -> int:
 def describe(key: bytes) -> str:
     """A row's key for people: kind and numbers."""
     kind = key[:1].decode("latin-1")
-    if kind in "TEVSNC" and len(key) >= 9:
+    if kind in "TEVSNCB" and len(key) >= 9:
         parts = [f"scope {int.from_bytes(key[1:7], 'big'):x}"]
         line = key[7] * 256 + key[8]
         if line != UPLOADS:
@@ -177,4 +196,6 @@ _KINDS = {
     "I": "change row",
     "C": "signature",
     "K": "key epoch",
+    "A": "anchor",
+    "B": "base",
 }

@@ -26,10 +26,12 @@ from holdfast.store import rows
 from holdfast.store.core import Core
 from holdfast.store.cosigning import Trust
 from holdfast.store.feed import LANES, items_of
+from holdfast.store.floors import Floor
 from holdfast.store.ledger import Ledger
 from holdfast.store.scopes import Scope
 from holdfast.store.tombstones import by_number, read_tombstone
 from holdfast.store.verify_accounts import Accounts
+from holdfast.store.verify_floor import find_floors
 from holdfast.store.verify_line import LineCheck
 from holdfast.store.verify_nodes import DAMAGE, NodeCheck
 from holdfast.store.verify_uploads import UploadCheck, check_pins, is_pinned
@@ -67,6 +69,10 @@ class Report:
     unfinished: int = 0
     """Long values that are being written, or were given up; `sweep` clears those away."""
     leases: int = 0
+    pruned: int = 0
+    """Entries of which only the envelope is left; an anchor says so."""
+    pruning: int = 0
+    """Scopes whose pruning is under way or was cut short; prune again to finish that."""
     seconds: float = 0.0
     trust: str = ""
     """Whose key vouched for the checkpoints, and what that is worth."""
@@ -92,6 +98,8 @@ class Report:
         lines = [looked]
         if self.unfinished:
             lines.append(f"{self.unfinished} long values are not finished; that is no damage")
+        if self.pruned:
+            lines.append(f"{self.pruned} entries are pruned, as anchors say")
         if self.trust:
             lines.append(self.trust)
         lines += [f"{f.kind}: {f.place}: {f.message}" for f in self.findings]
@@ -148,6 +156,10 @@ class _Check:
         self.trust = Trust(frozenset(), 0)
         """Whose signatures are called for, whatever the store's own signer did."""
         self.accounts = Accounts(self)
+        self.ledgers: list[Ledger] = []
+        """Every scope, deleted ones included, erased ones not."""
+        self.floors: dict[tuple[int, int], Floor] = {}
+        """Below which entry each timeline that was looked at is pruned."""
         self.ended: set[int] = set()
         """Numbers of the scopes that the directory says are deleted."""
         self.erased: set[int] = set()
@@ -167,6 +179,7 @@ class _Check:
         self.whole = scope is None and resume is None
         self._feed(witness)
         found = sorted(self._ledgers(), key=lambda ledger: (str(ledger.scope), ledger.number))
+        self.ledgers = found
         if scope is not None:
             found = [ledger for ledger in found if ledger.scope == scope]
             if not found:
@@ -354,17 +367,18 @@ class _Check:
             message = f"the feed names timeline {number}: it is missing"
             self.find("feed", f"scope {ledger.number:x}", message, str(ledger.scope))
         self._epochs(ledger)
+        floors = find_floors(self, ledger, [number for number, _, _, _ in lines])
         nodes = NodeCheck(self, ledger)
         uploads = UploadCheck(self, nodes, ledger)
         for number, _, _, _ in lines:
-            nodes.read(number)
+            nodes.read(number, floors[number].sequence)
         nodes.finish()
         for number, _, _, _ in lines:
             here = (str(ledger.scope), ledger.number, number)
             if here < start[:3]:
                 continue
             begin = start[3] if here == start[:3] else 0
-            check = LineCheck(self, nodes, uploads, ledger, number, begin)
+            check = LineCheck(self, nodes, uploads, ledger, number, begin, floors[number])
             self.report.timelines += 1
             check.run()
             self.pause(ledger, number + 1, 0)  # at least one timeline a call: it always gets on
@@ -393,7 +407,7 @@ class _Check:
     # rows that belong to nothing
 
     def _others(self, known: set[int]) -> None:
-        for kind in (b"A", b"B", b"G", b"H", b"J", b"L", b"M", b"O", b"P", b"Q", b"U"):
+        for kind in (b"G", b"H", b"J", b"L", b"M", b"O", b"P", b"Q", b"U"):
             for key, _ in self.core.storage.scan(kind, rows.after(kind), limit=100):
                 if key != b"Mstore":
                     self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
@@ -401,19 +415,21 @@ class _Check:
             for key, _ in self.core.storage.scan(low, high, limit=100):
                 self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
         check_pins(self, known)
-        self._cells()
-        for kind in (b"E", b"V", b"S", b"N", b"C", b"T", b"K"):
+        self._cells(known)
+        for kind in rows.OF_SCOPE:
             self._strays(kind, known)
         self._outcomes()
         self._correlations(known)
         if self.whole:
             self.accounts.compare(b"K", self.accounts.stored_epochs, self.accounts.epochs)
 
-    def _cells(self) -> None:
+    def _cells(self, known: set[int]) -> None:
         storage, leases = self.core.storage, self.core.leases
         others = ((b"", rows.LEASES), (rows.after(rows.LEASES), b"P"), (b"Q", b"\xff" * 64))
         for low, high in others:
             for key, _ in storage.cells(low, high, limit=100):
+                if key[:1] == b"A" and len(key) == 7 and int.from_bytes(key[1:], "big") in known:
+                    continue  # somebody prunes this scope
                 self.find("unaccounted", rows.describe(key), "nothing accounts for this cell")
         token = b""
         for key, row in leases.cells():
@@ -446,10 +462,10 @@ class _Check:
         while page := self.core.storage.scan(low, b"J", limit=1000):
             for key, row in page:
                 try:
-                    self.core.open_row(key, row)
+                    plain = self.core.open_row(key, row)
+                    stored += not self.accounts.of_pruned(plain)
                 except DAMAGE as error:
                     self.find("damage", rows.describe(key), str(error))
-            stored += len(page)
             low = page[-1][0] + b"\0"
         if self.whole:
             self.accounts.compare(b"I", stored, self.accounts.ids)
@@ -464,7 +480,9 @@ class _Check:
                     self.find("erasure", rows.describe(key), f"left of an erased scope: {_AGAIN}")
                 elif len(key) != 29 or row or number not in known:
                     self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
-            stored += len(page)
+                else:
+                    line, block = int.from_bytes(key[23:25], "big"), int.from_bytes(key[25:], "big")
+                    stored += self.accounts.counts_block(number, line, block)
             low = page[-1][0] + b"\0"
         if self.whole:
             self.accounts.compare(b"R", stored, self.accounts.correlations)

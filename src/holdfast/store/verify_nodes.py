@@ -59,6 +59,9 @@ class NodeCheck:
         self.packs: set[tuple[int, int]] = set()
         """(timeline, sequence) of the saves that the packs belong to."""
         self._open: list[tuple[Any, bytes, bytes]] = []
+        self._below = 0
+        """Nodes saved up to this entry of the timeline that is read may be left over from pruning:
+        only what is kept leads to them, and what they lead to may be gone."""
         self._uploads: set[int] = set()
         """Uploads whose nodes were read: only those that something leads to."""
 
@@ -66,8 +69,9 @@ class NodeCheck:
         """Note a finding in this scope."""
         self.check.find(kind, rows.describe(key), message, str(self.ledger.scope))
 
-    def read(self, timeline: int) -> None:
-        """Read all nodes that were saved on a timeline."""
+    def read(self, timeline: int, below: int) -> None:
+        """Read all nodes that were saved on a timeline, which was pruned up to entry `below`."""
+        self._below = below
         self._read(timeline, rows.line(b"N", self.ledger.number, timeline))
 
     def read_upload(self, number: int) -> None:
@@ -75,6 +79,7 @@ class NodeCheck:
         if number not in self._uploads:
             self._uploads.add(number)
             line = rows.line(b"N", self.ledger.number, rows.UPLOADS)
+            self._below = 0
             self._read(rows.UPLOADS, rows.entry(line, number))
 
     def _read(self, timeline: int, prefix: bytes) -> None:
@@ -86,14 +91,15 @@ class NodeCheck:
 
     def _pack(self, timeline: int, key: bytes, row: bytes) -> None:
         sequence, ordinal = rows.sequence_of(key), int.from_bytes(key[14:17], "big")
-        self.packs.add((timeline, sequence))
+        if ordinal < rows.BASES:
+            self.packs.add((timeline, sequence))
         commit = self.ledger.commit_node
         try:
             stored = self.ledger.atoms_in(key, row)
             nodes = [_stored(data) for data in stored]
             hashes = [commit(node.canonical) for node in nodes]
             self.hashes[(timeline, sequence, ordinal)] = b"".join(hashes)
-            for data, node in zip(stored, nodes, strict=True):
+            for data, node in zip(stored, nodes, strict=True) if sequence > self._below else ():
                 links = _links(node.canonical)
                 to: Any = links.to
                 if links.level:
