@@ -165,6 +165,7 @@ def fill(store: sync.Store, clock: Hands) -> None:
         agent.set(f"count/{number % 5}", number)
         clock.move()
     follow_rules(store.workflow("rules"))
+    prune_some(store.custom("pruned"))
     store.session("gone").set("x", 1)
     store.delete("session:gone")
     store.session("gone").set("x", 2)
@@ -183,6 +184,16 @@ def follow_rules(state: sync.State) -> None:
     state.trim("list", keep_last=40)
     state.trim("list", keep_last=2)
     state.restore(safe)
+
+
+def prune_some(state: sync.State) -> None:
+    """Entries that lost their content, and two states below the floor."""
+    for number in range(30):
+        state.set(f"k{number % 4}", f"{number} " + "x" * 100)
+        if number in (8, 16):
+            state.checkpoint(f"c{number}")
+    state.prune(26)
+    state.prune(28, keep=["c8"])
 
 
 def turn_keys(store: sync.Store) -> None:
@@ -210,6 +221,7 @@ def facts(store: sync.Store) -> dict[str, Any]:
         "trial": store.agent("golden").on("trial").get("only here"),
         "again": store.session("gone").get("x"),
         "rules": [[key, len(value)] for key, value in store.workflow("rules").items()],
+        "pruned": [store.custom("pruned").at(at).get("k1") for at in ("c8", 28)],
         "correlated": [[str(e.scope), e.sequence] for e in store.correlated("run-1")],
     }
 

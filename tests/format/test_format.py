@@ -77,8 +77,8 @@ def test_every_kind_of_row_is_there(name: str) -> None:
 
 def test_every_operation_and_save_is_there(name: str) -> None:
     scopes = list(second(name).scopes())
-    bodies = [e.body for s in scopes for line in (0, 1) for e in s.entries(line)]
-    operations = {1, 2, 3, 4, 5, 6, 7, 8, 10} | ({9} if name == "encrypted" else set())
+    bodies = [e.body for s in scopes for line in (0, 1) for e in s.entries(line) if e.body]
+    operations = {1, 2, 3, 4, 5, 6, 7, 8, 10, 11} | ({9} if name == "encrypted" else set())
     assert {op[0] for body in bodies for op in body[1]} == operations
     assert {body[4][1] for body in bodies if len(body) > 4 and body[4]} == {0, 1, 2}
     for field in range(10):
@@ -199,6 +199,16 @@ def test_chains_and_feed(name: str) -> None:
 
 
 @pytest.mark.spec("K14", "K53")
+def test_what_is_left_of_pruned_entries(name: str) -> None:
+    (scope,) = [scope for scope in second(name).scopes() if scope.name == "custom:pruned"]
+    pruned = [entry.sequence for entry in scope.entries(0) if not entry.body]
+    floor, kept = scope.floor(0)
+    assert (floor, list(kept), max(pruned)) == (28, [10, 28], 24)
+    states = [scope.index(save[8], save[7]) for save in kept.values()]
+    assert [state["k1"] for state in states] == STORES[name]["facts"]["pruned"]
+    assert scope.entry(scope.key(b"E", 0, (10, 5))).statement[1:33] == kept[10][7]
+
+
 def test_signatures_and_roots(name: str) -> None:
     stored, checked, others = STORES[name]["facts"], 0, []
     for scope in second(name).scopes():
@@ -211,7 +221,7 @@ def test_signatures_and_roots(name: str) -> None:
                 if here and f"main@{entry.sequence}" == stored["checkpoint"][0]:
                     assert entry.statement[1:33].hex() == stored["checkpoint"][2]
                     assert entry.hash.hex() == stored["checkpoint"][3]
-    assert checked == 4
+    assert checked == 6
     assert len(others) == 1
 
 
