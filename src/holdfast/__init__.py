@@ -18,6 +18,9 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast import sync as sync
+    from holdfast.checkpoints.async_retention import Retention
+    from holdfast.checkpoints.retention import Judged, LinePlan, RetentionPlan
+    from holdfast.checkpoints.rules import Rule
     from holdfast.seal.codec import Typed, ValueLimits
     from holdfast.seal.registry import Registry, default_registry
     from holdfast.store.async_state import Change, State, View
@@ -46,11 +49,13 @@ if TYPE_CHECKING:
         Swept,
         TimelineInfo,
     )
+    from holdfast.store.keep import Keep
     from holdfast.store.keyring import Keyring
     from holdfast.store.leasing import Lease, LeaseInfo
     from holdfast.store.lookups import Lookup
     from holdfast.store.merging import MergeConflict, Merged
     from holdfast.store.proof_files import Proof
+    from holdfast.store.pruning import Pruned
     from holdfast.store.rekeying import Resealed
     from holdfast.store.scopes import Scope
     from holdfast.store.sticky import Sticky
@@ -79,10 +84,13 @@ __all__ = [
     "Gate",
     "HoldfastError",
     "Item",
+    "Judged",
+    "Keep",
     "Keyring",
     "Lease",
     "LeaseInfo",
     "Left",
+    "LinePlan",
     "LongValue",
     "Lookup",
     "MergeConflict",
@@ -91,6 +99,7 @@ __all__ = [
     "Page",
     "Position",
     "Proof",
+    "Pruned",
     "Range",
     "ReadStream",
     "Registry",
@@ -98,7 +107,10 @@ __all__ = [
     "Request",
     "Resealed",
     "Restored",
+    "Retention",
+    "RetentionPlan",
     "Reverted",
+    "Rule",
     "Scope",
     "ScopeInfo",
     "State",
@@ -116,6 +128,9 @@ __all__ = [
 ]
 
 _HOMES = {
+    "holdfast.checkpoints.async_retention": "Retention",
+    "holdfast.checkpoints.retention": "Judged LinePlan RetentionPlan",
+    "holdfast.checkpoints.rules": "Rule",
     "holdfast.seal.codec": "Typed ValueLimits",
     "holdfast.seal.registry": "Registry",
     "holdfast.store.async_state": "Change State View",
@@ -135,9 +150,11 @@ _HOMES = {
         "Swept TimelineInfo"
     ),
     "holdfast.store.proof_files": "Proof",
+    "holdfast.store.keep": "Keep",
     "holdfast.store.keyring": "Keyring",
     "holdfast.store.leasing": "Lease LeaseInfo",
     "holdfast.store.merging": "MergeConflict Merged",
+    "holdfast.store.pruning": "Pruned",
     "holdfast.store.rekeying": "Resealed",
     "holdfast.store.lookups": "Lookup",
     "holdfast.store.scopes": "Scope",

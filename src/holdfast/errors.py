@@ -43,6 +43,7 @@ different branches, because a caller answers each of them differently.
     │   ├── LeaseLostError           another took over the lease that a change was made under
     │   ├── MergeConflictError       both timelines changed the same; nobody said which counts
     │   ├── MissingExtraError        an optional dependency is not installed
+    │   ├── NotConfirmedError        it would remove more than is removed without being asked
     │   ├── ReadOnlyError            a store opened for reading cannot write
     │   ├── StoreClosedError
     │   │   └── StoreForkedError     carried through os.fork()
@@ -245,6 +246,10 @@ class MergeConflictError(RefusedError):
 
 class MissingExtraError(RefusedError):
     """An optional dependency is not installed; the text names the extra."""
+
+
+class NotConfirmedError(RefusedError):
+    """What is asked for would remove so much that somebody has to confirm it; nothing was done."""
 
 
 class ReadOnlyError(RefusedError):

@@ -193,7 +193,8 @@ class Scope:
         newest = max(key for key in self.store.rows if key.startswith(line))
         anchor = self.entry(self.key(b"E", timeline, (unpack(self.open(newest)), 5)))
         ((operation, floor, hash_, bases),) = anchor.body[1]
-        assert operation == 11 and floor < anchor.sequence
+        assert operation == 11
+        assert floor < anchor.sequence
         assert self.entry(self.key(b"E", timeline, (floor, 5))).hash == hash_
         kept = {}
         for sequence, commitment in bases:

@@ -112,7 +112,7 @@ class Points:
         return timeline, sequence
 
     def anchors(self, timeline: str, sequence: int) -> int:
-        """How often a timeline was pruned; what rests on the entry, which is kept, expects no more."""
+        """How often a timeline was pruned; what rests on an entry that is kept expects no more."""
         self._checked(timeline, sequence)
         return self.line(timeline).floor.number
 

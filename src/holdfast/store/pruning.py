@@ -437,7 +437,7 @@ class _Pruning:
         return [
             (b"V", lambda key: number(key) in marks.values),
             (b"N", lambda key: number(key) in marks.nodes),
-            (b"S", lambda key: False),
+            (b"S", lambda _: False),
             (b"C", lambda key: rows.sequence_of(key) in floor.bases),
             (b"B", lambda key: rows.sequence_of(key) in floor.bases),
             (b"A", lambda key: key >= newest),

@@ -23,7 +23,7 @@ class StatePruning:
         dry_run: bool = False,
         reason: str | None = None,
     ) -> Pruned:
-        """Drop the content of this timeline's entries before a point; its state and later ones stay.
+        """Drop the content of this timeline's entries before a point, whose state stays.
 
         Below it the states of checkpoints stay, all or those in `keep`, and of what restores and
         forks rest on. Nothing else can be had from there again: `PrunedError` names the anchor, an
@@ -50,7 +50,7 @@ class AsyncStatePruning:
         dry_run: bool = False,
         reason: str | None = None,
     ) -> Pruned:
-        """Drop the content of this timeline's entries before a point; its state and later ones stay.
+        """Drop the content of this timeline's entries before a point, whose state stays.
 
         Below it the states of checkpoints stay, all or those in `keep`, and of what restores and
         forks rest on. Nothing else can be had from there again: `PrunedError` names the anchor, an

@@ -158,6 +158,11 @@ def after(prefix: bytes) -> bytes:
     return number.to_bytes(len(prefix), "big")
 
 
+def scope_of(key: bytes) -> int:
+    """The number of the scope that a row or cell belongs to."""
+    return int.from_bytes(key[1:7], "big")
+
+
 def sequence_of(key: bytes) -> int:
     """The sequence number in the key of an entry or save."""
     return int.from_bytes(key[9:14], "big")

@@ -62,6 +62,17 @@ def find_floors(check: _Check, ledger: Ledger, lines: list[int]) -> dict[int, Fl
     return found
 
 
+def pruned_meanwhile(check: _Check, ledger: Ledger) -> bool:
+    """Whether a scope was, or may have been, pruned since its floors were read."""
+    cell = rows.pruner(ledger.number)
+    mine = {line: floor for (scope, line), floor in check.floors.items() if scope == ledger.number}
+    try:
+        moved = any(floor_of(ledger, line).number != mine[line].number for line in mine)
+    except (*DAMAGE, PrunedError):
+        return False  # found and named
+    return moved or bool(check.core.storage.cells(cell, cell + b"\0", limit=1))
+
+
 class FloorCheck:
     """What is left of a timeline up to its floor."""
 
