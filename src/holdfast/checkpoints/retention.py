@@ -116,6 +116,7 @@ class Retention:
     def plan(self, scope: Any) -> RetentionPlan:
         """What would go, and why; nothing is changed."""
         handle = self._line(scope)
+        handle.history.points.line()  # a scope that is not there has no plan
         now = moment(self._handle.core.clock.claimed())
         lines, notes, aged = [], [], []
         for info in handle.history.timelines():

@@ -287,8 +287,8 @@ class SqliteStorage:
             cursor.executemany(_BLANK, [(key,) for key in batch.blanks])
         if batch.swaps:
             cursor.executemany(_SWAP, [(new, key) for key, _, new in batch.swaps])
-        # A row that became short would leave a hole where nothing new is ever put: it moves on.
-        short = [(key, new) for key, old, new in batch.swaps if 2 * len(new) < len(old)]
+        # A row that became shorter leaves a hole where nothing new is ever put: it moves on.
+        short = [(key, new) for key, old, new in batch.swaps if 8 * len(new) < 7 * len(old)]
         drops = [(key,) for key in batch.drops] + [(key,) for key, _ in short]
         if drops:
             cursor.executemany(_DROP, drops)

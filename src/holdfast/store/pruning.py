@@ -40,6 +40,7 @@ reads all envelopes below the floor once more.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -67,6 +68,8 @@ from holdfast.store.values import AHEAD
 
 SLICE = 64
 """Rows that are dropped together: what bounds memory and the time that writers wait."""
+PAUSE = 0.001
+"""Seconds between two slices: those who wait for their turn to write get it."""
 ATTEMPTS = 20
 MOST_BASES = 10_000
 """States kept below a floor: they are all named in one entry."""
@@ -223,6 +226,7 @@ class _Pruning:
             self._tally(batch, dropped)
             for key in given_up:
                 self._count(*self.core.pins.drop(key))
+            time.sleep(PAUSE)
         self.storage.commit(Batch(cells=[(self.cell, self.token, None)]))
         return self._pruned(floor)
 
