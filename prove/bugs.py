@@ -547,7 +547,7 @@ BUGS = (
     Bug(
         "a wrong clock believed by retention",
         "checkpoints/retention.py",
-        "trusted = now if _confirmed(line, now) else None",
+        "trusted = now if _confirmed(found, now) else None",
         "trusted = now",
         "tests/store/test_retention.py",
     ),

@@ -331,6 +331,36 @@ def test_beside_writers_and_forks(place: Place) -> None:
             assert all(value is not None for _, value in line.items())
 
 
+def test_verify_beside_pruning(place: Place) -> None:
+    """What goes while it looks is no finding."""
+    store, other = place.open(), place.open()
+    state = store.agent("1")
+    fill(state, 0, 100)
+    stop = threading.Event()
+    wrong: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            while not stop.is_set():
+                with state.open_write("file") as file:
+                    file.write(random.randbytes(1_100_000))
+                fill(state, 0, 20)
+                state.prune(state.place()[2] - 5, keep=[])
+        except BaseException as error:
+            wrong.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        for _ in range(8):
+            assert other.verify().findings == []
+    finally:
+        stop.set()
+        thread.join()
+    assert wrong == []
+    assert other.verify().findings == []
+
+
 def test_who_prunes_later_takes_over(place: Place, state: sync.State) -> None:
     """The first one is told by its next commit, and nothing is done twice."""
     handle = place.open()._handle.line("agent:1")

@@ -11,6 +11,7 @@ from store_kit import Place
 import holdfast
 from holdfast import Keep, Rule, sync
 from holdfast.errors import InvalidInputError, NotConfirmedError, PrunedError
+from holdfast.store import pruning
 from holdfast.sync import Retention
 
 DAY = 86_400.0
@@ -211,6 +212,27 @@ def test_what_a_checkpoint_says_itself(store: sync.Store) -> None:
     assert sorted(names(state)) == sorted(
         ["a3", "a4", "b1", "b2", "b3", "b4", *(f"c{n}" for n in range(5))]
     )
+
+
+def test_what_was_cut_short_is_finished(store: sync.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = store.agent("1")
+    for n in range(40):
+        make(state, str(n), "routine")
+    state.set("k", 1)
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pruning._Pruning, "_tally", stop)
+        with pytest.raises(KeyboardInterrupt):
+            Retention(store).run(state)
+    assert len(names(state)) == 3
+    assert store.verify().pruning == 1
+    (done,) = Retention(store).run(state)
+    assert done.entries == 10
+    assert (store.verify().pruning, store.verify().findings) == (0, [])
+    assert Retention(store).run(state) == []
 
 
 def test_what_is_refused(store: sync.Store) -> None:

@@ -8,10 +8,10 @@ What never goes: what is pinned or on hold; the checkpoint of an operation that 
 backup of a restore that is not confirmed (a later checkpoint's metadata names in `releases` what it
 lets go); what a timeline starts from; the newest `min_count` of a rule.
 
-Clocks are not believed easily. An age counts only if the newest entry of the timeline is less than
-a day away from now, and no clock has jumped by as much among the last hundred. A plan that would
-remove more than a fifth of a scope's checkpoints by age alone, or the newest of any type, is not
-run unless it is confirmed.
+Clocks are not believed easily. An age counts only if the newest entry of the scope is less than a
+day away from now, and no clock has jumped by as much in the last hundred of a timeline. A plan
+that would remove more than a fifth of a scope's checkpoints by age alone, or the newest of any
+type, is not run unless it is confirmed.
 """
 
 from __future__ import annotations
@@ -118,18 +118,19 @@ class Retention:
         handle = self._line(scope)
         handle.history.points.line()  # a scope that is not there has no plan
         now = moment(self._handle.core.clock.claimed())
-        lines, notes, aged = [], [], []
-        for info in handle.history.timelines():
-            line = handle.on(info.name)
-            trusted = now if _confirmed(line, now) else None
-            if trusted is None:
-                notes.append(
-                    f"{info.name}: its newest entries do not confirm the clock ({now:%Y-%m-%d}), "
-                    "so nothing goes because of its age"
-                )
+        found = [handle.on(info.name) for info in handle.history.timelines()]
+        trusted = now if _confirmed(found, now) else None
+        notes = []
+        if trusted is None:
+            notes.append(
+                f"the newest entries do not confirm that it is {now:%Y-%m-%d}, so nothing goes "
+                "because of its age"
+            )
+        lines, aged = [], []
+        for line in found:
             judged = self._judged(handle, line, trusted)
             aged += [one for one in judged if not one.stays and one.why == "over its age"]
-            lines.append(LinePlan(info.name, tuple(judged), self._floor(line, judged, trusted)))
+            lines.append(LinePlan(line.timeline, tuple(judged), self._floor(line, judged, trusted)))
         return RetentionPlan(
             handle.scope, tuple(lines), tuple(_questions(lines, aged)), tuple(notes)
         )
@@ -151,11 +152,12 @@ class Retention:
             raise NotConfirmedError(f"{what.scope}: {'; '.join(what.questions)}")
         done = []
         for line in plan.lines:
-            if line.floor:
+            handle = self._line(plan.scope).on(line.timeline)
+            floor = line.floor or _cut_short(handle)
+            if floor:
                 keep = [one.checkpoint.sequence for one in line.judged if one.stays]
-                handle = self._line(plan.scope).on(line.timeline)
                 done.append(
-                    prune_state(handle, line.floor, keep=keep, dry_run=False, reason="retention")
+                    prune_state(handle, floor, keep=keep, dry_run=False, reason="retention")
                 )
         return done
 
@@ -265,6 +267,14 @@ def _keys(reader: Any) -> Iterator[str]:
             yield key
 
 
+def _cut_short(line: LineHandle) -> int:
+    """The floor of a timeline whose pruning may not have come to its end; else 0."""
+    timeline = line.history.points.line()
+    cell = rows.pruner(timeline.ledger.number)
+    begun = timeline.ledger.storage.cells(cell, cell + b"\0", limit=1)
+    return timeline.floor.sequence if begun else 0
+
+
 def _judge(
     one: Checkpoint, rule: Rule, number: int, why: str, released: set[str], now: datetime | None
 ) -> Judged:
@@ -304,12 +314,13 @@ def _needed(line: LineHandle, one: Checkpoint) -> str:
     return ""
 
 
-def _confirmed(line: LineHandle, now: datetime) -> bool:
-    """Whether the newest entries of a timeline confirm what time it is."""
-    newest = line.history.log(limit=LOOKED_AT)
-    if not newest or abs(now - newest[0].time) > DAY:
+def _confirmed(lines: list[LineHandle], now: datetime) -> bool:
+    """Whether the newest entries of a scope confirm what time it is."""
+    newest = [line.history.log(limit=LOOKED_AT) for line in lines]
+    if not any(found and abs(now - found[0].time) <= DAY for found in newest):
         return False
-    return all(abs(entry.clock_step) < DAY.total_seconds() for entry in newest)
+    steps = [abs(entry.clock_step) for found in newest for entry in found]
+    return max(steps) < DAY.total_seconds()
 
 
 def _questions(lines: list[LinePlan], aged: list[Judged]) -> Iterator[str]:

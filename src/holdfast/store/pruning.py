@@ -288,6 +288,7 @@ class _Pruning:
 
     def _announce(self, reason: str | None) -> Floor:
         """Save the states that are kept, then commit the anchor."""
+        rekeyed = self.ledger.next_epoch()  # nothing may be stored under a key that is retired
         bases = {at: self.old.bases[at] for at in self.kept & self.old.bases.keys()}
         self._clear_bases(bases)
         made: list[Row] = []
@@ -302,7 +303,7 @@ class _Pruning:
         # In this process, what begins to rest on something else from now on waits: see `stand_on`.
         self.ledger.pruning[self.line.number] = coming
         target = Target(self.handle.scope, self.handle.timeline, create=False)
-        target.special = self._special(op, made)
+        target.special = self._special(op, made, rekeyed)
         try:
             written = self.core.run(Change([target], cause_now(reason=reason)))
         except Conflict:
@@ -316,7 +317,9 @@ class _Pruning:
         self.ledger.views.clear()
         return floor
 
-    def _special(self, op: list[Any], made: list[Row]) -> Callable[[Stage, Body], None]:
+    def _special(
+        self, op: list[Any], made: list[Row], rekeyed: bytes
+    ) -> Callable[[Stage, Body], None]:
         def special(stage: Stage, body: Body) -> None:
             ledger, number = self.ledger, self.line.number
             if stage.ledger.number != ledger.number:
@@ -325,7 +328,7 @@ class _Pruning:
             key = rows.anchor(ledger.number, number, self.old.number + 1)
             leads = _encode(stage.sequence + 1)
             stage.rows += [*made, (key, ledger.seal_row(key, leads, ledger.commit_line))]
-            stage.absent += [key, ledger.next_epoch()]
+            stage.absent += [key, rekeyed]
             stage.absent.append(rows.line(b"T", ledger.number, self.lines[-1] + 1))
             for other in self.lines:
                 if other != number:
