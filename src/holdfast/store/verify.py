@@ -109,7 +109,7 @@ class Report:
         return "\n".join(lines)
 
 
-ATTEMPTS = 3
+ATTEMPTS = 5
 _AGAIN = "erasing it was cut short; erase it again"
 
 
@@ -157,6 +157,8 @@ class _Check:
         """Every scope, deleted ones included, erased ones not."""
         self.floors: dict[tuple[int, int], Floor] = {}
         """Below which entry each timeline that was looked at is pruned."""
+        self.swept = False
+        """Whether the scope that is looked at was being pruned when that began."""
         self.ended: set[int] = set()
         """Numbers of the scopes that the directory says are deleted."""
         self.erased: set[int] = set()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.errors import PrunedError, StateIntegrityError
+from holdfast.errors import StateIntegrityError
 from holdfast.store import entries, rows
 from holdfast.store.check import check_values
 from holdfast.store.entries import Body
@@ -36,12 +36,12 @@ def find_floors(check: _Check, ledger: Ledger, lines: list[int]) -> dict[int, Fl
         floor = NO_FLOOR
         try:
             floor = floor_of(ledger, number)
-        except (*DAMAGE, PrunedError) as error:
+        except DAMAGE as error:
             place = rows.describe(rows.line(b"A", ledger.number, number))
             check.find("damage", place, str(error), str(ledger.scope))
         found[number] = check.floors[(ledger.number, number)] = floor
-    cell = rows.pruner(ledger.number)
-    if check.core.storage.cells(cell, cell + b"\0", limit=1):
+    check.swept = _is_pruned_now(check, ledger)
+    if check.swept:
         check.report.pruning += 1
         return found
     for kind in (b"A", b"B"):
@@ -64,13 +64,18 @@ def find_floors(check: _Check, ledger: Ledger, lines: list[int]) -> dict[int, Fl
 
 def pruned_meanwhile(check: _Check, ledger: Ledger) -> bool:
     """Whether a scope was, or may have been, pruned since its floors were read."""
-    cell = rows.pruner(ledger.number)
     mine = {line: floor for (scope, line), floor in check.floors.items() if scope == ledger.number}
     try:
         moved = any(floor_of(ledger, line).number != mine[line].number for line in mine)
-    except (*DAMAGE, PrunedError):
+    except DAMAGE:
         return False  # found and named
-    return moved or bool(check.core.storage.cells(cell, cell + b"\0", limit=1))
+    return moved or check.swept or _is_pruned_now(check, ledger)
+
+
+def _is_pruned_now(check: _Check, ledger: Ledger) -> bool:
+    """Whether somebody prunes a scope, or was cut short."""
+    cell = rows.pruner(ledger.number)
+    return bool(check.core.storage.cells(cell, cell + b"\0", limit=1))
 
 
 class FloorCheck:
