@@ -71,8 +71,8 @@ class Checkpoints:
                 why, cause = type(error).__name__, error
             if why is not None:
                 wrong = await to_the_end(restoring.roll_back, self._handle, done, why)
-                if isinstance(cause, asyncio.CancelledError):
-                    raise cause
+                if cause is not None and not isinstance(cause, Exception):
+                    raise cause  # the task or the program is to end; the state is as it was
                 raise wrong from cause
         return done
 

@@ -63,7 +63,10 @@ class Checkpoints:
             except BaseException as error:
                 why, cause = type(error).__name__, error
             if why is not None:
-                raise restoring.roll_back(self._handle, done, why) from cause
+                wrong = restoring.roll_back(self._handle, done, why)
+                if cause is not None and not isinstance(cause, Exception):
+                    raise cause  # the program is to end; the state is as it was
+                raise wrong from cause
         return done
 
     def confirm(self, restored: Any) -> Checkpoint:

@@ -136,7 +136,7 @@ class Bringing:
 
     def _below(self, now: Timeline | None, prefix: str) -> Iterator[Differs]:
         trees, then = self.source.ledger.trees, index_of(self.source)
-        if now is not None and now.ledger is self.source.ledger:
+        if now is not None and now.ledger.number == self.source.ledger.number:
             for key, was, becomes in tree_changes(trees, index_of(now), then, prefix):
                 yield Differs(
                     key,
@@ -161,7 +161,7 @@ class Bringing:
         """Whether values differ; those of two scopes have refs that cannot be compared."""
         if one.now is None or one.then is None or now is None:
             return one.now is not one.then
-        if now.ledger is self.source.ledger:
+        if now.ledger.number == self.source.ledger.number:
             return one.now.ref != one.then.ref
         return not same(_plain(now.ledger, one.now), _plain(self.source.ledger, one.then))
 
@@ -213,7 +213,9 @@ class Bringing:
             stage.add(core.prepared(stage.ledger, target), body)
             self.root[:] = [stage.fold()]
 
-        target.special = special
+        target.special, target.backup, target.create = special, True, now is None
+        if now and target.ledger and target.ledger.number != now.ledger.number:
+            raise Conflict(f"{handle.scope} was deleted meanwhile", [str(handle.scope)])
         return core.run(change)[0]
 
     def _adopt(

@@ -204,7 +204,7 @@ class RestoreRequest:
     def _check_together(self) -> None:
         if self.past_damage and (self.partial or self.source is not None):
             raise InvalidInputError("past_damage is for a restore of the whole state from itself")
-        if self.dry_run and self.validate is not None:
+        if self.dry_run is True and self.validate is not None:
             raise InvalidInputError("a dry run restores nothing to validate; simulate() does")
 
 

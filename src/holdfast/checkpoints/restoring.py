@@ -211,10 +211,9 @@ def confirm(handle: LineHandle, which: Any) -> Checkpoint:
 def recover(handle: LineHandle, where: Locator) -> Recovered:
     """Return to the newest checkpoint that is whole; damaged ones are set aside and named."""
     tried: list[Tried] = []
-    aside: dict[str, str] = {}
+    aside = _set_aside(handle)
     found: Checkpoint | None = None
     for one in candidates(handle, where, tried):
-        aside = {**one.metadata.get("set_aside", {}), **aside}
         if one.id in aside:
             tried.append(Tried(one.id, one.name, False, f"set aside before: {aside[one.id]}"))
             continue
@@ -234,6 +233,14 @@ def recover(handle: LineHandle, where: Locator) -> Recovered:
         noted = {one.id: one.reason[:_REASON] for one in bad[:MOST_NOTED]}
         make(handle, CheckpointRequest(f"recovered {found.id}", "recovery"), set_aside=noted)
     return Recovered(result, tuple(tried), tuple(one.id for one in bad))
+
+
+def _set_aside(handle: LineHandle) -> dict[str, str]:
+    """Checkpoints that earlier recoveries found damaged, and why."""
+    found: dict[str, str] = {}
+    for one in candidates(handle, Locator(type="recovery")):
+        found = {**one.metadata.get("set_aside", {}), **found}
+    return found
 
 
 # simulation

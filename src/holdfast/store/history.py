@@ -265,6 +265,7 @@ class History:
 
         target = Target(self.scope, self.timeline, special=special, create=False, head=if_head)
         target.stranded = line if damage is not None else None
+        target.backup = damage is None
         return Change([target], cause), finish
 
     def dry_restore(self, point: Any, *, verify: str) -> Restored:
