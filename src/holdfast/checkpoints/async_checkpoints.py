@@ -50,6 +50,10 @@ class Checkpoints:
         """
         return await asyncio.to_thread(locating.locate, self._handle, locator(where))
 
+    async def find(self, *, limit: int | None = None, **where: Any) -> list[Checkpoint]:
+        """All checkpoints that fit what `locate` takes, newest first."""
+        return await asyncio.to_thread(locating.find, self._handle, locator(where), limit)
+
     async def inspect(self, which: Any, *, verify: str = "full") -> describing.Description:
         """All that is known of a checkpoint, after looking at what it covers."""
         return await asyncio.to_thread(describing.describe, self._handle, which, verify)

@@ -43,6 +43,10 @@ class Checkpoints:
         """
         return locating.locate(self._handle, locator(where))
 
+    def find(self, *, limit: int | None = None, **where: Any) -> list[Checkpoint]:
+        """All checkpoints that fit what `locate` takes, newest first."""
+        return locating.find(self._handle, locator(where), limit)
+
     def inspect(self, which: Any, *, verify: str = "full") -> describing.Description:
         """All that is known of a checkpoint, after looking at what it covers."""
         return describing.describe(self._handle, which, verify)

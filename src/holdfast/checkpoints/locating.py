@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from holdfast.checkpoints.requests import Locator
@@ -13,6 +14,7 @@ from holdfast.errors import (
     InvalidInputError,
     StateIntegrityError,
 )
+from holdfast.store.arguments import check_limit
 from holdfast.store.handles import LineHandle
 from holdfast.store.items import Checkpoint
 
@@ -43,6 +45,18 @@ def locate(handle: LineHandle, where: Locator, tried: list[Tried] | None = None)
     passed = ", ".join(one.id for one in noted)
     more = f"; damaged: {passed}" if passed else "; `checkpoints()` lists them"
     raise CheckpointNotFoundError(f"{handle.scope}: there is no checkpoint ({where}){more}")
+
+
+def find(handle: LineHandle, where: Locator, limit: int | None = None) -> list[Checkpoint]:
+    """All checkpoints that fit, newest first."""
+    check_limit(limit)
+    problems = where.problems()
+    if problems:
+        raise InvalidInputError(", ".join(problems))
+    whole = (
+        one for one in candidates(handle, where) if not where.valid or examine(handle, one).valid
+    )
+    return list(islice(whole, limit))
 
 
 def candidates(
