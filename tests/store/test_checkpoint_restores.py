@@ -283,6 +283,31 @@ def test_what_others_write_meanwhile_is_kept(plain: Place) -> None:
         sync.Checkpoints(state).restore(1, keys=["other1"], if_head=3)
 
 
+def test_also_if_it_takes_many_pieces(plain: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bringing, "MOST_KEYS", 1)
+    store, other = plain.open(), plain.open()
+    state = store.agent("1")
+    put(state, {"a": 1, "b": 1})
+    safe = state.checkpoint("safe")
+    put(state, {"a": 2, "b": 2, "c": 2})
+
+    class Faster(holdfast.Gate):
+        times = 0
+
+        def before(self, request: holdfast.Request) -> None:
+            if request.operations[0].kind == "set" and self.times < 3:
+                self.times += 1
+                other.agent("1").set(f"other{self.times}", 1)
+
+    store.add_gate(Faster())
+    done = sync.Checkpoints(state).restore(safe, keys=["a", "b", "c"])
+    assert all_of(state) == {"a": 1, "b": 1, "other1": 1, "other2": 1, "other3": 1}
+    assert done.restored.root == state.root()
+    with pytest.raises(Conflict):
+        sync.Checkpoints(state).restore(1, prefixes=["a", "b", "o"], if_head=3)
+    assert store.verify().findings == []
+
+
 def test_gates_are_asked(state: sync.State, store: sync.Store) -> None:
     class No(holdfast.Gate):
         def before(self, request: holdfast.Request) -> None:
