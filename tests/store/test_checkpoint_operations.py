@@ -158,6 +158,10 @@ def test_nested_operations(state: sync.State, checkpoints: sync.Checkpoints) -> 
         with pytest.raises(Broken), checkpoints.operation("inner"):
             state.set("plan", 3)
             raise Broken
+        with pytest.raises(Broken), checkpoints.operation("inner", on_error="keep"):
+            state.set("plan", 4)
+            raise Broken
+        assert len(checkpoints.held()) == 2
         raise Broken
     assert all_of(state) == START | {"outer": 1, "second": 1}, "the inner ones are part of it"
     assert checkpoints.held() == []
@@ -193,7 +197,6 @@ def test_operations_beside_each_other(plain: Place) -> None:
     assert store.verify().findings == []
 
 
-@pytest.mark.spec("X55")
 def test_as_a_decorator(state: sync.State, checkpoints: sync.Checkpoints) -> None:
     @checkpoints.operation("count")
     def count(to: int, *, fail: bool = False) -> int:
@@ -306,6 +309,11 @@ def test_async_operations(store_url: str) -> None:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(endless(), 0.3)
             assert not await state.exists("endless"), "a cancelled one is undone"
+            task = asyncio.ensure_future(endless())
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
             assert await checkpoints.held() == []
             with pytest.raises(Broken):
                 async with checkpoints.operation("kept", on_error="keep"):

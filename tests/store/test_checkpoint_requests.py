@@ -200,7 +200,7 @@ def test_parents_and_children_follow_restores_and_forks(
     assert family(four) == (two.id, ())
 
 
-@pytest.mark.spec("K96", "K97")
+@pytest.mark.spec("K96", "K97", "D9")
 def test_any_checkpoint_is_found(state: sync.State, checkpoints: sync.Checkpoints) -> None:
     made = []
     for number in range(6):
@@ -299,3 +299,18 @@ def test_the_async_face(store_url: str) -> None:
                 holdfast.Checkpoints(wrong)  # type: ignore[arg-type]
 
     asyncio.run(run())
+
+
+def test_metadata_that_somebody_else_has_put_there(state: sync.State) -> None:
+    """What looks like ours and is not takes nothing along with it."""
+    state.set("k", 1)
+    wrong = {"releases": 7, "operation": [], "group": 1, "set_aside": "x", "depends": [7]}
+    more = {"trigger": {"a": 1}, "priority": None, "retention": "long"}
+    for type_ in ("pre_operation", "recovery", "post_operation"):
+        state.checkpoint(type_, type=type_, metadata=wrong | more)
+    checkpoints = sync.Checkpoints(state)
+    assert checkpoints.held() == []
+    found = checkpoints.inspect("recovery")
+    assert (found.trigger, found.priority, found.retention, found.group) == ("", "medium", {}, "")
+    assert checkpoints.restore("recovery").success
+    assert checkpoints.recover().result.success

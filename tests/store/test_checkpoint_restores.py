@@ -402,7 +402,7 @@ def test_a_backup_is_held_until_it_is_confirmed(state: sync.State) -> None:
 # recovery
 
 
-@pytest.mark.spec("K98", "K99", "X11")
+@pytest.mark.spec("K98", "K99")
 def test_recovery_passes_over_what_is_damaged(place: Place) -> None:
     store = place.open()
     state = store.agent("1")
@@ -484,7 +484,6 @@ def test_an_outage_is_not_damage(plain: Place) -> None:
 # simulation
 
 
-@pytest.mark.spec("X16")
 def test_a_simulation_touches_nothing(state: sync.State) -> None:
     state.declare(Sticky("memory2"))
     checkpoints = sync.Checkpoints(state)

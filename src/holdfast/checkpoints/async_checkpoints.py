@@ -66,7 +66,14 @@ class Checkpoints:
         None and True, the state before is put back, and `StateValidationError` says so.
         """
         asked = restore_request(request, fields)
-        done = await to_the_end(restoring.restore, self._handle, asked)
+        made: list[restoring.RestoreResult] = []
+        try:
+            await to_the_end(lambda: made.append(restoring.restore(self._handle, asked)))
+        except asyncio.CancelledError:
+            if made and asked.validate is not None:  # nobody is there any more to validate it
+                await to_the_end(restoring.roll_back, self._handle, made[0], "cancelled")
+            raise
+        [done] = made
         if asked.validate is not None:
             why, cause = None, None
             try:
@@ -149,14 +156,17 @@ class OperationBlock(AbstractAsyncContextManager[Running]):
         cause = acting(operation=self._operating.label())
         operation = cause.__enter__().operation
         assert operation is not None
+        handle, made = self._state._handle, []
         try:
-            running = await to_the_end(self._operating.begin, self._state._handle, operation)
+            await to_the_end(lambda: made.append(self._operating.begin(handle, operation)))
         except BaseException:
+            if made:  # cancelled meanwhile: what never began needs no way back
+                await to_the_end(self._operating.end, handle, made[0], None)
             self._begun = False
             cause.__exit__(None, None, None)
             raise
-        self._entered = (cause, running)
-        return running
+        self._entered = (cause, made[0])
+        return made[0]
 
     async def __aexit__(
         self,

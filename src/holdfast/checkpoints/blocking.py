@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -129,10 +130,11 @@ class OperationBlock(AbstractContextManager[Running]):
     def __init__(self, state: State, operating: Operating) -> None:
         self._state = state
         self._operating = operating
+        self._busy = threading.Lock()
         self._entered: tuple[AbstractContextManager[Any], Running] | None = None
 
     def __enter__(self) -> Running:
-        if self._entered is not None:
+        if not self._busy.acquire(blocking=False):
             raise InvalidInputError("this operation is running; make another for another block")
         cause = acting(operation=self._operating.label())
         operation = cause.__enter__().operation
@@ -141,6 +143,7 @@ class OperationBlock(AbstractContextManager[Running]):
             running = self._operating.begin(self._state._handle, operation)
         except BaseException:
             cause.__exit__(None, None, None)
+            self._busy.release()
             raise
         self._entered = (cause, running)
         return running
@@ -165,6 +168,7 @@ class OperationBlock(AbstractContextManager[Running]):
         finally:
             self._entered = None
             cause.__exit__(None, None, None)
+            self._busy.release()
 
     def __call__(self, function: _F) -> _F:
         @functools.wraps(function)

@@ -10,7 +10,8 @@ from typing import Any
 from holdfast.checkpoints.holding import held
 from holdfast.checkpoints.locating import examine
 from holdfast.checkpoints.making import Dependency, dependencies_of, stored_bytes
-from holdfast.errors import CheckpointNotFoundError, StateIntegrityError
+from holdfast.checkpoints.requests import said
+from holdfast.errors import StateIntegrityError
 from holdfast.seal import compress
 from holdfast.store import entries, refs
 from holdfast.store.ancestry import Ancestry, Point
@@ -90,7 +91,7 @@ def describe(handle: LineHandle, which: Any, verify: str = "full") -> Descriptio
     timeline, sequence = history.points.find(which)
     found = history.checkpoint_at(timeline, sequence)
     looked = examine(handle, found, verify)
-    said = found.metadata
+    about = found.metadata
     lineage = Lineage(handle)
     root = _index(handle, found) if looked.valid else None
     trees = history.points.line(timeline).ledger.trees
@@ -98,14 +99,14 @@ def describe(handle: LineHandle, which: Any, verify: str = "full") -> Descriptio
     read = root is not None and verify == "full"
     return Description(
         found,
-        str(said.get("trigger", "")),
+        said(about, "trigger", ""),
         lineage.parents.get(found.id),
         tuple(id for id, parent in lineage.parents.items() if parent == found.id),
-        str(said.get("priority", "medium")),
-        dict(said.get("retention", {})),
-        tuple(dependencies_of(handle, said)),
+        said(about, "priority", "medium"),
+        said(about, "retention", {}),
+        tuple(dependencies_of(handle, about)),
         needed.get(found.id, ""),
-        str(said.get("group", "")),
+        said(about, "group", ""),
         stored_bytes(handle, found),
         count_keys(trees, root) if root is not None else 0,
         root.size if root is not None else 0,
@@ -180,5 +181,5 @@ class Lineage:
                 if not origin:
                     return None
                 _, (number, sequence) = next(self._ancestry.parents(number, origin, 0))
-        except (StateIntegrityError, CheckpointNotFoundError):
+        except StateIntegrityError:
             return None  # damage lies between the two

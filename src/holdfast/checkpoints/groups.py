@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.checkpoints.making import metadata_of
-from holdfast.checkpoints.requests import CheckpointRequest
+from holdfast.checkpoints.requests import CheckpointRequest, said
 from holdfast.errors import CheckpointNotFoundError, CheckpointValidationError
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change
@@ -58,8 +58,8 @@ def create_group(handles: Sequence[LineHandle], request: CheckpointRequest) -> G
 
 def group_of(handle: StoreHandle, member: Checkpoint) -> Group:
     """The group that a checkpoint is one of."""
-    id_ = member.metadata.get("group")
-    if id_ is None:
+    id_ = said(member.metadata, "group", "")
+    if not id_:
         raise CheckpointNotFoundError(f"{member.scope}: {member.id} is no part of a group")
     history = handle.line(member.scope, member.timeline).history
     entry = history.log(since=member.sequence, until=member.sequence)[0]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.checkpoints.making import make
-from holdfast.checkpoints.requests import CheckpointRequest
+from holdfast.checkpoints.requests import CheckpointRequest, said
 from holdfast.errors import CheckpointNotFoundError
 from holdfast.store import entries, rows
 from holdfast.store.handles import LineHandle
@@ -30,18 +30,21 @@ class Held:
     """Of an operation that is not over: what its entries carry in their causes."""
 
 
-def held(handle: LineHandle) -> list[Held]:
-    """Checkpoints of a timeline that are not released yet, newest first."""
+def held(handle: LineHandle, since: int = 0) -> list[Held]:
+    """Checkpoints of a timeline, from an entry on, that are not released yet, newest first."""
     released: set[str] = set()
     found = []
     history = handle.history
     for line, sequence, envelope, body in history.points.statements():
+        if sequence < since:
+            break
         one = history.described(line, handle.timeline, sequence, envelope, body)
-        released.update(one.metadata.get("releases", ()))
+        released.update(map(str, said(one.metadata, "releases", [])))
         if one.id in released:
             continue
-        if one.type == "pre_operation" and "operation" in one.metadata:
-            found.append(Held(one, "operation", one.metadata["operation"]))
+        operation = said(one.metadata, "operation", "")
+        if one.type == "pre_operation" and operation:
+            found.append(Held(one, "operation", operation))
         elif one.type == "recovery" and _is_backup(handle, one):
             found.append(Held(one, "restore"))
     return found
@@ -49,7 +52,8 @@ def held(handle: LineHandle) -> list[Held]:
 
 def held_one(handle: LineHandle, which: Any, why: str) -> Held:
     """The one that is given, if it is held for this reason."""
-    id_ = f"{'@'.join(map(str, handle.history.points.find(which)))}"
+    timeline, sequence = handle.history.points.find(which)
+    id_ = f"{timeline}@{sequence}"
     for one in held(handle):
         if one.checkpoint.id == id_ and one.why == why:
             return one

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from holdfast.checkpoints.requests import CheckpointRequest
+from holdfast.checkpoints.requests import CheckpointRequest, said
 from holdfast.errors import (
     CheckpointValidationError,
     DependencyError,
     HoldfastError,
+    InvalidInputError,
     MissingError,
     StateIntegrityError,
 )
@@ -137,18 +138,19 @@ def _noted(handle: LineHandle, one: Any) -> list[Any]:
 
 def dependencies_of(handle: LineHandle, metadata: Mapping[str, Any]) -> list[Dependency]:
     """What a checkpoint rests on, as it is now."""
-    return [_now(handle, *noted) for noted in metadata.get("depends", ())]
+    noted: list[Any] = said(metadata, "depends", [])
+    return [_now(handle, *one) for one in noted if type(one) is list and len(one) == 4]
 
 
 def _now(handle: LineHandle, scope: str, timeline: str, sequence: int, hash_: str) -> Dependency:
-    history = StoreHandle(handle.core).line(scope, timeline).history
     try:
+        history = StoreHandle(handle.core).line(scope, timeline).history
         then = history.points.view(*history.points.find(f"{timeline}@{sequence}"))
         entries = history.log(since=sequence, until=sequence)
         if not entries or entries[0].hash != hash_:
             return Dependency(scope, timeline, sequence, "missing")
         same = index_of(then).hash == index_of(history.points.line()).hash
-    except MissingError:
+    except (MissingError, InvalidInputError):
         return Dependency(scope, timeline, sequence, "missing")
     except StateIntegrityError:
         return Dependency(scope, timeline, sequence, "damaged")

@@ -13,7 +13,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from holdfast.checkpoints.holding import Held, release
+from holdfast.checkpoints.holding import Held, held, release
 from holdfast.checkpoints.making import make
 from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.errors import InvalidInputError
@@ -80,11 +80,15 @@ class Operating:
             running.reverted = undo(handle, running.checkpoint, running.operation)
             running.outcome = "reverted"
             for one in running.reverted.left if running.reverted is not None else ():
-                error.add_note(f"{handle.scope}: left alone: {one.key}: {one.why}")
+                key = f"{one.key}: " if one.key else ""
+                error.add_note(f"{handle.scope}: left alone: {key}{one.why}")
 
 
 def undo(handle: LineHandle, checkpoint: Checkpoint, operation: str) -> Reverted | None:
-    """Revert what an operation wrote, then let its checkpoint go; None if it wrote nothing."""
+    """Revert what an operation wrote; None if that is nothing.
+
+    Then its checkpoint is let go, and those of operations inside of it.
+    """
     numbers = [
         rows.sequence_of(row)
         for row, _, body in handle.history.entries(newest_first=False, low=checkpoint.sequence + 1)
@@ -102,7 +106,8 @@ def undo(handle: LineHandle, checkpoint: Checkpoint, operation: str) -> Reverted
             dry_run=False,
             reason=f"operation {checkpoint.name} failed",
         )
-    release(handle, [checkpoint.id], "reverted", checkpoint.name)
+    inner = [one for one in held(handle, checkpoint.sequence) if part_of(one.operation, operation)]
+    release(handle, [one.checkpoint.id for one in inner], "reverted", checkpoint.name)
     return done
 
 

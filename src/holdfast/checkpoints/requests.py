@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.errors import (
     CheckpointValidationError,
@@ -49,6 +49,16 @@ OWN = frozenset(
 )
 """Names in the metadata of a checkpoint that are written here."""
 _LONGEST = 256
+_Kind = TypeVar("_Kind")
+
+
+def said(metadata: Mapping[str, Any], name: str, default: _Kind) -> _Kind:
+    """What the metadata of a checkpoint says under one of these names.
+
+    Whoever makes a checkpoint without a request may have put something else there: then nothing.
+    """
+    found = metadata.get(name, default)
+    return found if type(found) is type(default) else default
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from holdfast.checkpoints.bringing import Bringing
 from holdfast.checkpoints.holding import held_one, release
 from holdfast.checkpoints.locating import Tried, candidates, examine, locate
 from holdfast.checkpoints.making import Dependency, agent_id, check_dependencies, make
-from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest
+from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest, said
 from holdfast.errors import (
     CheckpointNotFoundError,
     RestoreValidationError,
@@ -87,9 +87,9 @@ def restore(handle: LineHandle, request: RestoreRequest) -> RestoreResult:
     tried: list[Tried] = []
     point = request.point if request.point is not None else locate(source, request.where, tried)
     timeline, sequence = source.history.points.find(point)
-    said = _said(source, timeline, sequence)
+    about = _about(source, timeline, sequence)
     wanted = "ignore" if request.dry_run else request.dependencies
-    dependencies = check_dependencies(handle, said, wanted)
+    dependencies = check_dependencies(handle, about, wanted)
     if source.scope == handle.scope and not request.partial:
         restored, written = _whole(handle, f"{timeline}@{sequence}", request)
     else:
@@ -121,7 +121,7 @@ def _source(handle: LineHandle, request: RestoreRequest) -> LineHandle:
     return found
 
 
-def _said(source: LineHandle, timeline: str, sequence: int) -> dict[str, Any]:
+def _about(source: LineHandle, timeline: str, sequence: int) -> dict[str, Any]:
     """What the metadata of a point says, if it is a checkpoint."""
     try:
         return source.history.checkpoint_at(timeline, sequence).metadata if sequence else {}
@@ -239,7 +239,7 @@ def _set_aside(handle: LineHandle) -> dict[str, str]:
     """Checkpoints that earlier recoveries found damaged, and why."""
     found: dict[str, str] = {}
     for one in candidates(handle, Locator(type="recovery")):
-        found = {**one.metadata.get("set_aside", {}), **found}
+        found = {**said(one.metadata, "set_aside", {}), **found}
     return found
 
 
