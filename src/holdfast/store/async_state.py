@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from holdfast.errors import Conflict
 from holdfast.store.arguments import check_flag
+from holdfast.store.async_lasting import StateLasting
 from holdfast.store.async_watching import LineFollowing
 from holdfast.store.blaming import Blame, blame_value
 from holdfast.store.cause import cause_now
@@ -25,6 +26,7 @@ from holdfast.store.items import Checkpoint, Entry, Item, Restored, Reverted, Ti
 from holdfast.store.pump import Pump
 from holdfast.store.reverting import revert_state
 from holdfast.store.scopes import Scope
+from holdfast.store.terms import asked_terms
 from holdfast.store.writing import ScopedChange
 
 _T = TypeVar("_T")
@@ -114,7 +116,7 @@ class View:
         return await asyncio.to_thread(self._handle.root)
 
 
-class State(View, LineFollowing):
+class State(View, LineFollowing, StateLasting):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
     def __init__(self, handle: LineHandle, pump: Pump) -> None:
@@ -124,13 +126,24 @@ class State(View, LineFollowing):
     async def _run(self, plan: Plan) -> Any:
         return await self._pump.commit(plan)
 
-    async def set(self, key: str, value: Any, *, if_version: int | None = None) -> int:
+    async def set(
+        self,
+        key: str,
+        value: Any,
+        *,
+        if_version: int | None = None,
+        ttl: float | timedelta | None = None,
+        expires: datetime | None = None,
+        sliding: bool = False,
+    ) -> int:
         """Set a key; returns the entry's number, which is the key's new version.
 
         With `if_version` (0: the key must be absent) it is applied only if the key still has
-        that version, else `Conflict`. Setting a long value again stores what differs.
+        that version, else `Conflict`. Setting a long value again stores what differs. With `ttl`
+        (seconds) or `expires` it is absent from then on; with `sliding`, reads begin the term anew.
         """
-        return await self._run(self._handle.plan_set(key, value, if_version))  # type: ignore[no-any-return]
+        terms = asked_terms(ttl, expires, sliding)
+        return await self._run(self._handle.plan_set(key, value, if_version, terms))  # type: ignore[no-any-return]
 
     async def delete(self, key: str, *, if_version: int | None = None) -> bool:
         """Remove a key; tells whether it was there."""
@@ -356,6 +369,8 @@ class ChangePart:
         self.append = part.append
         self.extend = part.extend
         self.delete = part.delete
+        self.expire = part.expire
+        self.persist = part.persist
 
     async def get(self, key: str, default: Any = None, *, as_: Any = None) -> Any:
         """The value of a key, which must not change until this change is applied."""

@@ -13,6 +13,7 @@ from holdfast.seal.codec import ValueLimits
 from holdfast.seal.registry import Registry
 from holdfast.storage.contract import Storage
 from holdfast.store import blocking
+from holdfast.store.async_lasting import StoreLasting
 from holdfast.store.async_state import Change, State
 from holdfast.store.async_watching import StoreFollowing
 from holdfast.store.cause import acting, cause_now
@@ -105,7 +106,7 @@ def open(
     return Opening(url, options, commit)
 
 
-class Store(StoreFollowing):
+class Store(StoreFollowing, StoreLasting):
     """One opened storage with its keys and its clock."""
 
     def __init__(self, handle: StoreHandle, mode: str) -> None:

@@ -165,7 +165,7 @@ class _Walk:
         self.key = key
         self.saves = saves
         line = handle.reader.now()
-        slot = line.slot(key) if line is not None else None
+        slot = handle.reader.live(line, key) if line is not None else None
         if line is None or slot is None:
             raise MissingError(f"{handle.scope} has no key {key!r} now; `keys()` lists them")
         self.ledger = line.ledger

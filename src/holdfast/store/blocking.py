@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,9 @@ from holdfast.store.gates import Gate
 from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, TimelineInfo
+from holdfast.store.lasting import StateLasting, StoreLasting
 from holdfast.store.scopes import Scope
+from holdfast.store.terms import asked_terms
 from holdfast.store.undoing import StateUndoing, StoreUndoing
 from holdfast.store.watching import LineFollowing, StoreFollowing
 from holdfast.store.witness import make_witness, store_identity, store_stats
@@ -109,20 +111,31 @@ class View:
         return self._handle.root()
 
 
-class State(View, LineFollowing, StateUndoing):
+class State(View, LineFollowing, StateUndoing, StateLasting):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
     def _run(self, plan: Plan) -> Any:
         change, finish = plan
         return finish(self._handle.core.run(change))
 
-    def set(self, key: str, value: Any, *, if_version: int | None = None) -> int:
+    def set(
+        self,
+        key: str,
+        value: Any,
+        *,
+        if_version: int | None = None,
+        ttl: float | timedelta | None = None,
+        expires: datetime | None = None,
+        sliding: bool = False,
+    ) -> int:
         """Set a key; returns the entry's number, which is the key's new version.
 
         With `if_version` (0: the key must be absent) it is applied only if the key still has
-        that version, else `Conflict`. Setting a long value again stores what differs.
+        that version, else `Conflict`. Setting a long value again stores what differs. With `ttl`
+        (seconds) or `expires` it is absent from then on; with `sliding`, reads begin the term anew.
         """
-        return self._run(self._handle.plan_set(key, value, if_version))  # type: ignore[no-any-return]
+        terms = asked_terms(ttl, expires, sliding)
+        return self._run(self._handle.plan_set(key, value, if_version, terms))  # type: ignore[no-any-return]
 
     def delete(self, key: str, *, if_version: int | None = None) -> bool:
         """Remove a key; tells whether it was there."""
@@ -301,7 +314,7 @@ class Change:
         return self._parts.part(line)
 
 
-class Store(StoreFollowing, StoreUndoing):
+class Store(StoreFollowing, StoreUndoing, StoreLasting):
     """One opened storage with its keys and its clock."""
 
     def __init__(self, handle: StoreHandle) -> None:

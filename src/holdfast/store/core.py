@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from holdfast.errors import (
     DamagedRecordError,
+    HoldfastError,
     KeyMissingError,
     ReadOnlyError,
     ScopeNotFoundError,
@@ -84,6 +86,8 @@ class Core:
         self._commit_row = self._commitments.domain(b"store-row")
         self.lanes = Lanes(storage, self._commitments.domain(b"feed"))
         self.committer = Committer(self, self.lanes)
+        self.later: Callable[[Change], None] = self._attempt
+        """Commits what nobody waits for, and what may fail."""
         self._ledgers: OrderedDict[Scope, Ledger] = OrderedDict()
         self._lock = threading.RLock()
         self._memos: OrderedDict[tuple[int, str], tuple[Memo, int]] = OrderedDict()
@@ -400,6 +404,10 @@ class Core:
         self.committer.drive(ticket)
         return ticket.outcome()
 
+    def _attempt(self, change: Change) -> None:
+        with suppress(HoldfastError):
+            self.run(change)
+
     def check_writable(self) -> None:
         """Refuse if this store cannot take changes."""
         self.check_open()
@@ -424,7 +432,7 @@ class Core:
         made: list[tuple[Any, ...]] = []
         for op in target.ops:
             if op[0] == "set":
-                made.append(("set", op[1], again(op[2])))
+                made.append(("set", op[1], again(op[2]), *op[3:]))
             elif op[0] == "append":
                 made.append(("append", op[1], [again(part) for part in op[2]]))
             else:

@@ -37,7 +37,9 @@ STATEMENT = 110
 UNSIGNED, ED25519 = 0, 1
 
 # operations
-SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK, GONE = 1, 2, 3, 4, 5, 6, 7, 8
+SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK, GONE, META = 1, 2, 3, 4, 5, 6, 7, 8, 9
+KEYED = frozenset((SET, APPEND, PATCH, DELETE, META))
+"""Those that name a key."""
 NAMES = {
     SET: "set",
     APPEND: "append",
@@ -47,6 +49,7 @@ NAMES = {
     RESTORE: "restore",
     FORK: "fork",
     GONE: "delete scope",
+    META: "expire",
 }
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -246,7 +249,14 @@ def decode_body(data: bytes) -> Body:
 
 def touched(ops: list[Any]) -> list[tuple[str, str]]:
     """(operation, key) of each operation; the key is empty where it has none."""
-    return [(_name(op), op[1] if op[0] <= DELETE else "") for op in ops]
+    return [(_name(op), op[1] if op[0] in KEYED else "") for op in ops]
+
+
+def shown(ops: list[Any]) -> list[tuple[str, str]]:
+    """The same for people: the terms of a value that was just set are part of that."""
+    found = touched(ops)
+    alone = [op[0] != META or not n or ops[n - 1][1:2] != op[1:2] for n, op in enumerate(ops)]
+    return [pair for pair, stands in zip(found, alone, strict=True) if stands]
 
 
 def _name(op: list[Any]) -> str:

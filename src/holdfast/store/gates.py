@@ -17,6 +17,7 @@ from holdfast.errors import GateRefusedError, HoldfastError, InvalidInputError
 from holdfast.store.change import Change, Written
 from holdfast.store.entries import Cause
 from holdfast.store.scopes import Scope
+from holdfast.store.terms import Terms
 
 
 @dataclass(slots=True)
@@ -24,9 +25,11 @@ class Operation:
     """One operation of a change, as a gate sees it: values as the caller gave them."""
 
     kind: str
-    """set, append, delete, checkpoint, restore, fork or delete scope"""
+    """set, append, delete, expire, checkpoint, restore, fork, sweep or delete scope"""
     key: str = ""
     value: Any = None
+    terms: Terms | None = None
+    """When the key is to expire, and its class, if that was asked for."""
 
 
 @dataclass(slots=True)

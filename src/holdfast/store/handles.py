@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
 from holdfast.errors import (
@@ -30,9 +31,10 @@ from holdfast.store.entries import Body, Cause
 from holdfast.store.gates import Operation, Request
 from holdfast.store.history import History, Plan, index_of
 from holdfast.store.items import Entry, Page, ScopeInfo
-from holdfast.store.reading import Reader, moment
+from holdfast.store.reading import Reader, microseconds, moment
 from holdfast.store.scopes import KINDS, Scope, check_key
 from holdfast.store.stage import Stage
+from holdfast.store.terms import KEEP, Terms
 from holdfast.store.timeline import Timeline
 from holdfast.store.tombstones import deletion
 from holdfast.store.writing import ScopedChange, build_change
@@ -44,11 +46,18 @@ UPDATES = 100
 class LineHandle:
     """One timeline of one scope: reads, and plans of what to write."""
 
-    def __init__(self, core: Core, scope: Scope, timeline: str, at: Timeline | None = None) -> None:
+    def __init__(
+        self,
+        core: Core,
+        scope: Scope,
+        timeline: str,
+        at: Timeline | None = None,
+        time: int | None = None,
+    ) -> None:
         self.core = core
         self.scope = scope
         self.timeline = timeline
-        self.reader = Reader(core, scope, timeline, at)
+        self.reader = Reader(core, scope, timeline, at, time)
         self.history = History(core, scope, timeline)
 
     # plans
@@ -68,12 +77,18 @@ class LineHandle:
         change = build_change(self.core, [target], cause=cause or cause_now(), attempt=attempt)
         return change, finish
 
-    def plan_set(self, key: str, value: Any, if_version: int | None) -> Plan:
+    def plan_set(
+        self, key: str, value: Any, if_version: int | None, terms: Terms | None = None
+    ) -> Plan:
         """Set one key."""
         key = check_key(key)
         check_version(if_version)
         expects = {key: if_version} if if_version is not None else None
-        return self._plan([Operation("set", key, value)], self._version, expects=expects)
+        return self._plan([Operation("set", key, value, terms)], self._version, expects=expects)
+
+    def plan_expire(self, key: str, terms: Terms) -> Plan:
+        """Say when one key expires."""
+        return self._plan([Operation("expire", check_key(key), None, terms)], self._version)
 
     def plan_delete(self, key: str, if_version: int | None) -> Plan:
         """Remove one key; tells whether it was there."""
@@ -97,13 +112,13 @@ class LineHandle:
         check_function(change, "what update takes")
         key = check_key(key)
         timeline = self.reader.now()
-        slot = timeline.slot(key) if timeline is not None else None
+        slot = self.reader.live(timeline, key) if timeline is not None else None
         before = default
         version = 0
         if timeline is not None and slot is not None:
             before, version = self.reader.value(timeline, slot), timeline.version(slot)
         after = change(before)
-        operations = [Operation("set", key, after)]
+        operations = [Operation("set", key, after, KEEP)]
         plan = self._plan(operations, self._version, expects={key: version}, attempt=attempt)
         return plan, after
 
@@ -120,7 +135,7 @@ class LineHandle:
         metadata: dict[str, Any] | None,
     ) -> Plan:
         """A checkpoint of the newest state."""
-        self._ask("checkpoint", name)
+        self.ask("checkpoint", name)
         return self.history.plan_checkpoint(
             name,
             type=type,
@@ -141,7 +156,7 @@ class LineHandle:
         """Return to a point."""
         check_flag(past_damage, "past_damage")
         check_limit(if_head, "if_head")
-        self._ask("restore", str(getattr(point, "id", point)))
+        self.ask("restore", str(getattr(point, "id", point)))
         return self.history.plan_restore(
             point,
             verify=verify,
@@ -152,11 +167,11 @@ class LineHandle:
 
     def plan_fork(self, name: str, at: Any) -> Plan:
         """A new timeline."""
-        self._ask("fork", name)
+        self.ask("fork", name)
         point = at if at is not None else self.place()[2]
         return self.history.plan_fork(name, point, cause_now())
 
-    def _ask(self, kind: str, what: str) -> None:
+    def ask(self, kind: str, what: str) -> None:
         """Lead what is no operation on keys through the gates, which may only refuse it."""
         self.core.check_writable()
         if self.reader.at is not None:
@@ -191,21 +206,13 @@ class LineHandle:
         """A handle on the state at a point."""
         timeline, sequence = self.history.points.find(point)
         line = self.history.points.view(timeline, sequence)
-        return LineHandle(self.core, self.scope, timeline, line)
+        return LineHandle(self.core, self.scope, timeline, line, _time_of(point))
 
     def diff(self, since: Any, until: Any) -> Diff:
         """What changed between two points; `until` is the newest state if it is left out."""
-        points = self.history.points
-        first = points.find(since)
-        before = points.view(*first)
-        if until is not None:
-            second = points.find(until)
-            after, name = points.view(*second), f"{second[0]}@{second[1]}"
-        else:
-            line = self.reader.now()
-            assert line is not None
-            after, name = line, f"{self.timeline}@{line.sequence}"
-        return self.history.diff(before, after, f"{first[0]}@{first[1]}", name)
+        before = self.view(since).reader
+        after = self.view(until).reader if until is not None else self.reader
+        return self.history.diff(before, after)
 
     def replay(
         self, fold: Callable[[Any, Entry], Any], start: Any, since: int, until: int | None
@@ -218,6 +225,11 @@ class LineHandle:
         for key, envelope, body in self.history.entries(newest_first=False, low=since, high=until):
             state = fold(state, self.history.entry(key, envelope, body))
         return state
+
+
+def _time_of(point: Any) -> int | None:
+    """The time by which a view judges expiry, if it is not that of its entry."""
+    return microseconds(point) if isinstance(point, datetime) else None
 
 
 class StoreHandle:
@@ -257,7 +269,7 @@ class StoreHandle:
         With `erase` the same commit says that the rest of it is to be dropped: `erase_scope`.
         """
         handle = self.line(scope)
-        handle._ask("erase scope" if erase else "delete scope", str(handle.scope))
+        handle.ask("erase scope" if erase else "delete scope", str(handle.scope))
         core = self.core
         main = core.current(handle.scope)
         if main is None:

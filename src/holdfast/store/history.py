@@ -34,11 +34,12 @@ from holdfast.store.entries import Body, Cause, Envelope, Statement
 from holdfast.store.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
 from holdfast.store.ledger import Ledger
 from holdfast.store.points import Points
-from holdfast.store.reading import microseconds, moment
+from holdfast.store.reading import Reader, microseconds, moment
 from holdfast.store.saves import BEFORE
 from holdfast.store.scopes import Scope, check_key
 from holdfast.store.slots import slot_of
 from holdfast.store.stage import Sign, Stage
+from holdfast.store.terms import read_meta
 from holdfast.store.timeline import Timeline, folded_at
 from holdfast.store.trees import Node
 
@@ -242,8 +243,11 @@ class History:
         source = self.points.view(timeline, sequence)
         root, checked = self.check_point(source, sequence, verify)
         label = f"{timeline}@{sequence}"
-        diff = self.diff(self.points.line(), source, self.timeline, label)
-        head = self.points.line().sequence
+        line, now = self.points.line(), self.core.clock.checked()
+        before = Reader(self.core, self.scope, self.timeline, line, now)
+        # What is restored is judged by today: what has expired since does not come back.
+        diff = self.diff(before, Reader(self.core, self.scope, timeline, source, now))
+        head = line.sequence
         return Restored(
             self.scope, self.timeline, head, label, root.hash.hex(), None, verify, root.count,
             checked, True, diff,
@@ -410,18 +414,30 @@ class History:
             return False
         before = self.points.view(self.timeline, entry.sequence - 1).slot(key)
         after = self.points.view(self.timeline, entry.sequence).slot(key)
-        return (before and before.ref) != (after and after.ref)
+        return (before and before.described()) != (after and after.described())
 
-    def diff(self, before: Timeline, after: Timeline, old: str, new: str) -> Diff:
-        """What differs between two states of the scope, values included."""
-        found = Diff(old, new)
-        ledger = before.ledger
-        for key, was, now in tree_changes(ledger.trees, index_of(before), index_of(after)):
-            values = []
-            for element in (was, now):
-                slot = slot_of(element) if element is not None else None
+    def diff(self, before: Reader, after: Reader) -> Diff:
+        """What differs between two states of the scope, values included.
+
+        Only what entries changed is looked at: a key that has expired and was not swept yet is
+        not found by that alone.
+        """
+        old, new = before.now(), after.now()
+        assert old is not None
+        assert new is not None
+        found = Diff(f"{before.timeline}@{old.sequence}", f"{after.timeline}@{new.sequence}")
+        ledger = old.ledger
+        for key, was, now in tree_changes(ledger.trees, index_of(old), index_of(new)):
+            values, ends = [], []
+            for reader, element in ((before, was), (after, now)):
+                slot = reader.judged(slot_of(element)) if element is not None else None
                 values.append(ledger.value(slot.ref, slot.location) if slot else MISSING)
-            value_changes(key, key, values[0], values[1], found)
+                expires = read_meta(slot.meta).expires if slot and slot.meta else 0
+                ends.append(moment(expires) if expires else MISSING)
+            if values[0] is not values[1]:
+                value_changes(key, key, values[0], values[1], found)
+            if MISSING not in values and ends[0] != ends[1]:
+                value_changes(key, f"{key} (expires)", ends[0], ends[1], found)
         return found
 
 
@@ -452,7 +468,7 @@ def public_entry(
         timeline,
         rows.sequence_of(key),
         moment(body.time),
-        tuple(entries.touched(body.ops)),
+        tuple(entries.shown(body.ops)),
         body.cause or _NOTHING,
         ledger.entry_hash(key, envelope.data).hex(),
         body.change,

@@ -24,6 +24,7 @@ from holdfast.store.entries import Cause
 from holdfast.store.items import Item
 from holdfast.store.scopes import Scope, check_key
 from holdfast.store.slots import Slot
+from holdfast.store.terms import read_meta
 from holdfast.store.timeline import Timeline
 
 _NOTHING = Cause()
@@ -49,16 +50,53 @@ def _rebuilding(method: _Method) -> _Method:
 class Reader:
     """Reads of one timeline; `at` fixes the entry, else every read sees the newest."""
 
-    def __init__(self, core: Core, scope: Scope, timeline: str, at: Timeline | None = None) -> None:
+    def __init__(
+        self,
+        core: Core,
+        scope: Scope,
+        timeline: str,
+        at: Timeline | None = None,
+        time: int | None = None,
+    ) -> None:
         self.core = core
         self.scope = scope
         self.timeline = timeline
         self.at = at
+        self._time = time
 
     def now(self) -> Timeline | None:
         """The timeline to read; None if the scope does not exist."""
         self.core.check_open()
         return self.at or self.core.current(self.scope, self.timeline)
+
+    def live(self, timeline: Timeline, key: str) -> Slot | None:
+        """What is known of a key, unless it has expired."""
+        return self.judged(timeline.slot(key))
+
+    def judged(self, slot: Slot | None) -> Slot | None:
+        """The slot, unless its key has expired at the time that is read."""
+        return None if slot is not None and slot.meta and slot.over(self.time()) else slot
+
+    def time(self) -> int:
+        """The time by which expiry is judged: now, that of the view's entry, or the one given."""
+        if self._time is not None:
+            return self._time
+        if self.at is None:
+            return self.core.clock.checked()
+        row_key = rows.entry(self.at.prefix, self.at.sequence)
+        _, body = self.at.ledger.open_entry(row_key, self.at.ledger.storage.get([row_key])[0])
+        self._time = body.time
+        return body.time
+
+    def _read(self, read: Iterable[tuple[str, Slot]]) -> None:
+        """Put off the expiry of keys that were read, where that is wanted and due."""
+        if self.at is not None:
+            return
+        due = [key for key, slot in read if slot.meta and read_meta(slot.meta).due(self.time())]
+        if due:
+            from holdfast.store.expiring import refresh  # hardly any program needs it
+
+            refresh(self.core, self.scope, self.timeline, due)
 
     def rebuild(self) -> None:
         """Read the state again, from entries alone."""
@@ -75,11 +113,13 @@ class Reader:
             raise InvalidInputError("get takes plain=True or as_=, not both")
         key = check_key(key, owner=True)
         timeline = self.now()
-        slot = timeline.slot(key) if timeline is not None else None
+        slot = self.live(timeline, key) if timeline is not None else None
         if slot is None:
             return default
         assert timeline is not None
         value = self.value(timeline, slot, plain)
+        if slot.meta:
+            self._read([(key, slot)])
         return convert(value, as_) if as_ is not None else value
 
     def value(self, timeline: Timeline, slot: Slot, plain: bool = False) -> Any:
@@ -98,10 +138,12 @@ class Reader:
         if timeline is None:
             return {}
         with timeline.lock:
-            found = [(key, timeline.slot(name)) for key, name in names]
+            found = [(key, self.live(timeline, name)) for key, name in names]
         present = [(key, slot) for key, slot in found if slot is not None]
         timeline.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in present)
-        return {key: self.value(timeline, slot, plain) for key, slot in present}
+        values = {key: self.value(timeline, slot, plain) for key, slot in present}
+        self._read(present)
+        return values
 
     @_rebuilding
     def versioned(self, keys: Iterable[str]) -> dict[str, tuple[Any, int]]:
@@ -110,7 +152,7 @@ class Reader:
         if timeline is None:
             return {}
         with timeline.lock:
-            found = [(key, timeline.slot(check_key(key, owner=True))) for key in keys]
+            found = [(key, self.live(timeline, check_key(key, owner=True))) for key in keys]
             versions = [timeline.version(slot) for _, slot in found]
         return {
             key: (self.value(timeline, slot, True), version)
@@ -123,32 +165,37 @@ class Reader:
         """The value of a key with its version, time and cause."""
         key = check_key(key, owner=True)
         timeline = self.now()
-        slot = timeline.slot(key) if timeline is not None else None
+        slot = self.live(timeline, key) if timeline is not None else None
         if timeline is None or slot is None:
             return None
         line = rows.line(b"E", timeline.ledger.number, slot.timeline)
         row_key = rows.entry(line, slot.sequence)
         _, body = timeline.ledger.open_entry(row_key, timeline.ledger.storage.get([row_key])[0])
-        return Item(
+        expires = read_meta(slot.meta).expires
+        item = Item(
             key,
             self.value(timeline, slot),
             timeline.version(slot),
             moment(body.time),
             body.cause or _NOTHING,
+            moment(expires) if expires else None,
         )
+        if slot.meta:
+            self._read([(key, slot)])
+        return item
 
     @_rebuilding
     def version(self, key: str) -> int:
         """The version of a key, 0 if it is absent."""
         timeline = self.now()
-        return timeline.version(timeline.slot(key)) if timeline is not None else 0
+        return timeline.version(self.live(timeline, key)) if timeline is not None else 0
 
     @_rebuilding
     def exists(self, key: str) -> bool:
         """Whether a key is there."""
         key = check_key(key, owner=True)
         timeline = self.now()
-        return timeline is not None and timeline.slot(key) is not None
+        return timeline is not None and self.live(timeline, key) is not None
 
     @_rebuilding
     def keys(self, prefix: str = "", limit: int | None = None, after: str = "") -> list[str]:
@@ -167,7 +214,9 @@ class Reader:
             return []
         found = list(self._slots(prefix, limit, after, timeline))
         timeline.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in found)
-        return [(key, self.value(timeline, slot, plain)) for key, slot in found]
+        values = [(key, self.value(timeline, slot, plain)) for key, slot in found]
+        self._read(found)
+        return values
 
     def _slots(
         self, prefix: str, limit: int | None, after: str, timeline: Timeline | None = None
@@ -182,6 +231,8 @@ class Reader:
                 return
             if key[0] == "$" and not prefix.startswith("$"):
                 continue  # what parts of Holdfast keep here is theirs
+            if slot.meta and self.judged(slot) is None:
+                continue
             number += 1
             yield key, slot
 
@@ -225,7 +276,10 @@ class Reader:
     def _list_slot(self, key: str) -> tuple[Timeline | None, Slot | None]:
         key = check_key(key, owner=True)
         timeline = self.now()
-        return timeline, (timeline.slot(key) if timeline is not None else None)
+        slot = self.live(timeline, key) if timeline is not None else None
+        if slot is not None and slot.meta:
+            self._read([(key, slot)])
+        return timeline, slot
 
     def _small_list(
         self, timeline: Timeline, slot: Slot, key: str, plain: bool = False

@@ -24,6 +24,7 @@ from holdfast.store.handles import UPDATES, LineHandle, StoreHandle
 from holdfast.store.items import Entry, Left, Reverted
 from holdfast.store.scopes import Scope
 from holdfast.store.slots import Slot
+from holdfast.store.terms import Terms, read_meta
 from holdfast.store.timeline import DELTA_EVERY, Timeline
 from holdfast.store.writing import Asked, build_change
 
@@ -165,6 +166,14 @@ def _numbers(handle: LineHandle, points: list[Any]) -> set[int]:
     return found
 
 
+def _terms(slot: Slot | None) -> Terms | None:
+    """The terms that a key had, with the time at which it was to expire then."""
+    if slot is None or not slot.meta:
+        return None
+    meta = read_meta(slot.meta)
+    return Terms(0, meta.expires, meta.term, meta.class_)
+
+
 def _nobody(where: str, what: str) -> str:
     return f"{where}: no entry carries {what}; `log()` shows causes"
 
@@ -242,12 +251,12 @@ class Undoing:
     def _note(self, sequence: int, code: int, kind: str, key: str, mine: bool) -> None:
         if code == entries.RESTORE and (self.first or mine):
             self.restores.append(sequence)
-        if code > entries.DELETE:
+        if code not in entries.KEYED:
             if mine:
                 self.stays.setdefault(code, []).append(sequence)
         elif mine:
             self.first.setdefault(key, sequence)
-        elif key in self.first:
+        elif key in self.first and code != entries.META:  # reading puts off what slides
             if kind != "append":
                 self.appended.discard(key)
             elif key not in self.others:
@@ -301,7 +310,7 @@ class Undoing:
         for key in sorted(self.first):
             was, now = before[key], self._settled(self.now, key)
             since = max(self.others.get(key, 0), moved.get(key, 0))
-            if (was and was.ref) == (now and now.ref):
+            if (was and was.described()) == (now and now.described()):
                 why = "it is what it was before"
                 self.left.append(Left(key, why, self._entry(since or self.first[key])))
             elif since:
@@ -310,9 +319,9 @@ class Undoing:
                 value = self._value(was)
                 kind = "delete" if was is None else "set"
                 self.operations.append(
-                    Operation(kind, key, value if value is not MISSING else None)
+                    Operation(kind, key, value if value is not MISSING else None, _terms(was))
                 )
-                self.expects[key] = self.now.version(self.now.slot(key))
+                self.expects[key] = self.now.version(self.handle.reader.live(self.now, key))
                 if diff is not None:
                     value_changes(key, key, self._value(now), value, diff)
         return diff
@@ -357,7 +366,7 @@ class Undoing:
                 self._follow(line, sequence)
                 for key, was in before.items():
                     now = self._settled(line, key)
-                    if (was and was.ref) != (now and now.ref):
+                    if (was and was.described()) != (now and now.described()):
                         found[key] = sequence
         return found
 

@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.store import refs
 from holdfast.store.building import Element
+from holdfast.store.terms import read_meta
 from holdfast.store.trees import Node
 
 
@@ -20,6 +21,20 @@ class Slot(msgspec.Struct, gc=False, eq=False):
     sequence: int
     tail: tuple[Element, ...] | None = None
     """Items appended to a list since its tree was made."""
+    meta: bytes = b""
+    """What else is known of the key: see `terms`."""
+
+    def described(self) -> bytes:
+        """The ref that stands in the index."""
+        return refs.described(self.meta, self.ref) if self.meta else self.ref
+
+    def over(self, now: int) -> bool:
+        """Whether the key has expired."""
+        return bool(self.meta) and read_meta(self.meta).over(now)
+
+    def with_meta(self, meta: bytes) -> Slot:
+        """The same value under other terms; it keeps its version."""
+        return Slot(self.ref, self.location, self.timeline, self.sequence, self.tail, meta)
 
     def hint(self) -> Any:
         """The hint that stands beside the ref in the index."""
@@ -50,4 +65,7 @@ def slot_of(element: Element) -> Slot:
         location = location[0]
     elif len(location) == 2:
         location = hint
+    if ref[0] == refs.META:
+        meta, ref = refs.read_described(ref)
+        return Slot(ref, location, hint[0], hint[1], None, meta)
     return Slot(ref, location, hint[0], hint[1])

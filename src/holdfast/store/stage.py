@@ -12,18 +12,20 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import InvalidInputError, LimitExceededError
+from holdfast.errors import InvalidInputError, LimitExceededError, MissingError
 from holdfast.store import entries, refs, rows
+from holdfast.store.clock import Clock
 from holdfast.store.entries import Body, Statement
-from holdfast.store.ledger import PACK, Ledger
+from holdfast.store.ledger import PACK
+from holdfast.store.packing import MOST_ATOM, Packer
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, pack_slot
 from holdfast.store.slots import Slot
 from holdfast.store.splitting import Atom, Branch, Part
+from holdfast.store.terms import NONE, Meta, read_meta
 from holdfast.store.timeline import Timeline, fold
 from holdfast.store.trees import Node, Place, placed
 from holdfast.store.values import emit, emit_parts
 
-MOST_ATOM = 512 * 1024
 Sign = Callable[[bytes, bytes, bytes], Statement]
 """Makes a checkpoint's statement from the entry's key, the hash before and the commitment."""
 _encode = msgspec.msgpack.Encoder().encode
@@ -31,55 +33,12 @@ _ABSENT = object()
 Mark = tuple[Any, ...]
 
 
-class Packer:
-    """Lays the atoms of an entry into its row and, once that is full, into packs."""
-
-    def __init__(self, ledger: Ledger, timeline: int, sequence: int) -> None:
-        self.ledger = ledger
-        self.at = (timeline, sequence)
-        self.packs: list[list[bytes]] = [[]]
-        self.used = 0
-        self.laid: list[tuple[Any, bytes, bytes]] = []
-
-    def lay(self, atom: Atom) -> tuple[bytes, Any]:
-        """(ref, place) of an atom in this entry."""
-        data = atom.data(self.ledger.codec)
-        size = len(data)
-        if size > MOST_ATOM:
-            raise InvalidInputError(f"a part of the value takes {size} bytes; split it")
-        if self.used + size > PACK and (self.packs[-1] or len(self.packs) == 1):
-            self.packs.append([])
-            self.used = 0
-        self.used += size
-        pack = self.packs[-1]
-        pack.append(data)
-        if size <= refs.INLINE:
-            return atom.ref, None
-        place = (*self.at, len(self.packs) - 1, len(pack) - 1)
-        self.laid.append((place, atom.ref, data))
-        return atom.ref, place
-
-    def rows(self) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
-        """Rows of the packs, and the commitments that the entry names."""
-        if len(self.packs) == 1:
-            return [], []
-        ledger = self.ledger
-        line = rows.line(b"V", ledger.number, self.at[0])
-        made: list[tuple[bytes, bytes]] = []
-        commitments: list[bytes] = []
-        for ordinal, pack in enumerate(self.packs[1:], 1):
-            key = rows.pack(line, self.at[1], ordinal)
-            plain = _encode(pack)
-            commitments.append(ledger.commit_pack(plain))
-            made.append((key, ledger.seal.seal(ledger.ad(key), plain, commitments[-1])))
-        return made, commitments
-
-
 class Stage:
     """The state that the next entry of a timeline rests on."""
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: Timeline, clock: Clock) -> None:
         self.timeline = timeline
+        self.clock = clock
         self.ledger = timeline.ledger
         self.start = timeline.sequence
         self.sequence = timeline.sequence
@@ -99,8 +58,21 @@ class Stage:
         self.remember: dict[str, Branch] = {}
         self.blocks: dict[str, int] = {}
         self._undo: list[tuple[str, Any]] = []
+        self._now = 0
 
     # state
+
+    @property
+    def now(self) -> int:
+        """The time by which expiry is judged: one for all that is committed together."""
+        if not self._now:
+            self._now = self.clock.checked()
+        return self._now
+
+    def live(self, key: str) -> Slot | None:
+        """What is known of a key, unless it has expired."""
+        slot = self.slot(key)
+        return None if slot is not None and slot.meta and slot.over(self.now) else slot
 
     def slot(self, key: str) -> Slot | None:
         """What is known of a key after the entries staged so far."""
@@ -112,7 +84,7 @@ class Stage:
 
     def version(self, key: str) -> int:
         """The entry that wrote a key, 0 if it is absent."""
-        slot = self.slot(key)
+        slot = self.live(key)
         if slot is None:
             return 0
         if slot.timeline == self.timeline.number and slot.sequence > self.origin:
@@ -176,7 +148,7 @@ class Stage:
         sequence = self.sequence + 1
         packer = Packer(self.ledger, self.timeline.number, sequence)
         for op in ops:
-            body.ops.append(self._operation(sequence, op, packer))
+            self._operation(sequence, op, packer, body.ops)
         self.finish(body, packer)
 
     def finish(self, body: Body, packer: Packer | None = None, sign: Sign | None = None) -> None:
@@ -213,18 +185,44 @@ class Stage:
         if statement is not None:
             self.checkpoint = sequence
 
-    def _operation(self, sequence: int, op: tuple[Any, ...], packer: Packer) -> Any:
+    def _operation(
+        self, sequence: int, op: tuple[Any, ...], packer: Packer, made: list[Any]
+    ) -> None:
         kind, key = op[0], op[1]
         if kind == "set":
-            return self._set(sequence, key, op[2], packer)
-        if kind == "append":
-            return self._append(sequence, key, op[2], packer)
-        if kind == "delete":
-            self._put(key, None)
-            return [entries.DELETE, key]
-        assert kind == "gone"
-        self.gone = True
-        return [entries.GONE]
+            old = self.live(key) if len(op) > 3 and op[3].keep else None
+            made.append(self._set(sequence, key, op[2], packer))
+            if len(op) > 3:
+                made += _some(self.describe(key, op[3].meta(self.now, meta_of(old))))
+        elif kind == "append":
+            old = self.live(key)
+            made.append(self._append(sequence, key, op[2], packer, old))
+            if old is not None and old.meta:  # one that is so short that it was set whole
+                made += _some(self.describe(key, meta_of(old)))
+        elif kind == "delete":
+            made.append(self.remove(key))
+        else:
+            assert kind == "expire"
+            old = self.live(key)
+            if old is None:
+                raise MissingError(f"{self.ledger.scope} has no key {key!r} that could expire")
+            meta = op[2].meta(self.now, meta_of(old))
+            made += _some(self.describe(key, meta._replace(class_=meta_of(old).class_)))
+
+    def remove(self, key: str) -> Any:
+        """The operation that removes a key."""
+        self._put(key, None)
+        return [entries.DELETE, key]
+
+    def describe(self, key: str, meta: Meta) -> Any:
+        """The operation that says what is known of a key besides its value; None if it is said."""
+        slot = self.slot(key)
+        assert slot is not None
+        packed = meta.pack()
+        if packed == slot.meta:
+            return None
+        self._put(key, slot.with_meta(packed))
+        return [entries.META, key, packed]
 
     def _set(self, sequence: int, key: str, part: Part, packer: Packer, *, how: int = 0) -> Any:
         tail = [how] if how else []
@@ -249,8 +247,9 @@ class Stage:
         self.remember[key] = part
         return op
 
-    def _append(self, sequence: int, key: str, parts: list[Part], packer: Packer) -> Any:
-        old = self.slot(key)
+    def _append(
+        self, sequence: int, key: str, parts: list[Part], packer: Packer, old: Slot | None
+    ) -> Any:
         length = old.length() if old is not None else None
         if length is not None:
             self._check_length(length + len(parts))
@@ -339,7 +338,8 @@ class Stage:
         if kind == DELTA:
             for key, slot in slots.items():
                 keys.append(key)
-                packed.append(pack_slot(slot.ref, placed(slot.hint(), places)) if slot else b"")
+                hint = placed(slot.hint(), places) if slot else None
+                packed.append(pack_slot(slot.described(), hint) if slot else b"")
         place: Any = 0
         if root is not None and root.count:
             place = root.place or places[id(root)]
@@ -451,8 +451,17 @@ def edits_of(overlay: dict[str, Slot | None], timeline: Timeline) -> list[tuple[
         slot = overlay[key]
         if slot is not None:
             slot = timeline.settled(slot)
-        found.append((key, slot.ref, slot.hint()) if slot is not None else (key, None, None))
+        found.append((key, slot.described(), slot.hint()) if slot else (key, None, None))
     return found
+
+
+def meta_of(slot: Slot | None) -> Meta:
+    """What is known of a key besides its value."""
+    return read_meta(slot.meta) if slot is not None else NONE
+
+
+def _some(op: Any) -> list[Any]:
+    return [op] if op is not None else []
 
 
 def _array_header(count: int) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
+from datetime import datetime, timedelta
 from typing import Any
 from unicodedata import normalize
 
@@ -16,6 +17,7 @@ from holdfast.store.gates import Operation, Request
 from holdfast.store.outcomes import content_of
 from holdfast.store.reading import Reader
 from holdfast.store.scopes import Scope, check_key
+from holdfast.store.terms import NEVER, Terms, asked_expiry, asked_terms
 
 MOST_OPERATIONS = 100_000
 _MISSING: Any = object()
@@ -63,7 +65,9 @@ def _target(core: Core, scope: Scope, timeline: str, operations: list[Operation]
     for operation in operations:
         key = check_key(operation.key, owner=True)
         if operation.kind == "set":
-            ops.append(("set", key, core.split(ledger, key, operation.value)))
+            part = core.split(ledger, key, operation.value)
+            terms = operation.terms
+            ops.append(("set", key, part) if terms is None else ("set", key, part, terms))
         elif operation.kind == "append":
             if type(operation.value) is not list:
                 raise InvalidInputError(f"{scope}: append takes a list of items for {key!r}")
@@ -72,6 +76,8 @@ def _target(core: Core, scope: Scope, timeline: str, operations: list[Operation]
                 ops.append(("append", key, parts))
         elif operation.kind == "delete":
             ops.append(("delete", key))
+        elif operation.kind == "expire":
+            ops.append(("expire", key, operation.terms or NEVER))
         else:
             raise InvalidInputError(f"{scope}: unknown operation {operation.kind!r}")
     return Target(scope, timeline, ops, ledger=ledger)
@@ -95,9 +101,33 @@ class ScopedChange:
 
     # writing
 
-    def set(self, key: str, value: Any, *, if_version: int | None = None) -> None:
+    def set(
+        self,
+        key: str,
+        value: Any,
+        *,
+        if_version: int | None = None,
+        ttl: float | timedelta | None = None,
+        expires: datetime | None = None,
+        sliding: bool = False,
+    ) -> None:
         """Set a key."""
-        self._note("set", key, value, if_version)
+        self._note("set", key, value, if_version, asked_terms(ttl, expires, sliding))
+
+    def expire(
+        self,
+        key: str,
+        ttl: float | timedelta | None = None,
+        *,
+        expires: datetime | None = None,
+        sliding: bool = False,
+    ) -> None:
+        """Let a key that is there expire; its value and version stay."""
+        self._note("expire", key, terms=asked_expiry(ttl, expires, sliding))
+
+    def persist(self, key: str) -> None:
+        """Let a key never expire."""
+        self._note("expire", key, terms=NEVER)
 
     def append(self, key: str, item: Any) -> None:
         """Add an item to the end of a list, which is made if the key is absent."""
@@ -111,7 +141,14 @@ class ScopedChange:
         """Remove a key; one that is absent is no error."""
         self._note("delete", key, None, if_version)
 
-    def _note(self, kind: str, key: str, value: Any = None, if_version: int | None = None) -> None:
+    def _note(
+        self,
+        kind: str,
+        key: str,
+        value: Any = None,
+        if_version: int | None = None,
+        terms: Terms | None = None,
+    ) -> None:
         if self.over:
             raise InvalidInputError(
                 f"{self._reader.scope}: this change is over; what it writes must stand in its block"
@@ -125,7 +162,7 @@ class ScopedChange:
                 [key],
             )
         # The caller may change its object before the block ends; what was meant is what it is now.
-        self.operations.append(Operation(kind, key, deepcopy(value)))
+        self.operations.append(Operation(kind, key, deepcopy(value), terms))
 
     # reading
 
@@ -151,7 +188,7 @@ class ScopedChange:
         prefix = normalize("NFC", prefix)
         found = set(self._reader.keys(prefix))
         for operation in self.operations:
-            if operation.key.startswith(prefix):
+            if operation.key.startswith(prefix) and operation.kind != "expire":
                 (found.discard if operation.kind == "delete" else found.add)(operation.key)
         return sorted(found)
 
@@ -183,7 +220,7 @@ class ScopedChange:
                 value, known = deepcopy(operation.value), True
             elif operation.kind == "delete":
                 value, known = _MISSING, True
-            else:
+            elif operation.kind == "append":
                 if not known:
                     value, known = self._read(key), True
                 value = self._items(key, value) + deepcopy(operation.value)
@@ -192,7 +229,7 @@ class ScopedChange:
     def _read(self, key: str) -> Any:
         self.looked = True
         timeline = self._reader.now()
-        slot = timeline.slot(key) if timeline is not None else None
+        slot = self._reader.live(timeline, key) if timeline is not None else None
         version = timeline.version(slot) if timeline is not None else 0
         self.expects.setdefault(key, version)
         if timeline is None or slot is None:
