@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.store.blaming import Blame, Blamed
     from holdfast.store.clock import Clock
     from holdfast.store.compare import Diff, Difference
+    from holdfast.store.declared import Declaration
     from holdfast.store.entries import Cause
     from holdfast.store.gates import Gate, Operation, Request
     from holdfast.store.items import (
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         TimelineInfo,
     )
     from holdfast.store.scopes import Scope
+    from holdfast.store.sticky import Sticky
     from holdfast.store.verify import Finding, Report
 
     register = default_registry.register
@@ -53,6 +55,7 @@ __all__ = [
     "Change",
     "Checkpoint",
     "Clock",
+    "Declaration",
     "Diff",
     "Difference",
     "Entry",
@@ -73,6 +76,7 @@ __all__ = [
     "Scope",
     "ScopeInfo",
     "State",
+    "Sticky",
     "Store",
     "TimelineInfo",
     "Typed",
@@ -92,12 +96,14 @@ _HOMES = {
     "holdfast.store.blaming": "Blame Blamed",
     "holdfast.store.clock": "Clock",
     "holdfast.store.compare": "Diff Difference",
+    "holdfast.store.declared": "Declaration",
     "holdfast.store.entries": "Cause",
     "holdfast.store.gates": "Gate Operation Request",
     "holdfast.store.items": (
         "Checkpoint Entry Erased Item Left Page Position Restored Reverted ScopeInfo TimelineInfo"
     ),
     "holdfast.store.scopes": "Scope",
+    "holdfast.store.sticky": "Sticky",
     "holdfast.store.verify": "Finding Report",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.store import timeline
+from holdfast.store import folding
 from holdfast.store.building import CAP
 from holdfast.store.trees import Node, Place, Trees
 
@@ -73,7 +73,7 @@ def test_an_index_that_is_edited(seed: int, save: bool) -> None:
             else:
                 content[key] = ref
         ordered = [(key, edits[key], None) for key in sorted(edits)]
-        root = timeline.fold(trees, root, ordered)
+        root = folding.fold(trees, root, ordered)
         fresh = trees.edit(trees.empty, [(key, content[key], None) for key in sorted(content)])
         assert root.hash == fresh.hash
         assert [element[:2] for element in trees.walk(root)] == sorted(content.items())

@@ -137,7 +137,8 @@ def restore(
         )
     if session.json:
         output.document(shapes.restored(done))
-    elif dry_run:
+        return
+    if dry_run:
         output.changes(done.diff)
     else:
         checked = (
@@ -148,6 +149,10 @@ def restore(
             output.say(output.clean(f"to undo it: holdfast restore {scope} {done.backup.id}"))
         if done.passed_over:
             output.say(output.clean(f"the state before was not kept: {done.passed_over}"))
+    if done.left:
+        more = ", …" if len(done.left) > 5 else ""
+        names = ", ".join(done.left[:5]) + more
+        output.say(output.clean(f"left alone, because sticky: {len(done.left)} keys: {names}"))
 
 
 @click.command(cls=Command)

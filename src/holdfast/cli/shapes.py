@@ -82,6 +82,7 @@ def restored(found: Restored) -> dict[str, Any]:
         "values_checked": found.values_checked,
         "dry_run": found.dry_run,
         "diff": diff(found.diff) if found.diff is not None else None,
+        "left": list(found.left),
         "passed_over": found.passed_over,
     }
 

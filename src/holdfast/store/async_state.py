@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from holdfast.errors import Conflict
 from holdfast.store.arguments import check_flag
+from holdfast.store.async_declaring import StateDeclaring
 from holdfast.store.async_lasting import StateLasting
 from holdfast.store.async_watching import LineFollowing
 from holdfast.store.blaming import Blame, blame_value
@@ -116,7 +117,7 @@ class View:
         return await asyncio.to_thread(self._handle.root)
 
 
-class State(View, LineFollowing, StateLasting):
+class State(View, LineFollowing, StateDeclaring, StateLasting):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
     def __init__(self, handle: LineHandle, pump: Pump) -> None:

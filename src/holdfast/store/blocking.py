@@ -18,6 +18,7 @@ from holdfast.store.arguments import (
 from holdfast.store.cause import acting, cause_now
 from holdfast.store.change import Written
 from holdfast.store.compare import Diff
+from holdfast.store.declaring import StateDeclaring
 from holdfast.store.entries import Cause
 from holdfast.store.erasing import erase_scope
 from holdfast.store.gates import Gate
@@ -111,7 +112,7 @@ class View:
         return self._handle.root()
 
 
-class State(View, LineFollowing, StateUndoing, StateLasting):
+class State(View, LineFollowing, StateUndoing, StateDeclaring, StateLasting):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
     def _run(self, plan: Plan) -> Any:

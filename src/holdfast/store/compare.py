@@ -6,7 +6,8 @@ Only parts of the two trees that differ are read. Inside a value the comparison 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -80,9 +81,12 @@ def shorten(value: Any, width: int = 80) -> str:
 
 
 def tree_changes(
-    trees: Trees, old: Node, new: Node
+    trees: Trees, old: Node, new: Node, prefix: str = ""
 ) -> Iterator[tuple[str, Element | None, Element | None]]:
-    """(key, old element, new element) wherever two indexes differ, in key order."""
+    """(key, old element, new element) wherever two indexes differ, in key order.
+
+    With a prefix, of the keys that begin with it; what lies apart from them is not read.
+    """
     left, right = [(old.level + 1, _top(old))], [(new.level + 1, _top(new))]
     while left or right:
         if left and right and _same_part(left[-1], right[-1]):
@@ -90,10 +94,10 @@ def tree_changes(
             right.pop()
             continue
         if left and (not right or left[-1][0] >= right[-1][0]) and left[-1][0]:
-            _unfold(trees, left)
+            _unfold(trees, left, prefix)
             continue
         if right and right[-1][0]:
-            _unfold(trees, right)
+            _unfold(trees, right, prefix)
             continue
         a = left[-1][1] if left else None
         b = right[-1][1] if right else None
@@ -122,10 +126,25 @@ def _top(node: Node) -> Element:
     return (None, node.hash, node)
 
 
-def _unfold(trees: Trees, stack: list[tuple[int, Element]]) -> None:
+def _unfold(trees: Trees, stack: list[tuple[int, Element]], prefix: str) -> None:
     level, element = stack.pop()
-    node = trees.load(element[2], element[1])
-    stack.extend((level - 1, child) for child in reversed(node.elements))
+    elements: Sequence[Element] = trees.load(element[2], element[1]).elements
+    if prefix:
+        elements = _within(elements, prefix, leaf=level == 1)
+    stack.extend((level - 1, child) for child in reversed(elements))
+
+
+def _within(elements: Sequence[Element], prefix: str, *, leaf: bool) -> Sequence[Element]:
+    """The elements of a node that are, or as its children may hold, keys with a prefix.
+
+    A child stands under the last key in it. So the first one whose key is behind the prefix may
+    still begin with keys that have it; none that follow can.
+    """
+    first = bisect_left(elements, prefix, key=lambda element: element[0])
+    last = first
+    while last < len(elements) and elements[last][0].startswith(prefix):
+        last += 1
+    return elements[first : last if leaf else last + 1]
 
 
 def value_changes(key: str, path: str, before: Any, after: Any, found: Diff) -> None:

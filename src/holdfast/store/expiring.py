@@ -18,8 +18,8 @@ from holdfast.store.core import Core
 from holdfast.store.entries import Body, Cause
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.scopes import Scope
+from holdfast.store.slots import meta_of
 from holdfast.store.stage import Stage
-from holdfast.store.terms import read_meta
 
 LOOKED = 10_000
 """Keys that a sweep looks at before it lets others have their turn."""
@@ -62,9 +62,8 @@ def refresh(core: Core, scope: Scope, timeline: str, keys: Sequence[str]) -> Non
 
 
 def _put_off(stage: Stage, key: str) -> Any:
-    slot = stage.live(key)
-    meta = read_meta(slot.meta) if slot is not None else None
-    if meta is None or not meta.due(stage.now):
+    meta = meta_of(stage.live(key))
+    if not meta.due(stage.now):
         return None
     return stage.describe(key, meta._replace(expires=stage.now + meta.term))
 

@@ -37,9 +37,9 @@ from holdfast.store.points import Points
 from holdfast.store.reading import Reader, microseconds, moment
 from holdfast.store.saves import BEFORE
 from holdfast.store.scopes import Scope, check_key
-from holdfast.store.slots import slot_of
+from holdfast.store.slots import meta_of, slot_of
 from holdfast.store.stage import Sign, Stage
-from holdfast.store.terms import read_meta
+from holdfast.store.sticky import Kept, keep_sticky, sticky_prefixes
 from holdfast.store.timeline import Timeline, folded_at
 from holdfast.store.trees import Node
 
@@ -205,6 +205,7 @@ class History:
         root, checked = self.check_point(source, sequence, verify)
         label = f"{timeline}@{sequence}"
         backup: list[Checkpoint] = []
+        kept = [Kept(root, (), ())]  # what cannot be read cannot be kept
 
         def special(stage: Stage, body: Body) -> None:
             if damage is None:
@@ -212,9 +213,13 @@ class History:
                 extra = Body(body.time, [[entries.CHECKPOINT, note, "recovery"]], [], body.cause)
                 stage.finish(extra, sign=self._sign(stage))
                 backup[:] = [self._staged(stage, extra)]
-            stage.become(root, stage.sequence + 1)
+                prefixes = sticky_prefixes(stage.declared)
+                kept[:] = [keep_sticky(stage.ledger.trees, root, stage.fold(), prefixes)]
+            done = kept[0]
+            stage.become(done.root, stage.sequence + 1)
             stage.save(BEFORE)
-            body.ops = [[entries.RESTORE, source.number, sequence, root.hash]]
+            op = [entries.RESTORE, source.number, sequence, done.root.hash]
+            body.ops = [[*op, done.prefixes] if done.prefixes else op]
             stage.finish(body)
 
         def finish(written: list[Written]) -> Restored:
@@ -225,11 +230,12 @@ class History:
                 self.timeline,
                 written[0].sequence,
                 label,
-                root.hash.hex(),
+                kept[0].root.hash.hex(),
                 backup[0] if backup else None,
                 verify,
-                root.count,
+                kept[0].root.count,
                 checked,
+                left=kept[0].keys,
                 passed_over=str(damage) if damage is not None else "",
             )
 
@@ -244,13 +250,15 @@ class History:
         root, checked = self.check_point(source, sequence, verify)
         label = f"{timeline}@{sequence}"
         line, now = self.points.line(), self.core.clock.checked()
+        prefixes = sticky_prefixes(line.declared)
         before = Reader(self.core, self.scope, self.timeline, line, now)
         # What is restored is judged by today: what has expired since does not come back.
-        diff = self.diff(before, Reader(self.core, self.scope, timeline, source, now))
-        head = line.sequence
+        after = Reader(self.core, self.scope, timeline, source, now)
+        diff = self.diff(before, after, without=prefixes)
+        kept = keep_sticky(line.ledger.trees, root, index_of(line), prefixes)
         return Restored(
-            self.scope, self.timeline, head, label, root.hash.hex(), None, verify, root.count,
-            checked, True, diff,
+            self.scope, self.timeline, line.sequence, label, kept.root.hash.hex(), None, verify,
+            kept.root.count, checked, True, diff, kept.keys,
         )  # fmt: skip
 
     def check_point(self, source: Timeline, sequence: int, verify: str) -> tuple[Node, int]:
@@ -416,11 +424,11 @@ class History:
         after = self.points.view(self.timeline, entry.sequence).slot(key)
         return (before and before.described()) != (after and after.described())
 
-    def diff(self, before: Reader, after: Reader) -> Diff:
+    def diff(self, before: Reader, after: Reader, without: tuple[str, ...] = ()) -> Diff:
         """What differs between two states of the scope, values included.
 
         Only what entries changed is looked at: a key that has expired and was not swept yet is
-        not found by that alone.
+        not found by that alone. Keys that begin with something of `without` are left out.
         """
         old, new = before.now(), after.now()
         assert old is not None
@@ -428,11 +436,13 @@ class History:
         found = Diff(f"{before.timeline}@{old.sequence}", f"{after.timeline}@{new.sequence}")
         ledger = old.ledger
         for key, was, now in tree_changes(ledger.trees, index_of(old), index_of(new)):
+            if key.startswith(without):
+                continue
             values, ends = [], []
             for reader, element in ((before, was), (after, now)):
                 slot = reader.judged(slot_of(element)) if element is not None else None
                 values.append(ledger.value(slot.ref, slot.location) if slot else MISSING)
-                expires = read_meta(slot.meta).expires if slot and slot.meta else 0
+                expires = meta_of(slot).expires
                 ends.append(moment(expires) if expires else MISSING)
             if values[0] is not values[1]:
                 value_changes(key, key, values[0], values[1], found)

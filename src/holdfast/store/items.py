@@ -114,6 +114,8 @@ class Restored:
     values_checked: int = 0
     dry_run: bool = False
     diff: Any = None
+    left: tuple[str, ...] = ()
+    """Sticky keys that differ from what they were at the point, and were left alone."""
     passed_over: str = ""
     """Why the state before could not be read and was not kept; empty if it was."""
 

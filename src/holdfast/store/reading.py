@@ -20,6 +20,7 @@ from holdfast.store.arguments import (
     listed,
 )
 from holdfast.store.core import Core
+from holdfast.store.declared import NOTHING, Declared
 from holdfast.store.entries import Cause
 from holdfast.store.items import Item
 from holdfast.store.scopes import Scope, check_key
@@ -235,6 +236,12 @@ class Reader:
                 continue
             number += 1
             yield key, slot
+
+    @_rebuilding
+    def declared(self) -> Declared:
+        """What is declared of the scope."""
+        timeline = self.now()
+        return timeline.declared if timeline is not None else NOTHING
 
     @_rebuilding
     def length(self, key: str) -> int:

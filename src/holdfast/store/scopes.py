@@ -123,7 +123,8 @@ def check_key(key: str, *, owner: bool = False) -> str:
         if key.startswith(("__", "$$")):
             raise InvalidKeyError(f"the key {key[:40]!r} begins with a reserved prefix (__ or $$)")
         if key[0] == RESERVED and not owner:
-            raise InvalidKeyError(f"keys that begin with $ are reserved: {key[:40]!r}")
+            hint = "; state.declare() writes them" if key.startswith("$declared/") else ""
+            raise InvalidKeyError(f"keys that begin with $ are reserved: {key[:40]!r}{hint}")
     if key[0] == "/" or key[-1] == "/":
         raise InvalidKeyError(f"the key {key[:40]!r} must not begin or end with '/'")
     if _plain.issuperset(key) and ".." not in key and "//" not in key:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from holdfast.store import refs
 from holdfast.store.building import Element
-from holdfast.store.terms import read_meta
+from holdfast.store.terms import NONE, Meta, read_meta
 from holdfast.store.trees import Node
 
 
@@ -55,6 +56,11 @@ class Slot(msgspec.Struct, gc=False, eq=False):
         return refs.read_tree(self.ref)[2] + (len(self.tail) if self.tail else 0)
 
 
+def meta_of(slot: Slot | None) -> Meta:
+    """What is known of a key besides its value."""
+    return read_meta(slot.meta) if slot is not None else NONE
+
+
 def slot_of(element: Element) -> Slot:
     """The slot that an index element describes."""
     _, ref, hint = element
@@ -69,3 +75,35 @@ def slot_of(element: Element) -> Slot:
         meta, ref = refs.read_described(ref)
         return Slot(ref, location, hint[0], hint[1], None, meta)
     return Slot(ref, location, hint[0], hint[1])
+
+
+def layered(
+    elements: Iterable[Element], changed: Mapping[str, Slot | None], prefix: str, after: str = ""
+) -> Iterator[tuple[str, Slot]]:
+    """Keys and slots of an index with changes on top of it, in key order.
+
+    `elements` are those of the index from the first key on that begins with `prefix` and is not
+    below `after`, which is left out itself.
+    """
+    start = max(prefix, after)
+    mine = sorted(k for k in changed if k >= start and k.startswith(prefix))
+    position = 0
+    for element in elements:
+        key = element[0]
+        if not key.startswith(prefix):
+            break
+        while position < len(mine) and mine[position] < key:
+            yield from _present(mine[position], changed[mine[position]], after)
+            position += 1
+        if position < len(mine) and mine[position] == key:
+            yield from _present(key, changed[key], after)
+            position += 1
+        elif key != after:
+            yield key, slot_of(element)
+    for key in mine[position:]:
+        yield from _present(key, changed[key], after)
+
+
+def _present(key: str, slot: Slot | None, after: str) -> Iterator[tuple[str, Slot]]:
+    if slot is not None and key != after:
+        yield key, slot

@@ -15,14 +15,16 @@ import msgspec
 from holdfast.errors import InvalidInputError, LimitExceededError, MissingError
 from holdfast.store import entries, refs, rows
 from holdfast.store.clock import Clock
+from holdfast.store.declared import PREFIX, Declared, parse_declared
 from holdfast.store.entries import Body, Statement
+from holdfast.store.folding import fold
 from holdfast.store.ledger import PACK
 from holdfast.store.packing import MOST_ATOM, Packer
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, pack_slot
-from holdfast.store.slots import Slot
+from holdfast.store.slots import Slot, layered, meta_of
 from holdfast.store.splitting import Atom, Branch, Part
-from holdfast.store.terms import NONE, Meta, read_meta
-from holdfast.store.timeline import Timeline, fold
+from holdfast.store.terms import Meta
+from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Node, Place, placed
 from holdfast.store.values import emit, emit_parts
 
@@ -31,6 +33,8 @@ Sign = Callable[[bytes, bytes, bytes], Statement]
 _encode = msgspec.msgpack.Encoder().encode
 _ABSENT = object()
 Mark = tuple[Any, ...]
+Laid = Sequence[tuple[Any, bytes, bytes]]
+"""(place, ref, data) of atoms that are not stored yet."""
 
 
 class Stage:
@@ -57,6 +61,8 @@ class Stage:
         self.saves: list[tuple[int, int, list[Node], dict[int, Place], int]] = []
         self.remember: dict[str, Branch] = {}
         self.blocks: dict[str, int] = {}
+        self._declared: Declared | None = None
+        self._redeclared = False
         self._undo: list[tuple[str, Any]] = []
         self._now = 0
 
@@ -101,6 +107,20 @@ class Stage:
             self.overlay = {}
         return self.base
 
+    @property
+    def declared(self) -> Declared:
+        """What is declared of the scope after the entries staged so far."""
+        if not self._redeclared:
+            return self.timeline.declared
+        if self._declared is None:
+            below = self.timeline.folded() if self.base is None else self.base
+            keys = layered(self.ledger.trees.walk(below, PREFIX), self.overlay, PREFIX)
+            self._declared = parse_declared(self.ledger.scope, keys, self._short_value)
+        return self._declared
+
+    def _redeclare(self) -> None:
+        self._declared, self._redeclared = None, True
+
     def mark(self, *, whole: bool = False) -> Mark:
         """Where to return to if the change that is built now fails.
 
@@ -125,6 +145,7 @@ class Stage:
         lists = (self.rows, self.laid, self.bodies, self.absent, self.saves)
         for growing, length in zip(lists, grown, strict=True):
             del growing[length:]  # type: ignore[attr-defined]
+        self._declared = None
         self.blocks = {}  # a row of a correlation may be gone with the change that noted it
         self.sequence, self.head, self.checkpoint, self.origin, self.gone = simple
         if copies is not None:
@@ -140,6 +161,8 @@ class Stage:
         self._undo.append((key, self.overlay.get(key, _ABSENT)))
         self.overlay[key] = slot
         self.fresh.add(key)
+        if key.startswith(PREFIX):
+            self._redeclare()
 
     # operations
 
@@ -265,13 +288,8 @@ class Stage:
         """The items of a list that is so short that it is kept whole."""
         if old is None:
             return []
-        staged = self._staged(old, packer)
         codec, splitter = self.ledger.codec, self.ledger.splitter
-        value = None
-        if staged is not None:
-            value = codec.plain_reader.decode(staged)
-        elif not refs.is_tree(old.ref):
-            value = self.ledger.value(old.ref, old.location, codec.plain_reader)
+        value = self._short_value(old, packer.laid)
         if type(value) is not list:
             raise InvalidInputError(
                 f"{self.ledger.scope}: the value of {key!r} is not a list; "
@@ -279,11 +297,22 @@ class Stage:
             )
         return [splitter.atom(codec.encode(codec.plain(item))) for item in value]
 
-    def _staged(self, slot: Slot, packer: Packer) -> bytes | None:
+    def _short_value(self, slot: Slot, laid: Laid = ()) -> Any:
+        """The value of a slot in plain form, None if it is kept as a tree.
+
+        `laid` are the atoms of the entry that is being built now.
+        """
+        codec = self.ledger.codec.plain_reader
+        staged = self._staged(slot, laid)
+        if staged is not None:
+            return codec.decode(staged)
+        return None if refs.is_tree(slot.ref) else self.ledger.value(slot.ref, slot.location, codec)
+
+    def _staged(self, slot: Slot, now: Laid) -> bytes | None:
         """An atom of this group: it cannot be read from storage yet."""
         if slot.ref[0] != refs.ATOM or slot.sequence <= self.start:
             return None
-        for laid in (packer.laid, self.laid):
+        for laid in (now, self.laid):
             for place, ref, data in reversed(laid):
                 if place == slot.location and ref == slot.ref:
                     return bytes(data)
@@ -314,6 +343,7 @@ class Stage:
         self.overlay = {}
         self.fresh = set()
         self.origin = sequence
+        self._redeclare()
 
     # saving
 
@@ -441,6 +471,8 @@ class Stage:
             timeline.checkpoint = self.checkpoint
             timeline.origin = self.origin
             timeline.gone = self.gone
+            if self._redeclared:
+                timeline.redeclare()
             timeline.seen = token
 
 
@@ -453,11 +485,6 @@ def edits_of(overlay: dict[str, Slot | None], timeline: Timeline) -> list[tuple[
             slot = timeline.settled(slot)
         found.append((key, slot.described(), slot.hint()) if slot else (key, None, None))
     return found
-
-
-def meta_of(slot: Slot | None) -> Meta:
-    """What is known of a key besides its value."""
-    return read_meta(slot.meta) if slot is not None else NONE
 
 
 def _some(op: Any) -> list[Any]:

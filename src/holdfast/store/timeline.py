@@ -8,8 +8,7 @@ changed only when a root is needed or a save is due.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from time import sleep
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from holdfast.errors import (
@@ -20,11 +19,14 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.store import entries, refs, rows
+from holdfast.store.declared import PREFIX, Declared, parse_declared
 from holdfast.store.entries import Body
+from holdfast.store.folding import fold
 from holdfast.store.ledger import Ledger, gone
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, read_save, read_slot
-from holdfast.store.slots import Slot, slot_of
-from holdfast.store.trees import Node, Trees
+from holdfast.store.slots import Slot, layered, slot_of
+from holdfast.store.sticky import keep_sticky
+from holdfast.store.trees import Node
 
 DELTA_EVERY = 256
 """Entries between two saves: what opening and time travel have to replay at most."""
@@ -38,9 +40,6 @@ FOUND = 1024
 """Keys of the base that are remembered once looked up."""
 TAIL = 256
 """Items appended to a list before they are worked into its tree."""
-SLICE = 64
-"""Keys that are folded into a tree without a pause: some 3 ms."""
-PAUSE = 0.0001
 
 
 class Timeline:
@@ -73,6 +72,7 @@ class Timeline:
         self.atoms_since = 0
         self.earliest = self.latest = 0
         self.blocks: dict[str, int] = {}
+        self._declared: Declared | None = None
 
     # loading
 
@@ -246,6 +246,8 @@ class Timeline:
                 ref = self.ledger.splitter.ref_of(data)
                 self.overlay[key] = Slot(ref, (number, sequence, 0, 0), number, sequence)
             self.fresh.add(key)
+            if key.startswith(PREFIX):
+                self.redeclare()
         else:
             self._fold(sequence, body)
         if checkpoint:
@@ -257,6 +259,8 @@ class Timeline:
     def _fold(self, sequence: int, body: Body) -> None:
         feed = self.feed_of(sequence, body)
         for op in body.ops:
+            if op[0] <= entries.DELETE and op[1].startswith(PREFIX):
+                self.redeclare()
             if op[0] == entries.SET and op[2] == 1:
                 ref, location = next(feed)
                 self.overlay[op[1]] = Slot(ref, location, self.number, sequence)
@@ -278,7 +282,7 @@ class Timeline:
             self.overlay[op[1]] = self.changed(sequence, op, feed, self.slot)
             self.fresh.add(op[1])
         elif code in (entries.RESTORE, entries.FORK):
-            self.become(op[1], op[2], op[3], sequence)
+            self.become(op[1], op[2], op[3], sequence, op[4] if len(op) > 4 else ())
         elif code == entries.GONE:
             self.gone = True
         elif code != entries.CHECKPOINT:
@@ -321,24 +325,31 @@ class Timeline:
         ref, root = self.ledger.grower.extend(slot.ref, slot.location, list(slot.tail))
         return Slot(ref, root, slot.timeline, slot.sequence, None, slot.meta)
 
-    def become(self, timeline: int, sequence: int, root: bytes, at: int) -> None:
+    def become(
+        self, timeline: int, sequence: int, root: bytes, at: int, sticky: Sequence[str] = ()
+    ) -> None:
         """Take over the state at an older entry, of this or another timeline of the scope.
+
+        Keys under the prefixes `sticky` stay as they are.
 
         The save that a restore or fork writes for itself makes this rare: only a reader that
         comes by way of the entries needs it.
         """
         if not self.overlay and not self.stored and self.root().hash == root:
             pass  # the save that was written with this entry is what we stand on
-        elif sequence:
-            self.rebase(folded_at(self.ledger, timeline, sequence), {})
         else:
-            self.rebase(self.ledger.trees.empty, {})
+            trees = self.ledger.trees
+            then = folded_at(self.ledger, timeline, sequence) if sequence else trees.empty
+            if sticky:
+                then = keep_sticky(trees, then, self.folded(), tuple(sticky)).root
+            self.rebase(then, {})
         if self.base.hash != root:
             raise DamagedRecordError(
                 f"{self.ledger.scope}: the state restored by entry {at} is not the one it names"
             )
         self.fresh = set()
         self.origin = at
+        self.redeclare()
 
     # reading
 
@@ -375,6 +386,23 @@ class Timeline:
         """What an index says of a key."""
         element = ledger.trees.find(root, key)
         return slot_of(element) if element is not None else None
+
+    @property
+    def declared(self) -> Declared:
+        """What is declared of the scope, in this state of it."""
+        found = self._declared
+        if found is None:
+            with self.lock:
+                found = parse_declared(self.ledger.scope, self.scan(PREFIX), self._plain)
+                self._declared = found
+        return found
+
+    def _plain(self, slot: Slot) -> Any:
+        return self.ledger.value(slot.ref, slot.location, self.ledger.codec.plain_reader)
+
+    def redeclare(self) -> None:
+        """What is declared may have changed: it is looked up when next asked for."""
+        self._declared = None
 
     def version(self, slot: Slot | None) -> int:
         """The entry of this timeline that gave a key its present value; 0 if it is absent."""
@@ -439,23 +467,8 @@ class Timeline:
             base = self.root()
             changed = {key: _stored_slot(key, slot) for key, slot in self.stored.items()}
             changed |= self.overlay
-        start = max(prefix, after)
-        mine = sorted(k for k in changed if k >= start and k.startswith(prefix))
-        position = 0
-        for element in self.ledger.trees.walk(base, start):
-            key = element[0]
-            if not key.startswith(prefix):
-                break
-            while position < len(mine) and mine[position] < key:
-                yield from _present(mine[position], changed[mine[position]], after)
-                position += 1
-            if position < len(mine) and mine[position] == key:
-                yield from _present(key, changed[key], after)
-                position += 1
-            elif key != after:
-                yield key, slot_of(element)
-        for key in mine[position:]:
-            yield from _present(key, changed[key], after)
+        walk = self.ledger.trees.walk(base, max(prefix, after))
+        return layered(walk, changed, prefix, after)
 
     # saving
 
@@ -470,19 +483,6 @@ class Timeline:
         return DELTA
 
 
-def fold(trees: Trees, root: Node, edits: list[tuple[str, bytes | None, Any]]) -> Node:
-    """The index after edits in key order, made in slices that share few nodes.
-
-    Between two slices the interpreter is left to other threads for a moment: an event loop
-    would otherwise wait until it is taken away from this thread, each time anew.
-    """
-    for start in range(0, len(edits), SLICE):
-        if start and threading.active_count() > 1:
-            sleep(PAUSE)
-        root = trees.edit(root, edits[start : start + SLICE])
-    return root
-
-
 def folded_at(ledger: Ledger, timeline: int, sequence: int) -> Node:
     """The index at an entry, made from entries alone where a saved one is damaged."""
     try:
@@ -493,8 +493,3 @@ def folded_at(ledger: Ledger, timeline: int, sequence: int) -> Node:
 
 def _stored_slot(key: str, packed: bytes) -> Slot | None:
     return slot_of(read_slot(key, packed)) if packed else None
-
-
-def _present(key: str, slot: Slot | None, after: str) -> Iterator[tuple[str, Slot]]:
-    if slot is not None and key != after:
-        yield key, slot

@@ -1,0 +1,8 @@
+"""The kinds of declarations that there are."""
+
+from __future__ import annotations
+
+from holdfast.store.declared import Declaration
+from holdfast.store.sticky import Sticky
+
+KINDS: dict[str, type[Declaration]] = {kind.kind: kind for kind in (Sticky,)}

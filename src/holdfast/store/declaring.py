@@ -1,0 +1,81 @@
+"""Declaring: what both faces of a state share, and its methods on the blocking one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import InvalidInputError
+from holdfast.store.compare import same
+from holdfast.store.declared import MOST_BYTES, Declaration
+from holdfast.store.gates import Operation
+
+if TYPE_CHECKING:
+    from holdfast.store.handles import LineHandle
+    from holdfast.store.history import Plan
+
+
+class StateDeclaring:
+    """What a state's owner can declare of it."""
+
+    _handle: LineHandle
+
+    def declare(self, *declarations: Declaration) -> int:
+        """Set rules that every writer of this timeline follows from now on; see `holdfast.Sticky`.
+
+        One entry, whose number is returned; what is declared already is not written again. A
+        declaration of the same kind and name replaces the one before. A fork takes them along.
+        """
+        plan = plan_declare(self._handle, declarations)
+        return _run(self._handle, plan) if plan is not None else self._handle.place()[2]
+
+    def undeclare(self, *declarations: Declaration) -> int:
+        """Take declarations back, by their kind and name; tells how many of them there were."""
+        plan = plan_undeclare(self._handle, declarations)
+        return _run(self._handle, plan) if plan is not None else 0
+
+    def declared(self) -> list[Declaration]:
+        """All that is declared, sorted by kind and name."""
+        return list(self._handle.reader.declared().all)
+
+
+def _run(handle: LineHandle, plan: Plan) -> Any:
+    change, finish = plan
+    return finish(handle.core.run(change))
+
+
+def plan_declare(handle: LineHandle, declarations: tuple[Declaration, ...]) -> Plan | None:
+    """A change that declares what differs from what is declared; None if nothing does."""
+    _check(declarations)
+    known = {one.key: one.data() for one in handle.reader.declared().all}
+    wanted = {one.key: one.data() for one in declarations}
+    codec = handle.core.codec
+    for key, data in wanted.items():
+        size = len(codec.encode(codec.plain(data)))
+        if size > MOST_BYTES:
+            raise InvalidInputError(
+                f"{handle.scope}: what {key!r} declares takes {size} bytes; at most {MOST_BYTES}"
+            )
+    operations = [
+        Operation("set", key, data)
+        for key, data in wanted.items()
+        if key not in known or not same(known[key], data)
+    ]
+    return handle._plan(operations, handle._version) if operations else None
+
+
+def plan_undeclare(handle: LineHandle, declarations: tuple[Declaration, ...]) -> Plan | None:
+    """A change that takes back those of the declarations that are there; None if none is."""
+    _check(declarations)
+    wanted = {one.key for one in declarations}
+    found = [one.key for one in handle.reader.declared().all if one.key in wanted]
+    operations = [Operation("delete", key) for key in found]
+    return handle._plan(operations, lambda _: len(found)) if found else None
+
+
+def _check(declarations: tuple[Declaration, ...]) -> None:
+    for one in declarations:
+        if not isinstance(one, Declaration):
+            raise InvalidInputError(
+                f"what is declared is made like holdfast.Sticky('effects/'), not a "
+                f"{type(one).__name__}"
+            )

@@ -1,0 +1,67 @@
+"""Sticky keys: covered by checkpoints, left alone by restore.
+
+A restore names the older entry whose state it returns to and the prefixes that it left alone; the
+state is then that of the older entry with the keys of now under those prefixes. So its entry
+stays short, however many sticky keys there are, and only where the two states differ is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from holdfast.errors import InvalidInputError
+from holdfast.store.compare import tree_changes
+from holdfast.store.declared import PREFIX, Declared, PrefixDeclaration
+from holdfast.store.folding import fold
+from holdfast.store.trees import Node, Trees
+
+
+@dataclass(frozen=True)
+class Sticky(PrefixDeclaration):
+    """Keys that begin with the prefix are left alone by a restore.
+
+    For what has happened in the world and is not undone by going back: effects done, money
+    spent. Checkpoints cover such keys like all others.
+    """
+
+    kind: ClassVar[str] = "sticky"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.prefix:
+            raise InvalidInputError(
+                "Sticky takes a prefix that is not empty: else a restore would restore nothing"
+            )
+
+
+class Kept(NamedTuple):
+    """A state to return to, with the sticky keys of now."""
+
+    root: Node
+    prefixes: tuple[str, ...]
+    """What was left alone; empty if there nothing differs."""
+    keys: tuple[str, ...]
+    """Sticky keys that differ from what they were then, without those of declarations."""
+
+
+def sticky_prefixes(declared: Declared) -> tuple[str, ...]:
+    """The prefixes that a restore leaves alone, sorted, none the beginning of another."""
+    found: list[str] = []
+    for prefix in sorted([PREFIX, *(one.prefix for one in declared.of(Sticky))]):
+        if not found or not prefix.startswith(found[-1]):
+            found.append(prefix)
+    return tuple(found)
+
+
+def keep_sticky(trees: Trees, then: Node, now: Node, prefixes: tuple[str, ...]) -> Kept:
+    """The index of then with the keys of now under some prefixes."""
+    edits = [
+        (key, after[1] if after else None, after[2] if after else None)
+        for prefix in prefixes
+        for key, _, after in tree_changes(trees, then, now, prefix)
+    ]
+    if not edits:
+        return Kept(then, (), ())
+    keys = tuple(key for key, _, _ in edits if not key.startswith(PREFIX))
+    return Kept(fold(trees, then, edits), prefixes, keys)
