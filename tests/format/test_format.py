@@ -73,7 +73,7 @@ def test_every_kind_of_row_is_there(name: str) -> None:
 def test_every_operation_and_save_is_there(name: str) -> None:
     scopes = list(second(name).scopes())
     bodies = [e.body for s in scopes for line in (0, 1) for e in s.entries(line)]
-    assert {op[0] for body in bodies for op in body[1]} == set(range(1, 9))
+    assert {op[0] for body in bodies for op in body[1]} == set(range(1, 10))
     assert {body[4][1] for body in bodies if len(body) > 4 and body[4]} == {0, 1, 2}
     for field in range(10):
         assert any(len(body) > field and body[field] for body in bodies), f"field {field}"
@@ -177,6 +177,10 @@ def test_saves_give_the_state(name: str) -> None:
             assert save[7].hex() == state.root()
             found = agent.index(save[8], save[7])
             assert found.keys() == set(state.keys())
+            times = {key: state.item(key).expires for key in found}  # type: ignore[union-attr]
+            assert {key: terms[0] for key, terms in agent.terms.items()} == {
+                key: int(time.timestamp() * 1_000_000) for key, time in times.items() if time
+            }
             assert {key: plain_form(value) for key, value in found.items()} == {
                 key: comparable(value) for key, value in state.items()
             }
