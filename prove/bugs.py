@@ -236,7 +236,8 @@ BUGS = (
     Bug(
         "revert does not expect what it looked at",
         "store/reverting.py",
-        "                self.expects[key] = self.now.version(self.now.slot(key))\n",
+        "                self.expects[key] = self.now.version("
+        "self.handle.reader.live(self.now, key))\n",
         "                pass\n",
         "tests/store/test_revert.py",
     ),
@@ -267,6 +268,27 @@ BUGS = (
         "if behind == self._looked[lane] and len(held) < PAGE:",
         "if behind == self._looked[lane]:",
         "tests/store/test_watch.py",
+    ),
+    Bug(
+        "expiry judged by a clock that jumps",
+        "store/clock.py",
+        "        if wall - passed > self._believed + STEP:\n",
+        "        if False:\n",
+        "tests/store/test_expiry.py",
+    ),
+    Bug(
+        "a view judges expiry by today",
+        "store/reading.py",
+        "        if self.at is None:\n            return self.core.clock.checked()\n",
+        "        if True:\n            return self.core.clock.checked()\n",
+        "tests/store/test_expiry.py",
+    ),
+    Bug(
+        "a sweep removes what was renewed since it looked",
+        "store/expiring.py",
+        "if slot is not None and slot.over(stage.now) else None",
+        "if slot is not None else None",
+        "tests/store/test_expiry.py",
     ),
     Bug(
         "decompression not bounded",

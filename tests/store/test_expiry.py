@@ -13,7 +13,7 @@ from store_kit import Place
 
 import holdfast
 from holdfast import sync
-from holdfast.errors import ChangeIdError, Conflict, InvalidInputError, MissingError
+from holdfast.errors import ChangeIdError, Conflict, InvalidInputError, MissingError, Unavailable
 from holdfast.store.timeline import DELTA_EVERY, TAIL
 
 START = 1_700_000_000.0
@@ -505,3 +505,20 @@ def test_against_a_plain_model(steps: list[tuple[str, str, Any]]) -> None:
             now = hands.passed
             assert state.keys() == sorted(k for k, v in model.items() if v[1] > now)
         assert store.verify().ok
+
+
+def test_a_read_does_not_fail_because_nothing_can_be_written(
+    timed: sync.Store, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = timed.agent("a")
+    state.set("k", 1, ttl=100, sliding=True)
+    hands.move(50)
+
+    def commit(_: Any) -> None:
+        raise Unavailable("no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(timed._core.storage, "commit", commit)
+        assert state.get("k") == 1
+    assert state.item("k").expires == hands.time(100)  # type: ignore[union-attr]
+    assert state.item("k").expires == hands.time(150)  # type: ignore[union-attr]

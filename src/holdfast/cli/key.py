@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from typing import Any
 
 import click
 
-from holdfast.cli import json_values, output, shapes
+from holdfast.cli import json_values, lasting, output, shapes
 from holdfast.cli.commands import Group, pass_session
 from holdfast.cli.completion import complete_key, complete_scope
 from holdfast.cli.points import point
@@ -74,6 +75,7 @@ def get(session: Session, scope: str, name: str, at: str | None, text: bool) -> 
             "value": json_values.tagged(item.value),
             "version": item.version,
             "time": shapes.time_text(item.time),
+            "expires": shapes.time_text(item.expires) if item.expires else None,
             "cause": shapes.cause(item.cause),
         }
         output.document(about)
@@ -134,6 +136,8 @@ version_option = click.option(
 @value_argument
 @text_option
 @version_option
+@lasting.ttl_option
+@lasting.sliding_option
 @create_option
 @pass_session
 def set_(
@@ -143,13 +147,15 @@ def set_(
     value: str,
     text: bool,
     if_version: int | None,
+    ttl: timedelta | None,
+    sliding: bool,
     create: bool,
 ) -> None:
     """Set a key. VALUE is JSON; `-` reads it from stdin."""
     content = _read(value, text)
     with session.writing(create=create) as store:
         state = session.state(store, scope, new=True)
-        version = state.set(name, content, if_version=if_version)
+        version = state.set(name, content, if_version=if_version, ttl=ttl, sliding=sliding)
     _written(session, state, name, version)
 
 
@@ -188,3 +194,7 @@ def delete(session: Session, scope: str, name: str, if_version: int | None) -> N
         )
     else:
         output.say(output.clean(f"{state.scope} {name}: deleted"))
+
+
+key.add_command(lasting.expire)
+key.add_command(lasting.persist)

@@ -32,6 +32,7 @@ HOMES = {
     "blame": "holdfast.cli.undo:blame",
     "fork": "holdfast.cli.checkpoint:fork",
     "timelines": "holdfast.cli.checkpoint:timelines",
+    "sweep": "holdfast.cli.lasting:sweep",
     "verify": "holdfast.cli.proof:verify",
     "witness": "holdfast.cli.proof:witness",
     "stats": "holdfast.cli.store:stats",

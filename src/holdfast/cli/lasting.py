@@ -1,0 +1,99 @@
+"""How long keys last: `--ttl`, `holdfast key expire`, `holdfast key persist`, `holdfast sweep`."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from holdfast.cli import output
+from holdfast.cli.commands import Command, pass_session
+from holdfast.cli.completion import complete_key, complete_scope
+from holdfast.cli.session import Session
+from holdfast.errors import ScopeNotFoundError
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class Duration(click.ParamType[timedelta]):
+    """Seconds, or a number with its unit: 90, 90s, 15m, 2h, 7d, 4w."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> timedelta:
+        """The time that a text means."""
+        if isinstance(value, timedelta):
+            return value
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw]?)", str(value))
+        try:
+            assert found is not None
+            return timedelta(**{_UNITS[found[2] or "s"]: float(found[1])})
+        except (AssertionError, OverflowError):
+            self.fail(f"{value!r} is no time; give seconds, or 15m, 2h, 7d", param, ctx)
+
+
+ttl_option = click.option(
+    "--ttl", type=Duration(), metavar="TIME", help="It expires after so long: 90, 15m, 2h, 7d."
+)
+sliding_option = click.option("--sliding", is_flag=True, help="Each read begins the term anew.")
+
+
+@click.command(cls=Command)
+@click.argument("scope", shell_complete=complete_scope)
+@click.argument("name", metavar="KEY", shell_complete=complete_key)
+@click.argument("ttl", metavar="TIME", type=Duration())
+@sliding_option
+@pass_session
+def expire(session: Session, scope: str, name: str, ttl: timedelta, sliding: bool) -> None:
+    """Let a key expire after TIME (90, 15m, 2h, 7d); its value stays as it is."""
+    with session.writing() as store:
+        state = session.state(store, scope)
+        entry = state.expire(name, ttl, sliding=sliding)
+    _told(session, state, name, entry, f"expires in {ttl}")
+
+
+@click.command(cls=Command)
+@click.argument("scope", shell_complete=complete_scope)
+@click.argument("name", metavar="KEY", shell_complete=complete_key)
+@pass_session
+def persist(session: Session, scope: str, name: str) -> None:
+    """Let a key never expire."""
+    with session.writing() as store:
+        state = session.state(store, scope)
+        entry = state.persist(name)
+    _told(session, state, name, entry, "never expires")
+
+
+def _told(session: Session, state: Any, name: str, entry: int, what: str) -> None:
+    if session.json:
+        place = {"scope": str(state.scope), "timeline": state.timeline, "key": name}
+        output.document({**place, "entry": entry})
+    else:
+        output.say(output.clean(f"{state.scope} {name}: {what}"))
+
+
+@click.command(cls=Command)
+@click.argument("scope", required=False, shell_complete=complete_scope)
+@click.option("--limit", type=click.IntRange(1), help="At most so many keys.")
+@pass_session
+def sweep(session: Session, scope: str | None, limit: int | None) -> None:
+    """Remove keys that have expired, of a scope's timeline or of all scopes.
+
+    They read as absent without it; it makes the state smaller. Their past stays.
+    """
+    with session.writing() as store:
+        if scope is None:
+            removed = store.sweep(limit=limit)
+        else:
+            state = session.state(store, scope)
+            if not state.place()[2]:
+                raise ScopeNotFoundError(f"there is no scope {state.scope} in this store")
+            removed = state.sweep(limit=limit)
+    if session.json:
+        output.document({"scope": scope, "removed": removed})
+    else:
+        output.say(f"{removed} expired {'key' if removed == 1 else 'keys'} removed")

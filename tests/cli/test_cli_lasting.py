@@ -1,0 +1,53 @@
+"""`--ttl`, `holdfast key expire`, `holdfast key persist` and `holdfast sweep`."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+import pytest
+from cli_kit import Cli
+
+
+def seconds_left(cli: Cli, key: str) -> float | None:
+    """How long a key lasts from now on."""
+    text = cli(f"key get agent:7 {key} --json").json["expires"]
+    if text is None:
+        return None
+    return (datetime.fromisoformat(text) - datetime.now(UTC)).total_seconds()
+
+
+def test_ttl_expire_persist(cli: Cli) -> None:
+    cli("key set agent:7 k 1 --create --ttl 2h")
+    assert 7100 < (seconds_left(cli, "k") or 0) <= 7200
+    assert "expires in 0:15:00" in cli("key expire agent:7 k 15m --sliding").out
+    assert 800 < (seconds_left(cli, "k") or 0) <= 900
+    assert cli("key persist agent:7 k --json").json["entry"] == 3
+    assert seconds_left(cli, "k") is None
+    assert cli("key expire agent:7 none 5").code == 4
+    assert "has no key 'none'" in cli("key persist agent:7 none").err
+
+
+@pytest.mark.parametrize("text", ["", "x", "-5", "1y", "1h30m", "9999999999999d"])
+def test_a_time_that_is_none(cli: Cli, text: str) -> None:
+    done = cli("key", "set", "agent:7", "k", "1", "--create", "--ttl", text)
+    assert done.code == 2
+    assert "15m, 2h, 7d" in done.err
+
+
+def test_no_time_at_all_is_refused(cli: Cli) -> None:
+    assert "ttl is a number of seconds above 0" in cli("key set agent:7 k 1 --create --ttl 0").err
+
+
+def test_sweep(cli: Cli) -> None:
+    for number in range(3):
+        cli(f"key set agent:{number} k 1 --create --ttl 0.05")
+    cli("key set agent:0 stays 1")
+    time.sleep(0.06)
+    assert cli("key list agent:0 --json").json["keys"] == ["stays"]
+    assert cli("sweep agent:0").out == "1 expired key removed\n"
+    assert cli("sweep --limit 1 --json").json == {"scope": None, "removed": 1}
+    assert cli("sweep").out == "1 expired key removed\n"
+    assert cli("sweep").out == "0 expired keys removed\n"
+    assert "no scope agent:none" in cli("sweep agent:none").err
+    assert cli("verify").code == 0
