@@ -286,8 +286,8 @@ BUGS = (
     Bug(
         "a sweep removes what was renewed since it looked",
         "store/expiring.py",
-        "if slot is not None and slot.over(stage.now) else None",
-        "if slot is not None else None",
+        "if slot is not None and slot.over(stage.now) else []",
+        "if slot is not None else []",
         "tests/store/test_expiry.py",
     ),
     Bug(

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from holdfast.store.async_store import Store, open
     from holdfast.store.async_watching import Watch
     from holdfast.store.blaming import Blame, Blamed
+    from holdfast.store.classes import Classed
     from holdfast.store.clock import Clock
     from holdfast.store.compare import Diff, Difference
     from holdfast.store.declared import Declaration
     from holdfast.store.entries import Cause
-    from holdfast.store.gates import Gate, Operation, Request
+    from holdfast.store.gates import Gate, Operation, Reading, Request
     from holdfast.store.items import (
         Checkpoint,
         Entry,
@@ -54,6 +55,7 @@ __all__ = [
     "Cause",
     "Change",
     "Checkpoint",
+    "Classed",
     "Clock",
     "Declaration",
     "Diff",
@@ -68,6 +70,7 @@ __all__ = [
     "Operation",
     "Page",
     "Position",
+    "Reading",
     "Registry",
     "Report",
     "Request",
@@ -94,11 +97,12 @@ _HOMES = {
     "holdfast.store.async_store": "Store open",
     "holdfast.store.async_watching": "Watch",
     "holdfast.store.blaming": "Blame Blamed",
+    "holdfast.store.classes": "Classed",
     "holdfast.store.clock": "Clock",
     "holdfast.store.compare": "Diff Difference",
     "holdfast.store.declared": "Declaration",
     "holdfast.store.entries": "Cause",
-    "holdfast.store.gates": "Gate Operation Request",
+    "holdfast.store.gates": "Gate Operation Reading Request",
     "holdfast.store.items": (
         "Checkpoint Entry Erased Item Left Page Position Restored Reverted ScopeInfo TimelineInfo"
     ),

@@ -86,6 +86,10 @@ class View:
         """Whether a key is there."""
         return await self._do(self._read.exists, key)
 
+    async def class_of(self, key: str) -> str:
+        """The state class of a key; of one that is absent, what it would have."""
+        return await self._do(self._read.class_of, key)
+
     async def keys(
         self, prefix: str = "", *, limit: int | None = None, after: str = ""
     ) -> list[str]:
@@ -136,14 +140,16 @@ class State(View, LineFollowing, StateDeclaring, StateLasting):
         ttl: float | timedelta | None = None,
         expires: datetime | None = None,
         sliding: bool = False,
+        class_: str | None = None,
     ) -> int:
         """Set a key; returns the entry's number, which is the key's new version.
 
         With `if_version` (0: the key must be absent) it is applied only if the key still has
         that version, else `Conflict`. Setting a long value again stores what differs. With `ttl`
         (seconds) or `expires` it is absent from then on; with `sliding`, reads begin the term anew.
+        `class_` names the state class, if it is not the one declared or told by the key.
         """
-        terms = asked_terms(ttl, expires, sliding)
+        terms = asked_terms(ttl, expires, sliding, class_)
         return await self._run(self._handle.plan_set(key, value, if_version, terms))  # type: ignore[no-any-return]
 
     async def delete(self, key: str, *, if_version: int | None = None) -> bool:
@@ -283,9 +289,12 @@ class State(View, LineFollowing, StateDeclaring, StateLasting):
         """All timelines of the scope."""
         return await asyncio.to_thread(self._handle.history.timelines)
 
-    async def diff(self, since: Any, until: Any = None) -> Diff:
-        """What changed from one point to another, or to the newest state."""
-        return await asyncio.to_thread(self._handle.diff, since, until)
+    async def diff(self, since: Any, until: Any = None, *, reveal: bool = False) -> Diff:
+        """What changed from one point to another, or to the newest state.
+
+        Values of class sensitive are masked, unless `reveal` is given.
+        """
+        return await asyncio.to_thread(self._handle.diff, since, until, reveal)
 
     async def log(
         self,
@@ -340,14 +349,20 @@ class State(View, LineFollowing, StateDeclaring, StateLasting):
         )
 
     async def blame(
-        self, key: str, path: str | Sequence[str | int] | None = None, *, limit: int = 1000
+        self,
+        key: str,
+        path: str | Sequence[str | int] | None = None,
+        *,
+        limit: int = 1000,
+        reveal: bool = False,
     ) -> Blame:
         """Who wrote each part of a value: for each field and item the entry that gave it.
 
         `path` (`steps[3].done`, or `["steps", 3, "done"]`) asks for one part only. At most `limit`
-        versions of the key are looked at; what is older than those is marked so.
+        versions of the key are looked at; what is older than those is marked so. Values of class
+        sensitive are masked, unless `reveal` is given.
         """
-        return await asyncio.to_thread(blame_value, self._handle, key, path, limit)
+        return await asyncio.to_thread(blame_value, self._handle, key, path, limit, reveal)
 
     async def replay(
         self,

@@ -83,6 +83,10 @@ class View:
         """Whether a key is there."""
         return self._read.exists(key)
 
+    def class_of(self, key: str) -> str:
+        """The state class of a key; of one that is absent, what it would have."""
+        return self._read.class_of(key)
+
     def keys(self, prefix: str = "", *, limit: int | None = None, after: str = "") -> list[str]:
         """Keys in order; for the next page give the last key as `after`."""
         return self._read.keys(prefix, limit, after)
@@ -128,14 +132,16 @@ class State(View, LineFollowing, StateUndoing, StateDeclaring, StateLasting):
         ttl: float | timedelta | None = None,
         expires: datetime | None = None,
         sliding: bool = False,
+        class_: str | None = None,
     ) -> int:
         """Set a key; returns the entry's number, which is the key's new version.
 
         With `if_version` (0: the key must be absent) it is applied only if the key still has
         that version, else `Conflict`. Setting a long value again stores what differs. With `ttl`
         (seconds) or `expires` it is absent from then on; with `sliding`, reads begin the term anew.
+        `class_` names the state class, if it is not the one declared or told by the key.
         """
-        terms = asked_terms(ttl, expires, sliding)
+        terms = asked_terms(ttl, expires, sliding, class_)
         return self._run(self._handle.plan_set(key, value, if_version, terms))  # type: ignore[no-any-return]
 
     def delete(self, key: str, *, if_version: int | None = None) -> bool:
@@ -262,9 +268,12 @@ class State(View, LineFollowing, StateUndoing, StateDeclaring, StateLasting):
         """All timelines of the scope."""
         return self._handle.history.timelines()
 
-    def diff(self, since: Any, until: Any = None) -> Diff:
-        """What changed from one point to another, or to the newest state."""
-        return self._handle.diff(since, until)
+    def diff(self, since: Any, until: Any = None, *, reveal: bool = False) -> Diff:
+        """What changed from one point to another, or to the newest state.
+
+        Values of class sensitive are masked, unless `reveal` is given.
+        """
+        return self._handle.diff(since, until, reveal)
 
     def log(
         self,

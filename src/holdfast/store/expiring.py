@@ -27,8 +27,8 @@ REMOVED = 1000
 """Most keys that one entry of a sweep removes."""
 ACTOR = "system"
 
-Operate = Callable[[Stage, str], Any]
-"""The operation on a key at a stage, or None if there is nothing to do."""
+Operate = Callable[[Stage, str], list[Any]]
+"""The operation on a key at a stage, if there is something to do."""
 
 
 def _judging(
@@ -40,10 +40,9 @@ def _judging(
     def special(stage: Stage, body: Body) -> None:
         done.clear()
         for key in keys:
-            op = operate(stage, key)
-            if op is not None:
-                body.ops.append(op)
-                done.append(key)
+            ops = operate(stage, key)
+            body.ops += ops
+            done.extend([key] * len(ops))
         if not done:
             raise Conflict(f"{scope}: there is nothing left to do", keys)
         stage.finish(body)
@@ -61,10 +60,10 @@ def refresh(core: Core, scope: Scope, timeline: str, keys: Sequence[str]) -> Non
         core.later(_judging(scope, timeline, keys, _put_off, "read")[0])
 
 
-def _put_off(stage: Stage, key: str) -> Any:
+def _put_off(stage: Stage, key: str) -> list[Any]:
     meta = meta_of(stage.live(key))
     if not meta.due(stage.now):
-        return None
+        return []
     return stage.describe(key, meta._replace(expires=stage.now + meta.term))
 
 
@@ -104,9 +103,9 @@ def _expired(handle: LineHandle, after: str, most: int) -> tuple[list[str], str,
 
 
 def _remove(handle: LineHandle, keys: list[str]) -> int:
-    def gone(stage: Stage, key: str) -> Any:
+    def gone(stage: Stage, key: str) -> list[Any]:
         slot = stage.slot(key)
-        return stage.remove(key) if slot is not None and slot.over(stage.now) else None
+        return stage.remove(key) if slot is not None and slot.over(stage.now) else []
 
     change, done = _judging(handle.scope, handle.timeline, keys, gone, "expired")
     try:

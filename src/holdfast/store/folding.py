@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from time import sleep
 from typing import Any
 
+from holdfast.store.slots import Slot
 from holdfast.store.trees import Node, Trees
 
 SLICE = 64
@@ -24,3 +26,16 @@ def fold(trees: Trees, root: Node, edits: list[tuple[str, bytes | None, Any]]) -
             sleep(PAUSE)
         root = trees.edit(root, edits[start : start + SLICE])
     return root
+
+
+def edits_of(
+    overlay: dict[str, Slot | None], settled: Callable[[Slot], Slot]
+) -> list[tuple[str, Any, Any]]:
+    """An overlay as edits of an index, in key order."""
+    found: list[tuple[str, Any, Any]] = []
+    for key in sorted(overlay):
+        slot = overlay[key]
+        if slot is not None:
+            slot = settled(slot)
+        found.append((key, slot.described(), slot.hint()) if slot else (key, None, None))
+    return found

@@ -27,9 +27,10 @@ from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target, Written
 from holdfast.store.compare import Diff
 from holdfast.store.core import Core
+from holdfast.store.differing import diff_states, index_of
 from holdfast.store.entries import Body, Cause
 from holdfast.store.gates import Operation, Request
-from holdfast.store.history import History, Plan, index_of
+from holdfast.store.history import History, Plan
 from holdfast.store.items import Entry, Page, ScopeInfo
 from holdfast.store.reading import Reader, microseconds, moment
 from holdfast.store.scopes import KINDS, Scope, check_key
@@ -117,6 +118,7 @@ class LineHandle:
         version = 0
         if timeline is not None and slot is not None:
             before, version = self.reader.value(timeline, slot), timeline.version(slot)
+            self.reader.told(timeline, [(key, slot)])
         after = change(before)
         operations = [Operation("set", key, after, KEEP)]
         plan = self._plan(operations, self._version, expects={key: version}, attempt=attempt)
@@ -208,11 +210,11 @@ class LineHandle:
         line = self.history.points.view(timeline, sequence)
         return LineHandle(self.core, self.scope, timeline, line, _time_of(point))
 
-    def diff(self, since: Any, until: Any) -> Diff:
+    def diff(self, since: Any, until: Any, reveal: bool = False) -> Diff:
         """What changed between two points; `until` is the newest state if it is left out."""
         before = self.view(since).reader
         after = self.view(until).reader if until is not None else self.reader
-        return self.history.diff(before, after)
+        return diff_states(before, after, reveal=check_flag(reveal, "reveal"))
 
     def replay(
         self, fold: Callable[[Any, Entry], Any], start: Any, since: int, until: int | None

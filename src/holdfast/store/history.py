@@ -10,7 +10,6 @@ import msgspec
 
 from holdfast.errors import (
     Conflict,
-    DamagedIndexError,
     InvalidInputError,
     ScopeNotFoundError,
     StateIntegrityError,
@@ -28,8 +27,8 @@ from holdfast.store.arguments import (
 )
 from holdfast.store.change import Change, Target, Written
 from holdfast.store.check import check_values
-from holdfast.store.compare import MISSING, Diff, tree_changes, value_changes
 from holdfast.store.core import Core
+from holdfast.store.differing import diff_states, index_of
 from holdfast.store.entries import Body, Cause, Envelope, Statement
 from holdfast.store.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
 from holdfast.store.ledger import Ledger
@@ -37,10 +36,9 @@ from holdfast.store.points import Points
 from holdfast.store.reading import Reader, microseconds, moment
 from holdfast.store.saves import BEFORE
 from holdfast.store.scopes import Scope, check_key
-from holdfast.store.slots import meta_of, slot_of
 from holdfast.store.stage import Sign, Stage
 from holdfast.store.sticky import Kept, keep_sticky, sticky_prefixes
-from holdfast.store.timeline import Timeline, folded_at
+from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Node
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -254,7 +252,7 @@ class History:
         before = Reader(self.core, self.scope, self.timeline, line, now)
         # What is restored is judged by today: what has expired since does not come back.
         after = Reader(self.core, self.scope, timeline, source, now)
-        diff = self.diff(before, after, without=prefixes)
+        diff = diff_states(before, after, without=prefixes)
         kept = keep_sticky(line.ledger.trees, root, index_of(line), prefixes)
         return Restored(
             self.scope, self.timeline, line.sequence, label, kept.root.hash.hex(), None, verify,
@@ -424,32 +422,6 @@ class History:
         after = self.points.view(self.timeline, entry.sequence).slot(key)
         return (before and before.described()) != (after and after.described())
 
-    def diff(self, before: Reader, after: Reader, without: tuple[str, ...] = ()) -> Diff:
-        """What differs between two states of the scope, values included.
-
-        Only what entries changed is looked at: a key that has expired and was not swept yet is
-        not found by that alone. Keys that begin with something of `without` are left out.
-        """
-        old, new = before.now(), after.now()
-        assert old is not None
-        assert new is not None
-        found = Diff(f"{before.timeline}@{old.sequence}", f"{after.timeline}@{new.sequence}")
-        ledger = old.ledger
-        for key, was, now in tree_changes(ledger.trees, index_of(old), index_of(new)):
-            if key.startswith(without):
-                continue
-            values, ends = [], []
-            for reader, element in ((before, was), (after, now)):
-                slot = reader.judged(slot_of(element)) if element is not None else None
-                values.append(ledger.value(slot.ref, slot.location) if slot else MISSING)
-                expires = meta_of(slot).expires
-                ends.append(moment(expires) if expires else MISSING)
-            if values[0] is not values[1]:
-                value_changes(key, key, values[0], values[1], found)
-            if MISSING not in values and ends[0] != ends[1]:
-                value_changes(key, f"{key} (expires)", ends[0], ends[1], found)
-        return found
-
 
 def fold_once(source: Timeline) -> Node:
     """The index of a view as one tree, which the view keeps.
@@ -459,14 +431,6 @@ def fold_once(source: Timeline) -> Node:
     root = index_of(source)
     source.rebase(root, {})
     return root
-
-
-def index_of(timeline: Timeline) -> Node:
-    """The index of a timeline as one tree, also where a saved one is damaged."""
-    try:
-        return timeline.folded()
-    except DamagedIndexError:
-        return folded_at(timeline.ledger, timeline.number, timeline.sequence)
 
 
 def public_entry(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from typing import Any, TypeVar, cast
@@ -19,9 +19,12 @@ from holdfast.store.arguments import (
     check_prefixes,
     listed,
 )
+from holdfast.store.cause import cause_now
+from holdfast.store.classes import SENSITIVE, class_of
 from holdfast.store.core import Core
 from holdfast.store.declared import NOTHING, Declared
 from holdfast.store.entries import Cause
+from holdfast.store.gates import Reading
 from holdfast.store.items import Item
 from holdfast.store.scopes import Scope, check_key
 from holdfast.store.slots import Slot
@@ -89,8 +92,15 @@ class Reader:
         self._time = body.time
         return body.time
 
-    def _read(self, read: Iterable[tuple[str, Slot]]) -> None:
-        """Put off the expiry of keys that were read, where that is wanted and due."""
+    def told(self, timeline: Timeline, read: Sequence[tuple[str, Slot]]) -> None:
+        """Keys are read: tell gates of the sensitive ones, put off expiry where it slides."""
+        gates = self.core.gates
+        if gates.readers:
+            declared = timeline.declared
+            found = [k for k, s in read if class_of(k, s.meta, declared) == SENSITIVE]
+            if found:
+                place = (self.scope, self.timeline, timeline.sequence)
+                gates.reading(Reading(*place, tuple(found), cause_now() or _NOTHING))
         if self.at is not None:
             return
         due = [key for key, slot in read if slot.meta and read_meta(slot.meta).due(self.time())]
@@ -98,6 +108,27 @@ class Reader:
             from holdfast.store.expiring import refresh  # hardly any program needs it
 
             refresh(self.core, self.scope, self.timeline, due)
+
+    def masks(
+        self, timeline: Timeline, key: str, slots: Iterable[Slot | None], *, reveal: bool = False
+    ) -> bool:
+        """Whether values of a key are to be masked; if they are revealed, that is a read."""
+        metas = [slot.meta for slot in slots if slot is not None]
+        if SENSITIVE not in [class_of(key, meta, timeline.declared) for meta in metas]:
+            return False
+        if reveal:
+            self.told(timeline, [(key, slot) for slot in slots if slot is not None])
+        return not reveal
+
+    @_rebuilding
+    def class_of(self, key: str) -> str:
+        """The class of a key; of one that is absent, what it would have."""
+        key = check_key(key, owner=True)
+        timeline = self.now()
+        if timeline is None:
+            return class_of(key)
+        slot = self.live(timeline, key)
+        return class_of(key, slot.meta if slot is not None else b"", timeline.declared)
 
     def rebuild(self) -> None:
         """Read the state again, from entries alone."""
@@ -119,8 +150,8 @@ class Reader:
             return default
         assert timeline is not None
         value = self.value(timeline, slot, plain)
-        if slot.meta:
-            self._read([(key, slot)])
+        if slot.meta or self.core.gates.readers:
+            self.told(timeline, [(key, slot)])
         return convert(value, as_) if as_ is not None else value
 
     def value(self, timeline: Timeline, slot: Slot, plain: bool = False) -> Any:
@@ -143,7 +174,7 @@ class Reader:
         present = [(key, slot) for key, slot in found if slot is not None]
         timeline.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in present)
         values = {key: self.value(timeline, slot, plain) for key, slot in present}
-        self._read(present)
+        self.told(timeline, present)
         return values
 
     @_rebuilding
@@ -180,9 +211,9 @@ class Reader:
             moment(body.time),
             body.cause or _NOTHING,
             moment(expires) if expires else None,
+            class_of(key, slot.meta, timeline.declared),
         )
-        if slot.meta:
-            self._read([(key, slot)])
+        self.told(timeline, [(key, slot)])
         return item
 
     @_rebuilding
@@ -216,7 +247,7 @@ class Reader:
         found = list(self._slots(prefix, limit, after, timeline))
         timeline.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in found)
         values = [(key, self.value(timeline, slot, plain)) for key, slot in found]
-        self._read(found)
+        self.told(timeline, found)
         return values
 
     def _slots(
@@ -284,8 +315,8 @@ class Reader:
         key = check_key(key, owner=True)
         timeline = self.now()
         slot = self.live(timeline, key) if timeline is not None else None
-        if slot is not None and slot.meta:
-            self._read([(key, slot)])
+        if timeline is not None and slot is not None:
+            self.told(timeline, [(key, slot)])
         return timeline, slot
 
     def _small_list(

@@ -16,7 +16,7 @@ from holdfast.store import entries, rows
 from holdfast.store.arguments import check_flag, check_text, listed
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Written
-from holdfast.store.compare import MISSING, Diff, value_changes
+from holdfast.store.compare import MISSING, Diff, masked_changes, value_changes
 from holdfast.store.entries import Body, Cause
 from holdfast.store.following import Follower
 from holdfast.store.gates import Operation
@@ -323,8 +323,14 @@ class Undoing:
                 )
                 self.expects[key] = self.now.version(self.handle.reader.live(self.now, key))
                 if diff is not None:
-                    value_changes(key, key, self._value(now), value, diff)
+                    self._show(key, [now, was], value, diff)
         return diff
+
+    def _show(self, key: str, slots: list[Slot | None], value: Any, diff: Diff) -> None:
+        if self.handle.reader.masks(self.now, key, slots):
+            masked_changes(key, self._value(slots[0]), value, diff)
+        else:
+            value_changes(key, key, self._value(slots[0]), value, diff)
 
     def _why(self, key: str, since: int, moved: dict[str, int]) -> str:
         entry = self._entry(since)

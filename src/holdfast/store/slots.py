@@ -49,6 +49,10 @@ class Slot(msgspec.Struct, gc=False, eq=False):
             return (*at, *location[2:])
         return (*at, *location)
 
+    def size(self) -> int:
+        """Encoded bytes of the value, near enough."""
+        return refs.size_of(self.ref) + sum(refs.size_of(item[1]) for item in self.tail or ())
+
     def length(self) -> int | None:
         """Number of items, if it is a list kept as a tree."""
         if self.ref[0] != refs.TREE or self.ref[1] != refs.LIST:
@@ -59,6 +63,18 @@ class Slot(msgspec.Struct, gc=False, eq=False):
 def meta_of(slot: Slot | None) -> Meta:
     """What is known of a key besides its value."""
     return read_meta(slot.meta) if slot is not None else NONE
+
+
+def slots_in(nodes: Iterable[Node]) -> Iterator[tuple[str, bytes]]:
+    """Keys in the leaves among some nodes, with what is known of them besides their values.
+
+    Fields of mappings look like keys here; who asks must not mind.
+    """
+    for node in nodes:
+        if node.level == 0:
+            for element in node.elements:
+                if type(element[0]) is str and element[0]:
+                    yield element[0], refs.read_described(element[1])[0]
 
 
 def slot_of(element: Element) -> Slot:

@@ -14,16 +14,17 @@ import msgspec
 
 from holdfast.errors import InvalidInputError, LimitExceededError, MissingError
 from holdfast.store import entries, refs, rows
+from holdfast.store.classes import EXTERNAL, SENSITIVE, any_sensitive, check_external, class_of
 from holdfast.store.clock import Clock
 from holdfast.store.declared import PREFIX, Declared, parse_declared
 from holdfast.store.entries import Body, Statement
-from holdfast.store.folding import fold
+from holdfast.store.folding import edits_of, fold
 from holdfast.store.ledger import PACK
-from holdfast.store.packing import MOST_ATOM, Packer
+from holdfast.store.packing import MOST_ATOM, Packer, array_header
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, pack_slot
-from holdfast.store.slots import Slot, layered, meta_of
+from holdfast.store.slots import Slot, layered, meta_of, slots_in
 from holdfast.store.splitting import Atom, Branch, Part
-from holdfast.store.terms import Meta
+from holdfast.store.terms import NONE, Meta
 from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Node, Place, placed
 from holdfast.store.values import emit, emit_parts
@@ -103,7 +104,7 @@ class Stage:
         if self.base is None:
             self.base = timeline.folded()
         if self.overlay:
-            self.base = fold(self.ledger.trees, self.base, edits_of(self.overlay, timeline))
+            self.base = fold(self.ledger.trees, self.base, edits_of(self.overlay, timeline.settled))
             self.overlay = {}
         return self.base
 
@@ -190,7 +191,12 @@ class Stage:
         statement = sign(key, self.head, commitment) if sign else None
         envelope = entries.make_envelope(writer, epoch, self.head, commitment, statement)
         sealed = ledger.seal.seal(
-            ledger.ad(key) + envelope, plain, commitment, writer_outside=True, writer=writer
+            ledger.ad(key) + envelope,
+            plain,
+            commitment,
+            writer_outside=True,
+            writer=writer,
+            quiet=packer is not None and packer.quiet,
         )
         if len(envelope) + len(sealed) > ledger.storage.limits.max_record:
             # Found here, only this change fails and not all that are committed with it.
@@ -213,39 +219,50 @@ class Stage:
     ) -> None:
         kind, key = op[0], op[1]
         if kind == "set":
-            old = self.live(key) if len(op) > 3 and op[3].keep else None
-            made.append(self._set(sequence, key, op[2], packer))
+            meta = NONE
             if len(op) > 3:
-                made += _some(self.describe(key, op[3].meta(self.now, meta_of(old))))
+                meta = op[3].meta(self.now, meta_of(self.live(key)) if op[3].keep else NONE)
+            made.append(self._set(sequence, key, op[2], packer))
+            made += self.describe(key, meta)
+            self._admit(key, op[2:3], packer)
         elif kind == "append":
             old = self.live(key)
             made.append(self._append(sequence, key, op[2], packer, old))
-            if old is not None and old.meta:  # one that is so short that it was set whole
-                made += _some(self.describe(key, meta_of(old)))
+            made += self.describe(key, meta_of(old))  # if it is so short that it was set whole
+            self._admit(key, op[2], packer)
         elif kind == "delete":
-            made.append(self.remove(key))
+            made += self.remove(key)
         else:
             assert kind == "expire"
             old = self.live(key)
             if old is None:
                 raise MissingError(f"{self.ledger.scope} has no key {key!r} that could expire")
             meta = op[2].meta(self.now, meta_of(old))
-            made += _some(self.describe(key, meta._replace(class_=meta_of(old).class_)))
+            made += self.describe(key, meta._replace(class_=meta_of(old).class_))
 
-    def remove(self, key: str) -> Any:
+    def _admit(self, key: str, parts: Sequence[Part], packer: Packer) -> None:
+        """Treat what was just written by its class."""
+        slot = self.slot(key)
+        assert slot is not None
+        class_ = class_of(key, slot.meta, self.declared)
+        packer.quiet |= class_ == SENSITIVE
+        if class_ == EXTERNAL:
+            check_external(self.ledger, key, parts, slot.size())
+
+    def remove(self, key: str) -> list[Any]:
         """The operation that removes a key."""
         self._put(key, None)
-        return [entries.DELETE, key]
+        return [[entries.DELETE, key]]
 
-    def describe(self, key: str, meta: Meta) -> Any:
-        """The operation that says what is known of a key besides its value; None if it is said."""
+    def describe(self, key: str, meta: Meta) -> list[Any]:
+        """The operation, if it takes one, that says what is known of a key besides its value."""
         slot = self.slot(key)
         assert slot is not None
         packed = meta.pack()
         if packed == slot.meta:
-            return None
+            return []
         self._put(key, slot.with_meta(packed))
-        return [entries.META, key, packed]
+        return [[entries.META, key, packed]]
 
     def _set(self, sequence: int, key: str, part: Part, packer: Packer, *, how: int = 0) -> Any:
         tail = [how] if how else []
@@ -322,7 +339,7 @@ class Stage:
         """A list of parts: one atom if it is short, else a branch."""
         if all(type(part) is Atom for part in parts):
             encoded = [part.data(self.ledger.codec) for part in parts]  # type: ignore[union-attr]
-            data = _array_header(len(parts)) + b"".join(encoded)
+            data = array_header(len(parts)) + b"".join(encoded)
             self._check_length(len(parts), len(data))
             if len(data) <= refs.WHOLE:
                 return self.ledger.splitter.atom(data)
@@ -364,7 +381,11 @@ class Stage:
         nodes: list[Node] = []
         for tree_root in roots:
             self.ledger.trees.unsaved(tree_root, nodes)
-        places, packs = self._lay_nodes(at, nodes)
+        saved = (
+            slots_in(nodes) if root is not None else ((k, s.meta) for k, s in slots.items() if s)
+        )
+        quiet = any_sensitive(saved, self.declared)
+        places, packs = self._lay_nodes(at, nodes, quiet)
         if kind == DELTA:
             for key, slot in slots.items():
                 keys.append(key)
@@ -393,7 +414,7 @@ class Stage:
             return
         row_key = rows.entry(rows.line(b"S", self.ledger.number, timeline.number), at)
         commitment = self.ledger.commit_save(plain)
-        row = self.ledger.seal.seal(self.ledger.ad(row_key), plain, commitment)
+        row = self.ledger.seal.seal(self.ledger.ad(row_key), plain, commitment, quiet=quiet)
         self.rows.extend(packs)
         self.rows.append((row_key, row))
         self.announce = (at, kind, commitment)
@@ -413,7 +434,7 @@ class Stage:
         return (min(times), max(times)) if times else (0, 0)
 
     def _lay_nodes(
-        self, at: int, nodes: list[Node]
+        self, at: int, nodes: list[Node], quiet: bool
     ) -> tuple[dict[int, Place], list[tuple[bytes, bytes]]]:
         ledger, number = self.ledger, self.timeline.number
         line = rows.line(b"N", ledger.number, number)
@@ -424,7 +445,8 @@ class Stage:
 
         def close() -> None:
             key = rows.pack(line, at, len(packs))
-            packs.append((key, ledger.seal_row(key, _encode(pack), ledger.commit_pack)))
+            row = ledger.seal_row(key, _encode(pack), ledger.commit_pack, quiet=quiet)
+            packs.append((key, row))
 
         for node in nodes:
             data = ledger.trees.pack(node, places)
@@ -474,26 +496,3 @@ class Stage:
             if self._redeclared:
                 timeline.redeclare()
             timeline.seen = token
-
-
-def edits_of(overlay: dict[str, Slot | None], timeline: Timeline) -> list[tuple[str, Any, Any]]:
-    """An overlay as edits of an index, in key order."""
-    found: list[tuple[str, Any, Any]] = []
-    for key in sorted(overlay):
-        slot = overlay[key]
-        if slot is not None:
-            slot = timeline.settled(slot)
-        found.append((key, slot.described(), slot.hint()) if slot else (key, None, None))
-    return found
-
-
-def _some(op: Any) -> list[Any]:
-    return [op] if op is not None else []
-
-
-def _array_header(count: int) -> bytes:
-    if count < 16:
-        return bytes([0x90 | count])
-    return (
-        b"\xdc" + count.to_bytes(2, "big") if count < 65536 else b"\xdd" + count.to_bytes(4, "big")
-    )

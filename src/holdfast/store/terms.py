@@ -23,6 +23,8 @@ import msgspec
 from holdfast.errors import DamagedIndexError, InvalidInputError
 from holdfast.store.arguments import check_flag, check_moment
 
+CLASSES = ("ephemeral", "trusted", "standard", "sensitive", "external")
+"""The state classes; see `classes`."""
 LATEST = 253_402_300_799_000_000
 """The last second of the year 9999: what a datetime can say."""
 _START = datetime.fromtimestamp(0, UTC)
@@ -97,9 +99,10 @@ NEVER = Terms()
 
 
 def asked_terms(
-    ttl: object = None, expires: object = None, sliding: object = False, class_: str = ""
+    ttl: object = None, expires: object = None, sliding: object = False, class_: object = None
 ) -> Terms | None:
     """Terms as a caller gives them; None if it gives none."""
+    class_ = check_class(class_) if class_ is not None else ""
     if ttl is None and expires is None and sliding is False:
         return Terms(class_=class_) if class_ else None
     if ttl is not None and expires is not None:
@@ -125,6 +128,17 @@ def asked_expiry(ttl: object, expires: object, sliding: object) -> Terms:
     if ttl is None and expires is None:
         raise InvalidInputError("expire takes ttl= or expires=; `persist` lets a key never expire")
     return asked_terms(ttl, expires, sliding) or NEVER
+
+
+def check_class(class_: object) -> str:
+    """A class that keys can be given."""
+    if not isinstance(class_, str) or class_ not in CLASSES:
+        raise InvalidInputError(f"a state class is {', '.join(CLASSES)}")
+    if class_ == "ephemeral":
+        raise InvalidInputError(
+            "ephemeral is no class of stored keys; declare the prefix holdfast.Ephemeral(...)"
+        )
+    return class_
 
 
 def check_ttl(ttl: object) -> int:

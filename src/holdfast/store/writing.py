@@ -11,7 +11,9 @@ from unicodedata import normalize
 from holdfast.errors import Conflict, InvalidInputError
 from holdfast.store.arguments import check_count, check_prefixes, check_text, check_version, listed
 from holdfast.store.change import Change, Target
+from holdfast.store.classes import TRUSTED, class_of
 from holdfast.store.core import Core
+from holdfast.store.declared import NOTHING
 from holdfast.store.entries import Cause
 from holdfast.store.gates import Operation, Request
 from holdfast.store.outcomes import content_of
@@ -49,7 +51,8 @@ def build_change(
             raise InvalidInputError(f"a change has at most {MOST_OPERATIONS} operations")
         if core.gates.front and operations:
             given = {operation.key for operation in operations}
-            request = core.gates.ask(Request(scope, timeline, operations, cause, attempt))
+            request = Request(scope, timeline, operations, cause, attempt)
+            request = core.gates.ask(request, trusted=_trusted(core, request))
             scope, timeline, operations = request.scope, request.timeline, request.operations
             for operation in operations:
                 check_key(operation.key, owner=operation.key in given)
@@ -57,6 +60,16 @@ def build_change(
         target.expects, target.head = expects, head
         made.append(target)
     return Change(made, cause, id, content, attempt)
+
+
+def _trusted(core: Core, request: Request) -> bool:
+    """Whether all that is to be written is of class trusted."""
+    line = core.current(request.scope, request.timeline)
+    declared = line.declared if line is not None else NOTHING
+    return all(
+        ((one.terms and one.terms.class_) or class_of(one.key, b"", declared)) == TRUSTED
+        for one in request.operations
+    )
 
 
 def _target(core: Core, scope: Scope, timeline: str, operations: list[Operation]) -> Target:
@@ -110,9 +123,10 @@ class ScopedChange:
         ttl: float | timedelta | None = None,
         expires: datetime | None = None,
         sliding: bool = False,
+        class_: str | None = None,
     ) -> None:
         """Set a key."""
-        self._note("set", key, value, if_version, asked_terms(ttl, expires, sliding))
+        self._note("set", key, value, if_version, asked_terms(ttl, expires, sliding, class_))
 
     def expire(
         self,
@@ -234,6 +248,7 @@ class ScopedChange:
         self.expects.setdefault(key, version)
         if timeline is None or slot is None:
             return _MISSING
+        self._reader.told(timeline, [(key, slot)])
         return self._reader.value(timeline, slot)
 
     def _expect_head(self) -> None:

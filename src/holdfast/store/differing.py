@@ -1,0 +1,53 @@
+"""What differs between two states of a scope, values included."""
+
+from __future__ import annotations
+
+from holdfast.errors import DamagedIndexError
+from holdfast.store.compare import MISSING, Diff, masked_changes, tree_changes, value_changes
+from holdfast.store.reading import Reader, moment
+from holdfast.store.slots import meta_of, slot_of
+from holdfast.store.timeline import Timeline, folded_at
+from holdfast.store.trees import Node
+
+
+def diff_states(
+    before: Reader,
+    after: Reader,
+    *,
+    without: tuple[str, ...] = (),
+    reveal: bool = False,
+) -> Diff:
+    """What differs between two states of the scope, values included.
+
+    Only what entries changed is looked at: a key that has expired and was not swept yet is
+    not found by that alone. Keys that begin with something of `without` are left out.
+    """
+    old, new = before.now(), after.now()
+    assert old is not None
+    assert new is not None
+    found = Diff(f"{before.timeline}@{old.sequence}", f"{after.timeline}@{new.sequence}")
+    ledger = old.ledger
+    for key, was, now in tree_changes(ledger.trees, index_of(old), index_of(new)):
+        if key.startswith(without):
+            continue
+        slots = [
+            reader.judged(slot_of(element)) if element is not None else None
+            for reader, element in ((before, was), (after, now))
+        ]
+        values = [ledger.value(one.ref, one.location) if one else MISSING for one in slots]
+        if after.masks(new, key, slots, reveal=reveal):
+            masked_changes(key, values[0], values[1], found)
+        else:
+            value_changes(key, key, values[0], values[1], found)
+        ends = [moment(e) if (e := meta_of(one).expires) else MISSING for one in slots]
+        if None not in slots and ends[0] != ends[1]:
+            value_changes(key, f"{key} (expires)", ends[0], ends[1], found)
+    return found
+
+
+def index_of(timeline: Timeline) -> Node:
+    """The index of a timeline as one tree, also where a saved one is damaged."""
+    try:
+        return timeline.folded()
+    except DamagedIndexError:
+        return folded_at(timeline.ledger, timeline.number, timeline.sequence)
