@@ -14,10 +14,13 @@ from holdfast.cli.completion import complete_key, complete_scope
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MissingError
+from holdfast.store.classes import SENSITIVE
+from holdfast.store.masking import MASK
 
 scope_argument = click.argument("scope", shell_complete=complete_scope)
 key_argument = click.argument("name", metavar="KEY", shell_complete=complete_key)
 at_option = click.option("--at", metavar="POINT", help="As it was at a point.")
+reveal_option = click.option("--reveal", is_flag=True, help="Show values of class sensitive.")
 # A value such as -5 looks like an option.
 _VALUES = {"ignore_unknown_options": True}
 
@@ -58,31 +61,37 @@ def list_(
 @key_argument
 @at_option
 @click.option("--text", is_flag=True, help="Print a text (or bytes) as it is, not as JSON.")
+@reveal_option
 @pass_session
-def get(session: Session, scope: str, name: str, at: str | None, text: bool) -> None:
-    """The value of a key, as JSON."""
+def get(session: Session, scope: str, name: str, at: str | None, text: bool, reveal: bool) -> None:
+    """The value of a key, as JSON; one that is sensitive only with --reveal."""
     with session.reading() as store:
         state: Any = session.state(store, scope)
         view = state if at is None else state.at(point(at))
         item = view.item(name)
     if item is None:
         raise _no_key(state.scope, name, at)
+    hidden = item.class_ == SENSITIVE and not reveal
+    value = MASK if hidden else item.value
     if session.json:
         about = {
             "scope": str(view.scope),
             "timeline": view.timeline,
             "key": name,
-            "value": json_values.tagged(item.value),
+            "value": json_values.tagged(value),
             "version": item.version,
             "time": shapes.time_text(item.time),
+            "class": item.class_,
             "expires": shapes.time_text(item.expires) if item.expires else None,
             "cause": shapes.cause(item.cause),
         }
         output.document(about)
-    elif text:
+    elif text and not hidden:
         _raw(item.value)
     else:
-        output.value(json_values.tagged(item.value))
+        output.value(json_values.tagged(value))
+    if hidden:
+        output.note("it is sensitive: --reveal shows it")
 
 
 def _no_key(scope: object, name: str, at: str | None) -> MissingError:
@@ -138,6 +147,7 @@ version_option = click.option(
 @version_option
 @lasting.ttl_option
 @lasting.sliding_option
+@click.option("--class", "class_", metavar="CLASS", help="trusted, standard, sensitive, external.")
 @create_option
 @pass_session
 def set_(
@@ -149,13 +159,16 @@ def set_(
     if_version: int | None,
     ttl: timedelta | None,
     sliding: bool,
+    class_: str | None,
     create: bool,
 ) -> None:
     """Set a key. VALUE is JSON; `-` reads it from stdin."""
     content = _read(value, text)
     with session.writing(create=create) as store:
         state = session.state(store, scope, new=True)
-        version = state.set(name, content, if_version=if_version, ttl=ttl, sliding=sliding)
+        version = state.set(
+            name, content, if_version=if_version, ttl=ttl, sliding=sliding, class_=class_
+        )
     _written(session, state, name, version)
 
 

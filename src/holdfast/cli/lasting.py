@@ -17,27 +17,22 @@ from holdfast.errors import ScopeNotFoundError
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-class Duration(click.ParamType[timedelta]):
-    """Seconds, or a number with its unit: 90, 90s, 15m, 2h, 7d, 4w."""
-
-    name = "time"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> timedelta:
-        """The time that a text means."""
-        if isinstance(value, timedelta):
-            return value
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw]?)", str(value))
-        try:
-            assert found is not None
-            return timedelta(**{_UNITS[found[2] or "s"]: float(found[1])})
-        except (AssertionError, OverflowError):
-            self.fail(f"{value!r} is no time; give seconds, or 15m, 2h, 7d", param, ctx)
+def _duration(
+    context: click.Context, option: click.Parameter, text: str | None
+) -> timedelta | None:
+    """The time that a text means."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw]?)", text)
+    try:
+        return timedelta(**{_UNITS[found[2] or "s"]: float(found[1])})  # type: ignore[index]
+    except (TypeError, OverflowError):
+        hint = f"{text!r} is no time; give seconds, or 15m, 2h, 7d"
+        raise click.BadParameter(hint, context, option) from None
 
 
 ttl_option = click.option(
-    "--ttl", type=Duration(), metavar="TIME", help="It expires after so long: 90, 15m, 2h, 7d."
+    "--ttl", metavar="TIME", callback=_duration, help="It expires after so long: 90, 15m, 2h, 7d."
 )
 sliding_option = click.option("--sliding", is_flag=True, help="Each read begins the term anew.")
 
@@ -45,7 +40,7 @@ sliding_option = click.option("--sliding", is_flag=True, help="Each read begins 
 @click.command(cls=Command)
 @click.argument("scope", shell_complete=complete_scope)
 @click.argument("name", metavar="KEY", shell_complete=complete_key)
-@click.argument("ttl", metavar="TIME", type=Duration())
+@click.argument("ttl", metavar="TIME", callback=_duration)
 @sliding_option
 @pass_session
 def expire(session: Session, scope: str, name: str, ttl: timedelta, sliding: bool) -> None:

@@ -47,11 +47,11 @@ def pad(data: bytes) -> bytes:
     return data + b"\x80" + bytes(-(len(data) + 1) % BLOCK)
 
 
-def _unpadded(data: bytes) -> bytes:
+def _unpadded(data: bytes, length: int) -> tuple[bytes, int]:
     plain = data.rstrip(b"\0")
-    if plain[-1:] != b"\x80":
-        raise DamagedRecordError("a padded record has no end")
-    return plain[:-1]
+    if len(data) != length or plain[-1:] != b"\x80":
+        raise DamagedRecordError("a padded record does not have the length or the end it should")
+    return plain[:-1], len(plain) - 1
 
 
 def expand(method: int, data: bytes, plain_length: int) -> bytes:
@@ -62,8 +62,8 @@ def expand(method: int, data: bytes, plain_length: int) -> bytes:
     """
     if method == NONE:
         plain = data
-    elif method == PADDED and len(data) == plain_length:
-        return _unpadded(data)
+    elif method == PADDED:
+        plain, plain_length = _unpadded(data, plain_length)
     elif method not in _MOST:
         raise FormatError(
             f"a record is compressed with method {method}, which this version does not know; "
