@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.store.compare import Diff, Difference
     from holdfast.store.declared import Declaration
     from holdfast.store.entries import Cause
+    from holdfast.store.ephemeral import Ephemeral
     from holdfast.store.gates import Gate, Operation, Reading, Request
     from holdfast.store.items import (
         Checkpoint,
@@ -61,6 +62,7 @@ __all__ = [
     "Diff",
     "Difference",
     "Entry",
+    "Ephemeral",
     "Erased",
     "Finding",
     "Gate",
@@ -102,6 +104,7 @@ _HOMES = {
     "holdfast.store.compare": "Diff Difference",
     "holdfast.store.declared": "Declaration",
     "holdfast.store.entries": "Cause",
+    "holdfast.store.ephemeral": "Ephemeral",
     "holdfast.store.gates": "Gate Operation Reading Request",
     "holdfast.store.items": (
         "Checkpoint Entry Erased Item Left Page Position Restored Reverted ScopeInfo TimelineInfo"

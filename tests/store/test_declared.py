@@ -6,11 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from store_kit import Place
+from store_kit import Place, put_row, rows_of
 
 import holdfast
 from holdfast import Sticky, sync
 from holdfast.errors import (
+    DamagedRecordError,
     InvalidInputError,
     InvalidKeyError,
     NewerFormatError,
@@ -147,3 +148,25 @@ def test_a_scope_without_declarations_is_looked_at_once(place: Place) -> None:
     for _ in range(50):
         again.declared()
     assert counting.calls.get("get", 0) == 0
+
+
+def test_a_damaged_declaration_is_declared_again(place: Place) -> None:
+    """Reads go on, writing is refused until the rule is known again."""
+    state = place.open().agent("1")
+    state.set("k", 1)
+    prefix = "effects/" + "x" * 100  # so long that its value is not in the index
+    state.declare(Sticky(prefix))
+    for number in range(600):
+        state.set(f"k/{number}", number)
+    storage = place.storage()
+    key, row = next(pair for pair in rows_of(storage, b"E") if pair[0][-1] == 2)
+    put_row(storage, key, row[:-5] + bytes([row[-5] ^ 1]) + row[-4:])
+    again = place.reopen().agent("1")
+    assert again.get("k") == 1
+    for refused in (lambda: again.set("k", 2), lambda: again.restore(500, verify="none")):
+        with pytest.raises(DamagedRecordError, match="declare it again"):
+            refused()
+    point = again.declare(Sticky(prefix))
+    again.set("k", 2)
+    again.restore(point)
+    assert (again.get("k"), again.declared()) == (1, [Sticky(prefix)])

@@ -522,3 +522,30 @@ def test_a_read_does_not_fail_because_nothing_can_be_written(
         assert state.get("k") == 1
     assert state.item("k").expires == hands.time(100)  # type: ignore[union-attr]
     assert state.item("k").expires == hands.time(150)  # type: ignore[union-attr]
+
+
+def test_ephemeral_keys_expire(timed: sync.Store, hands: Hands) -> None:
+    state = timed.agent("a")
+    state.declare(holdfast.Ephemeral("tmp/"))
+    head = state.place()[2]
+    state.set("tmp/a", [1], ttl=10)
+    state.append("tmp/a", 2)
+    state.set("tmp/b", 1)
+    state.expire("tmp/b", 20)
+    assert state.item("tmp/a").expires == hands.time(10)  # type: ignore[union-attr]
+    assert state.class_of("tmp/a") == "ephemeral"
+    with pytest.raises(InvalidInputError):
+        state.set("tmp/c", 1, ttl=10, sliding=True)
+    version = state.item("tmp/a").version  # type: ignore[union-attr]
+    hands.move(10)
+    assert absent(state, "tmp/a")
+    assert state.keys() == ["tmp/b"]
+    with pytest.raises(Conflict):
+        state.set("tmp/a", 1, if_version=version)
+    assert state.sweep() == 1
+    assert state.delete("tmp/a") is False
+    state.append("tmp/a", 3)
+    assert state.get("tmp/a") == [3]
+    with pytest.raises(MissingError):
+        state.persist("tmp/none")
+    assert state.place()[2] == head

@@ -422,7 +422,7 @@ class Store(StoreFollowing, StoreUndoing, StoreLasting):
         yield change
         plan = change._parts.plan()
         if plan is not None:
-            change.entries = self._core.run(plan[0])
+            change.entries = plan[1](self._core.run(plan[0]))
 
     def acting(
         self,

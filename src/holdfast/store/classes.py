@@ -8,15 +8,16 @@ it never lowers what a write survives. docs/state-classes.md has the table.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from holdfast.errors import InvalidValueError
+from holdfast.errors import InvalidValueError, NewerFormatError, StateIntegrityError
 from holdfast.seal.codec import Codec, Typed
 from holdfast.store import refs
 from holdfast.store.declared import NOTHING, Declared, PrefixDeclaration
+from holdfast.store.ephemeral import ephemeral_prefixes
 from holdfast.store.splitting import Atom, Branch, Part
 from holdfast.store.terms import check_class, read_meta
 
@@ -75,12 +76,19 @@ def class_of(key: str, meta: bytes = b"", declared: Declared = NOTHING) -> str:
         found = [one for one in declared.of(Classed) if key.startswith(one.prefix)]
         if found:
             return max(found, key=lambda one: len(one.prefix)).class_
-    return inferred(key)
+    told = inferred(key)
+    if told == STANDARD and declared and key.startswith(ephemeral_prefixes(declared)):
+        return "ephemeral"
+    return told
 
 
-def any_sensitive(keys: Iterable[tuple[str, bytes]], declared: Declared) -> bool:
-    """Whether one of some keys, each with its meta, is sensitive."""
-    return any(class_of(key, meta, declared) == SENSITIVE for key, meta in keys)
+def any_sensitive(keys: Iterable[tuple[str, bytes]], declared: Callable[[], Declared]) -> bool:
+    """Whether one of some keys, each with its meta, is sensitive, or may be for all we know."""
+    try:
+        known = declared()
+    except (StateIntegrityError, NewerFormatError):
+        return True
+    return any(class_of(key, meta, known) == SENSITIVE for key, meta in keys)
 
 
 @lru_cache(4096)

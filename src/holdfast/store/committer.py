@@ -23,6 +23,7 @@ from holdfast.errors import (
 from holdfast.storage.contract import Batch
 from holdfast.store import rows
 from holdfast.store.change import Change, Target, Ticket, Written
+from holdfast.store.declared import PREFIX
 from holdfast.store.entries import Body
 from holdfast.store.feed import FeedItem, Lanes
 from holdfast.store.ledger import gone
@@ -37,6 +38,7 @@ from holdfast.store.stage import Mark, Stage
 
 if TYPE_CHECKING:
     from holdfast.store.core import Core
+    from holdfast.store.ephemeral import Ephemerals, Made
     from holdfast.store.ledger import Ledger
     from holdfast.store.timeline import Timeline
 
@@ -231,6 +233,9 @@ class _Attempt:
         self.absent: list[bytes] = []
         self.ids: dict[bytes, Outcome] = {}
         self.used: dict[int, list[Stage]] = {}
+        self.held: dict[int, list[tuple[Timeline, Made, Written]]] = {}
+        """What changes make of ephemeral keys, by the change."""
+        self.held_keys: set[tuple[int, int, str]] = set()
 
     def build(self, ticket: Ticket) -> None:
         """Make entries of a change; if that fails, the change fails and leaves no trace."""
@@ -275,9 +280,11 @@ class _Attempt:
             if before is not None:
                 return before.repeated(change)
         staged = [(target, self._stage(target)) for target in change.targets]
-        for target, stage in staged:
-            _check(target, stage)
         time, step = self.core.clock.now()
+        routed = [self._routed(change, target, stage, time) for target, stage in staged]
+        for target, stage in staged:
+            _check(target, stage, self.core.ephemerals)
+        staged = routed
         bodies: list[Body] = []
         for target, stage in staged:
             marks.append(
@@ -310,6 +317,25 @@ class _Attempt:
             self.extra.append((key, seal_outcome(self.core, key, self.ids[tag])))
             self.absent.append(key)
         return written
+
+    def _routed(
+        self, change: Change, target: Target, stage: Stage, time: int
+    ) -> tuple[Target, Stage]:
+        """Take out what is ephemeral: readers see it once the rest is committed."""
+        if target.special is not None or _declares(target) or not stage.declared:
+            return target, stage
+        place = (stage.ledger.number, stage.timeline.number)
+        self.core.prepared(stage.ledger, target)
+        keys = {(*place, key) for key in (*target.expects, *(op[1] for op in target.ops))}
+        if keys & self.held_keys:
+            raise _Later  # it rests on a change that readers do not see yet
+        rest, made, answers = self.core.ephemerals.route(target, stage, time, change.cause)
+        if made:
+            self.held_keys.update((*place, key) for key in made)
+            version = max((slot.sequence for slot in made.values() if slot), default=0)
+            done = Written(target.scope, target.timeline, version, b"", time, answer=answers)
+            self.held.setdefault(id(change), []).append((stage.timeline, made, done))
+        return rest, stage
 
     def _entry(self, target: Target, stage: Stage, body: Body) -> Any:
         # A checkpoint writes little, whatever the state: saves go with other entries, unless
@@ -385,7 +411,11 @@ class _Attempt:
     def settle(self) -> None:
         """The changes have become what their results say."""
         for ticket, written in self.results:
-            ticket.result = written
+            held = self.held.get(id(ticket.change), ())
+            for timeline, made, _ in held:
+                self.core.ephemerals.apply(timeline, made)
+            # Where no entry came of it, what was held answers the caller.
+            ticket.result = written or [done for _, _, done in held]
             ticket.done = True
 
     def batch(self, lanes: Lanes) -> tuple[Batch, bytes]:
@@ -415,14 +445,20 @@ class _Attempt:
         return batch, feed_row
 
 
-def _check(target: Target, stage: Stage) -> None:
+def _declares(target: Target) -> bool:
+    """Whether it changes declarations, which is done alone, also where one is damaged."""
+    return bool(target.ops) and target.ops[0][1].startswith(PREFIX)
+
+
+def _check(target: Target, stage: Stage, ephemerals: Ephemerals) -> None:
     """Refuse a change that rests on something that has changed since."""
     if target.head is not None and stage.sequence != (target.head or stage.ledger.before):
         raise Conflict(
             f"{target.scope}: entry {stage.sequence} was written since; read again and retry",
             [str(target.scope)],
         )
-    changed = [key for key, version in target.expects.items() if stage.version(key) != version]
+    expects, version = target.expects.items(), ephemerals.version
+    changed = [key for key, expected in expects if version(stage, key) != expected]
     if changed:
         raise Conflict(
             f"{target.scope}: {', '.join(map(repr, changed[:5]))} changed since it was read; "

@@ -31,6 +31,7 @@ from holdfast.store.cache import AtomCache, NodeCache
 from holdfast.store.change import Change, Target, Ticket, Written
 from holdfast.store.clock import Clock
 from holdfast.store.committer import Committer
+from holdfast.store.ephemeral import Ephemerals
 from holdfast.store.feed import Lanes
 from holdfast.store.gates import Gates
 from holdfast.store.ledger import Ledger, gone
@@ -80,6 +81,7 @@ class Core:
         self.gates = Gates()
         self.atoms = AtomCache()
         self.nodes = NodeCache()
+        self.ephemerals = Ephemerals()
         key = ring.store_key if ring is not None else None
         self._seal: Seal = KeySeal({1: key}, 1, self.writer) if key else PlainSeal(self.writer)
         self._commitments = Commitments(key, salt=lineage)
@@ -268,6 +270,7 @@ class Core:
         """Drop what is held of a scope, so that it is read again."""
         with self._lock:
             ledger.stale = True
+            self.ephemerals.forget(ledger.number)
             if self._ledgers.get(ledger.scope) is ledger:
                 del self._ledgers[ledger.scope]
             if self.ring is not None:

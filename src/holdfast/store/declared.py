@@ -15,10 +15,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from holdfast.errors import DamagedRecordError, HoldfastError, InvalidInputError, NewerFormatError
+from holdfast.errors import (
+    DamagedIndexError,
+    DamagedRecordError,
+    HoldfastError,
+    InvalidInputError,
+    NewerFormatError,
+    StateIntegrityError,
+)
 from holdfast.store.scopes import Scope, check_key
+
+if TYPE_CHECKING:
+    from holdfast.store.handles import LineHandle
 
 PREFIX = "$declared/"
 MOST_BYTES = 1024
@@ -47,6 +57,10 @@ class Declaration(ABC):
     def data(self) -> dict[str, Any]:
         """What is kept: plain data."""
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+    def check(self, handle: LineHandle) -> None:
+        """Refuse what does not fit a state as it is."""
+        return
 
     @classmethod
     def of_data(cls, data: dict[str, Any]) -> Self:
@@ -103,13 +117,22 @@ def parse_declared(
     scope: Scope, keys: Iterable[tuple[str, Any]], read: Callable[[Any], Any]
 ) -> Declared:
     """What is declared, from keys in order and what reads the value of each."""
-    found = [_parse(scope, key, read(slot)) for key, slot in keys]
+    found = [_parse(scope, key, slot, read) for key, slot in keys]
     return Declared(found) if found else NOTHING
 
 
-def _parse(scope: Scope, key: str, data: Any) -> Declaration:
+def _parse(scope: Scope, key: str, slot: Any, read: Callable[[Any], Any]) -> Declaration:
     from holdfast.store.declaration_kinds import KINDS  # they are made from what stands here
 
+    unreadable = DamagedRecordError(
+        f"{scope}: what {key!r} declares cannot be read; declare it again"
+    )
+    try:
+        data = read(slot)
+    except DamagedIndexError:
+        raise
+    except StateIntegrityError:
+        raise unreadable from None
     kind = KINDS.get(key[len(PREFIX) :].partition("/")[0])
     if kind is None or type(data) is not dict:
         raise NewerFormatError(
@@ -119,6 +142,4 @@ def _parse(scope: Scope, key: str, data: Any) -> Declaration:
     try:
         return kind.of_data(data)
     except (HoldfastError, TypeError, ValueError):
-        raise DamagedRecordError(
-            f"{scope}: what {key!r} declares makes no sense; declare it again"
-        ) from None
+        raise unreadable from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import InvalidInputError
+from holdfast.errors import DamagedRecordError, InvalidInputError
 from holdfast.store.compare import same
 from holdfast.store.declared import MOST_BYTES, Declaration
 from holdfast.store.gates import Operation
@@ -46,7 +46,10 @@ def _run(handle: LineHandle, plan: Plan) -> Any:
 def plan_declare(handle: LineHandle, declarations: tuple[Declaration, ...]) -> Plan | None:
     """A change that declares what differs from what is declared; None if nothing does."""
     _check(declarations)
-    known = {one.key: one.data() for one in handle.reader.declared().all}
+    try:
+        known = {one.key: one.data() for one in handle.reader.declared().all}
+    except DamagedRecordError:
+        known = {}  # declaring anew is what helps
     wanted = {one.key: one.data() for one in declarations}
     codec = handle.core.codec
     for key, data in wanted.items():
@@ -55,6 +58,9 @@ def plan_declare(handle: LineHandle, declarations: tuple[Declaration, ...]) -> P
             raise InvalidInputError(
                 f"{handle.scope}: what {key!r} declares takes {size} bytes; at most {MOST_BYTES}"
             )
+    for one in declarations:
+        if one.key not in known:
+            one.check(handle)
     operations = [
         Operation("set", key, data)
         for key, data in wanted.items()

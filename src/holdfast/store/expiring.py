@@ -74,7 +74,8 @@ def sweep_state(handle: LineHandle, limit: int | None) -> int:
     """Remove the expired keys of one timeline; tells how many."""
     check_limit(limit)
     handle.ask("sweep", handle.timeline)
-    removed = 0
+    line = handle.reader.now()
+    removed = handle.core.ephemerals.sweep(line, handle.reader.time()) if line is not None else 0
     after = ""
     more = True
     while more and (limit is None or removed < limit):

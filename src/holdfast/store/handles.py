@@ -340,4 +340,4 @@ class ChangeParts:
             id=self._id,
             looked=any(part.looked for part in self.parts.values()),
         )
-        return change, lambda written: written
+        return change, lambda written: [one for one in written if one.hash]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import wraps
+from itertools import islice
 from typing import Any, TypeVar, cast
 from unicodedata import normalize
 
@@ -23,7 +24,8 @@ from holdfast.store.cause import cause_now
 from holdfast.store.classes import SENSITIVE, class_of
 from holdfast.store.core import Core
 from holdfast.store.declared import NOTHING, Declared
-from holdfast.store.entries import Cause
+from holdfast.store.entries import Body, Cause
+from holdfast.store.ephemeral import Box, Held
 from holdfast.store.gates import Reading
 from holdfast.store.items import Item
 from holdfast.store.scopes import Scope, check_key
@@ -75,7 +77,7 @@ class Reader:
 
     def live(self, timeline: Timeline, key: str) -> Slot | None:
         """What is known of a key, unless it has expired."""
-        return self.judged(timeline.slot(key))
+        return self.judged(self._slot(timeline, key))
 
     def judged(self, slot: Slot | None) -> Slot | None:
         """The slot, unless its key has expired at the time that is read."""
@@ -129,6 +131,17 @@ class Reader:
             return class_of(key)
         slot = self.live(timeline, key)
         return class_of(key, slot.meta if slot is not None else b"", timeline.declared)
+
+    def _slot(self, timeline: Timeline, key: str) -> Slot | None:
+        """What is known of a key, also of one that lives in this process only."""
+        box = self._box(timeline)
+        if box is not None and key.startswith(box.prefixes):
+            return box.slots.get(key)
+        return timeline.slot(key)
+
+    def _box(self, timeline: Timeline) -> Box | None:
+        """Ephemeral keys; the past has none."""
+        return self.core.ephemerals.box(timeline) if self.at is None else None
 
     def rebuild(self) -> None:
         """Read the state again, from entries alone."""
@@ -200,16 +213,21 @@ class Reader:
         slot = self.live(timeline, key) if timeline is not None else None
         if timeline is None or slot is None:
             return None
-        line = rows.line(b"E", timeline.ledger.number, slot.timeline)
-        row_key = rows.entry(line, slot.sequence)
-        _, body = timeline.ledger.open_entry(row_key, timeline.ledger.storage.get([row_key])[0])
+        origin: Held | Body
+        if type(slot) is Held:
+            origin = slot
+        else:
+            line = rows.line(b"E", timeline.ledger.number, slot.timeline)
+            row_key = rows.entry(line, slot.sequence)
+            row = timeline.ledger.storage.get([row_key])[0]
+            _, origin = timeline.ledger.open_entry(row_key, row)
         expires = read_meta(slot.meta).expires
         item = Item(
             key,
             self.value(timeline, slot),
             timeline.version(slot),
-            moment(body.time),
-            body.cause or _NOTHING,
+            moment(origin.time),
+            origin.cause or _NOTHING,
             moment(expires) if expires else None,
             class_of(key, slot.meta, timeline.declared),
         )
@@ -258,7 +276,9 @@ class Reader:
             return
         number = 0
         prefix, after = normalize("NFC", prefix), normalize("NFC", after)
-        for key, slot in timeline.scan(prefix, after):
+        found = timeline.scan(prefix, after)
+        box = self._box(timeline)
+        for key, slot in found if box is None else box.scan(found, prefix, after):
             if limit is not None and number >= limit:
                 return
             if key[0] == "$" and not prefix.startswith("$"):
@@ -267,6 +287,13 @@ class Reader:
                 continue
             number += 1
             yield key, slot
+
+    @_rebuilding
+    def stored_keys(self, prefix: str) -> list[str]:
+        """Some keys that are stored, whatever is declared of them."""
+        timeline = self.now()
+        found = timeline.scan(prefix) if timeline is not None else ()
+        return [key for key, _ in islice(found, 10)]
 
     @_rebuilding
     def declared(self) -> Declared:

@@ -213,14 +213,15 @@ class Splitter:
 
     def again(self, part: Part) -> Part:
         """A part that was taken apart under another scope's keys, under this one's."""
-        return self._split(self._whole_plain(part))
+        return self._split(self.plain_of(part))
 
-    def _whole_plain(self, part: Part) -> Any:
+    def plain_of(self, part: Part) -> Any:
+        """The value in plain form that was taken apart."""
         codec = self._codec
         if type(part) is Atom:
             return codec.plain(codec.plain_reader.decode(part.data(codec)))
         assert type(part) is Branch
-        found = [self._whole_plain(inner) for inner in part.parts]
+        found = [self.plain_of(inner) for inner in part.parts]
         plain: Any = found
         if part.keys is not None:
             plain = dict(zip(part.keys, found, strict=True))

@@ -241,7 +241,9 @@ class Stage:
             made += self.describe(key, meta._replace(class_=meta_of(old).class_))
 
     def _admit(self, key: str, parts: Sequence[Part], packer: Packer) -> None:
-        """Treat what was just written by its class."""
+        """Treat what was just written by its class; what parts of Holdfast keep has none."""
+        if key[0] == "$":
+            return
         slot = self.slot(key)
         assert slot is not None
         class_ = class_of(key, slot.meta, self.declared)
@@ -384,7 +386,7 @@ class Stage:
         saved = (
             slots_in(nodes) if root is not None else ((k, s.meta) for k, s in slots.items() if s)
         )
-        quiet = any_sensitive(saved, self.declared)
+        quiet = any_sensitive(saved, lambda: self.declared)
         places, packs = self._lay_nodes(at, nodes, quiet)
         if kind == DELTA:
             for key, slot in slots.items():

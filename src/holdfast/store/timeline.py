@@ -66,6 +66,8 @@ class Timeline:
         self.checkpoint = 0
         self.origin = 0
         self.gone = False
+        self.bare = False
+        """Made from entries alone: nor are states that these take over made from saved indexes."""
         self.saved = 0
         self.behind = 0
         self.deltas = 0
@@ -83,6 +85,7 @@ class Timeline:
         replayed. `verify` names it, and the next save takes its place.
         """
         last = rows.LAST_SEQUENCE if until is None else until
+        self.bare = not saves
         try:
             self._load(last, saves)
         except StateIntegrityError:
@@ -101,6 +104,7 @@ class Timeline:
             self._replay(last, self._take_saves(self._newest_saves(last)) if saves else {})
         except DamagedIndexError:
             fresh = Timeline(self.ledger, self.number)
+            fresh.bare = True
             fresh._replay(last, {})
             self._copy(fresh)
 
@@ -335,11 +339,12 @@ class Timeline:
         The save that a restore or fork writes for itself makes this rare: only a reader that
         comes by way of the entries needs it.
         """
-        if not self.overlay and not self.stored and self.root().hash == root:
-            pass  # the save that was written with this entry is what we stand on
-        else:
+        # Else the save that was written with this entry is what we stand on.
+        if self.overlay or self.stored or self.root().hash != root:
             trees = self.ledger.trees
-            then = folded_at(self.ledger, timeline, sequence) if sequence else trees.empty
+            then = trees.empty
+            if sequence:
+                then = folded_at(self.ledger, timeline, sequence, saves=not self.bare)
             if sticky:
                 then = keep_sticky(trees, then, self.folded(), tuple(sticky)).root
             self.rebase(then, {})
@@ -483,10 +488,10 @@ class Timeline:
         return DELTA
 
 
-def folded_at(ledger: Ledger, timeline: int, sequence: int) -> Node:
+def folded_at(ledger: Ledger, timeline: int, sequence: int, *, saves: bool = True) -> Node:
     """The index at an entry, made from entries alone where a saved one is damaged."""
     try:
-        return Timeline(ledger, timeline).load(sequence).folded()
+        return Timeline(ledger, timeline).load(sequence, saves=saves).folded()
     except DamagedIndexError:
         return Timeline(ledger, timeline).load(sequence, saves=False).folded()
 
