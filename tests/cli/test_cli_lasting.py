@@ -51,3 +51,37 @@ def test_sweep(cli: Cli) -> None:
     assert cli("sweep").out == "0 expired keys removed\n"
     assert "no scope agent:none" in cli("sweep agent:none").err
     assert cli("verify").code == 0
+
+
+def test_sensitive_values_are_shown_on_demand(cli: Cli) -> None:
+    cli("key set agent:7 api_token '\"s3cr3t\"' --create")
+    cli("key set agent:7 note '\"s3cr3t\"' --class sensitive")
+    cli("key set agent:7 plan 1")
+    for command in (
+        "key get agent:7 api_token",
+        "key get agent:7 note --json",
+        "show agent:7",
+        "show agent:7 --json",
+        "diff agent:7 0",
+        "diff agent:7 0 --json",
+        "blame agent:7 note",
+        "blame agent:7 note --json",
+    ):
+        masked = cli(command)
+        assert "s3cr3t" not in masked.out + masked.err, command
+        assert "$sensitive" in masked.out, command
+        assert "s3cr3t" in cli(f"{command} --reveal").out, command
+    for command in (
+        "revert agent:7 --entry 2 --dry-run",
+        "restore agent:7 1 --dry-run",
+        "log agent:7",
+    ):
+        shown = cli(command)
+        assert shown.code == 0, shown
+        assert "s3cr3t" not in shown.out + shown.err
+    assert "--reveal" in cli("key get agent:7 note --text").err
+    assert cli("key get agent:7 note --json").json["class"] == "sensitive"
+    assert cli("key set agent:7 plan 1 --class secret").code == 2
+    assert cli("show agent:7 --json").json["state"]["plan"] == 1
+    refused = cli("key", "set", "agent:7", "other", '{"$sensitive": true}')
+    assert refused.code != 0, "a mask is no value"

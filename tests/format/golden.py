@@ -143,6 +143,7 @@ def fill(store: sync.Store, clock: Hands) -> None:
     for number in range(14):
         agent.set(f"count/{number % 5}", number)
         clock.move()
+    agent.set("note", "hunter2" * 50, class_="sensitive")
     store.session("gone").set("x", 1)
     store.delete("session:gone")
     store.session("gone").set("x", 2)
@@ -161,6 +162,7 @@ def facts(store: sync.Store) -> dict[str, Any]:
         "values": {key: hashlib.sha256(text.encode()).hexdigest() for key, text in texts.items()},
         "heads": {info.name: info.head for info in agent.timelines()},
         "root": agent.root(),
+        "class": agent.item("note").class_,  # type: ignore[union-attr]
         "expires": {key: str(agent.item(key).expires) for key in texts},  # type: ignore[union-attr]
         "checkpoint": [point.id, point.name, point.root, point.hash, point.signed_by],
         "trial": store.agent("golden").on("trial").get("only here"),

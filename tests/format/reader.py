@@ -48,6 +48,10 @@ def hasher(key: bytes | None) -> Commit:
 def expand(method: int, data: bytes, length: int) -> bytes:
     if method == 1:
         return bytes(lz4.block.decompress(data, uncompressed_size=length))
+    if method == 3:
+        assert len(data) == length
+        assert length % 256 == 0
+        return data[: data.rstrip(b"\0").rindex(b"\x80")]
     return zstandard.ZstdDecompressor().decompress(data) if method == 2 else data
 
 

@@ -98,6 +98,15 @@ def test_stored_rows_are_read(name: str, compressed: bool) -> None:
         assert store.verify().ok
 
 
+def test_what_is_sensitive_is_padded_or_left_as_it_is(name: str) -> None:
+    agent = next(scope for scope in second(name).scopes() if scope.name == "agent:golden")
+    last = list(agent.entries(0))[-1]
+    assert last.body[1][-1] == [9, "note", reader.pack([0, 0, "sensitive"])]
+    key = agent.key(b"E", 0, (last.sequence, 5))
+    row = bytes.fromhex((STORES[name]["records"] | STORES[name]["compressed"])[key.hex()])
+    assert row[83] >> 1 & 3 == (3 if name == "encrypted" else 0)
+
+
 def test_compressed_rows_are_smaller(name: str) -> None:
     stored = STORES[name]
     assert stored["compressed"]
