@@ -175,10 +175,9 @@ class Splicer:
             self.next += 1
 
     def feed(self, node: Node, at: int) -> None:
+        """Add a subtree that begins at a position, with what is to be replaced in it."""
         if node.level:
-            for element in node.elements:
-                self._feed_child(node.level, element, at)
-                at += element[3]
+            self._feed_children(node, at)
             return
         elements, after = node.elements, at + len(node.elements)
         position = max(at, self.skip)
@@ -193,12 +192,16 @@ class Splicer:
             self.builder.run(elements[position - at : stop - at], end)
             position = stop
 
-    def _feed_child(self, level: int, element: Element, at: int) -> None:
-        after = at + element[3]
-        if self.next == len(self.hunks) or self.hunks[self.next][0] >= after:
-            if self.skip >= after:
-                return  # removed whole: not even loaded
-            if self.skip <= at:
-                self.builder.keep(level, element)
-                return
-        self.feed(self.trees.load(element[2], element[1]), at)
+    def _feed_children(self, node: Node, at: int) -> None:
+        """Children that stay as they are are taken over together, and not loaded."""
+        elements, first = node.elements, 0
+        for number, element in enumerate(elements):
+            after = at + element[3]
+            ahead = self.next == len(self.hunks) or self.hunks[self.next][0] >= after
+            if not (ahead and self.skip <= at):
+                self.builder.keep_all(node.level, elements[first:number])
+                first = number + 1
+                if not (ahead and self.skip >= after):  # else removed whole
+                    self.feed(self.trees.load(element[2], element[1]), at)
+            at = after
+        self.builder.keep_all(node.level, elements[first:])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from contextlib import suppress
 from typing import Any
 
 from holdfast.store.trees import Node
@@ -60,42 +59,43 @@ class AtomCache:
 
 
 class NodeCache:
-    """The nodes used last, of all scopes of a store; bounded by their number of elements."""
+    """The nodes used last, of all scopes of a store; bounded by their number of elements.
+
+    Two generations, each of half the capacity: what is used is in the young one, and when that
+    is full it becomes the old one, whose nodes go unless they are used again. A list in order of
+    use would cost more at every hit than the hit itself.
+    """
 
     def __init__(self, capacity: int = 80_000) -> None:
-        self._capacity = capacity
+        self._half = capacity // 2
         self._held = 0
-        self._nodes: OrderedDict[Any, Node] = OrderedDict()
+        self._young: dict[Any, Node] = {}
+        self._old: dict[Any, Node] = {}
 
     def scoped(self, scope: int) -> ScopedNodes:
         """The part of the cache that one scope sees."""
         return ScopedNodes(self, scope)
 
     def get(self, key: Any) -> Node | None:
-        """The node, if it is held; then it is the last to go."""
-        node = self._nodes.get(key)
-        if node is not None:
-            with suppress(KeyError):  # another thread may have made room meanwhile
-                self._nodes.move_to_end(key)
+        """The node, if it is held; then it is among the last to go."""
+        node = self._young.get(key)
+        if node is None:
+            node = self._old.get(key)
+            if node is not None:
+                self.put(key, node)
         return node
 
     def put(self, key: Any, node: Node) -> None:
-        """Hold a node; those that were not used for longest make room."""
-        nodes = self._nodes
-        if key not in nodes:
+        """Hold a node; those that were not used for long make room."""
+        if key not in self._young:
             self._held += len(node.elements) + 1
-        nodes[key] = node
-        while self._held > self._capacity and nodes:
-            try:
-                _, old = nodes.popitem(last=False)
-            except KeyError:
-                return  # another thread is making room
-            self._held -= len(old.elements) + 1
+        self._young[key] = node
+        if self._held > self._half:
+            self._old, self._young, self._held = self._young, {}, 0
 
     def clear(self) -> None:
         """Forget everything."""
-        self._nodes.clear()
-        self._held = 0
+        self._old, self._young, self._held = {}, {}, 0
 
 
 class ScopedNodes:

@@ -109,6 +109,8 @@ def leaf_size(elements: Sequence[tuple[Any, ...]]) -> int:
             total += len(ref) - 1
         elif ref[0] == ATOM and ref[33] < 128:
             total += ref[33]
+        elif ref[0] == ATOM and ref[34] < 128:
+            total += ref[33] & 127 | ref[34] << 7
         else:
             total += size_of(ref)
         if key is not None:

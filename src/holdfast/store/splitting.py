@@ -8,9 +8,7 @@ is found.
 
 from __future__ import annotations
 
-import hashlib
 import marshal
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -19,9 +17,8 @@ import msgspec
 from holdfast.errors import InvalidValueError, LimitExceededError
 from holdfast.seal.codec import Codec, Typed
 from holdfast.seal.sealer import write_varint
-from holdfast.store import refs
+from holdfast.store import cutting, refs
 
-CHUNK_LEAST, CHUNK_MOST = 4 * 1024, 32 * 1024
 MAP_KEY = 256 * 1024
 """Most bytes of a mapping's key: a node with it has to fit into one record."""
 MEMO_ITEMS = 16
@@ -91,7 +88,7 @@ class Splitter:
         self._encode = codec.encode
         self._hash = value_hash
         self._chunk_key = chunk_key
-        self._cut: re.Pattern[bytes] | None = None
+        self._cutter: cutting.Cutter | None = None
 
     def atom(self, data: bytes) -> Atom:
         """An atom of encoded bytes."""
@@ -121,7 +118,7 @@ class Splitter:
         count = _count(branch)
         if count > limits.items:
             return False
-        return count * CHUNK_MOST <= limits.size or _size(branch) <= limits.size
+        return count * cutting.MOST <= limits.size or _size(branch) <= limits.size
 
     def _split(self, plain: Any) -> Part:
         kind = type(plain)
@@ -200,13 +197,11 @@ class Splitter:
         return None
 
     def _chunks(self, kind: int, data: bytes) -> Branch:
-        if self._cut is None:
-            self._cut = _chunk_pattern(self._chunk_key)
+        cutter = self._cutter = self._cutter or cutting.Cutter(self._chunk_key)
         parts: list[Part] = []
         start = 0
         while start < len(data):
-            found = self._cut.search(data, start + CHUNK_LEAST, start + CHUNK_MOST)
-            end = found.end() if found else min(start + CHUNK_MOST, len(data))
+            end = cutter.end(data, start)
             parts.append(self.atom(self._encode(data[start:end])))
             start = end
         return Branch(kind, parts)
@@ -286,17 +281,3 @@ def _map_key(key: Any) -> Any:
     elif type(key) is not int:
         raise InvalidValueError("a long mapping has a key that is neither text nor a number")
     return key
-
-
-def _chunk_pattern(key: bytes) -> re.Pattern[bytes]:
-    """Where long bytes are cut: twelve bytes in a row, each from a secret half of all bytes.
-
-    Keyed, so that the lengths of sealed chunks do not fingerprint known content; a pattern, so
-    that the search runs at the speed of the regular expression engine.
-    """
-    classes = []
-    for number in range(12):
-        order = hashlib.shake_256(key + bytes([number])).digest(256)
-        half = sorted(range(256), key=lambda byte, o=order: (o[byte], byte))[:128]  # type: ignore[misc]
-        classes.append(b"[" + b"".join(b"\\x%02x" % byte for byte in half) + b"]")
-    return re.compile(b"".join(classes), re.DOTALL)
