@@ -15,7 +15,7 @@ import pytest
 from store_kit import Place
 
 import holdfast
-from holdfast import sync
+from holdfast import Classed, sync
 from holdfast.errors import (
     Conflict,
     MissingError,
@@ -66,6 +66,7 @@ def reads(slips: Any) -> None:
     slips("get as_", (3, "int", [int]), lambda _, s, x: s.get("n", as_=x))
     slips("item key", KEYS, lambda _, s, x: s.item(x))
     slips("exists key", KEYS, lambda _, s, x: s.exists(x))
+    slips("class_of key", KEYS, lambda _, s, x: s.class_of(x))
     slips("get_many", (None, 5, "abc", b"abc", [None], [b"k"]), lambda _, s, x: s.get_many(x))
     slips("keys prefix", TEXTS, lambda _, s, x: s.keys(x))
     slips("keys limit", COUNTS, lambda _, s, x: s.keys(limit=x))
@@ -89,6 +90,7 @@ def writes(slips: Any) -> None:
     slips("set key", NEW_KEYS, lambda _, s, x: s.set(x, 1))
     slips("set value", VALUES, lambda _, s, x: s.set("k", x))
     slips("set if_version", versions, lambda _, s, x: s.set("n", 1, if_version=x))
+    lasting(slips)
     slips("delete key", NEW_KEYS, lambda _, s, x: s.delete(x))
     slips("delete if_version", versions, lambda _, s, x: s.delete("n", if_version=x))
     slips("append key", NEW_KEYS, lambda _, s, x: s.append(x, 1))
@@ -172,6 +174,26 @@ def looking_back(slips: Any) -> None:
     slips("replay since", (None, *COUNTS), lambda _, s, x: s.replay(lambda a, _: a, since=x))
     slips("replay until", COUNTS, lambda _, s, x: s.replay(lambda a, _: a, until=x))
     undoing(slips)
+
+
+def lasting(slips: Any) -> None:
+    """Expiry and classes."""
+    terms = (0, -1, True, "1", b"1", [1], float("nan"), 1e18)
+    slips("set ttl", terms, lambda _, s, x: s.set("n", 1, ttl=x))
+    slips("set expires", (*TIMES, 5), lambda _, s, x: s.set("n", 1, expires=x))
+    slips("set sliding", FLAGS, lambda _, s, x: s.set("n", 1, ttl=1, sliding=x))
+    slips("set class_", (1, "", "secret", b"x"), lambda _, s, x: s.set("n", 1, class_=x))
+    slips("expire key", (*NEW_KEYS, "nothing"), lambda _, s, x: s.expire(x, 1))
+    slips("expire ttl", (*terms, None), lambda _, s, x: s.expire("n", x))
+    slips("expire expires", (*TIMES, 5), lambda _, s, x: s.expire("n", expires=x))
+    slips("persist key", (*NEW_KEYS, "nothing"), lambda _, s, x: s.persist(x))
+    slips("sweep limit", COUNTS, lambda _, s, x: s.sweep(limit=x))
+    slips("sweep everywhere limit", COUNTS, lambda t, _, x: t.sweep(limit=x))
+    slips("Classed", (1, "", "ephemeral", b"x"), lambda _, s, x: s.declare(Classed("a/", x)))
+    slips("declare", (None, 1, "a/"), lambda _, s, x: s.declare(x))
+    slips("undeclare", (None, 1, "a/"), lambda _, s, x: s.undeclare(x))
+    slips("diff reveal", FLAGS, lambda _, s, x: s.diff(1, reveal=x))
+    slips("blame reveal", FLAGS, lambda _, s, x: s.blame("m", reveal=x))
 
 
 def undoing(slips: Any) -> None:
@@ -445,6 +467,11 @@ def test_after_close_everything_is_refused(tmp_path: Any) -> None:
         "fork": lambda _, s: s.fork("new"),
         "timelines": lambda _, s: s.timelines(),
         "diff": lambda _, s: s.diff("safe"),
+        "class_of": lambda _, s: s.class_of("n"),
+        "expire": lambda _, s: s.expire("n", 1),
+        "persist": lambda _, s: s.persist("n"),
+        "sweep": lambda _, s: s.sweep(),
+        "sweep everywhere": lambda t, _: t.sweep(),
         "log": lambda _, s: s.log(),
         "replay": lambda _, s: s.replay(lambda a, _: a),
         "revert": lambda _, s: s.revert(entries=[1]),
@@ -476,6 +503,7 @@ def test_the_table_knows_every_public_method() -> None:
     """A method that is new must be put into the table."""
     named = " ".join(TABLE) + " at get_many"
     without_arguments = {"close", "place", "root", "timelines", "position", "identity", "witness"}
+    without_arguments |= {"declared"}
     for face in (sync.State, sync.Store, holdfast.State, holdfast.Store):
         for name, _ in inspect.getmembers(face, inspect.isfunction):
             if not name.startswith("_") and name not in without_arguments | {"stats"}:
