@@ -21,7 +21,7 @@ import common
 from common import Row
 
 THEMES = (
-    "size", "lists", "checkpoints", "scale", "travel", "processes", "throughput", "watch",
+    "size", "lists", "checkpoints", "scale", "travel", "processes", "throughput", "watch", "keys",
     "langgraph_saver", "langgraph_store",
 )  # fmt: skip
 

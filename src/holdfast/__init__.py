@@ -42,6 +42,8 @@ if TYPE_CHECKING:
         ScopeInfo,
         TimelineInfo,
     )
+    from holdfast.store.keyring import Keyring
+    from holdfast.store.rekeying import Resealed
     from holdfast.store.scopes import Scope
     from holdfast.store.sticky import Sticky
     from holdfast.store.verify import Finding, Report
@@ -68,6 +70,7 @@ __all__ = [
     "Gate",
     "HoldfastError",
     "Item",
+    "Keyring",
     "Left",
     "Operation",
     "Page",
@@ -76,6 +79,7 @@ __all__ = [
     "Registry",
     "Report",
     "Request",
+    "Resealed",
     "Restored",
     "Reverted",
     "Scope",
@@ -109,6 +113,8 @@ _HOMES = {
     "holdfast.store.items": (
         "Checkpoint Entry Erased Item Left Page Position Restored Reverted ScopeInfo TimelineInfo"
     ),
+    "holdfast.store.keyring": "Keyring",
+    "holdfast.store.rekeying": "Resealed",
     "holdfast.store.scopes": "Scope",
     "holdfast.store.sticky": "Sticky",
     "holdfast.store.verify": "Finding Report",

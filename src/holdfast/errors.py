@@ -14,7 +14,8 @@ different branches, because a caller answers each of them differently.
     ├── StateIntegrityError          what is stored is not what was written
     │   ├── ChainError               entries dropped, reordered or forked
     │   ├── DamagedRecordError       a row is changed, moved, swapped or missing
-    │   │   └── DamagedIndexError    a row of a saved index; entries give the state without it
+    │   │   ├── DamagedIndexError    a row of a saved index; entries give the state without it
+    │   │   └── DamagedRingError     a row of the ring, which holds the wrapped keys
     │   └── WitnessError             the store was put back behind what a witness saw
     ├── RefusedError                 asked for something that is not allowed
     │   ├── ChangeIdError            the id was used before, for another change
@@ -32,6 +33,8 @@ different branches, because a caller answers each of them differently.
     │   ├── KeyringError             the key given does not fit the store
     │   │   ├── KeyMissingError
     │   │   ├── KeyNotNeededError
+    │   │   ├── KeyRetiredError      the key opened this store once
+    │   │   ├── KeyRetiringError     the old key alone makes no new keys while it is rotated
     │   │   └── WrongKeyError
     │   ├── MissingExtraError        an optional dependency is not installed
     │   ├── ReadOnlyError            a store opened for reading cannot write
@@ -112,6 +115,10 @@ class DamagedIndexError(DamagedRecordError):
     """A row of a saved index is damaged. The entries give the same state without it."""
 
 
+class DamagedRingError(DamagedRecordError):
+    """A row of the ring, which holds the wrapped keys, is damaged; a copy of it helps."""
+
+
 class WitnessError(StateIntegrityError):
     """The store, or a scope of it, was put back behind what a witness saw."""
 
@@ -182,6 +189,14 @@ class KeyMissingError(KeyringError):
 
 class KeyNotNeededError(KeyringError):
     """A key was given for a store that is not encrypted."""
+
+
+class KeyRetiredError(KeyringError):
+    """The key opened this store once; its master was rotated to another since."""
+
+
+class KeyRetiringError(KeyringError):
+    """The master is being rotated: with the old one alone no new key can be made."""
 
 
 class WrongKeyError(KeyringError):

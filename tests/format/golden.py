@@ -35,9 +35,15 @@ from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
 
 FILE = Path(__file__).with_name("golden.json")
-MASTER = hashlib.sha256(b"the master key of the golden stores").digest()
+FIRST, MASTER, NEXT = (
+    hashlib.sha256(f"{which} master key of the golden stores".encode()).digest()
+    for which in ("the first", "the", "the next")
+)
+"""Retired; the one to open them with; the one that they are being rotated to."""
 VARIABLE = "HOLDFAST_GOLDEN_KEY"
-RANDOM = ("seal.sealer", "seal.ring", "seal.signer", "seal.keys")
+RANDOM = (
+    "seal.sealer", "seal.ring", "seal.masters", "seal.wrapping", "seal.signer", "seal.keys",
+)  # fmt: skip
 LENGTHS = (20, 2000, 20000)
 """Of single records: so short that nothing is compressed, for lz4, for zstd."""
 PLACE = b"place"
@@ -108,12 +114,15 @@ def frozen(*, compress: bool) -> Iterator[Hands]:
         yield Hands()
 
 
-def options(encrypted: bool) -> dict[str, Any]:
+def key(master: bytes) -> str:
+    """A master key as `open` takes it."""
+    os.environ[VARIABLE] = base64.b64encode(master).decode()  # removed again once it is read
+    return f"env:{VARIABLE}"
+
+
+def options(encrypted: bool, master: bytes = MASTER) -> dict[str, Any]:
     """How a golden store is opened."""
-    if not encrypted:
-        return {"registry": registry()}
-    os.environ[VARIABLE] = base64.b64encode(MASTER).decode()  # removed again once it is read
-    return {"registry": registry(), "key": f"env:{VARIABLE}"}
+    return {"registry": registry(), **({"key": key(master)} if encrypted else {})}
 
 
 def fill(store: sync.Store, clock: Hands) -> None:
@@ -149,6 +158,16 @@ def fill(store: sync.Store, clock: Hands) -> None:
     store.session("gone").set("x", 2)
     store.session("erased").set("x", 3)
     store.erase("session:erased")
+
+
+def turn_keys(store: sync.Store) -> None:
+    """A retired master, one that is being rotated, and data keys: rotated, and resealed."""
+    store.rotate_master(key(MASTER))
+    store.rotate("agent:golden")
+    store.agent("golden").set("count/0", "under the new key")
+    store.rotate("session:gone")
+    store.reseal("session:gone")
+    store.begin_rotation(key(NEXT))
 
 
 def facts(store: sync.Store) -> dict[str, Any]:
@@ -197,9 +216,11 @@ def make(*, encrypted: bool, compress: bool) -> dict[str, Any]:
     url = fresh_url()
     with (
         frozen(compress=compress) as clock,
-        sync.open(url, clock=clock, **options(encrypted)) as store,
+        sync.open(url, clock=clock, **options(encrypted, FIRST)) as store,
     ):
         fill(store, clock)
+        if encrypted:
+            turn_keys(store)
         assert store.verify().ok
         found = facts(store)
     made: dict[str, Any] = {"records": rows_of(url)[0], "facts": found}

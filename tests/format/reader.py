@@ -80,15 +80,26 @@ class Ring:
     """The keys of an encrypted store."""
 
     def __init__(self, rows: dict[bytes, bytes], master: bytes, lineage: bytes) -> None:
-        meta = rows[b"M"]
+        self.rows, self.master, self.lineage = rows, master, lineage
+        self.generations = [self.fits(key) for key in sorted(rows) if key[:1] == b"M"]
+        self.retired = [self.fits(key) for key in sorted(rows) if key[:1] == b"R"]
+        (self.generation,) = filter(None, self.generations)
+
+    def fits(self, key: bytes) -> int:
+        """The generation of a master's row, 0 if this key is another one."""
+        meta = self.rows[key]
         assert meta[-16:] == sha256(b"holdfast/1/ring-meta\0", meta[:-16])[:16]
-        self.format, self.kind, self.lineage, self.generation = unpack(meta[:-16])[:4]
-        assert (self.format, self.kind, self.lineage) == (1, 1, lineage)
-        self.rows, self.master = rows, master
-        numbers = (self.format, self.kind, self.generation, 0, 0, 0)
+        format, kind, lineage, generation = unpack(meta[:-16])[:4]
+        assert (format, kind, lineage, key[1:]) == (
+            1,
+            1,
+            self.lineage,
+            generation.to_bytes(4, "big"),
+        )
+        numbers = (format, kind, generation, 0, 0, 0)
         head = lineage + b"".join(n.to_bytes(4, "big") for n in numbers)
-        check = hmac.digest(master, b"holdfast/1/key-check\0" + head, "sha256")
-        assert check == unpack(meta[:-16])[7]
+        check = hmac.digest(self.master, b"holdfast/1/key-check\0" + head, "sha256")
+        return generation if check == unpack(meta[:-16])[7] else 0
 
     def unwrap(self, kind: bytes, scope: bytes = b"", epoch: bytes = b"") -> bytes:
         row = self.rows[kind + scope + self.generation.to_bytes(4, "big") + epoch]
@@ -99,8 +110,11 @@ class Ring:
         return AESGCM(key).decrypt(nonce, sealed, bound)
 
     def scope(self, scope_id: bytes) -> tuple[bytes, dict[int, bytes]]:
-        commitment, data = unpack(self.unwrap(b"K", scope_id, (1).to_bytes(4, "big")))
-        return commitment, dict(data)
+        prefix = b"K" + scope_id + self.generation.to_bytes(4, "big")
+        epochs = [key[-4:] for key in self.rows if key.startswith(prefix)]
+        found = {int.from_bytes(e, "big"): unpack(self.unwrap(b"K", scope_id, e)) for e in epochs}
+        (commitment,) = {commitment for commitment, _ in found.values()}
+        return commitment, {epoch: data for epoch, (_, data) in found.items()}
 
 
 class EntryRow(NamedTuple):

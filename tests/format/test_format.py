@@ -43,10 +43,10 @@ def opened(name: str, records: dict[str, str]) -> sync.Store:
     return sync.open(url, create=False, **golden.options(name == "encrypted"))
 
 
-def second(name: str) -> reader.Store:
+def second(name: str, master: bytes = golden.MASTER) -> reader.Store:
     stored = STORES[name]
     ring = raw(stored["ring"]) if name == "encrypted" else None
-    return reader.Store(raw(stored["records"]), ring, golden.MASTER)
+    return reader.Store(raw(stored["records"]), ring, master)
 
 
 # ---- writing -------------------------------------------------------------------------------
@@ -66,6 +66,7 @@ def test_every_kind_of_row_is_there(name: str) -> None:
     table = PAGE.partition("## Rows")[2].partition("Contents")[0]
     documented = re.findall(r"^\| `([A-Z])` \|", table, re.MULTILINE)
     kinds = {bytes.fromhex(key)[:1].decode() for key in STORES[name]["records"]}
+    kinds |= {"K"} if name == "plain" else set()  # it has no keys that could be rotated
     assert kinds == set(documented)
     assert set(row_keys._KINDS) == kinds
 
@@ -73,7 +74,8 @@ def test_every_kind_of_row_is_there(name: str) -> None:
 def test_every_operation_and_save_is_there(name: str) -> None:
     scopes = list(second(name).scopes())
     bodies = [e.body for s in scopes for line in (0, 1) for e in s.entries(line)]
-    assert {op[0] for body in bodies for op in body[1]} == set(range(1, 10))
+    known = set(range(1, 11)) - ({9} if name == "plain" else set())
+    assert {op[0] for body in bodies for op in body[1]} == known
     assert {body[4][1] for body in bodies if len(body) > 4 and body[4]} == {0, 1, 2}
     for field in range(10):
         assert any(len(body) > field and body[field] for body in bodies), f"field {field}"
@@ -100,11 +102,47 @@ def test_stored_rows_are_read(name: str, compressed: bool) -> None:
 
 def test_what_is_sensitive_is_padded_or_left_as_it_is(name: str) -> None:
     agent = next(scope for scope in second(name).scopes() if scope.name == "agent:golden")
-    last = list(agent.entries(0))[-1]
-    assert last.body[1][-1] == [9, "note", reader.pack([0, 0, "sensitive"])]
-    key = agent.key(b"E", 0, (last.sequence, 5))
+    named = [10, "note", reader.pack([0, 0, "sensitive"])]
+    entry = next(entry for entry in agent.entries(0) if entry.body[1][-1] == named)
+    key = agent.key(b"E", 0, (entry.sequence, 5))
     row = bytes.fromhex((STORES[name]["records"] | STORES[name]["compressed"])[key.hex()])
     assert row[83] >> 1 & 3 == (3 if name == "encrypted" else 0)
+
+
+def test_keys_of_a_store_whose_master_is_being_rotated() -> None:
+    old, new = second("encrypted"), second("encrypted", golden.NEXT)
+    assert old.ring is not None
+    assert new.ring is not None
+    assert (old.ring.generations, new.ring.generations) == ([2, 0], [0, 3])
+    assert old.key == new.key
+    assert new.ring.unwrap(b"O") == golden.MASTER
+    for mine, theirs in zip(old.scopes(), new.scopes(), strict=True):
+        assert mine.data_keys == theirs.data_keys
+    cells = raw(STORES["encrypted"]["ring_cells"])
+    assert cells == {b"G": (2).to_bytes(4, "big") + (3).to_bytes(4, "big")}
+    ring = raw(STORES["encrypted"]["ring"])
+    assert {key[:1] for key in ring} == {b"M", b"R", b"S", b"K", b"P", b"O"}
+    past = reader.Ring.__new__(reader.Ring)
+    past.rows, past.master, past.lineage = ring, golden.FIRST, old.lineage
+    assert past.fits(b"R\0\0\0\1") == 1
+    table = PAGE.partition("## Keys and the ring")[2]
+    assert set(re.findall(r"^\| `([A-Z])`", table, re.MULTILINE)) == {*"MRGSKPO"}
+
+
+def test_data_keys_that_were_rotated() -> None:
+    store = second("encrypted")
+    scopes = {(scope.name, scope.before): scope for scope in store.scopes()}
+    agent, session = scopes["agent:golden", 0], scopes["session:gone", 2]
+    assert agent.data_keys is not None
+    assert session.data_keys is not None
+    assert (set(agent.data_keys), set(session.data_keys)) == ({1, 2}, {2})
+    for scope in (agent, session):
+        announced = b"K" + scope.number.to_bytes(6, "big") + (2).to_bytes(4, "big")
+        assert type(reader.unpack(scope.open(announced))) is int
+        lines = [[e.body[1] for e in scope.entries(line)] for line in (0, 1)]
+        assert all([[9, 2]] in line for line in lines if line)
+    first = store.rows[session.key(b"E", 0, (3, 5))]
+    assert (first[18], first[84]) == (1, 2), "written under the first key, sealed under the second"
 
 
 def test_compressed_rows_are_smaller(name: str) -> None:
@@ -252,9 +290,12 @@ def test_correlations_changes_and_timelines(name: str) -> None:
     assert reader.unpack(store.open(gone[1]))[0] == reader.unpack(store.open(gone[0]))[1]
     ((number, (tag_of, last, scope_id)),) = store.erased().items()
     assert (tag_of, last) == (store.tag(b"directory", "session:erased").hex(), 2)
-    assert not [k for k in store.rows if k[:1] in b"TEVSN" and k[1:7] == number.to_bytes(6, "big")]
+    assert not [k for k in store.rows if k[:1] in b"TEVSNK" and k[1:7] == number.to_bytes(6, "big")]
     assert store.ring is None or not [k for k in store.ring.rows if k[1:17] == scope_id]
     lives = [scope for scope in store.scopes() if scope.name == "session:gone"]
-    numbers = [[entry.sequence for entry in scope.entries(0)] for scope in lives]
+    numbers = [
+        [entry.sequence for entry in scope.entries(0) if entry.body[1] != [[9, 2]]]
+        for scope in lives
+    ]
     assert sorted(numbers) == [[1, 2], [3]], "they go on after a deletion"
     assert reader.unpack(store.open(gone[1]))[2] == reader.unpack(store.open(gone[2]))[5] == 2

@@ -19,9 +19,10 @@ from holdfast.errors import (
     NewerFormatError,
     WrongKeyError,
 )
-from holdfast.seal import keys, ring
+from holdfast.seal import keys, masters, ring, wrapping
 from holdfast.seal.keys import FileKey, KeySource, PassphraseKey, Secret
 from holdfast.seal.ring import Ring
+from holdfast.seal.turning import begin
 from holdfast.storage.contract import Batch
 from holdfast.storage.memory import MemoryStorage
 
@@ -29,7 +30,8 @@ LINEAGE = b"L" * 16
 SCOPE = b"s" * 16
 FIRST = bytes((0, 0, 0, 1))
 """The first generation, and the first epoch."""
-STORE, SIGNER, SCOPE_ROW = b"S" + FIRST, b"P" + FIRST, b"K" + SCOPE + FIRST + FIRST
+META, STORE, SIGNER = b"M" + FIRST, b"S" + FIRST, b"P" + FIRST
+SCOPE_ROW = b"K" + SCOPE + FIRST + FIRST
 
 
 class Given(KeySource):
@@ -52,7 +54,7 @@ def quick_argon(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         keys.check_argon(cost)
         return keys.hmac.digest(salt + repr(cost).encode(), passphrase.reveal(), "sha256")
 
-    monkeypatch.setattr(ring, "derive", quick)
+    monkeypatch.setattr(masters, "derive", quick)
 
 
 def change(storage: MemoryStorage, key: bytes, row: bytes | None) -> None:
@@ -124,7 +126,7 @@ def test_wrong_keys() -> None:
 
 def test_wrong_key_is_told_before_anything_is_unwrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     storage, _ = full(PassphraseKey("hush"))
-    monkeypatch.setattr(ring, "AESGCM", None)
+    monkeypatch.setattr(masters, "AESGCM", None)
     with pytest.raises(WrongKeyError):
         Ring.open(storage, PassphraseKey("other"), LINEAGE)
 
@@ -143,7 +145,7 @@ def test_another_stores_ring() -> None:
         Ring.open(storage, Given(), b"M" * 16)
 
 
-@pytest.mark.parametrize("key", [b"M", STORE, SCOPE_ROW, SIGNER])
+@pytest.mark.parametrize("key", [META, STORE, SCOPE_ROW, SIGNER])
 @pytest.mark.parametrize("source", [Given(), PassphraseKey("hush")], ids=["raw", "passphrase"])
 def test_every_bit_of_every_row(key: bytes, source: KeySource) -> None:
     storage, _ = full(source)
@@ -170,7 +172,7 @@ def test_missing_rows() -> None:
     with pytest.raises(DamagedRecordError, match="store row"):
         read_all(storage)
     storage, _ = full()
-    storage.commit(Batch(cells=[(b"G", bytes((0, 0, 0, 1)), None)]))
+    storage.commit(Batch(cells=[(b"G", FIRST + FIRST, None)]))
     with pytest.raises(DamagedRecordError, match="generation"):
         read_all(storage)
     storage, _ = full()
@@ -202,7 +204,7 @@ def test_rows_do_not_move() -> None:
         read_all(storage)
 
     storage, made = full()
-    row = made._wraps[b"S"].wrap(bytes(32), generation=2)
+    row = made._wraps[1][b"S"].wrap(bytes(32), generation=2)
     change(storage, STORE, row)
     with pytest.raises(DamagedRecordError, match="store row"):
         read_all(storage)
@@ -210,12 +212,12 @@ def test_rows_do_not_move() -> None:
 
 def forged(storage: MemoryStorage, **fields: Any) -> None:
     """The meta row with other fields and a checksum that fits."""
-    row = storage.get([b"M"])[0]
+    row = storage.get([META])[0]
     assert row is not None
-    meta = ring._unpack_meta(row)
+    meta = masters.unpack_meta(row, 1)
     for name, value in fields.items():
         setattr(meta, name, value)
-    change(storage, b"M", ring._pack_meta(meta))
+    change(storage, META, masters.pack_meta(meta))
 
 
 @pytest.mark.parametrize(
@@ -224,7 +226,7 @@ def forged(storage: MemoryStorage, **fields: Any) -> None:
 def test_forged_cost_is_refused_untouched(argon: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     storage, _ = full(PassphraseKey("hush"))
     forged(storage, argon=argon)
-    monkeypatch.setattr(ring, "derive", None)  # must not be reached
+    monkeypatch.setattr(masters, "derive", None)  # must not be reached
     with pytest.raises(FormatError, match="Argon2id"):
         Ring.open(storage, PassphraseKey("hush"), LINEAGE)
 
@@ -245,16 +247,16 @@ def test_forged_meta() -> None:
         with pytest.raises(NewerFormatError):
             read_all(storage)
     packed = msgspec.msgpack.encode([1, "x"])
-    change(storage, b"M", packed + ring._checksum(packed))
+    change(storage, META, packed + masters._checksum(packed))
     with pytest.raises(DamagedRecordError):
         read_all(storage)
 
 
 def test_new_rings_use_todays_cost() -> None:
     storage, _ = full(PassphraseKey("hush"))
-    row = storage.get([b"M"])[0]
+    row = storage.get([META])[0]
     assert row is not None
-    assert ring._unpack_meta(row).argon == (65536, 3, 4)
+    assert masters.unpack_meta(row, 1).argon == (65536, 3, 4)
 
 
 # --- scopes -----------------------------------------------------------------------------------
@@ -291,8 +293,8 @@ def test_the_second_to_make_a_scope_loses() -> None:
 
 def test_a_rotated_master_stops_stale_writers() -> None:
     storage, made = full()
-    storage.commit(Batch(cells=[(b"G", bytes((0, 0, 0, 1)), bytes((0, 0, 0, 2)))]))
     _, records = made.stage_scope(b"t" * 16)
+    begin(Ring.open(storage, Given(), LINEAGE), Given(bytes(32)))
     with pytest.raises(Conflict) as caught:
         made.commit(records)
     assert caught.value.keys == (b"G",)
@@ -310,8 +312,8 @@ def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_frozen_randomness_repeats_no_nonce(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Ring.create(MemoryStorage(), Given(), LINEAGE)
-    monkeypatch.setattr(ring, "_random", lambda n: bytes(n))
-    wrap = made._wraps[b"P"].wrap
+    monkeypatch.setattr(wrapping, "_random", lambda n: bytes(n))
+    wrap = made._wraps[1][b"P"].wrap
     rows = [wrap(bytes((n,)) * 32, generation=1) for n in range(50)]
     assert len({row[9:21] for row in rows}) == 50
 

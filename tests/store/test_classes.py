@@ -329,6 +329,11 @@ def test_sensitive_is_padded_and_not_compressed(tmp_path: Path, declared: bool) 
         other.set(f"plain/{number}", "x" * 50)
     assert {row[0] >> 1 & 3 for _, row in rows_of(place.storage(), b"S")} > {3}
     assert BLOCK > 90
+    store.rotate("agent:a")
+    store.reseal("agent:a")
+    number = store._core.ledger(state.scope).number.to_bytes(6, "big")
+    mine = [row for key, row in rows_of(place.storage(), b"N") if key[1:7] == number]
+    assert {row[0] >> 1 & 3 for row in mine} == {3}, "so they stay"
     report = store.verify()
     assert report.ok, report
     assert place.reopen().agent("a").get(key) == "x" * (511 % 50)

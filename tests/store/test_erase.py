@@ -409,11 +409,11 @@ def test_the_ring_fails(tmp_path: Path) -> None:
     fill(store)
     ring = store._core.ring
     assert ring is not None
-    inner = ring._storage
-    ring._storage = Faulty(inner, Fault("commit"))
+    inner = ring.storage
+    ring.storage = Faulty(inner, Fault("commit"))
     with pytest.raises(Unavailable):
         store.erase("agent:a")
-    ring._storage = inner
+    ring.storage = inner
     assert [f.kind for f in store.verify().findings if "ring" in f.message] == ["erasure"]
     assert store.erase("agent:a").key_removed
     assert store.verify().findings == []

@@ -38,6 +38,8 @@ POINTS = (1.5, True, b"main@1", -1, 10**30, object(), [], "no such checkpoint", 
 TIMES = ("yesterday", 1.5, NAIVE, True, b"1", [1])
 VALUES = ({1, 2}, object(), {"a": [lambda: 1]}, NAIVE, 1j, float, {(1, 2): 3})
 IDS = (None, 1, 1.5, b"x", "", "x" * 300, "a\0", "../a", "$x")
+KEYRING = {"keyring", "finish_rotation", "rotate_all", "reseal_all"}
+"""Methods for keys that take no arguments."""
 Call = Callable[[Any, Any, Any], Any]
 
 
@@ -248,6 +250,16 @@ def of_the_store(slips: Any) -> None:
         lambda t, _, x: t.revert(correlation="run", reason=x),
     )
     slips("erase scope", (*scopes, "agent:nobody"), lambda t, _, x: t.erase(x))
+    for name in ("rotate", "reseal"):
+        slips(
+            f"{name} scope",
+            (*scopes, "agent:nobody"),
+            lambda t, _, x, name=name: getattr(t, name)(x),
+        )
+    sources = (*TEXTS, "", "hush", "file:", "env:", "passphrase:", "env:HOLDFAST_NOT_SET")
+    for name in ("rotate_master", "begin_rotation"):
+        slips(f"{name} key", sources, lambda t, _, x, name=name: getattr(t, name)(x))
+    slips("add_key", sources[:-1], lambda t, _, x: t.add_key(x))
     for name in ("actor", "reason", "correlation", "parent", "component", "operation"):
         slips(
             f"acting {name}",
@@ -480,6 +492,11 @@ def test_after_close_everything_is_refused(tmp_path: Any) -> None:
         "blame": lambda _, s: s.blame("m"),
         "delete scope": lambda t, _: t.delete("agent:1"),
         "erase scope": lambda t, _: t.erase("agent:1"),
+        **{name: lambda t, _, n=name: getattr(t, n)("agent:1") for name in ("rotate", "reseal")},
+        **{name: lambda t, _, n=name: getattr(t, n)() for name in sorted(KEYRING)},
+        "rotate_master": lambda t, _: t.rotate_master("file:new.key"),
+        "begin_rotation": lambda t, _: t.begin_rotation("file:new.key"),
+        "add_key": lambda t, _: t.add_key("file:new.key"),
         "correlated": lambda t, _: t.correlated("run"),
     }
 
@@ -506,5 +523,5 @@ def test_the_table_knows_every_public_method() -> None:
     without_arguments |= {"declared"}
     for face in (sync.State, sync.Store, holdfast.State, holdfast.Store):
         for name, _ in inspect.getmembers(face, inspect.isfunction):
-            if not name.startswith("_") and name not in without_arguments | {"stats"}:
+            if not name.startswith("_") and name not in without_arguments | KEYRING | {"stats"}:
                 assert name in named.split(), name

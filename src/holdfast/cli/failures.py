@@ -45,6 +45,8 @@ _WORDS = (
     ("`checkpoints()` lists them", "`holdfast checkpoint list` shows them"),
     ("`timelines()` lists them", "`holdfast timelines` shows them"),
     ("pin identity=", "give --identity"),
+    ("open the store with the new key, or give it to this one with add_key()", "give that one"),
+    ("rotate_master(), and", "`holdfast keyring rotate --new-key` and `finish`, and"),
     ("give past_damage=True", "give --past-damage"),
     ("signer=file:PATH", "--signer file:PATH"),
     ("open it with create=True", "make a store there with `holdfast init`"),

@@ -35,6 +35,7 @@ HOMES = {
     "sweep": "holdfast.cli.lasting:sweep",
     "verify": "holdfast.cli.proof:verify",
     "witness": "holdfast.cli.proof:witness",
+    "keyring": "holdfast.cli.keyring:keyring",
     "stats": "holdfast.cli.store:stats",
     "langgraph": "holdfast.cli.langgraph:langgraph",
     "completion": "holdfast.cli.completion:completion",

@@ -9,6 +9,7 @@ import click
 from holdfast.cli import output, shapes
 from holdfast.cli.commands import Group, pass_session
 from holdfast.cli.completion import complete_scope
+from holdfast.cli.failures import in_options
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
 
@@ -80,7 +81,7 @@ def erase(session: Session, scope: str, yes: bool) -> None:
     key = "its key" if result.key_removed else "no key"
     output.note(f"{result.rows} rows of {result.bytes} bytes and {key} were removed")
     for text in result.open:
-        output.note(f"still open: {text}")
+        output.note(f"still open: {in_options(text)}")
 
 
 def _confirm(what: str, scope: str) -> None:

@@ -72,13 +72,15 @@ class Session:
             return _PROMPT + _ask(new)
         return self.key
 
-    def _refuse_passphrase(self) -> None:
-        if self.key is not None and self.key.startswith(_PROMPT) and self.key != _PROMPT:
-            raise InvalidInputError(
-                "a passphrase does not belong on the command line, where `ps` and the shell's "
-                "history show it; use `--key passphrase:` to be asked, or --passphrase-file. "
-                "Change it if it was a real one"
-            )
+    def new_key(self, key: str | None, passphrase_file: str | None) -> str:
+        """The key that the master is to be rotated to."""
+        if passphrase_file is not None:
+            if key not in (None, _PROMPT):
+                raise InvalidInputError("give --new-key or --new-passphrase-file, not both")
+            return _PROMPT + _first_line(passphrase_file)
+        _refuse_passphrase(key, "new-")
+        assert key is not None
+        return _PROMPT + _ask(new=True) if key == _PROMPT else key
 
     @property
     def would_ask(self) -> bool:
@@ -120,7 +122,7 @@ class Session:
 
     @contextmanager
     def _open(self, *, create: bool, read_only: bool = False) -> Iterator[Store]:
-        self._refuse_passphrase()
+        _refuse_passphrase(self.key)
         if not create:
             self._check_there()
         key = self.key_source(new=create and not _is_file(self.path))
@@ -182,6 +184,15 @@ class Session:
                 f"there is no scope {state.scope} in this store; `holdfast scope list` shows them"
             )
         return state
+
+
+def _refuse_passphrase(key: str | None, which: str = "") -> None:
+    if key is not None and key.startswith(_PROMPT) and key != _PROMPT:
+        raise InvalidInputError(
+            "a passphrase does not belong on the command line, where `ps` and the shell's "
+            f"history show it; use `--{which}key passphrase:` to be asked, or "
+            f"--{which}passphrase-file. Change it if it was a real one"
+        )
 
 
 def login() -> str:

@@ -1,65 +1,75 @@
 """The ring: the wrapped keys of a store, in a storage of their own, apart from its data.
 
-    M              record  msgpack [format, kind, lineage, generation, argon cost, salt,
-                           wrapped master, key check] and a 16-byte checksum
-    G              cell    generation, 4 bytes
+    M + generation   record  what is known of a master without the key: see `masters`
+    R + generation   record  the same of a retired one
+    G                cell    the oldest and the newest generation that open the ring, 4 bytes each
     S + generation                     record  wrapped store key
-    K + scope id + generation + epoch  record  wrapped [commitment key, [[epoch, data key], ...]]
+    K + scope id + generation + epoch  record  wrapped [commitment key, data key]
     P + generation                     record  wrapped private key of the signer
+    O + generation                     record  the master before, wrapped, while both open the ring
 
 Rows are written once: another master, or another data key of a scope, has rows of its own, so
-that rotation adds before it removes. The row of the highest epoch holds a scope's keys.
-
-A wrapped row is format (1), generation (4), epoch (4), nonce (12), ciphertext and tag; sealed
-with AES-256-GCM under a key derived from the master for its kind, with lineage, kind, scope
-id, generation and epoch as associated data. Whether the key is the right one is decided by a
-key check (HMAC) before anything is unwrapped, so that a wrong key, a damaged ring and a
-missing ring are different errors.
+that rotation adds before it removes. While the master is rotated (`turning`) two generations open
+the ring: every key is wrapped under both, and whoever has the new master has the old one, too.
+Every commit that adds a key expects the cell, so that no key is made for a master that is gone.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from holdfast.errors import (
     Conflict,
-    DamagedRecordError,
+    HoldfastError,
     InvalidInputError,
-    KeyMissingError,
-    NewerFormatError,
+    KeyRetiringError,
+    KeyringError,
     WrongKeyError,
 )
-from holdfast.seal.keys import (
-    DEFAULT_ARGON,
-    KEY,
-    PASSPHRASE,
-    RAW,
-    SALT,
-    Argon,
-    KeySource,
-    check_argon,
-    derive,
+from holdfast.seal.keys import KEY, PASSPHRASE, KeySource, Secret
+from holdfast.seal.masters import (
+    ATTEMPTS,
+    GENERATIONS,
+    META,
+    Meta,
+    Span,
+    damaged,
+    fitting,
+    master_of,
+    new_meta,
+    no_key,
+    pack_meta,
+    pack_span,
+    read_masters,
+    read_span,
+    retired,
+    stored_masters,
+    was_retired,
+    wrong_key,
+)
+from holdfast.seal.wrapping import (
+    BEFORE,
+    ID,
+    SCOPE,
+    SIGNER,
+    STORE,
+    Wrap,
+    epoch_of,
+    generation_of,
+    row_key,
+    scope_of,
 )
 from holdfast.storage.contract import Batch, Storage
 
-FORMAT = 1
 CACHED_SCOPES = 4096
-ID = 16
-
-_META, _GENERATION, _STORE, _SCOPE, _SIGNER = b"M", b"G", b"S", b"K", b"P"
-_ROW_HEAD = 9
-_NONCE = 12
-_TAG = 16
 
 _random = os.urandom
 """The only source of randomness of this module; `holdfast.testing` may replace it."""
@@ -77,88 +87,32 @@ class ScopeKeys:
         raise TypeError("keys are not pickled or copied")
 
 
-class _Meta(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    format: int
-    kind: int
-    lineage: bytes
-    generation: int
-    argon: tuple[int, int, int] | None
-    salt: bytes
-    wrapped: bytes
-    check: bytes
-
-    def head(self) -> bytes:
-        """What the key check and the wrap of the master cover."""
-        cost = self.argon or (0, 0, 0)
-        numbers = (self.format, self.kind, self.generation, *cost)
-        return self.lineage + b"".join(n.to_bytes(4, "big") for n in numbers) + self.salt
-
-
 class _ScopeRow(msgspec.Struct, array_like=True):
     commitment: bytes
-    data: list[tuple[int, bytes]]
-
-
-def _derive(key: bytes, label: bytes, data: bytes = b"") -> bytes:
-    return hmac.digest(key, b"holdfast/1/" + label + b"\0" + data, "sha256")
-
-
-def _damaged(row: str) -> DamagedRecordError:
-    return DamagedRecordError(
-        f"the {row} of the ring is damaged; put the ring back from a copy", f"ring: {row}"
-    )
-
-
-class _Wrap:
-    """Wraps and unwraps the rows of one kind under keys derived from the master."""
-
-    __slots__ = ("_aead", "_kind", "_lineage", "_nonce_key")
-
-    def __init__(self, master: bytes, kind: bytes, lineage: bytes) -> None:
-        self._aead = AESGCM(_derive(master, b"wrap/" + kind))
-        self._nonce_key = _derive(master, b"wrap-nonce/" + kind)
-        self._kind = kind
-        self._lineage = lineage
-
-    def _bound(self, head: bytes, scope: bytes) -> bytes:
-        parts = (self._lineage, self._kind, scope, head)
-        return b"holdfast/1/ring\0" + b"".join(bytes((len(p),)) + p for p in parts)
-
-    def wrap(self, plain: bytes, *, generation: int, epoch: int = 0, scope: bytes = b"") -> bytes:
-        """The row; the nonce is hedged with the plaintext, as in sealed records."""
-        head = bytes((FORMAT,)) + generation.to_bytes(4, "big") + epoch.to_bytes(4, "big")
-        bound = self._bound(head, scope)
-        state = hashlib.blake2b(bound, key=self._nonce_key, digest_size=_NONCE)
-        state.update(hashlib.sha256(plain).digest() + _random(16))
-        nonce = state.digest()
-        return head + nonce + self._aead.encrypt(nonce, plain, bound)
-
-    def unwrap(self, row: bytes, name: str, *, generation: int, scope: bytes = b"") -> bytes:
-        """The wrapped bytes; `DamagedRecordError` if anything is off."""
-        head, nonce = row[:_ROW_HEAD], row[_ROW_HEAD : _ROW_HEAD + _NONCE]
-        if len(row) < _ROW_HEAD + _NONCE + _TAG or head[0] != FORMAT:
-            raise _damaged(name)
-        if int.from_bytes(head[1:5], "big") != generation:
-            raise _damaged(name)
-        try:
-            return self._aead.decrypt(nonce, row[_ROW_HEAD + _NONCE :], self._bound(head, scope))
-        except InvalidTag:
-            raise _damaged(name) from None
+    data: bytes
 
 
 class Ring:
     """An opened ring. Made by `create` or `open`; safe for threads."""
 
-    def __init__(self, storage: Storage, master: bytes, lineage: bytes, generation: int) -> None:
-        self._storage = storage
-        self._wraps = {kind: _Wrap(master, kind, lineage) for kind in (_STORE, _SCOPE, _SIGNER)}
+    def __init__(self, storage: Storage, lineage: bytes, source: KeySource) -> None:
+        self.storage = storage
+        self.lineage = lineage
+        self.span: Span = (1, 1)
+        """Which generations open the ring, as far as is known here."""
+        self.store_key = b""
+        self._sources = [source]
+        self._tried: set[tuple[int, int]] = set()
+        """(generation, source) of passphrases that do not fit: finding that out is slow."""
+        self._masters: dict[int, Secret] = {}
+        self._wraps: dict[int, dict[bytes, Wrap]] = {}
+        """By generation, of the masters that are held here."""
         self._cache: OrderedDict[bytes, ScopeKeys] = OrderedDict()
         self._lock = threading.Lock()
-        self.generation = generation
-        self.store_key = b""
+        self._looking = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"Ring(generation={self.generation})"
+        return f"Ring(generations={self.span[0]}-{self.span[1]})"
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise TypeError("a ring is not pickled or copied; open it again")
@@ -170,17 +124,19 @@ class Ring:
         A key file is made here if it is missing, and is durable before the ring is.
         """
         _check_id(lineage, "lineage")
-        if storage.get([_META])[0] is not None:
-            raise Conflict("the ring is there already; open it instead", [_META])
-        meta, master = _new_meta(source, lineage)
-        ring = cls(storage, master, lineage, meta.generation)
+        first = row_key(META, 1)
+        if stored_masters(storage):
+            raise Conflict("the ring is there already; open it instead", [first])
+        meta, master = new_meta(source, lineage, 1)
+        ring = cls(storage, lineage, source)
+        ring.hold(1, master)
         ring.store_key = _random(KEY)
-        row = ring._wraps[_STORE].wrap(ring.store_key, generation=meta.generation)
+        puts = [(first, pack_meta(meta)), *ring.wrapped(STORE, ring.store_key)]
         storage.commit(
             Batch(
-                puts=[(_META, _pack_meta(meta)), (ring._key(_STORE), row)],
-                absent=[_META, ring._key(_STORE)],
-                cells=[(_GENERATION, None, meta.generation.to_bytes(4, "big"))],
+                puts=puts,
+                absent=[key for key, _ in puts],
+                cells=[(GENERATIONS, None, pack_span(ring.span))],
             )
         )
         return ring
@@ -190,44 +146,145 @@ class Ring:
         """The ring of the store of this lineage.
 
         Raises `KeyMissingError` if key or ring is missing, `WrongKeyError` if the key does not
-        fit, `DamagedRecordError` if a row is damaged, `FormatError` if its passphrase
-        parameters are out of bounds.
+        fit, `KeyRetiredError` if it did once, `DamagedRingError` if a row is damaged,
+        `FormatError` if its passphrase parameters are out of bounds.
         """
-        row = storage.get([_META])[0]
-        if row is None:
-            raise KeyMissingError(
-                "the store is encrypted and its ring, which holds the wrapped keys, is missing or "
-                "empty; put it back from a copy"
-            )
-        meta = _unpack_meta(row)
-        if meta.lineage != lineage:
+        _, metas = read_masters(storage)
+        if metas[-1].lineage != lineage:
             raise WrongKeyError("this ring belongs to another store; give the ring of this one")
-        master = _master(meta, source)
-        ring = cls(storage, master, lineage, meta.generation)
-        expected = meta.generation.to_bytes(4, "big")
-        if storage.cells(_GENERATION, _GENERATION + b"\0") != [(_GENERATION, expected)]:
-            raise _damaged("generation cell")
-        store_row = storage.get([ring._key(_STORE)])[0]
-        if store_row is None:
-            raise _damaged("store row")
-        ring.store_key = ring._unwrap(_STORE, store_row, "store row")
+        if source is None:
+            raise no_key()
+        ring = cls(storage, lineage, source)
+        for meta in reversed(metas):
+            key = fitting(meta, source)
+            if key is not None:
+                ring.hold(meta.generation, master_of(meta, key))
+                break
+            ring._tried.add((meta.generation, id(source)))
+        else:
+            if was_retired(storage, source):
+                raise retired(metas[-1].generation)
+            raise wrong_key(metas, source)
+        ring.refresh()
+        ring.store_key = ring._read(STORE) or b""
         if len(ring.store_key) != KEY:
-            raise _damaged("store row")
+            raise damaged("store row")
         return ring
-
-    def _key(self, kind: bytes, scope_id: bytes = b"") -> bytes:
-        return kind + scope_id + self.generation.to_bytes(4, "big")
 
     @staticmethod
     def unused(storage: Storage) -> bytes | None:
         """The lineage of a ring that holds no scope's keys yet, so that no data rests on it."""
-        row = storage.get([_META])[0]
-        if row is None or storage.scan(_SCOPE, _SCOPE + b"\xff" * (ID + 1), limit=1):
+        if not stored_masters(storage) or storage.scan(SCOPE, SCOPE + b"\xff" * (ID + 1), limit=1):
             return None
-        return _unpack_meta(row).lineage
+        return read_masters(storage)[1][0].lineage
 
-    def _unwrap(self, kind: bytes, row: bytes, name: str, scope: bytes = b"") -> bytes:
-        return self._wraps[kind].unwrap(row, name, generation=self.generation, scope=scope)
+    # masters
+
+    def hold(self, generation: int, master: bytes) -> None:
+        """Use a master from now on."""
+        kinds = (STORE, SCOPE, SIGNER, BEFORE)
+        held = {kind: Wrap(master, kind, self.lineage) for kind in kinds}
+        self._masters = {**self._masters, generation: Secret(master)}
+        self._wraps = {**self._wraps, generation: held}
+
+    def hand_over(self, generation: int, master: bytes) -> tuple[bytes, bytes]:
+        """The row by which the holder of a new master has the one before, too."""
+        before = self._masters[generation - 1].reveal()
+        row = Wrap(master, BEFORE, self.lineage).wrap(before, generation=generation)
+        return row_key(BEFORE, generation), row
+
+    def holds_master(self, generation: int) -> bool:
+        """Whether the master of a generation is held here."""
+        return generation in self._wraps
+
+    def check_masters(self) -> None:
+        """Refuse if a master that opens the ring is not held here: no key can be made."""
+        if not self._wraps.keys() >= set(self.span):
+            raise self._shut_out()
+
+    def add_source(self, source: KeySource) -> None:
+        """Another place to look for a master: the one that is coming, or has come."""
+        self._sources.append(source)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Take up what a rotation of the master has changed since."""
+        span, metas = read_masters(self.storage)
+        with self._looking:
+            for meta in metas:
+                if meta.generation not in self._wraps:
+                    self._look_for(meta)
+            old, new = span
+            if old not in self._wraps and new in self._wraps:
+                key = row_key(BEFORE, new)
+                row = self.storage.get([key])[0]
+                if row is not None:  # else the rotation was finished meanwhile
+                    self.hold(old, self.unwrap(key, row))
+            self._wraps = {g: wraps for g, wraps in self._wraps.items() if old <= g <= new}
+            self.span = span
+
+    def _look_for(self, meta: Meta) -> None:
+        for source in self._sources:
+            tried = (meta.generation, id(source))
+            if tried in self._tried:
+                continue
+            with suppress(HoldfastError):  # a key file that is gone: what is held is enough
+                key = fitting(meta, source)
+                if key is not None:
+                    self.hold(meta.generation, master_of(meta, key))
+                    return
+            if source.kind == PASSPHRASE:
+                self._tried.add(tried)
+
+    def _shut_out(self) -> KeyringError:
+        old, new = self.span
+        if old in self._wraps:
+            return KeyRetiringError(
+                "the master key is being rotated, and with the old one alone no new key can be "
+                "made: open the store with the new key, or give it to this one with add_key()"
+            )
+        return retired(new)
+
+    # wrapping
+
+    def wrapped(
+        self, kind: bytes, plain: bytes, *, epoch: int = 0, scope: bytes = b""
+    ) -> list[tuple[bytes, bytes]]:
+        """Rows that hold something under every master that opens the ring.
+
+        `KeyRetiringError` or `KeyRetiredError` if one of them is not held here.
+        """
+        self.check_masters()
+        made = []
+        for generation in sorted(set(self.span)):
+            wrap = self._wraps[generation][kind]
+            row = wrap.wrap(plain, generation=generation, epoch=epoch, scope=scope)
+            made.append((row_key(kind, generation, scope, epoch), row))
+        return made
+
+    def unwrap(self, key: bytes, row: bytes) -> bytes:
+        """What a row of a generation that is held here holds."""
+        return self._wraps[generation_of(key)][key[:1]].unwrap(key, row)
+
+    def wrapped_again(self, key: bytes, row: bytes, twin: bytes) -> bytes:
+        """The row under the key `twin`: what the row under `key` holds, for another master."""
+        generation = generation_of(twin)
+        return self._wraps[generation][key[:1]].wrap(
+            self.unwrap(key, row), generation=generation, epoch=epoch_of(key), scope=scope_of(key)
+        )
+
+    def _read(self, kind: bytes) -> bytes | None:
+        """What a row that is there once for the store holds, under the newest master held."""
+        for _ in range(2):
+            for generation in sorted(self._wraps, reverse=True):
+                key = row_key(kind, generation)
+                row = self.storage.get([key])[0]
+                if row is not None:
+                    return self.unwrap(key, row)
+            self.refresh()
+        return None
+
+    # scopes
 
     def scope_keys(self, scope_id: bytes) -> ScopeKeys | None:
         """The keys of a scope, or None if the ring has none (never made, or erased).
@@ -239,16 +296,31 @@ class Ring:
             if keys is not None:
                 self._cache.move_to_end(scope_id)
                 return keys
-        _check_id(scope_id, "scope id")
-        prefix = self._key(_SCOPE, scope_id)
-        found = self._storage.scan(prefix, prefix + b"\xff" * 5, limit=1, reverse=True)
-        if not found:
-            return None
-        row = found[0][1]
-        plain = self._unwrap(_SCOPE, row, "scope row", scope_id)
-        keys = _unpack_scope(plain, int.from_bytes(row[5:_ROW_HEAD], "big"))
-        self._keep(scope_id, keys)
+        keys = self._read_scope(scope_id)
+        if keys is not None:
+            self._keep(scope_id, keys)
         return keys
+
+    def _read_scope(self, scope_id: bytes) -> ScopeKeys | None:
+        _check_id(scope_id, "scope id")
+        for _ in range(2):
+            found: dict[int, tuple[bytes, bytes]] = {}
+            epochs: set[int] = set()
+            for key, row in self._rows(scope_id):
+                generation, epoch = generation_of(key), epoch_of(key)
+                epochs.add(epoch)
+                if generation in self._wraps:
+                    found[epoch] = key, row
+            if not epochs:
+                return None
+            if epochs == found.keys():
+                return _unpacked(found, self.unwrap)
+            self.refresh()  # the master was rotated since
+        raise self._shut_out()
+
+    def _rows(self, scope_id: bytes) -> list[tuple[bytes, bytes]]:
+        prefix = SCOPE + scope_id
+        return self.storage.scan(prefix, prefix + b"\xff" * 9)
 
     def _keep(self, scope_id: bytes, keys: ScopeKeys) -> None:
         with self._lock:
@@ -264,8 +336,7 @@ class Ring:
 
     def holds(self, scope_id: bytes) -> bool:
         """Whether the ring, not only memory, has keys of a scope."""
-        prefix = _SCOPE + scope_id
-        return bool(self._storage.scan(prefix, prefix + b"\xff" * 9, limit=1))
+        return bool(self._rows(scope_id))
 
     def erase(self, scope_id: bytes) -> int:
         """Remove a scope's keys, of all generations and epochs; how many rows that were.
@@ -273,50 +344,90 @@ class Ring:
         Nothing sealed with them opens any more, but with a copy of the ring made before.
         """
         _check_id(scope_id, "scope id")
-        prefix = _SCOPE + scope_id
-        found = [key for key, _ in self._storage.scan(prefix, prefix + b"\xff" * 9)]
-        if found:
-            self._storage.commit(Batch(drops=found))
+        return self._drop(scope_id, 1 << 32)
+
+    def drop_epochs(self, scope_id: bytes, below: int) -> int:
+        """Remove a scope's data keys of epochs below one; how many rows that were."""
+        return self._drop(scope_id, below)
+
+    def _drop(self, scope_id: bytes, below: int) -> int:
+        count = 0
+        # A rotation may wrap a row once more while it is about to be dropped: it is looked for
+        # again, until the row that it is made from is gone and no more can come.
+        while found := [key for key, _ in self._rows(scope_id) if epoch_of(key) < below]:
+            # Blanked first: dropping one moves the others, and traces of them could stay.
+            self.storage.commit(Batch(blanks=found, drops=found))
+            count += len(found)
         self.forget(scope_id)
-        return len(found)
+        return count
 
     def stage_scope(self, scope_id: bytes) -> tuple[ScopeKeys, list[tuple[bytes, bytes]]]:
         """Fresh keys for a scope, and the records that `commit` must put before their use."""
         _check_id(scope_id, "scope id")
+        self._look()
         keys = ScopeKeys(_random(KEY), {1: _random(KEY)}, 1)
-        plain = msgspec.msgpack.encode(_ScopeRow(keys.commitment, list(keys.data.items())))
-        row = self._wraps[_SCOPE].wrap(
-            plain, generation=self.generation, epoch=keys.epoch, scope=scope_id
-        )
-        return keys, [(self._key(_SCOPE, scope_id) + keys.epoch.to_bytes(4, "big"), row)]
+        return keys, self._scope_rows(scope_id, keys, 1)
 
-    def commit(self, records: list[tuple[bytes, bytes]]) -> None:
-        """Put staged records if none of them is there and the generation is still ours.
+    def _look(self) -> None:
+        """Notice a rotation of the master, before keys are made."""
+        if read_span(self.storage) != self.span or set(self.span) - self._wraps.keys():
+            self.refresh()
+
+    def _scope_rows(
+        self, scope_id: bytes, keys: ScopeKeys, epoch: int
+    ) -> list[tuple[bytes, bytes]]:
+        plain = msgspec.msgpack.encode(_ScopeRow(keys.commitment, keys.data[epoch]))
+        return self.wrapped(SCOPE, plain, epoch=epoch, scope=scope_id)
+
+    def add_epoch(self, scope_id: bytes, epoch: int) -> ScopeKeys | None:
+        """Let a scope have a data key of this epoch, which is durable when this returns.
+
+        One that is there already is left. None if the scope has no keys: it was erased.
+        """
+        for _ in range(ATTEMPTS):
+            self._look()
+            keys = self._read_scope(scope_id)
+            if keys is None or epoch in keys.data:
+                self.forget(scope_id)
+                return keys
+            more = ScopeKeys(keys.commitment, {**keys.data, epoch: _random(KEY)}, epoch)
+            # The newest of the keys that are there must stay: without it the scope is erased.
+            there = [key for key, _ in self._rows(scope_id) if epoch_of(key) == keys.epoch]
+            with suppress(Conflict):
+                self.commit(self._scope_rows(scope_id, more, epoch), present=there)
+        raise Conflict("the ring is always changed by others; try again", [SCOPE + scope_id])
+
+    def commit(self, records: list[tuple[bytes, bytes]], *, present: Iterable[bytes] = ()) -> None:
+        """Put staged records if none of them is there and the same masters still open the ring.
 
         `Conflict` names what did not hold: for a scope row, someone else made its keys first
-        (drop the staged ones and ask `scope_keys`); for the generation cell, the master was
-        rotated (open the store again).
+        (drop the staged ones and ask `scope_keys`); for the cell, the master is rotated (stage
+        the records again).
         """
-        generation = self.generation.to_bytes(4, "big")
-        self._storage.commit(
+        self.storage.commit(
             Batch(
                 puts=list(records),
                 absent=[key for key, _ in records],
-                cells=[(_GENERATION, generation, generation)],
+                present=list(present),
+                cells=[self.unturned()],
             )
         )
 
+    def unturned(self) -> tuple[bytes, bytes, bytes]:
+        """The expectation that the same masters open the ring as are known here."""
+        return GENERATIONS, pack_span(self.span), pack_span(self.span)
+
+    # the signer
+
     def signer_seed(self) -> bytes | None:
         """The signer's private key, or None if the ring holds none."""
-        row = self._storage.get([self._key(_SIGNER)])[0]
-        return None if row is None else self._unwrap(_SIGNER, row, "signer row")
+        return self._read(SIGNER)
 
     def put_signer(self, seed: bytes) -> None:
         """Keep the signer's private key; `Conflict` if there is one already."""
         if len(seed) != KEY:
             raise InvalidInputError(f"a signer's seed has {KEY} bytes")
-        row = self._wraps[_SIGNER].wrap(seed, generation=self.generation)
-        self.commit([(self._key(_SIGNER), row)])
+        self.commit(self.wrapped(SIGNER, seed))
 
 
 def _check_id(value: bytes, what: str) -> None:
@@ -324,84 +435,20 @@ def _check_id(value: bytes, what: str) -> None:
         raise InvalidInputError(f"a {what} has {ID} bytes")
 
 
-def _unpack_scope(plain: bytes, epoch: int) -> ScopeKeys:
-    try:
-        row = msgspec.msgpack.decode(plain, type=_ScopeRow)
-    except msgspec.DecodeError:
-        raise _damaged("scope row") from None
-    data = dict(row.data)
-    if epoch not in data or any(len(key) != KEY for key in (row.commitment, *data.values())):
-        raise _damaged("scope row")
-    return ScopeKeys(row.commitment, data, epoch)
-
-
-# --- the meta row ---------------------------------------------------------------------------
-
-
-def _new_meta(source: KeySource, lineage: bytes) -> tuple[_Meta, bytes]:
-    """The meta row of a new ring, and its master."""
-    secret = source.load(create=True)
-    meta = _Meta(FORMAT, source.kind, lineage, 1, None, b"", b"", b"")
-    if source.kind == RAW:
-        key = master = secret.reveal()
-    else:
-        cost = DEFAULT_ARGON
-        meta.argon = (cost.memory, cost.passes, cost.lanes)
-        meta.salt = _random(SALT)
-        key, master = derive(secret, meta.salt, cost), _random(KEY)
-        # Under a fresh random salt the key is used once, so a random nonce cannot repeat.
-        nonce = _random(_NONCE)
-        sealed = AESGCM(_derive(key, b"wrap/M")).encrypt(nonce, master, meta.head())
-        meta.wrapped = nonce + sealed
-    meta.check = _derive(key, b"key-check", meta.head())
-    return meta, master
-
-
-def _master(meta: _Meta, source: KeySource | None) -> bytes:
-    """The master that this source opens; the key check decides before anything is unwrapped."""
-    if source is None:
-        raise KeyMissingError("the store is encrypted: give its key with key= or HOLDFAST_KEY")
-    if source.kind != meta.kind:
-        wanted = "passphrase:TEXT" if meta.kind == PASSPHRASE else "file:PATH or env:NAME"
-        raise WrongKeyError(f"this store is opened with {wanted}, another kind of key was given")
-    if meta.kind == RAW:
-        key = source.load().reveal()
-    else:
-        cost = Argon(*(meta.argon or (0, 0, 0)))
-        check_argon(cost)
-        key = derive(source.load(), meta.salt, cost)
-    if not hmac.compare_digest(_derive(key, b"key-check", meta.head()), meta.check):
-        raise WrongKeyError("the key does not open this store; give the one it was created with")
-    if meta.kind == RAW:
-        return key
-    nonce, sealed = meta.wrapped[:_NONCE], meta.wrapped[_NONCE:]
-    try:
-        return AESGCM(_derive(key, b"wrap/M")).decrypt(nonce, sealed, meta.head())
-    except (InvalidTag, ValueError):
-        raise _damaged("meta row") from None
-
-
-def _checksum(packed: bytes) -> bytes:
-    return hashlib.sha256(b"holdfast/1/ring-meta\0" + packed).digest()[:16]
-
-
-def _pack_meta(meta: _Meta) -> bytes:
-    packed = msgspec.msgpack.encode(meta)
-    return packed + _checksum(packed)
-
-
-def _unpack_meta(row: bytes) -> _Meta:
-    """The checksum is for accidents, so that a flipped bit is not reported as a wrong key."""
-    packed, found = row[:-16], row[-16:]
-    if found != _checksum(packed):
-        raise _damaged("meta row")
-    try:
-        if msgspec.msgpack.decode(packed)[0] != FORMAT:
-            raise NewerFormatError("the ring was written by a newer version; update holdfast")
-        meta = msgspec.msgpack.decode(packed, type=_Meta)
-        meta.head()
-    except (msgspec.DecodeError, ValueError, LookupError, TypeError, OverflowError):
-        raise _damaged("meta row") from None
-    if meta.kind not in (RAW, PASSPHRASE):
-        raise NewerFormatError("the ring uses a kind of key that this version does not know")
-    return meta
+def _unpacked(
+    found: dict[int, tuple[bytes, bytes]], unwrap: Callable[[bytes, bytes], bytes]
+) -> ScopeKeys:
+    """A scope's keys from one row of each epoch."""
+    commitments: set[bytes] = set()
+    data: dict[int, bytes] = {}
+    for epoch, (key, row) in found.items():
+        try:
+            keys = msgspec.msgpack.decode(unwrap(key, row), type=_ScopeRow)
+        except msgspec.DecodeError:
+            raise damaged("scope row") from None
+        data[epoch] = keys.data
+        commitments.add(keys.commitment)
+    commitment = commitments.pop()
+    if commitments or any(len(key) != KEY for key in (commitment, *data.values())):
+        raise damaged("scope row")
+    return ScopeKeys(commitment, data, max(data))

@@ -28,7 +28,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from holdfast.errors import DamagedRecordError, InvalidInputError, KeyMissingError
-from holdfast.seal.compress import PADDED, expand, pad, squeeze
+from holdfast.seal.compress import NONE, PADDED, expand, pad, squeeze
 
 WRITER = 16
 NONCE = 12
@@ -170,6 +170,9 @@ class Seal(Protocol):
     def writer(self) -> bytes:
         """The writer whose key seals now."""
 
+    def know(self, epoch: int) -> None:
+        """An entry was made under this key epoch: nothing is sealed under older ones any more."""
+
     def seal(
         self,
         ad: bytes,
@@ -216,6 +219,9 @@ class PlainSeal:
         """Named in entries; a plain record does not depend on it."""
         return self._writer
 
+    def know(self, epoch: int) -> None:
+        """See `Seal.know`; a plain store has no keys."""
+
     def seal(
         self,
         ad: bytes,
@@ -260,6 +266,15 @@ def _plain_check(ad: bytes, head: bytes, payload: bytes) -> bytes:
     return state.digest()[:TAG]
 
 
+def sealed_under(sealed: bytes, start: int = 0) -> tuple[int, bool, bool]:
+    """(key epoch, whether it is packed somehow, whether quiet) of an encrypted record's header."""
+    try:
+        method = sealed[start] >> _METHOD_SHIFT & 3
+        return read_varint(sealed, start + 1)[0], method != NONE, method == PADDED
+    except (IndexError, ValueError):
+        raise _damaged("its header is damaged") from None
+
+
 class _Keys(NamedTuple):
     """What one writer seals with."""
 
@@ -270,22 +285,39 @@ class _Keys(NamedTuple):
 class KeySeal:
     """AES-256-GCM under keys derived from a scope's data keys. Safe for threads.
 
-    Records are sealed under `epoch` and opened under exactly the epoch they name. After 2**28
-    records it draws a new writer by itself.
+    Records are sealed under the newest epoch and opened under exactly the epoch they name. One
+    that is not known is looked up with `reload`, and what that gives is used from then on. After
+    2**28 records it draws a new writer by itself.
     """
 
-    __slots__ = ("_count", "_data_keys", "_keys_of", "_prefix", "_writer", "epoch")
+    __slots__ = ("_count", "_data_keys", "_keys_of", "_reload", "_writer", "epoch")
 
     encrypted = True
 
-    def __init__(self, data_keys: dict[int, bytes], epoch: int, writer: bytes) -> None:
+    def __init__(
+        self,
+        data_keys: dict[int, bytes],
+        epoch: int,
+        writer: bytes,
+        reload: Callable[[], dict[int, bytes]] | None = None,
+    ) -> None:
         if epoch not in data_keys or any(len(key) != 32 for key in data_keys.values()):
             raise InvalidInputError("a seal needs data keys of 32 bytes, one of the epoch given")
         self._data_keys = dict(data_keys)
         self.epoch = epoch
         self._keys_of = lru_cache(CACHED_WRITERS)(self._derive)
-        self._prefix = write_varint(epoch)
+        self._reload = reload
         self._take(writer)
+
+    def know(self, epoch: int) -> None:
+        """Seal under this epoch, or a later one, from now on; what was known stays known.
+
+        Old keys are kept as long as this object: somebody may hold rows that were read before
+        they were sealed again.
+        """
+        if epoch > self.epoch and self._reload is not None:
+            self._data_keys = {**self._data_keys, **self._reload()}
+            self.epoch = max(self._data_keys)
 
     def _take(self, writer: bytes) -> None:
         if len(writer) != WRITER:
@@ -299,6 +331,7 @@ class KeySeal:
         return self._writer
 
     def _derive(self, epoch: int, writer: bytes) -> _Keys:
+        self.know(epoch)
         data_key = self._data_keys.get(epoch)
         if data_key is None:
             raise KeyMissingError(
@@ -326,18 +359,19 @@ class KeySeal:
             writer = self._writer
         elif not writer_outside:
             raise InvalidInputError("writer= goes with writer_outside=True")
-        aead, nonce_state = self._keys_of(self.epoch, writer)
+        epoch = self.epoch  # once: another thread may learn of a newer one
+        aead, nonce_state = self._keys_of(epoch, writer)
         if quiet:
             plain = pad(plain)
             method, payload = PADDED, plain
         else:
             method, payload = squeeze(plain) if compress else (0, plain)
         first = _FORMAT | _ENCRYPTED | method << _METHOD_SHIFT
-        length = write_varint(len(plain))
+        prefix, length = write_varint(epoch), write_varint(len(plain))
         if writer_outside:
-            head = _SMALL[first | _OUTSIDE] + self._prefix + length
+            head = _SMALL[first | _OUTSIDE] + prefix + length
         else:
-            head = _SMALL[first] + self._prefix + writer + length
+            head = _SMALL[first] + prefix + writer + length
         bound = ad + head + _SMALL[len(head)]
         # The header stands in the nonce's hash too: the same content, compressed and not, are
         # two plaintexts to the cipher.

@@ -42,6 +42,8 @@ def check_batch(batch: Batch, limits: Limits) -> set[bytes]:
         raise InvalidInputError("a batch cannot put and drop the same record; send two batches")
     if batch.cells:
         _check_cells(batch.cells)
+    if batch.swaps:
+        _check_swaps(batch, put_keys, limits.max_record)
     return put_keys
 
 
@@ -111,6 +113,14 @@ def _check_doubles(puts: list[tuple[bytes, bytes]]) -> None:
     for key, value in puts:
         if seen.setdefault(key, value) != value:
             raise InvalidInputError(f"the batch puts record {key.hex()} twice, with other bytes")
+
+
+def _check_swaps(batch: Batch, put_keys: set[bytes], most: int) -> None:
+    keys = [key for key, _, _ in batch.swaps]
+    _check_keys(keys)
+    if len({*keys, *put_keys, *batch.drops}) != len(keys) + len(put_keys) + len(set(batch.drops)):
+        raise InvalidInputError("a record that is sealed again is named once in its batch")
+    _check_values(keys, [new for _, _, new in batch.swaps], most, "record")
 
 
 def _check_cells(cells: list[tuple[bytes, bytes | None, bytes | None]]) -> None:

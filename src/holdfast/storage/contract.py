@@ -1,8 +1,8 @@
 """The contract between the store and whatever keeps its bytes.
 
-Storage holds two things. A **record** is written once under its key and never changed, at
-most 1 MiB. A **cell** is a small row that is only ever compared and swapped. Keys are
-ordered byte strings of at most 64 bytes.
+Storage holds two things. A **record** is written once under its key and never changed, but that
+its content may be sealed again under another key (`swaps`); at most 1 MiB. A **cell** is a small
+row that is only ever compared and swapped. Keys are ordered byte strings of at most 64 bytes.
 
 What may be assumed of `commit`:
 - all or nothing, and only if every expectation of the batch holds at commit time, also on
@@ -60,6 +60,8 @@ class Batch:
     """Record keys that must exist before the batch."""
     cells: list[tuple[bytes, bytes | None, bytes | None]] = field(default_factory=list)
     """(key, expected, new): None stands for absent; new == expected only checks."""
+    swaps: list[tuple[bytes, bytes, bytes]] = field(default_factory=list)
+    """Records that are sealed again: (key, the bytes that must be there, new bytes)."""
 
 
 class Storage(Protocol):

@@ -212,6 +212,7 @@ class MemoryStorage:
         failed = [key for key in batch.absent if key in records]
         failed += [key for key in batch.present if key not in records]
         failed += [key for key, expected, _ in batch.cells if cells.get(key) != expected]
+        failed += [key for key, expected, _ in batch.swaps if records.get(key) != expected]
         return failed
 
     def _apply(self, batch: Batch) -> None:
@@ -220,6 +221,8 @@ class MemoryStorage:
             self._set(space.records, key, value)
         for key in batch.drops:
             self._set(space.records, key, None)
+        for key, _, again in batch.swaps:
+            self._set(space.records, key, again)
         for key, _, new in batch.cells:
             self._set(space.cells, key, new)
         space.version += 1

@@ -51,6 +51,7 @@ _CELLS = "SELECT k, v FROM cells WHERE k>=? AND k<? ORDER BY k LIMIT ?"
 _CELL = "SELECT v FROM cells WHERE k=?"
 _PUT = "INSERT INTO records VALUES(?,?)"
 _BLANK = "UPDATE records SET v=zeroblob(length(v)) WHERE k=?"
+_SWAP = "UPDATE records SET v=? WHERE k=?"
 _DROP = "DELETE FROM records WHERE k=?"
 _VERSION = "PRAGMA data_version"
 _VACUUM_PAGES = 64
@@ -273,7 +274,8 @@ class SqliteStorage:
     def _apply(self, batch: Batch, put_keys: set[bytes]) -> None:
         cursor = self._write_cursor
         # What is both expected absent and put is checked by the insert itself.
-        simple = not batch.present and not batch.cells and put_keys.issuperset(batch.absent)
+        more = batch.present or batch.cells or batch.swaps
+        simple = not more and put_keys.issuperset(batch.absent)
         if not simple and self._failed(batch, put_keys):
             raise conflict(self._failed(batch, set()))
         if batch.puts:
@@ -283,6 +285,8 @@ class SqliteStorage:
                 self._put_slowly(batch)
         if batch.blanks:
             cursor.executemany(_BLANK, [(key,) for key in batch.blanks])
+        if batch.swaps:
+            cursor.executemany(_SWAP, [(new, key) for key, _, new in batch.swaps])
         if batch.drops:
             cursor.executemany(_DROP, [(key,) for key in batch.drops])
             # A record seldom fills a page: so many are given back that none pile up.
@@ -309,6 +313,7 @@ class SqliteStorage:
         failed = [k for k in batch.absent if k not in skip and self._value(_GET, k) is not None]
         failed += [k for k in batch.present if self._value(_GET, k) is None]
         failed += [k for k, expected, _ in batch.cells if self._value(_CELL, k) != expected]
+        failed += [k for k, expected, _ in batch.swaps if self._value(_GET, k) != expected]
         return failed
 
     def _value(self, sql: str, key: bytes) -> bytes | None:

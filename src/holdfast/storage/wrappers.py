@@ -50,6 +50,7 @@ class Counting:
         self.inner.commit(batch)
         written = sum(len(key) + len(value) for key, value in batch.puts)
         written += sum(len(key) + len(new) for key, _, new in batch.cells if new is not None)
+        written += sum(len(key) + len(new) for key, _, new in batch.swaps)
         with self._lock:
             self.applied += 1
             self.bytes_written += written

@@ -13,6 +13,7 @@ from holdfast.seal.codec import ValueLimits
 from holdfast.seal.registry import Registry
 from holdfast.storage.contract import Storage
 from holdfast.store import blocking
+from holdfast.store.async_keeping import StoreKeys
 from holdfast.store.async_lasting import StoreLasting
 from holdfast.store.async_state import Change, State
 from holdfast.store.async_watching import StoreFollowing
@@ -106,7 +107,7 @@ def open(
     return Opening(url, options, commit)
 
 
-class Store(StoreFollowing, StoreLasting):
+class Store(StoreKeys, StoreFollowing, StoreLasting):
     """One opened storage with its keys and its clock."""
 
     def __init__(self, handle: StoreHandle, mode: str) -> None:

@@ -25,6 +25,7 @@ from holdfast.store.gates import Gate
 from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, TimelineInfo
+from holdfast.store.keeping import StoreKeys
 from holdfast.store.lasting import StateLasting, StoreLasting
 from holdfast.store.scopes import Scope
 from holdfast.store.terms import asked_terms
@@ -324,7 +325,7 @@ class Change:
         return self._parts.part(line)
 
 
-class Store(StoreFollowing, StoreUndoing, StoreLasting):
+class Store(StoreFollowing, StoreUndoing, StoreKeys, StoreLasting):
     """One opened storage with its keys and its clock."""
 
     def __init__(self, handle: StoreHandle) -> None:

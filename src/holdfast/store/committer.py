@@ -24,7 +24,7 @@ from holdfast.storage.contract import Batch
 from holdfast.store import rows
 from holdfast.store.change import Change, Target, Ticket, Written
 from holdfast.store.declared import PREFIX
-from holdfast.store.entries import Body
+from holdfast.store.entries import Body, same_entry
 from holdfast.store.feed import FeedItem, Lanes
 from holdfast.store.ledger import gone
 from holdfast.store.outcomes import (
@@ -186,7 +186,7 @@ class Committer:
                     # The first attempt may still land, so only the same bytes may follow it.
                     self._core.storage.commit(batch)
                     found = row
-                if found == row:
+                if same_entry(found, row):
                     self._applied(attempt, feed_row)
                     return True
                 self._lanes.move()

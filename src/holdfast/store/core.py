@@ -6,14 +6,14 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from holdfast.errors import (
+    Conflict,
     DamagedRecordError,
-    HoldfastError,
     KeyMissingError,
     ReadOnlyError,
     ScopeNotFoundError,
@@ -88,8 +88,8 @@ class Core:
         self._commit_row = self._commitments.domain(b"store-row")
         self.lanes = Lanes(storage, self._commitments.domain(b"feed"))
         self.committer = Committer(self, self.lanes)
-        self.later: Callable[[Change], None] = self._attempt
-        """Commits what nobody waits for, and what may fail."""
+        self.later: Callable[[Change], None] | None = None
+        """Commits, behind who asks, what nobody waits for."""
         self._ledgers: OrderedDict[Scope, Ledger] = OrderedDict()
         self._lock = threading.RLock()
         self._memos: OrderedDict[tuple[int, str], tuple[Memo, int]] = OrderedDict()
@@ -212,7 +212,8 @@ class Core:
                 raise KeyMissingError(
                     f"the ring holds no key for {scope}; use the ring that belongs to this store"
                 )
-            seal = KeySeal(keys.data, keys.epoch, self.writer)
+            reload = partial(self._data_keys, scope_id)
+            seal = KeySeal(keys.data, keys.epoch, self.writer, reload)
             commitments = Commitments(keys.commitment, salt=salt)
         return Ledger(
             scope,
@@ -228,6 +229,13 @@ class Core:
             nodes=self.nodes,
             atoms=self.atoms,
         )
+
+    def _data_keys(self, scope_id: bytes) -> dict[int, bytes]:
+        """A scope's data keys as the ring has them now; none if it was erased."""
+        assert self.ring is not None
+        self.ring.forget(scope_id)
+        keys = self.ring.scope_keys(scope_id)
+        return keys.data if keys is not None else {}
 
     def ledger_of(self, key: bytes, row: bytes) -> Ledger:
         """The scope that a directory row names, opened; also one that is deleted."""
@@ -296,7 +304,12 @@ class Core:
         """Make the keys of new scopes durable, before anything sealed with them is."""
         born = [ledger for ledger in ledgers if ledger.ring_birth]
         if born and self.ring is not None:
-            self.ring.commit([row for ledger in born for row in ledger.ring_birth])
+            try:
+                self.ring.commit([row for ledger in born for row in ledger.ring_birth])
+            except Conflict:  # the master is being rotated: their keys are made anew
+                for ledger in born:
+                    self.forget(ledger)
+                raise
             for ledger in born:
                 ledger.ring_birth = []
 
@@ -406,10 +419,6 @@ class Core:
         ticket = self.submit(change)
         self.committer.drive(ticket)
         return ticket.outcome()
-
-    def _attempt(self, change: Change) -> None:
-        with suppress(HoldfastError):
-            self.run(change)
 
     def check_writable(self) -> None:
         """Refuse if this store cannot take changes."""

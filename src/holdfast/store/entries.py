@@ -37,7 +37,8 @@ STATEMENT = 110
 UNSIGNED, ED25519 = 0, 1
 
 # operations
-SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK, GONE, META = 1, 2, 3, 4, 5, 6, 7, 8, 9
+SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK, GONE, REKEY = 1, 2, 3, 4, 5, 6, 7, 8, 9
+META = 10
 KEYED = frozenset((SET, APPEND, PATCH, DELETE, META))
 """Those that name a key."""
 NAMES = {
@@ -49,6 +50,7 @@ NAMES = {
     RESTORE: "restore",
     FORK: "fork",
     GONE: "delete scope",
+    REKEY: "rotate key",
     META: "expire",
 }
 
@@ -167,6 +169,11 @@ def split_row(row: bytes) -> tuple[Envelope, bytes]:
         data, row[2:18], epoch, row[at : at + 32], row[at + 32 : at + 64], statement
     )
     return envelope, row[end:]
+
+
+def same_entry(one: bytes, other: bytes) -> bool:
+    """Whether two rows hold the same entry; the body may have been sealed again since."""
+    return one == other or split_row(one)[0].data == split_row(other)[0].data
 
 
 def entry_hasher(prefix: bytes) -> Callable[[bytes, bytes], bytes]:

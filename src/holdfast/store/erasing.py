@@ -88,7 +88,8 @@ class _Erasure:
         else:
             yield (
                 "copies of the ring made before still hold the key: together with the master key "
-                "they open copies, backups and snapshots of the store's files made before"
+                "they open copies, backups and snapshots of the store's files made before; "
+                "rotate_master(), and destroying the old key, ends that"
             )
         yield "logs of the engine, until it is done with them: for SQLite, when all have closed it"
         yield "processes that had it open keep in memory what they read until they look again"
@@ -163,7 +164,7 @@ class _Erasure:
             self._drop_accounts(tombstone, life)
         if self.core.ring is not None:
             self.keys += self.core.ring.erase(tombstone.id)
-        prefixes = [kind + number for kind in (b"E", b"V", b"S", b"N", b"T")]
+        prefixes = [kind + number for kind in (b"E", b"V", b"S", b"N", b"T", b"K")]
         for prefix in prefixes if self.core.ring is None else ():
             self._blank(prefix)
         for prefix in prefixes:

@@ -9,9 +9,10 @@ has set or put off meanwhile.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
-from holdfast.errors import Conflict, ScopeNotFoundError
+from holdfast.errors import Conflict, HoldfastError, ScopeNotFoundError
 from holdfast.store.arguments import check_limit
 from holdfast.store.change import Change, Target
 from holdfast.store.core import Core
@@ -56,8 +57,14 @@ def _judging(
 
 def refresh(core: Core, scope: Scope, timeline: str, keys: Sequence[str]) -> None:
     """Put off the expiry of keys that were read. A read does not fail if this does."""
-    if not core.read_only:
-        core.later(_judging(scope, timeline, keys, _put_off, "read")[0])
+    if core.read_only:
+        return
+    change, _ = _judging(scope, timeline, keys, _put_off, "read")
+    if core.later is not None:
+        core.later(change)
+    else:
+        with suppress(HoldfastError):
+            core.run(change)
 
 
 def _put_off(stage: Stage, key: str) -> list[Any]:

@@ -307,6 +307,7 @@ class History:
             raise InvalidInputError(f"{self.scope} has all the timelines that it can have")
         root = fold_once(source)
         line = Timeline(ledger, number)
+        rekeyed = ledger.next_epoch()  # before anything is sealed
         key = rows.line(b"T", ledger.number, number)
         ended = rows.deletion(ledger.tombstone)  # a scope that is deleted meanwhile is not forked
         row = ledger.seal_row(key, _encode([name, source.number, sequence]), ledger.commit_line)
@@ -315,7 +316,7 @@ class History:
             if stage.sequence > ledger.before:  # another fork, of this group or of before
                 raise Conflict(f"{self.scope}: overtaken by another fork; try again")
             stage.rows.append((key, row))
-            stage.absent += [key, ended]
+            stage.absent += [key, ended, rekeyed]
             stage.become(root, stage.sequence + 1)
             stage.save(BEFORE)
             body.ops = [[entries.FORK, source.number, sequence, root.hash]]

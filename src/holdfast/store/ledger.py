@@ -129,6 +129,12 @@ class Ledger:
         """An entry, with its body checked against the envelope's commitment."""
         return self._checked(key, row, self._open_entry)
 
+    def envelope(self, row: bytes) -> Envelope:
+        """The clear part of an entry that others made; its key epoch is the one to seal under."""
+        found, _ = entries.split_row(row)
+        self.seal.know(found.epoch)
+        return found
+
     def _open_entry(self, key: bytes, row: bytes) -> tuple[Envelope, Body]:
         envelope, _ = entries.split_row(row)
         start = len(envelope.data)
@@ -170,6 +176,10 @@ class Ledger:
             "restore a checkpoint from before it",
             place,
         )
+
+    def next_epoch(self) -> bytes:
+        """Key of the row that announces the next data key: who rests on this one expects none."""
+        return rows.epoch(self.number, self.seal.epoch + 1)
 
     # atoms and nodes
 

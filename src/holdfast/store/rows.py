@@ -12,6 +12,7 @@
 | F | lane(1) number(6) | a row of the feed |
 | R | tag(16) scope(6) timeline(2) block(4) | a correlation was used in this block of entries |
 | I | tag(16) | what became of a change with an id |
+| K | scope(6) epoch(4) | the scope has a new data key, of this epoch |
 """
 
 from __future__ import annotations
@@ -77,6 +78,11 @@ def change(tag: bytes) -> bytes:
     return b"I" + tag
 
 
+def epoch(scope: int, number: int) -> bytes:
+    """Key of the row that announces a scope's data key."""
+    return b"K" + scope.to_bytes(SCOPE, "big") + number.to_bytes(4, "big")
+
+
 def after(prefix: bytes) -> bytes:
     """The first key behind all that begin with this prefix."""
     number = int.from_bytes(prefix, "big") + 1
@@ -114,4 +120,5 @@ _KINDS = {
     "F": "feed row",
     "R": "correlation row",
     "I": "change row",
+    "K": "key epoch",
 }

@@ -119,7 +119,7 @@ class Timeline:
         while page := self.ledger.storage.scan(self.prefix, high, limit=200, reverse=True):
             for key, row in page:
                 if self.sequence == self.ledger.before:
-                    envelope, _ = entries.split_row(row)
+                    envelope = self.ledger.envelope(row)
                     self.sequence = rows.sequence_of(key)
                     self.head = self.ledger.entry_hash(key, envelope.data)
                 if row[1] == 1:
@@ -289,7 +289,7 @@ class Timeline:
             self.become(op[1], op[2], op[3], sequence, op[4] if len(op) > 4 else ())
         elif code == entries.GONE:
             self.gone = True
-        elif code != entries.CHECKPOINT:
+        elif code not in (entries.CHECKPOINT, entries.REKEY):
             raise NewerFormatError(
                 f"{self.ledger.scope}: entry {sequence} holds an operation that this version does "
                 "not know; use the newest version of Holdfast"

@@ -341,6 +341,7 @@ class _Check:
         for number in sorted(self.lines.get(ledger.number, set()) - {line[0] for line in lines}):
             message = f"the feed names timeline {number}: it is missing"
             self.find("feed", f"scope {ledger.number:x}", message, str(ledger.scope))
+        self._epochs(ledger)
         nodes = NodeCheck(self, ledger)
         for number, _, _, _ in lines:
             nodes.read(number)
@@ -355,6 +356,16 @@ class _Check:
             check.run()
             self.pause(ledger, number + 1, 0)  # at least one timeline a call: it always gets on
 
+    def _epochs(self, ledger: Ledger) -> None:
+        """The rows that announce the scope's data keys; its entries call for each."""
+        prefix = rows.epoch(ledger.number, 0)[:7]
+        for key, row in self.core.storage.scan(prefix, rows.after(prefix)):
+            self.accounts.stored_epochs += 1
+            try:
+                ledger.open_row(key, row)
+            except DAMAGE as error:
+                self.find("damage", rows.describe(key), str(error), str(ledger.scope))
+
     def pause(self, ledger: Ledger, timeline: int, sequence: int) -> None:
         """Tell how far it is, and stop if the time is used up."""
         if self.progress is not None:
@@ -366,7 +377,7 @@ class _Check:
     # rows that belong to nothing
 
     def _others(self, known: set[int]) -> None:
-        for kind in (b"A", b"B", b"C", b"G", b"H", b"J", b"K", b"L", b"M", b"O", b"P", b"Q", b"U"):
+        for kind in (b"A", b"B", b"C", b"G", b"H", b"J", b"L", b"M", b"O", b"P", b"Q", b"U"):
             for key, _ in self.core.storage.scan(kind, rows.after(kind), limit=100):
                 if key != b"Mstore":
                     self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
@@ -375,10 +386,12 @@ class _Check:
                 self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
         for key, _ in self.core.storage.cells(b"", b"\xff" * 64):
             self.find("unaccounted", f"cell {key.hex()}", "nothing accounts for this cell")
-        for kind in (b"E", b"V", b"S", b"N", b"T"):
+        for kind in (b"E", b"V", b"S", b"N", b"T", b"K"):
             self._strays(kind, known)
         self._outcomes()
         self._correlations(known)
+        if self.whole:
+            self.accounts.compare(b"K", self.accounts.stored_epochs, self.accounts.epochs)
 
     def _strays(self, kind: bytes, known: set[int]) -> None:
         """Rows of scopes that the directory does not name."""

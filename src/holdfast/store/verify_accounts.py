@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.store import rows
+from holdfast.store import entries, rows
 from holdfast.store.entries import Body
 
 if TYPE_CHECKING:
@@ -24,10 +24,16 @@ class Accounts:
         self._block: tuple[int, int, int] = (0, 0, -1)
         self._correlations: set[str] = set()
         self.ids = 0
+        self.epochs = 0
+        self.stored_epochs = 0
         self.correlations = 0
 
     def note(self, ledger: Ledger, line: int, sequence: int, body: Body) -> None:
         """Take what an entry calls for into account."""
+        if line == 0 and body.ops and body.ops[0][0] == entries.REKEY:
+            key = rows.epoch(ledger.number, body.ops[0][1])
+            self._wanted[key] = "it is missing: a fork could rest on a key that is gone"
+            self.epochs += 1
         if body.change is not None:
             self._id(ledger, line, body)
         if body.cause is not None and body.cause.correlation is not None:

@@ -176,7 +176,7 @@ class LineCheck:
         if body.save:
             self.announced[body.save[0]] = (body.save[1], body.save[2])
             self._compare_save(body.save, key)
-        if body.change is not None or body.cause is not None:
+        if body.change is not None or body.cause is not None or not body.atoms:  # perhaps a new key
             self.check.accounts.note(self.ledger, self.line.number, sequence, body)
         self.report.values += len(body.atoms)
         if body.packs:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.errors import FormatError, KeyringError, StateIntegrityError
+from holdfast.errors import FormatError, KeyMissingError, StateIntegrityError
 from holdfast.store import refs, rows
 from holdfast.store.ledger import Ledger
 
@@ -43,9 +43,9 @@ _places = msgspec.msgpack.Decoder(tuple[msgspec.Raw, list[tuple[int, int, int, i
 _TREES = bytes([refs.TREE])
 """Refs of atoms sort before this, those of all that may be a tree behind it."""
 
-DAMAGE = (StateIntegrityError, FormatError, KeyringError)
+DAMAGE = (StateIntegrityError, FormatError, KeyMissingError)
 """What a damaged row leads to: its format or key epoch may be what was hit. A storage that
-cannot serve is no damage, and stops the check."""
+cannot serve, or a key that was retired, is no damage, and stops the check."""
 
 
 class NodeCheck:

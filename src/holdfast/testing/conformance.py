@@ -246,6 +246,24 @@ def cells_compare_and_swap(make: Make) -> None:
 
 
 @_check
+def sealed_again_if_unchanged(make: Make) -> None:
+    """Records are swapped for others only if they hold what is expected, with all else or not."""
+    p = fresh_prefix()
+    a, b, c = (p + name for name in (b"a", b"b", b"c"))
+    with opened(make, 2) as (s, other):
+        s.commit(Batch(puts=[(a, b"1"), (b, b"2")]))
+        s.commit(Batch(swaps=[(a, b"1", b"one"), (b, b"2", b"")], puts=[(c, b"3")]))
+        expect(other.get([a, b, c]) == [b"one", b"", b"3"], "what was swapped is not there")
+        wrong = Batch(swaps=[(a, b"1", b"x"), (c, b"3", b"x"), (p + b"d", b"", b"x")])
+        found = raises(Conflict, lambda: s.commit(wrong), "a swap of other bytes was applied")
+        named = set(getattr(found, "keys", ()))
+        expect(named == {a, p + b"d"}, "the conflict does not name what had changed")
+        expect(s.get([a, c, p + b"d"]) == [b"one", b"3", None], "some of it was applied")
+        twice = Batch(swaps=[(a, b"one", b"x")], drops=[a])
+        raises(InvalidInputError, lambda: s.commit(twice), "a record was swapped and dropped")
+
+
+@_check
 def empty_and_largest(make: Make) -> None:
     """Empty contents, keys of 64 bytes and records of the largest size come back."""
     p = fresh_prefix()

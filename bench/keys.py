@@ -1,0 +1,56 @@
+"""Keys: rotation of the master of many scopes, and sealing a scope's records again."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from common import Row, at_most, message, place, told
+
+from holdfast import sync
+
+
+def run(quick: bool) -> list[Row]:
+    """The master key, then a data key."""
+    return [*master(1000 if quick else 10_000), *data(500 if quick else 5000)]
+
+
+def master(scopes: int) -> list[Row]:
+    """Both steps, over a ring with so many scopes, at `full`."""
+    with place() as here, here.sync() as store:
+        ring = store._core.ring
+        assert ring is not None
+        # Only the ring matters: its rows are put without the scopes themselves.
+        for _ in range(0, scopes, 500):
+            staged = [row for _ in range(500) for row in ring.stage_scope(os.urandom(16))[1]]
+            ring.commit(staged)
+        start = time.perf_counter()
+        store.begin_rotation(f"{here.key}.new")
+        begun = time.perf_counter()
+        store.finish_rotation()
+        seconds = time.perf_counter() - start
+    name = f"rotation of the master, {scopes:,} scopes"
+    return [
+        at_most(name, seconds, 1 if scopes == 10_000 else 0.2, "s"),
+        told("the same, until both keys open the store", begun - start, "s"),
+    ]
+
+
+def data(messages: int) -> list[Row]:
+    """A conversation in entries of one message each, at `normal`."""
+    with place() as here, here.sync("normal") as store:
+        state = store.agent("a")
+        for number in range(messages):
+            state.append("messages", message(number))
+        rotating = _seconds(store, "rotate")
+        resealing = _seconds(store, "reseal")
+    return [
+        told("a new data key for a scope", rotating * 1e3, "ms"),
+        told(f"{messages:,} messages sealed again", resealing, "s"),
+    ]
+
+
+def _seconds(store: sync.Store, what: str) -> float:
+    start = time.perf_counter()
+    getattr(store, what)("agent:a")
+    return time.perf_counter() - start

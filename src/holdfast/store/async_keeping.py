@@ -1,0 +1,71 @@
+"""Keys on the async face: each call runs on a thread."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.store import blocking
+from holdfast.store.keyring import Keyring
+from holdfast.store.rekeying import Resealed
+from holdfast.store.scopes import Scope
+
+
+class StoreKeys:
+    """What a store can do with its keys; see `holdfast.sync.Store` for each."""
+
+    _blocking: blocking.Store
+
+    async def keyring(self) -> Keyring:
+        """What the ring holds: generations, scopes, data keys; never a key."""
+        return await asyncio.to_thread(self._blocking.keyring)
+
+    async def begin_rotation(self, new_key: str) -> None:
+        """Let a new master key open the store beside the old one, for as long as you like.
+
+        `new_key` is `file:PATH` (made if it is missing, and durable before anything else),
+        `env:NAME` or `passphrase:TEXT`. Processes that have the old key go on, but with it alone
+        no new scope can be made (`KeyRetiringError`): open them again with the new key, or give
+        it to them with `add_key`. Cut short, it is begun again with the same key.
+        """
+        await asyncio.to_thread(self._blocking.begin_rotation, new_key)
+
+    async def finish_rotation(self) -> None:
+        """Retire the old master key: from now on only the new one opens the store.
+
+        Every key is first found to open with the new one. Processes that have the old key alone
+        keep the scopes that they have open; what else they ask for gives `KeyRetiredError`.
+        """
+        await asyncio.to_thread(self._blocking.finish_rotation)
+
+    async def rotate_master(self, new_key: str) -> None:
+        """Begin and finish a rotation of the master key; see `begin_rotation`."""
+        await asyncio.to_thread(self._blocking.rotate_master, new_key)
+
+    async def add_key(self, key: str) -> None:
+        """Give this store the key that its master is, or will be, rotated to."""
+        await asyncio.to_thread(self._blocking.add_key, key)
+
+    async def rotate(self, scope: Scope | str) -> int:
+        """Give a scope a new data key for all that is written from now on; returns its epoch.
+
+        Other processes take it up with their next write; none of their writes fails. What was
+        written before stays readable under its old key, until `reseal`.
+        """
+        return await asyncio.to_thread(self._blocking.rotate, scope)
+
+    async def reseal(self, scope: Scope | str) -> Resealed:
+        """Seal all records of a scope under its newest data key, and remove the older keys.
+
+        Others go on reading and writing. History, roots and signatures do not change. Cut short,
+        it is done again. If a record is damaged the others are sealed, the old key stays, and
+        the damage is raised.
+        """
+        return await asyncio.to_thread(self._blocking.reseal, scope)
+
+    async def rotate_all(self) -> int:
+        """Give every scope a new data key, one after the other; how many there are."""
+        return await asyncio.to_thread(self._blocking.rotate_all)
+
+    async def reseal_all(self) -> list[Resealed]:
+        """Seal all records of every scope under its newest data key; see `reseal`."""
+        return await asyncio.to_thread(self._blocking.reseal_all)

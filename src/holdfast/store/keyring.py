@@ -1,0 +1,100 @@
+"""The store's keys: what a ring holds, and rotation of the master that opens it.
+
+What it takes is done by `holdfast.seal.turning`; data keys are rotated by `rekeying`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from holdfast.errors import InvalidInputError, KeyNotNeededError
+from holdfast.seal import turning
+from holdfast.seal.keys import KeySource, parse_key
+from holdfast.seal.masters import RETIRED
+from holdfast.seal.ring import Ring
+from holdfast.seal.wrapping import ID, SCOPE, epoch_of, generation_of, scope_of
+from holdfast.store.core import Core
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    """What the ring of a store holds, without any key."""
+
+    generation: int
+    """How many masters the store has had, the newest included."""
+    rotating: bool
+    """A rotation of the master was begun and is not finished: the old one still opens the store."""
+    new_key_held: bool
+    """Whether this process has the newest master; with the old one alone no new keys are made."""
+    scopes: int
+    """Scopes that have keys; also those that are deleted and not erased."""
+    data_keys: int
+    """More than one a scope where a data key was rotated and old records are not resealed."""
+    retired: int
+    """Masters that opened the store once."""
+    left: int
+    """Rows under retired masters; `finish_rotation()` drops them."""
+
+
+def ring_of(core: Core, *, write: bool) -> Ring:
+    """The ring of an open store; refused if it has none, or may not be written."""
+    core.check_open()
+    if core.ring is None:
+        raise KeyNotNeededError("the store is not encrypted: it has no keys")
+    if write:
+        core.check_writable()
+    return core.ring
+
+
+def _source(key: str) -> KeySource:
+    source = parse_key(key)
+    if source is None:
+        raise InvalidInputError("give the new key: file:PATH, env:NAME or passphrase:TEXT")
+    return source
+
+
+def begin_rotation(core: Core, key: str) -> None:
+    """Let a new master open the store beside the old one."""
+    turning.begin(ring_of(core, write=True), _source(key))
+
+
+def finish_rotation(core: Core) -> None:
+    """Retire the old master."""
+    turning.finish(ring_of(core, write=True))
+
+
+def add_key(core: Core, key: str) -> None:
+    """Give an open store the key that its master is, or will be, rotated to."""
+    ring_of(core, write=False).add_source(_source(key))
+
+
+def show_keyring(core: Core) -> Keyring:
+    """What the ring holds."""
+    ring = ring_of(core, write=False)
+    ring.refresh()
+    scopes: set[bytes] = set()
+    data: set[tuple[bytes, int]] = set()
+    left = 0
+    for key in _keys(ring, SCOPE):
+        if generation_of(key) < ring.span[0]:
+            left += 1
+            continue
+        scopes.add(scope_of(key))
+        data.add((scope_of(key), epoch_of(key)))
+    return Keyring(
+        ring.span[1],
+        ring.span[0] != ring.span[1],
+        ring.holds_master(ring.span[1]),
+        len(scopes),
+        len(data),
+        sum(1 for _ in _keys(ring, RETIRED)),
+        left,
+    )
+
+
+def _keys(ring: Ring, kind: bytes) -> Iterator[bytes]:
+    low, high = kind, kind + b"\xff" * (ID + 9)
+    while page := ring.storage.scan(low, high, limit=1000):
+        yield from (key for key, _ in page)
+        low = page[-1][0] + b"\0"
