@@ -22,7 +22,7 @@ from common import Row
 
 THEMES = (
     "size", "lists", "checkpoints", "scale", "travel", "processes", "throughput", "watch", "keys",
-    "langgraph_saver", "langgraph_store",
+    "forks", "langgraph_saver", "langgraph_store",
 )  # fmt: skip
 
 

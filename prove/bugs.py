@@ -52,8 +52,8 @@ BUGS = (
     Bug(
         "unknown outcome taken for success",
         "store/committer.py",
-        "found = self._core.storage.get([key])[0]\n                if found is None:",
-        "found = row\n                if found is None:",
+        "found = self._core.storage.get([key])[0]",
+        "found = row",
         "faults",
     ),
     Bug(
@@ -80,8 +80,8 @@ BUGS = (
     ),
     Bug(
         "expected versions not compared",
-        "store/committer.py",
-        "if stage.version(key) != version]",
+        "store/resting.py",
+        "if version(stage, key) != expected]",
         "if False]",
         "forgeries",
     ),
@@ -366,5 +366,40 @@ BUGS = (
         "        if self._pid != os.getpid():\n            raise StoreForkedError(",
         "        if False:\n            raise StoreForkedError(",
         "tests/storage",
+    ),
+    Bug(
+        "a lease not expected by the changes made under it",
+        "store/committer.py",
+        "batch.cells = [(key, cell, cell) for key, cell in self.cells.items()]",
+        "batch.cells = []",
+        "tests/store/test_leases.py",
+    ),
+    Bug(
+        "a lease taken over without seeing it unchanged for its duration",
+        "store/leasing.py",
+        "return seen[1] <= latest",
+        "return True",
+        "tests/store/test_leases_model.py",
+    ),
+    Bug(
+        "a beat since the look not noticed when a lease is taken over",
+        "store/leasing.py",
+        "[(key, cells[0], cell), (rows.beat(key), cells[1], beat)]",
+        "[(key, cells[0], cell)]",
+        "tests/store/test_leases.py",
+    ),
+    Bug(
+        "the unknown outcome of taking a lease taken for another's",
+        "store/leasing.py",
+        "return unknown is not None and dict(",
+        "return False and dict(",
+        "tests/store/test_leases.py",
+    ),
+    Bug(
+        "each fork of a group saving the same nodes once more",
+        "store/forking.py",
+        "return unsaved and made is not None and bool(made.lines)",
+        "return False",
+        "tests/store/test_forks_together.py",
     ),
 )

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         TimelineInfo,
     )
     from holdfast.store.keyring import Keyring
+    from holdfast.store.leasing import Lease, LeaseInfo
     from holdfast.store.rekeying import Resealed
     from holdfast.store.scopes import Scope
     from holdfast.store.sticky import Sticky
@@ -71,6 +72,8 @@ __all__ = [
     "HoldfastError",
     "Item",
     "Keyring",
+    "Lease",
+    "LeaseInfo",
     "Left",
     "Operation",
     "Page",
@@ -114,6 +117,7 @@ _HOMES = {
         "Checkpoint Entry Erased Item Left Page Position Restored Reverted ScopeInfo TimelineInfo"
     ),
     "holdfast.store.keyring": "Keyring",
+    "holdfast.store.leasing": "Lease LeaseInfo",
     "holdfast.store.rekeying": "Resealed",
     "holdfast.store.scopes": "Scope",
     "holdfast.store.sticky": "Sticky",

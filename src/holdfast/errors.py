@@ -6,6 +6,7 @@ different branches, because a caller answers each of them differently.
     HoldfastError
     ├── MissingError                 what was asked for is not there
     │   ├── CheckpointNotFoundError
+    │   ├── LeaseNotFoundError
     │   ├── PointNotFoundError
     │   ├── ScopeNotFoundError
     │   ├── StoreNotFoundError
@@ -36,6 +37,8 @@ different branches, because a caller answers each of them differently.
     │   │   ├── KeyRetiredError      the key opened this store once
     │   │   ├── KeyRetiringError     the old key alone makes no new keys while it is rotated
     │   │   └── WrongKeyError
+    │   ├── LeaseHeldError           another holds the lease
+    │   ├── LeaseLostError           another took over the lease that a change was made under
     │   ├── MissingExtraError        an optional dependency is not installed
     │   ├── ReadOnlyError            a store opened for reading cannot write
     │   ├── StoreClosedError
@@ -66,6 +69,10 @@ class MissingError(HoldfastError):
 
 class CheckpointNotFoundError(MissingError):
     """No checkpoint of this scope has that id or name."""
+
+
+class LeaseNotFoundError(MissingError):
+    """No lease of that name was ever taken."""
 
 
 class PointNotFoundError(MissingError):
@@ -201,6 +208,14 @@ class KeyRetiringError(KeyringError):
 
 class WrongKeyError(KeyringError):
     """The key does not open this store."""
+
+
+class LeaseHeldError(RefusedError):
+    """Another holds the lease, and did so for all the time that it was waited for."""
+
+
+class LeaseLostError(RefusedError):
+    """The lease that a change was made under is another's, or given back; nothing was written."""
 
 
 class MissingExtraError(RefusedError):

@@ -12,10 +12,11 @@ from holdfast.storage.contract import Storage
 from holdfast.store.blocking import Change, State, Store, View
 from holdfast.store.clock import Clock
 from holdfast.store.handles import StoreHandle
+from holdfast.store.leasing import Lease
 from holdfast.store.opening import open_core
 from holdfast.store.watching import Watch
 
-__all__ = ["Change", "State", "Store", "View", "Watch", "open"]
+__all__ = ["Change", "Lease", "State", "Store", "View", "Watch", "open"]
 
 
 def open(

@@ -223,7 +223,12 @@ def make(*, encrypted: bool, compress: bool) -> dict[str, Any]:
             turn_keys(store)
         assert store.verify().ok
         found = facts(store)
-    made: dict[str, Any] = {"records": rows_of(url)[0], "facts": found}
+        with store.lease("free", owner="tester"):
+            pass
+        with store.lease("job", duration=30, owner="tester") as lease:
+            lease.beat()
+            cells = rows_of(url)[1]
+    made: dict[str, Any] = {"records": rows_of(url)[0], "facts": found, "cells": cells}
     if encrypted:
         made["ring"], made["ring_cells"] = rows_of(f"{url}.keys")
     return made

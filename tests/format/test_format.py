@@ -34,10 +34,10 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def opened(name: str, records: dict[str, str]) -> sync.Store:
+def opened(name: str, records: dict[str, str], cells: dict[str, str] | None = None) -> sync.Store:
     """A store on nothing but stored rows."""
     url, stored = golden.fresh_url(), STORES[name]
-    golden.put_rows(url, records, {})
+    golden.put_rows(url, records, cells or {})
     if name == "encrypted":
         golden.put_rows(f"{url}.keys", stored["ring"], stored["ring_cells"])
     return sync.open(url, create=False, **golden.options(name == "encrypted"))
@@ -58,6 +58,7 @@ def test_the_same_bytes_are_written(name: str) -> None:
     for key, row in stored["records"].items():
         assert made["records"][key] == row, row_keys.describe(bytes.fromhex(key))
     assert made["facts"] == stored["facts"]
+    assert made["cells"] == stored["cells"]
     assert made.get("ring") == stored.get("ring")
     assert made.get("ring_cells") == stored.get("ring_cells")
 
@@ -258,6 +259,21 @@ def comparable(value: Any) -> Any:
     if hasattr(value, "timetuple"):
         return (*value.timetuple()[:6], value.microsecond, value.fold, 0)
     return value
+
+
+def test_leases(name: str) -> None:
+    store = second(name)
+    store.rows |= raw(STORES[name]["cells"])
+    keys = {lease: b"CL" + store.tag(b"lease", lease) for lease in ("free", "job")}
+    free, job = (reader.unpack(store.open(keys[lease] + b"\0")) for lease in keys)
+    assert (free[:4], job[:4]) == (["free", 1, None, 0.0], ["job", 1, "tester", 30.0])
+    assert len(free[4]) == len(job[4]) == 16
+    assert reader.unpack(store.open(keys["job"] + b"\1")) == [job[4], 1]
+    assert keys["free"] + b"\1" not in store.rows
+    with opened(name, STORES[name]["records"], STORES[name]["cells"]) as again:
+        told = [(info.name, info.owner, info.term, info.beats) for info in again.leases()]
+        assert told == [("free", None, 1, 0), ("job", "tester", 1, 1)]
+        assert again.verify().findings == []
 
 
 def test_correlations_changes_and_timelines(name: str) -> None:

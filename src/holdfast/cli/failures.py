@@ -43,6 +43,7 @@ _WORDS = (
         "--key takes file:PATH, env:NAME or `passphrase:`",
     ),
     ("`checkpoints()` lists them", "`holdfast checkpoint list` shows them"),
+    ("`leases()` lists them", "`holdfast lease list` shows them"),
     ("`timelines()` lists them", "`holdfast timelines` shows them"),
     ("pin identity=", "give --identity"),
     ("open the store with the new key, or give it to this one with add_key()", "give that one"),

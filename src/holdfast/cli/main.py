@@ -33,6 +33,7 @@ HOMES = {
     "fork": "holdfast.cli.checkpoint:fork",
     "timelines": "holdfast.cli.checkpoint:timelines",
     "sweep": "holdfast.cli.lasting:sweep",
+    "lease": "holdfast.cli.lease:lease",
     "verify": "holdfast.cli.proof:verify",
     "witness": "holdfast.cli.proof:witness",
     "keyring": "holdfast.cli.keyring:keyring",

@@ -184,6 +184,7 @@ def report(found: Report) -> dict[str, Any]:
         ],
         **{name: getattr(found, name) for name in _COUNTS},
         "feed_rows": found.feed_rows,
+        "leases": found.leases,
         "seconds": round(found.seconds, 3),
         "trust": found.trust,
         "resume": found.resume,

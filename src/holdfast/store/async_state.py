@@ -213,12 +213,7 @@ class State(View, LineFollowing, StateDeclaring, StateLasting):
     ) -> Checkpoint:
         """A named point to return to. Nothing is copied, whatever the state's size."""
         plan = self._handle.plan_checkpoint(name, type, tags, description, metadata)
-        return await self._away(plan)  # type: ignore[no-any-return]
-
-    async def _away(self, plan: Plan) -> Any:
-        """Commit something whose building may take long: never in the loop."""
-        change, finish = plan
-        return finish(await asyncio.to_thread(self._handle.core.run, change))
+        return await self._pump.commit_away(plan)  # type: ignore[no-any-return]
 
     async def checkpoints(
         self,
@@ -259,7 +254,7 @@ class State(View, LineFollowing, StateDeclaring, StateLasting):
         plan = await asyncio.to_thread(
             self._handle.plan_restore, point, verify, reason, if_head, past_damage
         )
-        return await self._away(plan)  # type: ignore[no-any-return]
+        return await self._pump.commit_away(plan)  # type: ignore[no-any-return]
 
     async def adopt(self, timeline: str | State, *, reason: str | None = None) -> Restored:
         """Take over the newest state of another timeline of the scope."""
@@ -279,7 +274,7 @@ class State(View, LineFollowing, StateDeclaring, StateLasting):
         for _ in range(50):
             try:
                 plan = await asyncio.to_thread(self._handle.plan_fork, name, at)
-                return self.on(await self._away(plan))
+                return self.on(await self._pump.commit_away(plan))
             except Conflict as conflict:
                 if name in conflict.keys:
                     raise

@@ -15,6 +15,7 @@ from holdfast.storage.contract import Storage
 from holdfast.store import blocking
 from holdfast.store.async_keeping import StoreKeys
 from holdfast.store.async_lasting import StoreLasting
+from holdfast.store.async_leasing import StoreLeasing
 from holdfast.store.async_state import Change, State
 from holdfast.store.async_watching import StoreFollowing
 from holdfast.store.cause import acting, cause_now
@@ -107,7 +108,7 @@ def open(
     return Opening(url, options, commit)
 
 
-class Store(StoreKeys, StoreFollowing, StoreLasting):
+class Store(StoreKeys, StoreFollowing, StoreLeasing, StoreLasting):
     """One opened storage with its keys and its clock."""
 
     def __init__(self, handle: StoreHandle, mode: str) -> None:

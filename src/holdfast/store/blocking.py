@@ -15,6 +15,7 @@ from holdfast.store.arguments import (
     check_function,
     check_seconds,
 )
+from holdfast.store.asking import StoreLeasing
 from holdfast.store.cause import acting, cause_now
 from holdfast.store.change import Written
 from holdfast.store.compare import Diff
@@ -325,7 +326,7 @@ class Change:
         return self._parts.part(line)
 
 
-class Store(StoreFollowing, StoreUndoing, StoreKeys, StoreLasting):
+class Store(StoreFollowing, StoreUndoing, StoreKeys, StoreLeasing, StoreLasting):
     """One opened storage with its keys and its clock."""
 
     def __init__(self, handle: StoreHandle) -> None:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast.store.entries import Cause
+from holdfast.store.leasing import Lease, leases_now
 
 if TYPE_CHECKING:
+    from holdfast.store.forking import Fork
     from holdfast.store.ledger import Ledger
     from holdfast.store.scopes import Scope
     from holdfast.store.stage import Stage
@@ -31,8 +33,10 @@ class Target:
     """Builds an entry that is not made of operations on keys: a checkpoint, a restore."""
     create: bool = True
     """Whether the scope may be brought into being."""
+    fork: Fork | None = None
+    """The timeline that this change makes."""
     line: Timeline | None = None
-    """The timeline itself, if this change makes it: nobody else may find it before."""
+    """That timeline itself, once it has a number: nobody else may find it before."""
     stranded: Timeline | None = None
     """The timeline itself, if its state cannot be read and is about to be replaced."""
     ledger: Ledger | None = None
@@ -50,6 +54,8 @@ class Change:
     """What stands for what was asked for under the id; empty if it rests on what was read."""
     attempt: int = 1
     """How often it has been tried, beginning with 1; a gate may ask."""
+    leases: tuple[Lease, ...] = field(default_factory=leases_now)
+    """It is committed only if these are still held by whom they were then."""
 
 
 @dataclass(frozen=True, slots=True)

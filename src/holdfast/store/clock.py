@@ -22,11 +22,13 @@ class Clock:
     def __init__(
         self,
         wall: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = _passed,
+        monotonic: Callable[[], float] | None = None,
     ) -> None:
         self._wall = wall
-        self._monotonic = monotonic
-        self._offset = self._believed = wall() - monotonic()
+        self._monotonic = monotonic or time.monotonic
+        self._passed = monotonic or _passed
+        self._offset = wall() - self._monotonic()
+        self._believed = wall() - self._passed()
 
     def claimed(self) -> int:
         """Microseconds since 1970, for what is no entry: a step is left for the next entry."""
@@ -38,12 +40,16 @@ class Clock:
         A wall clock that jumps forward is not followed for as long as the store is open: nothing
         expires by a jump. One that is set back is followed, and what had expired is there again.
         """
-        wall, passed = self._wall(), self._monotonic()
+        wall, passed = self._wall(), self._passed()
         if wall - passed > self._believed + STEP:
             wall = self._believed + passed
         elif wall - passed > self._believed:
             self._believed = wall - passed
         return int(wall * 1_000_000)
+
+    def ticks(self) -> float:
+        """Seconds of the monotonic clock: for lengths of time in this process alone."""
+        return self._monotonic()
 
     def now(self) -> tuple[int, int]:
         """(microseconds since 1970, seconds by which the wall clock has just stepped)."""

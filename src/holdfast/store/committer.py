@@ -23,9 +23,9 @@ from holdfast.errors import (
 from holdfast.storage.contract import Batch
 from holdfast.store import rows
 from holdfast.store.change import Change, Target, Ticket, Written
-from holdfast.store.declared import PREFIX
 from holdfast.store.entries import Body, same_entry
 from holdfast.store.feed import FeedItem, Lanes
+from holdfast.store.forking import Forks
 from holdfast.store.ledger import gone
 from holdfast.store.outcomes import (
     Outcome,
@@ -34,11 +34,14 @@ from holdfast.store.outcomes import (
     outcome,
     seal_outcome,
 )
+from holdfast.store.resting import check_expected, declares, name_each_other
 from holdfast.store.stage import Mark, Stage
 
 if TYPE_CHECKING:
     from holdfast.store.core import Core
-    from holdfast.store.ephemeral import Ephemerals, Made
+    from holdfast.store.ephemeral import Made
+    from holdfast.store.forking import Fork
+    from holdfast.store.leasing import Lease
     from holdfast.store.ledger import Ledger
     from holdfast.store.timeline import Timeline
 
@@ -162,6 +165,10 @@ class Committer:
     def _conflicted(self, attempt: _Attempt, conflict: Conflict) -> None:
         """Forget what was overtaken; what only wrote is built again on what is there now."""
         keys = {key for key in conflict.keys if isinstance(key, bytes)}
+        for ticket in attempt.built:
+            for lease in attempt.fences(ticket):
+                if lease.key in keys:
+                    self._fail([ticket], lease.lost())
         if any(key[:1] == b"F" for key in keys):
             self._lanes.move()
         for ledger in attempt.ledgers.values():
@@ -170,7 +177,7 @@ class Committer:
         for stage in attempt.stages.values():
             stage.timeline.seen = None
             if keys.intersection(stage.absent):
-                # It claimed a number that somebody else has taken: only the caller can choose anew.
+                # What it is about has ended or grown meanwhile: only the caller can decide anew.
                 mine = [t for t in attempt.built if stage in attempt.used[id(t)]]
                 self._fail(mine, Conflict(f"{stage.ledger.scope}: overtaken; try again"))
 
@@ -179,9 +186,13 @@ class Committer:
     ) -> bool:
         """Settle an unknown outcome by the entry's own row; never guess, never apply twice."""
         key, row = next((k, v) for k, v in batch.puts if k[:1] == b"E")
+        lost: Conflict | None = None
         for _ in range(5):
             try:
                 found = self._core.storage.get([key])[0]
+                if found is None and lost is not None:
+                    self._conflicted(attempt, lost)
+                    return False
                 if found is None:
                     # The first attempt may still land, so only the same bytes may follow it.
                     self._core.storage.commit(batch)
@@ -192,8 +203,10 @@ class Committer:
                 self._lanes.move()
                 self._conflicted(attempt, Conflict("overtaken"))
                 return False
-            except Conflict:
-                continue
+            except Conflict as conflict:
+                # A token that is gone never comes back: from now on no attempt can land.
+                if not attempt.cells.keys().isdisjoint(conflict.keys):
+                    lost = conflict
             except (OutcomeUnknown, Unavailable):
                 continue
             except HoldfastError:
@@ -214,7 +227,7 @@ class Committer:
 
 
 class _Later(Exception):
-    """The scope is being deleted in this group: what follows belongs into the next one."""
+    """It cannot stand beside something in this group: it belongs into the next one."""
 
 
 class _Attempt:
@@ -236,29 +249,47 @@ class _Attempt:
         self.held: dict[int, list[tuple[Timeline, Made, Written]]] = {}
         """What changes make of ephemeral keys, by the change."""
         self.held_keys: set[tuple[int, int, str]] = set()
+        self.forks = Forks(core)
+        self.cells: dict[bytes, bytes] = {}
+        """Tokens of the leases that changes are made under."""
+
+    def fences(self, ticket: Ticket) -> Iterable[Lease]:
+        """Leases that a change expects, if it writes; those of other stores are not known here."""
+        if not self.used.get(id(ticket), True):
+            return ()
+        return [lease for lease in ticket.change.leases if lease.core is self.core]
 
     def build(self, ticket: Ticket) -> None:
         """Make entries of a change; if that fails, the change fails and leaves no trace."""
         marks: list[tuple[Stage, Mark]] = []
         extra, absent = len(self.extra), len(self.absent)
         try:
-            written = self._build(ticket.change, marks)
+            written = self._build(ticket, marks)
         except _Later:
             return
         except DamagedIndexError as error:
-            self._undo(marks, extra, absent)
+            self._undo(ticket, marks, extra, absent)
             self._rebuild(ticket, error)
             return
         except Exception as error:
-            self._undo(marks, extra, absent)
+            self._undo(ticket, marks, extra, absent)
             ticket.error = error if isinstance(error, HoldfastError) else _internal(error)
             ticket.done = True
+            return
+        if not self.forks.stand_beside(stage for stage, _ in marks):
+            self._undo(ticket, marks, extra, absent)
             return
         self.results.append((ticket, written))
         self.built.append(ticket)
         self.used[id(ticket)] = [stage for stage, _ in marks]
+        self.cells.update((lease.key, lease.cell) for lease in self.fences(ticket))
 
-    def _undo(self, marks: list[tuple[Stage, Mark]], extra: int, absent: int) -> None:
+    def _undo(
+        self, ticket: Ticket, marks: list[tuple[Stage, Mark]], extra: int, absent: int
+    ) -> None:
+        for line in [target.line for target in ticket.change.targets if target.line]:
+            if self.forks.undo(line):
+                self.stages.pop((line.ledger.number, line.number), None)
         for stage, mark in reversed(marks):
             stage.undo(mark)
             stage.blocks.clear()  # a row that is put twice is put once
@@ -273,17 +304,22 @@ class _Attempt:
         for target in ticket.change.targets:
             self.core.rebuild(target.scope, target.timeline)
 
-    def _build(self, change: Change, marks: list[tuple[Stage, Mark]]) -> list[Written]:
+    def _build(self, ticket: Ticket, marks: list[tuple[Stage, Mark]]) -> list[Written]:
+        change = ticket.change
         tag = change_tag(self.core, change)
         if tag is not None:
             before = self.ids.get(tag) or find_outcome(self.core, tag)
             if before is not None:
                 return before.repeated(change)
+        for lease in self.fences(ticket):
+            lease.check()
+            if self.cells.get(lease.key, lease.cell) != lease.cell:
+                raise _Later  # at most one of the two can be held
         staged = [(target, self._stage(target)) for target in change.targets]
         time, step = self.core.clock.now()
         routed = [self._routed(change, target, stage, time) for target, stage in staged]
         for target, stage in staged:
-            _check(target, stage, self.core.ephemerals)
+            check_expected(target, stage, self.core.ephemerals)
         staged = routed
         bodies: list[Body] = []
         for target, stage in staged:
@@ -296,7 +332,7 @@ class _Attempt:
             body = Body(time, [], [], change.cause, None, [], change.id, [], [], step)
             bodies.append(body)
         if len(staged) > 1:
-            _name_each_other(staged, bodies)
+            name_each_other(staged, bodies)
         written = []
         for (target, stage), body in zip(staged, bodies, strict=True):
             if not target.ops and target.special is None:
@@ -322,7 +358,7 @@ class _Attempt:
         self, change: Change, target: Target, stage: Stage, time: int
     ) -> tuple[Target, Stage]:
         """Take out what is ephemeral: readers see it once the rest is committed."""
-        if target.special is not None or _declares(target) or not stage.declared:
+        if target.special is not None or declares(target) or not stage.declared:
             return target, stage
         place = (stage.ledger.number, stage.timeline.number)
         self.core.prepared(stage.ledger, target)
@@ -354,13 +390,15 @@ class _Attempt:
     def _stage(self, target: Target) -> Stage:
         if target.stranded is not None:
             return self._stranded(target.stranded)
+        if target.fork is not None:
+            self._number(target, target.fork)
         ledger = target.line.ledger if target.line else target.ledger
         if ledger is None or (ledger.stale and not target.line):
             ledger = self.core.ledger(target.scope, create=target.create)
         if target.line is None:
             timeline = self.core.timeline(ledger, target.timeline)
-        else:  # if another fork has taken this number, what it made is built on, and refuses
-            timeline = ledger.timelines.get(target.line.number, target.line)
+        else:
+            timeline = target.line
         key = (ledger.number, timeline.number)
         stage = self.stages.get(key)
         if stage is None:
@@ -376,6 +414,14 @@ class _Attempt:
         elif stage.gone:
             raise _Later
         return stage
+
+    def _number(self, target: Target, fork: Fork) -> None:
+        """Give the timeline that a change makes a number that nobody else may take."""
+        target.line = None
+        if self.forks.must_wait(fork):
+            raise _Later
+        target.line = self.forks.line(fork)
+        self.absent.append(rows.line(b"T", fork.ledger.number, target.line.number))
 
     def _stranded(self, timeline: Timeline) -> Stage:
         """A timeline that nobody else can write either: its state cannot be read."""
@@ -437,45 +483,13 @@ class _Attempt:
         for ledger in self.born:
             batch.puts.extend(ledger.birth or ())
             batch.absent.extend(key for key, _ in ledger.birth or ())
+        batch.cells = [(key, cell, cell) for key, cell in self.cells.items()]
         batch.puts.extend(self.extra)
         batch.absent.extend(self.absent)
         feed_key, feed_row = lanes.next_row(items)
         batch.puts.append((feed_key, feed_row))
         batch.absent.append(feed_key)
         return batch, feed_row
-
-
-def _declares(target: Target) -> bool:
-    """Whether it changes declarations, which is done alone, also where one is damaged."""
-    return bool(target.ops) and target.ops[0][1].startswith(PREFIX)
-
-
-def _check(target: Target, stage: Stage, ephemerals: Ephemerals) -> None:
-    """Refuse a change that rests on something that has changed since."""
-    if target.head is not None and stage.sequence != (target.head or stage.ledger.before):
-        raise Conflict(
-            f"{target.scope}: entry {stage.sequence} was written since; read again and retry",
-            [str(target.scope)],
-        )
-    expects, version = target.expects.items(), ephemerals.version
-    changed = [key for key, expected in expects if version(stage, key) != expected]
-    if changed:
-        raise Conflict(
-            f"{target.scope}: {', '.join(map(repr, changed[:5]))} changed since it was read; "
-            "read again and retry",
-            changed,
-        )
-
-
-def _name_each_other(staged: list[tuple[Target, Stage]], bodies: list[Body]) -> None:
-    for number, body in enumerate(bodies):
-        others = [pair for other, pair in enumerate(staged) if other != number]
-        for target, stage in others:
-            place = (stage.ledger.number, stage.timeline.number)
-            if target.ops or target.special:
-                body.also.append((*place, stage.sequence + 1))
-            else:
-                body.reads.append((*place, stage.sequence))
 
 
 def _internal(error: BaseException) -> InternalError:

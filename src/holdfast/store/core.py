@@ -34,6 +34,7 @@ from holdfast.store.committer import Committer
 from holdfast.store.ephemeral import Ephemerals
 from holdfast.store.feed import Lanes
 from holdfast.store.gates import Gates
+from holdfast.store.leasing import Leases
 from holdfast.store.ledger import Ledger, gone
 from holdfast.store.scopes import Scope
 from holdfast.store.splitting import Memo
@@ -90,6 +91,7 @@ class Core:
         self.committer = Committer(self, self.lanes)
         self.later: Callable[[Change], None] | None = None
         """Commits, behind who asks, what nobody waits for."""
+        self.leases = Leases(self)
         self._ledgers: OrderedDict[Scope, Ledger] = OrderedDict()
         self._lock = threading.RLock()
         self._memos: OrderedDict[tuple[int, str], tuple[Memo, int]] = OrderedDict()
@@ -261,19 +263,6 @@ class Core:
         if last is not None and last[0][21] == 0:
             yield last
 
-    def place_names(
-        self, places: Sequence[tuple[int, int, int]]
-    ) -> tuple[tuple[str, str, int], ...]:
-        """(scope, timeline, sequence) with names for numbers, where they are still known."""
-        names = {number: scope for scope, number, _, _ in self.scopes()}
-        found = []
-        for number, line, sequence in places:
-            scope = names.get(number)
-            lines = self.timelines(self.ledger(scope)) if scope and line else []
-            name = next((n for t, n, _, _ in lines if t == line), "main" if not line else "?")
-            found.append((str(scope) if scope else "deleted", name, sequence))
-        return tuple(found)
-
     def forget(self, ledger: Ledger) -> None:
         """Drop what is held of a scope, so that it is read again."""
         with self._lock:
@@ -332,9 +321,7 @@ class Core:
         return timeline
 
     def _timeline_number(self, ledger: Ledger, name: str) -> int:
-        if name not in ledger.names:
-            ledger.names = {n: number for number, n, _, _ in self.timelines(ledger)}
-        if name not in ledger.names:
+        if name not in ledger.names and name not in self.names(ledger):
             main = self.timeline(ledger)
             main.refresh()
             if main.gone:
@@ -344,11 +331,18 @@ class Core:
             )
         return ledger.names[name]
 
-    def timelines(self, ledger: Ledger) -> list[tuple[int, str, int, int]]:
-        """(number, name, parent's number, entry it starts from) of all timelines."""
+    def names(self, ledger: Ledger) -> dict[str, int]:
+        """Numbers of all timelines by their names; only those made since are read."""
+        with self._lock:
+            last = next(reversed(ledger.names.values()), -1)
+            ledger.names |= {name: number for number, name, _, _ in self.timelines(ledger, last)}
+            return ledger.names
+
+    def timelines(self, ledger: Ledger, after: int = -1) -> list[tuple[int, str, int, int]]:
+        """(number, name, parent's number, entry it starts from) of the timelines behind one."""
         prefix = b"T" + ledger.number.to_bytes(rows.SCOPE, "big")
         found = []
-        low = prefix
+        low = prefix if after < 0 else rows.line(b"T", ledger.number, after) + b"\0"
         while page := self.storage.scan(low, rows.after(prefix), limit=1000):
             for key, row in page:
                 name, parent, start = _decode(ledger.open_row(key, row))
@@ -487,6 +481,7 @@ class Core:
             return
         try:
             self.committer.drain()
+            self.leases.close()
         finally:
             self.closed = "the store is closed; open it again"
             self.lanes.bell.ring()

@@ -30,6 +30,7 @@ from holdfast.store.check import check_values
 from holdfast.store.core import Core
 from holdfast.store.differing import diff_states, index_of
 from holdfast.store.entries import Body, Cause, Envelope, Statement
+from holdfast.store.forking import Fork
 from holdfast.store.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
 from holdfast.store.ledger import Ledger
 from holdfast.store.points import Points
@@ -297,37 +298,29 @@ class History:
         timeline, sequence = self.points.find(point)
         source = self.points.view(timeline, sequence)
         ledger = source.ledger
-        known = self.core.timelines(ledger)
-        if any(n == name for _, n, _, _ in known):
-            raise Conflict(f"{self.scope} has a timeline {name!r} already", [name])
-        if not known:
-            raise ledger.damage(rows.line(b"T", ledger.number, 0), "it is missing")
-        number = max(n for n, _, _, _ in known) + 1
-        if number >= 1 << 16:
-            raise InvalidInputError(f"{self.scope} has all the timelines that it can have")
         root = fold_once(source)
-        line = Timeline(ledger, number)
-        rekeyed = ledger.next_epoch()  # before anything is sealed
-        key = rows.line(b"T", ledger.number, number)
         ended = rows.deletion(ledger.tombstone)  # a scope that is deleted meanwhile is not forked
-        row = ledger.seal_row(key, _encode([name, source.number, sequence]), ledger.commit_line)
 
         def special(stage: Stage, body: Body) -> None:
-            if stage.sequence > ledger.before:  # another fork, of this group or of before
+            if stage.sequence > ledger.before:
                 raise Conflict(f"{self.scope}: overtaken by another fork; try again")
-            stage.rows.append((key, row))
-            stage.absent += [key, ended, rekeyed]
+            rekeyed = ledger.next_epoch()  # before anything is sealed
+            key = rows.line(b"T", ledger.number, stage.timeline.number)
+            start = _encode([name, source.number, sequence])
+            stage.rows.append((key, ledger.seal_row(key, start, ledger.commit_line)))
+            stage.absent += [ended, rekeyed]
             stage.become(root, stage.sequence + 1)
             stage.save(BEFORE)
             body.ops = [[entries.FORK, source.number, sequence, root.hash]]
             stage.finish(body)
 
         def finish(_: list[Written]) -> str:
-            self.core.register(line)
-            ledger.names[name] = number
+            assert target.line is not None
+            self.core.register(target.line)
             return name
 
-        target = Target(self.scope, name, special=special, create=False, line=line)
+        fork = Fork(ledger, name, root)
+        target = Target(self.scope, name, special=special, create=False, fork=fork)
         return Change([target], cause), finish
 
     def timelines(self) -> list[TimelineInfo]:
@@ -429,9 +422,10 @@ def fold_once(source: Timeline) -> Node:
 
     What is restored or forked from the same point again then finds its nodes saved.
     """
-    root = index_of(source)
-    source.rebase(root, {})
-    return root
+    with source.lock:
+        root = index_of(source)
+        source.rebase(root, {})
+        return root
 
 
 def public_entry(
@@ -447,7 +441,7 @@ def public_entry(
         body.cause or _NOTHING,
         ledger.entry_hash(key, envelope.data).hex(),
         body.change,
-        core.place_names(body.also) if body.also else (),
+        _place_names(core, body.also) if body.also else (),
         body.step,
         _point_of(core, ledger, body),
     )
@@ -459,3 +453,17 @@ def _point_of(core: Core, ledger: Ledger, body: Body) -> str:
             names = {n: name for n, name, _, _ in core.timelines(ledger)} if op[1] else {0: "main"}
             return f"{names.get(op[1], '?')}@{op[2]}"
     return ""
+
+
+def _place_names(
+    core: Core, places: Sequence[tuple[int, int, int]]
+) -> tuple[tuple[str, str, int], ...]:
+    """(scope, timeline, sequence) with names for numbers, where they are still known."""
+    names = {number: scope for scope, number, _, _ in core.scopes()}
+    found = []
+    for number, line, sequence in places:
+        scope = names.get(number)
+        lines = core.timelines(core.ledger(scope)) if scope and line else []
+        name = next((n for t, n, _, _ in lines if t == line), "main" if not line else "?")
+        found.append((str(scope) if scope else "deleted", name, sequence))
+    return tuple(found)

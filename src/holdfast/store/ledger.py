@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -81,6 +82,7 @@ class Ledger:
         self.timelines: dict[int, Timeline] = {}
         self.names: dict[str, int] = {}
         self.views: dict[tuple[int, int], Timeline] = {}
+        self.viewing = threading.RLock()
         self.birth: list[tuple[bytes, bytes]] | None = None
         """Rows that bring the scope into being, until its first commit."""
         self.ring_birth: list[tuple[bytes, bytes]] = []

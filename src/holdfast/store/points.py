@@ -228,11 +228,15 @@ class Points:
         line = self.line(timeline)
         kept: dict[tuple[int, int], Timeline] = line.ledger.views
         found = kept.get((line.number, sequence))
-        if found is None:
-            found = Timeline(line.ledger, line.number)
-            if sequence:
-                found.load(sequence)
-            kept[(line.number, sequence)] = found
-            while len(kept) > VIEWS:
-                kept.pop(next(iter(kept)))
+        if found is not None:
+            return found
+        with line.ledger.viewing:  # who wants the same one waits for it instead of reading it too
+            found = kept.get((line.number, sequence))
+            if found is None:
+                found = Timeline(line.ledger, line.number)
+                if sequence:
+                    found.load(sequence)
+                kept[(line.number, sequence)] = found
+                while len(kept) > VIEWS:
+                    kept.pop(next(iter(kept)))
         return found

@@ -82,6 +82,13 @@ class Pump:
         except RuntimeError:
             self._core.committer.drive(ticket)
 
+    async def commit_away(self, plan: Plan) -> Any:
+        """Commit something whose building may take long: never in the loop."""
+        if not self._inline:
+            return await self.commit(plan)
+        change, finish = plan
+        return finish(await asyncio.to_thread(self._core.run, change))
+
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._inline:
             if loop not in self._scheduled:

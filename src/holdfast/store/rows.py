@@ -13,6 +13,12 @@
 | R | tag(16) scope(6) timeline(2) block(4) | a correlation was used in this block of entries |
 | I | tag(16) | what became of a change with an id |
 | K | scope(6) epoch(4) | the scope has a new data key, of this epoch |
+
+Cells have keys of their own:
+
+| kind | key after the kind | what it holds |
+| --- | --- | --- |
+| CL | tag(16) part(1) | a lease: 0 its token, 1 its beat |
 """
 
 from __future__ import annotations
@@ -83,6 +89,26 @@ def epoch(scope: int, number: int) -> bytes:
     return b"K" + scope.to_bytes(SCOPE, "big") + number.to_bytes(4, "big")
 
 
+LEASES = b"CL"
+LEASE = len(LEASES) + 16 + 1
+TOKEN, BEAT = 0, 1
+
+
+def lease(tag: bytes) -> bytes:
+    """Key of the cell that says who holds a lease."""
+    return LEASES + tag + bytes([TOKEN])
+
+
+def token(key: bytes) -> bytes:
+    """Key of a lease's token, from that of either of its cells."""
+    return key[:-1] + bytes([TOKEN])
+
+
+def beat(key: bytes) -> bytes:
+    """Key of the cell that changes while a lease is held, from that of its token."""
+    return key[:-1] + bytes([BEAT])
+
+
 def after(prefix: bytes) -> bytes:
     """The first key behind all that begin with this prefix."""
     number = int.from_bytes(prefix, "big") + 1
@@ -106,6 +132,8 @@ def describe(key: bytes) -> str:
         return f"{_KINDS[kind]} ({', '.join(parts)})"
     if kind == "F" and len(key) == 8:
         return f"feed row (lane {key[1]}, number {int.from_bytes(key[2:], 'big')})"
+    if key.startswith(LEASES):
+        return f"lease ({key[len(LEASES) :].hex()})"
     return f"{_KINDS.get(kind, 'row')} ({key[1:].hex()})"
 
 

@@ -62,6 +62,7 @@ class Report:
     values: int = 0
     saves: int = 0
     feed_rows: int = 0
+    leases: int = 0
     seconds: float = 0.0
     trust: str = ""
     """Whose key vouched for the checkpoints, and what that is worth."""
@@ -384,14 +385,31 @@ class _Check:
         for low, high in ((b"", b"A"), (b"W", b"\xff" * 64)):
             for key, _ in self.core.storage.scan(low, high, limit=100):
                 self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
-        for key, _ in self.core.storage.cells(b"", b"\xff" * 64):
-            self.find("unaccounted", f"cell {key.hex()}", "nothing accounts for this cell")
+        self._cells()
         for kind in (b"E", b"V", b"S", b"N", b"T", b"K"):
             self._strays(kind, known)
         self._outcomes()
         self._correlations(known)
         if self.whole:
             self.accounts.compare(b"K", self.accounts.stored_epochs, self.accounts.epochs)
+
+    def _cells(self) -> None:
+        storage, leases = self.core.storage, self.core.leases
+        for low, high in ((b"", rows.LEASES), (rows.after(rows.LEASES), b"\xff" * 64)):
+            for key, _ in storage.cells(low, high, limit=100):
+                self.find("unaccounted", rows.describe(key), "nothing accounts for this cell")
+        token = b""
+        for key, row in leases.cells():
+            if len(key) == rows.LEASE and key == rows.token(key):
+                token = key
+            if len(key) != rows.LEASE or token != rows.token(key):
+                self.find("unaccounted", rows.describe(key), "it belongs to no lease")
+                continue
+            try:
+                leases.check(key, row)
+                self.report.leases += key == token
+            except DAMAGE as error:
+                self.find("damage", rows.describe(key), str(error))
 
     def _strays(self, kind: bytes, known: set[int]) -> None:
         """Rows of scopes that the directory does not name."""

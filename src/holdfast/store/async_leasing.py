@@ -1,0 +1,77 @@
+"""Leases on the async face."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from holdfast.store.asking import Asking, check_name
+from holdfast.store.leasing import Lease, LeaseInfo
+
+if TYPE_CHECKING:
+    from holdfast.store.core import Core
+
+
+async def _take(asked: Asking) -> Lease | None:
+    """Try to take it, away from the loop; what is taken while being cancelled is given back."""
+    trying = asyncio.ensure_future(asyncio.to_thread(asked.take))
+    try:
+        return await asyncio.shield(trying)
+    except asyncio.CancelledError:
+        lease = await trying
+        if lease is not None:
+            await asyncio.to_thread(lease.release)
+        raise
+
+
+async def _taken(asked: Asking) -> Lease:
+    while True:
+        lease = await _take(asked)
+        if lease is not None:
+            return lease
+        await asyncio.sleep(asked.pause())
+
+
+class StoreLeasing:
+    """The part of a store that gives leases."""
+
+    _core: Core
+
+    @asynccontextmanager
+    async def lease(
+        self,
+        name: str,
+        *,
+        duration: float = 30.0,
+        wait: float | None = None,
+        owner: str | None = None,
+    ) -> AsyncIterator[Lease]:
+        """Hold a lease inside the block; one holder at a time, in any number of processes.
+
+        All that this thread or task, and tasks that it begins, write to the store inside the block
+        is under the lease: once another has taken it over, it is refused with `LeaseLostError`,
+        and nothing is written. The lease is renewed in the background. Another gets it when the
+        block ends, or when it has seen no renewal for `duration` seconds. If it is held, it is
+        waited for without end, or for `wait` seconds (0: not at all), then `LeaseHeldError`.
+        `owner` is told to others (by default host and process).
+        """
+        asked = Asking(self._core, name, duration, wait, owner)
+        lease = await _taken(asked)
+        try:
+            with lease.fencing():
+                yield lease
+        finally:
+            await asyncio.shield(asyncio.to_thread(lease.release))
+
+    async def leases(self) -> list[LeaseInfo]:
+        """All leases that were ever taken, by their names."""
+        return await asyncio.to_thread(self._core.leases.infos)
+
+    async def break_lease(self, name: str) -> str | None:
+        """Take a lease from its holder, whose changes are refused from now on; tells who it was.
+
+        For operators: without asking the holder, which may be at work.
+        """
+        return await asyncio.to_thread(self._core.leases.break_, check_name(name))

@@ -1,0 +1,415 @@
+"""Leases: one holder at a time, kept apart by terms and not by clocks.
+
+A lease is two cells. The **token** (name, term, owner, duration) changes when the lease is taken,
+freed or broken; it is what a change made under the lease expects in its own storage commit, so
+that a holder which slept while another took over cannot write. The **beat** changes while the
+lease is held: apart from the token, so that renewing disturbs no change on its way.
+
+Whoever wants a lease that is held takes it over once it has itself seen both cells unchanged for
+the whole duration, on its own monotonic clock. Wall clocks are never compared. No two tokens or
+beats ever have equal bytes: what was expected once and is gone does not come back.
+
+Not promised: who of several that wait is next; and against somebody who can write the storage,
+who can put back an older token together with its beat.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from holdfast.errors import (
+    Conflict,
+    DamagedRecordError,
+    HoldfastError,
+    InvalidInputError,
+    LeaseLostError,
+    LeaseNotFoundError,
+    OutcomeUnknown,
+    StoreClosedError,
+    Unavailable,
+)
+from holdfast.storage.contract import Batch, Storage
+from holdfast.store import rows
+
+if TYPE_CHECKING:
+    from holdfast.store.core import Core
+
+BEATS = 3
+"""Beats in the time that a lease lasts without one: two may fail."""
+SEEN = 10_000
+"""Leases of which it is remembered since when they are unchanged."""
+ATTEMPTS = 50
+
+_T = TypeVar("_T")
+_Swap = tuple[bytes, bytes | None, bytes | None]
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Token(msgspec.Struct, array_like=True, frozen=True):
+    """The cell that says who holds a lease."""
+
+    name: str
+    term: int
+    owner: str | None
+    """None: it is free."""
+    duration: float
+    id: bytes
+    """Random: no two tokens are equal."""
+
+
+class Beat(msgspec.Struct, array_like=True, frozen=True):
+    """The cell that changes as long as the holder lives; a free lease has none."""
+
+    id: bytes
+    """Of the token."""
+    count: int
+
+
+_token = msgspec.msgpack.Decoder(Token)
+_beat = msgspec.msgpack.Decoder(Beat)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseInfo:
+    """What the storage says of a lease."""
+
+    name: str
+    owner: str | None
+    """Who took it last and has not given it back; None if it is free."""
+    term: int
+    """How often it was taken or broken; it never falls."""
+    duration: float
+    beats: int
+    """How often it was renewed in this term: who looks twice sees whether the holder lives."""
+
+
+_under: ContextVar[tuple[Lease, ...]] = ContextVar("holdfast_leases", default=())
+
+
+def leases_now() -> tuple[Lease, ...]:
+    """The leases under which this task or thread acts."""
+    return _under.get()
+
+
+class Lease:
+    """A lease that was taken; renewed in the background until its block ends.
+
+    Holders use `name`, `owner`, `term`, `duration`, `held` and `fencing`; the rest is the store's.
+    """
+
+    def __init__(self, leases: Leases, key: bytes, token: Token, cell: bytes, begun: float) -> None:
+        self._leases = leases
+        self.core = leases.core
+        self.key = key
+        self.cell = cell
+        """The token as it is stored: what changes under this lease expect."""
+        self.id = token.id
+        self.name = token.name
+        self.term = token.term
+        """Greater than that of all who held it before: a fencing token also for others."""
+        self.owner = token.owner
+        self.duration = token.duration
+        self.over = False
+        """It is known to be lost or given back."""
+        self.beats = 0
+        self.renewed(begun)
+
+    def __repr__(self) -> str:
+        return f"<Lease {self.name!r} term {self.term}{'' if self.held else ', not held'}>"
+
+    @property
+    def held(self) -> bool:
+        """Whether nobody else can have taken it, as far as this process knows.
+
+        For deciding to stop early: what counts is decided when a change is committed.
+        """
+        return not self.over and self.core.clock.ticks() < self._until
+
+    @contextmanager
+    def fencing(self) -> Iterator[None]:
+        """What this thread or task writes to the store inside the block is under the lease.
+
+        The block of `store.lease` does this by itself, also for tasks begun in it; a thread of
+        your own needs it.
+        """
+        _under.set((*_under.get(), self))
+        try:
+            yield
+        finally:
+            # Not by a token of the variable: the end may run in another context than the begin.
+            _under.set(tuple(lease for lease in _under.get() if lease is not self))
+
+    def check(self) -> None:
+        """Refuse if it is known to be lost."""
+        if self.over:
+            raise self.lost()
+
+    def lost(self) -> LeaseLostError:
+        """Note that it is lost; the error that says so."""
+        self.over = True
+        return LeaseLostError(
+            f"the lease {self.name!r} of term {self.term} is lost or given back; nothing was "
+            "written: stop what rests on it, or take the lease again"
+        )
+
+    def renewed(self, begun: float) -> None:
+        """A beat that began then is stored."""
+        self._until = begun + self.duration
+        self.due = begun + self.duration / BEATS
+
+    def beat(self) -> None:
+        """Renew it; if the storage cannot serve, it is tried again soon."""
+        begun = self.core.clock.ticks()
+        try:
+            if self._leases.renew(self):
+                self.renewed(begun)
+            else:
+                self.over = True
+        except StoreClosedError:
+            self.over = True
+        except HoldfastError:
+            self.due = begun + self.duration / (BEATS * BEATS)
+
+    def release(self) -> None:
+        """Give it back at once. If the storage cannot serve, others get it after its duration."""
+        if not self.over:
+            self.over = True
+            with suppress(HoldfastError):
+                self._leases.free(self)
+            self._leases.stir()
+
+
+class Leases:
+    """The leases of one open store: taking, renewing, freeing."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self._seen: OrderedDict[bytes, tuple[tuple[bytes | None, bytes | None], float]] = (
+            OrderedDict()
+        )
+        # Weak: a lease that nobody has any more, whatever went wrong, is not renewed for ever.
+        self._held: weakref.WeakSet[Lease] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._stir = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    # taking
+
+    def take(self, name: str, duration: float, owner: str) -> Lease | None:
+        """The lease, if it is free or its holder has not renewed it in time; else None."""
+        self.core.check_writable()
+        key = self.key_of(name)
+        if any(one.key == key and one.core is self.core and not one.over for one in leases_now()):
+            raise InvalidInputError(
+                f"what is done here is under the lease {name!r} already: waiting for it could "
+                "never end; take it once, around all that needs it"
+            )
+        begun = self.core.clock.ticks()
+        cells = self._cells(key)
+        before = self._token(key, cells[0]) or Token(name, 0, None, 0.0, b"")
+        if before.owner and not self._lapsed(key, cells, begun - before.duration):
+            return None
+        token = Token(name, before.term + 1, owner, duration, os.urandom(16))
+        cell, beat = self._seal(key, token), self._seal(rows.beat(key), Beat(token.id, 0))
+        begun = self.core.clock.ticks()
+        if not _swap(self.core.storage, [(key, cells[0], cell), (rows.beat(key), cells[1], beat)]):
+            return None
+        lease = Lease(self, key, token, cell, begun)
+        self._hold(lease)
+        return lease
+
+    def _lapsed(self, key: bytes, cells: tuple[bytes | None, bytes | None], latest: float) -> bool:
+        """Whether the cells were seen, unchanged, at or before a moment of this clock."""
+        with self._lock:
+            seen = self._seen.get(key)
+            if seen is not None and seen[0] == cells:
+                return seen[1] <= latest
+            self._seen[key] = cells, self.core.clock.ticks()
+            self._seen.move_to_end(key)
+            if len(self._seen) > SEEN:
+                self._seen.popitem(last=False)
+        return False
+
+    # while it is held
+
+    def renew(self, lease: Lease) -> bool:
+        """Store a beat; False if the lease is another's."""
+        lease.beats += 1  # also if it fails: then its bytes may be stored, or may be later
+        beat = self._seal(rows.beat(lease.key), Beat(lease.id, lease.beats))
+        same = (lease.key, lease.cell, lease.cell)
+        return self._swap_mine(lease, lambda old: [(rows.beat(lease.key), old, beat), same])
+
+    def free(self, lease: Lease) -> bool:
+        """Give a lease back; False if it was another's already."""
+        free = self._free(lease.key, lease.name, lease.term)
+        return self._swap_mine(
+            lease, lambda old: [(lease.key, lease.cell, free), (rows.beat(lease.key), old, None)]
+        )
+
+    def _swap_mine(self, lease: Lease, made: Callable[[bytes | None], list[_Swap]]) -> bool:
+        for _ in range(ATTEMPTS):
+            token, beat = self._cells(lease.key)
+            if token != lease.cell:
+                return False
+            if _swap(self.core.storage, made(beat)):
+                return True
+        raise Unavailable(f"the lease {lease.name!r} does not stand still; try again")
+
+    # for operators
+
+    def infos(self) -> list[LeaseInfo]:
+        """All leases that were ever taken, by their names."""
+        self.core.check_open()
+        found: list[LeaseInfo] = []
+        for key, row in self.cells():
+            if key[-1] == rows.TOKEN:
+                token = self._opened(key, row, _token)
+                info = LeaseInfo(token.name, token.owner, token.term, token.duration, 0)
+                found.append(info)
+            elif found and found[-1].owner is not None:
+                beats = self._opened(key, row, _beat).count
+                found[-1] = replace(found[-1], beats=beats)
+        return sorted(found, key=lambda info: info.name)
+
+    def break_(self, name: str) -> str | None:
+        """Take a lease from its holder; returns who that was."""
+        self.core.check_writable()
+        key = self.key_of(name)
+        for _ in range(ATTEMPTS):
+            cells = self._cells(key)
+            token = self._token(key, cells[0])
+            if token is None:
+                raise LeaseNotFoundError(f"there is no lease {name!r}; `leases()` lists them")
+            free = self._free(key, token.name, token.term + 1)
+            swaps: list[_Swap] = [(key, cells[0], free), (rows.beat(key), cells[1], None)]
+            if _swap(self.core.storage, swaps):
+                return token.owner
+        raise Unavailable(f"the lease {name!r} does not stand still; try again")
+
+    # cells
+
+    def key_of(self, name: str) -> bytes:
+        """Key of a lease's token."""
+        return rows.lease(self.core.tag(b"lease", name))
+
+    def cells(self) -> Iterator[tuple[bytes, bytes]]:
+        """All cells of leases, each token before its beat."""
+        low, high = rows.LEASES, rows.after(rows.LEASES)
+        while page := self.core.storage.cells(low, high, limit=1000):
+            yield from page
+            low = page[-1][0] + b"\0"
+
+    def check(self, key: bytes, row: bytes) -> None:
+        """Raise if a cell is not what it should be; for `verify`."""
+        if key[-1] == rows.TOKEN:
+            token = self._opened(key, row, _token)
+            if self.key_of(token.name) != key:
+                raise DamagedRecordError(f"{rows.describe(key)}: it names another lease")
+        else:
+            self._opened(key, row, _beat)
+
+    def _cells(self, key: bytes) -> tuple[bytes | None, bytes | None]:
+        """Token and beat as they are stored, of one moment."""
+        found = dict(self.core.storage.cells(key, rows.after(key[:-1]), limit=2))
+        return found.get(key), found.get(rows.beat(key))
+
+    def _token(self, key: bytes, row: bytes | None) -> Token | None:
+        return self._opened(key, row, _token) if row is not None else None
+
+    def _opened(self, key: bytes, row: bytes, decoder: msgspec.msgpack.Decoder[_T]) -> _T:
+        try:
+            return decoder.decode(self.core.open_row(key, row))
+        except msgspec.DecodeError:
+            place = rows.describe(key)
+            raise DamagedRecordError(f"{place}: it cannot be decoded", place) from None
+
+    def _seal(self, key: bytes, content: Token | Beat) -> bytes:
+        return self.core.seal_row(key, _encode(content))
+
+    def _free(self, key: bytes, name: str, term: int) -> bytes:
+        return self._seal(key, Token(name, term, None, 0.0, os.urandom(16)))
+
+    # renewing in the background
+
+    def _hold(self, lease: Lease) -> None:
+        with self._lock:
+            self._held.add(lease)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._work, name="holdfast-leases", daemon=True
+                )
+                self._thread.start()
+        self.stir()
+
+    def stir(self) -> None:
+        """Let the thread look what is due, or that nothing is held any more."""
+        self._stir.set()
+
+    def _work(self) -> None:
+        """One thread for all leases of the store; it ends with the last of them."""
+        while True:
+            pause = self.renew_due()
+            if pause is None:
+                with self._lock:
+                    if not self._live():
+                        self._thread = None
+                        return
+                continue
+            self._stir.wait(max(pause, 0))
+            self._stir.clear()
+
+    def renew_due(self) -> float | None:
+        """Renew what is due; seconds until the next is, None if no lease is held."""
+        now = self.core.clock.ticks()
+        for lease in self._live():
+            if lease.due <= now:
+                lease.beat()
+        left = [lease.due for lease in self._live()]
+        return min(left) - self.core.clock.ticks() if left else None
+
+    def _live(self) -> list[Lease]:
+        return [lease for lease in list(self._held) if not lease.over]
+
+    def close(self) -> None:
+        """Give back what is held and end the thread."""
+        for lease in self._live():
+            lease.release()
+        self.stir()
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+
+
+def _swap(storage: Storage, cells: list[_Swap]) -> bool:
+    """Compare and swap; an unknown outcome is settled by the first cell.
+
+    What it expects never comes back once it is gone, and nobody else writes equal bytes. So the
+    same batch can be sent again, and after a conflict the cell says whether an earlier one landed.
+    """
+    batch = Batch(cells=cells)
+    key, _, new = cells[0]
+    unknown: OutcomeUnknown | None = None
+    for _ in range(5):
+        try:
+            try:
+                storage.commit(batch)
+            except Conflict:
+                return unknown is not None and dict(storage.cells(key, key + b"\0")).get(key) == new
+            return True
+        except OutcomeUnknown as error:
+            unknown = error
+        except Unavailable:
+            if unknown is None:
+                raise
+    assert unknown is not None
+    raise unknown
