@@ -65,7 +65,6 @@ def absent(state: Any, key: str) -> bool:
     return answers[0]
 
 
-@pytest.mark.spec("S95")
 def test_expired_key_reads_as_absent(timed: sync.Store, hands: Hands) -> None:
     state = timed.agent("a")
     state.set("list", [1, 2], ttl=10)
@@ -524,6 +523,7 @@ def test_a_read_does_not_fail_because_nothing_can_be_written(
     assert state.item("k").expires == hands.time(150)  # type: ignore[union-attr]
 
 
+@pytest.mark.spec("S95")
 def test_ephemeral_keys_expire(timed: sync.Store, hands: Hands) -> None:
     state = timed.agent("a")
     state.declare(holdfast.Ephemeral("tmp/"))
