@@ -21,8 +21,8 @@ import common
 from common import Row
 
 THEMES = (
-    "size", "lists", "checkpoints", "scale", "travel", "processes", "throughput", "watch", "keys",
-    "forks", "langgraph_saver", "langgraph_store",
+    "size", "lists", "checkpoints", "scale", "travel", "merge", "processes", "throughput", "watch",
+    "keys", "forks", "streams", "lookups", "langgraph_saver", "langgraph_store",
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from holdfast import sync
 from holdfast.errors import HoldfastError, InternalError, OutcomeUnknown, Unavailable
 from holdfast.storage import open_storage
 from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store import timeline
+from holdfast.store import long_writing, timeline
 from holdfast.store.handles import StoreHandle
 from holdfast.store.opening import open_core
 from holdfast.sync import Store
@@ -67,6 +67,7 @@ def workload(seed: int, length: int) -> list[Op]:
         ("delete", "agent:a", "main", "k1"),
         ("drop", "session:s:1"),
         ("set", "session:s:1", "main", "k1", "again"),
+        ("write", "agent:a", "main", "long", b"".join(b"line %d\n" % n for n in range(3000))),
     ]  # fmt: skip
     for op in ops:
         generator.model.apply(op)
@@ -202,6 +203,7 @@ def run(seed: int, scale: int) -> Result:
     findings = Findings()
     runs = 0
     often, timeline.DELTA_EVERY = timeline.DELTA_EVERY, 5
+    short, long_writing.SHORT = long_writing.SHORT, 0
     try:
         with folder() as place:
             for case in cases(seed, scale, place):
@@ -215,7 +217,7 @@ def run(seed: int, scale: int) -> Result:
     except TooMany:
         pass
     finally:
-        timeline.DELTA_EVERY = often
+        timeline.DELTA_EVERY, long_writing.SHORT = often, short
     each = ("9th", "3rd", "one")[scale]
     scope = f"every storage call on memory, every {each} on sqlite, 6 ways to fail"
     return Result(f"{runs} runs", scope, seed, findings)

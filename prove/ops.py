@@ -3,6 +3,7 @@
 An operation is a tuple of JSON-like parts:
 
     ("set", scope, line, key, value)          ("append", scope, line, key, item)
+    ("write", scope, line, key, bytes)        (in pieces: if they are long, ahead of the entry)
     ("delete", scope, line, key)              ("checkpoint", scope, line, name)
     ("change", id or None, [(scope, line, [("set", key, value) | ...]), ...])
     ("restore", scope, line, name)            ("fork", scope, line, name)
@@ -73,6 +74,8 @@ class Plain:
 
     def _set(self, scope: str, name: str, key: str, value: Any) -> None:
         self._edit(scope, name, [("set", key, value)])
+
+    _write = _set
 
     def _append(self, scope: str, name: str, key: str, item: Any) -> None:
         self._edit(scope, name, [("append", key, item)])
@@ -145,6 +148,10 @@ def carry_out(store: Store, op: Op) -> None:
         store.delete(op[1])
     else:
         state: State = store.scope(op[1]).on(op[2])
+        if kind == "write":
+            with state.open_write(op[3]) as file:
+                file.write(op[4])
+            return
         getattr(state, kind)(*op[3:])
 
 

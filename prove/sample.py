@@ -13,7 +13,7 @@ from typing import Any
 from holdfast import sync
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
-from holdfast.store import rows, timeline
+from holdfast.store import long_writing, rows, timeline
 from prove.ops import Op, Plain, carry_out
 
 KEY = "HOLDFAST_PROVE_KEY"
@@ -53,6 +53,7 @@ def script() -> list[Op]:
         ("restore", "agent:a", "main", "c1"),
         ("fork", "agent:a", "main", "trial"),
         ("set", "agent:a", "trial", "k1", "tried"),
+        ("write", "agent:a", "main", "long", 3 * text.encode()),
         ("set", "agent:a", "main", "k2", "after the restore"),
         ("change", "id-2", [("session:s", "main", [("append", "log", "x" * 40)])]),
     ]
@@ -77,10 +78,11 @@ class Sample:
     def build(self) -> Sample:
         """Make it. The handles stay open, and with them the memory."""
         often, timeline.DELTA_EVERY = timeline.DELTA_EVERY, 4
+        short, long_writing.SHORT = long_writing.SHORT, 0
         try:
             self._build()
         finally:
-            timeline.DELTA_EVERY = often
+            timeline.DELTA_EVERY, long_writing.SHORT = often, short
         return self
 
     def _build(self) -> None:

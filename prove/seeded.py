@@ -24,6 +24,7 @@ QUICK = ("commitment to the body not compared", "signature not checked", "lane c
 def copy_of(source: Path, place: Path, bug: Bug | None) -> str:
     """Copy the package and patch it; what is wrong with the patch, or ""."""
     shutil.copytree(source, place / "holdfast", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(source.parent / "holdfast_verify.py", place)
     if bug is None:
         return ""
     path = place / "holdfast" / bug.file

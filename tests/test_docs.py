@@ -3,8 +3,8 @@
 Of README.md and docs/*.md, the blocks of a file run in order, in one namespace and one empty
 folder:
 - ```python blocks, with `await` at the top level if they like;
-- in ```console and ```shell blocks, each line that starts with `$ holdfast `. It must exit with
-  0, or with N where a line `# exit N` follows.
+- in ```console and ```shell blocks, each line that starts with `$ holdfast ` or
+  `$ holdfast-verify `. It must exit with 0, or with N where a line `# exit N` follows.
 
 No block can be exempted: what cannot run does not belong into the documents as code.
 """
@@ -36,7 +36,9 @@ PYTHON = {"python", "py", "python3"}
 CONSOLE = {"console", "shell", "bash", "sh"}
 SKIPPED = ("make", "pip", "git", "cd")  # they set up what is already there when tests run
 SECONDS = 60
+PROGRAMS = ("holdfast", "holdfast-verify")
 CLI = "import sys; from holdfast.cli.main import main; sys.exit(main())"
+VERIFY = "import sys; from holdfast_verify import main; sys.exit(main())"
 
 
 @dataclass(frozen=True)
@@ -85,11 +87,11 @@ def commands(block: Block) -> list[Command]:
         if line.startswith("$ "):
             command = line.removeprefix("$ ")
             word = command.split()[0]
-            assert word in ("holdfast", *SKIPPED), f"line {block.line}: {word} is not run by tests"
+            assert word in (*PROGRAMS, *SKIPPED), f"line {block.line}: {word} is not run by tests"
             found.append(Command(command))
         elif found and (match := re.fullmatch(r"# exit (\d+)", line.strip())):
             found[-1] = Command(found[-1].text, int(match[1]))
-    return [command for command in found if command.text.startswith("holdfast ")]
+    return [command for command in found if command.text.split()[0] in PROGRAMS]
 
 
 def run_command(command: Command, folder: Path, environment: dict[str, str]) -> None:
@@ -136,12 +138,13 @@ def run_page(name: str, page: str, folder: Path, cli: str = CLI) -> int:
 
 
 def make_program(folder: Path, cli: str) -> Path:
-    """A folder, for PATH, with a `holdfast` that runs in this interpreter."""
+    """A folder, for PATH, with programs that run in this interpreter."""
     place = folder.with_name(f"{folder.name}-bin")
     place.mkdir()
-    program = place / "holdfast"
-    program.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-c", cli])} "$@"\n')
-    program.chmod(0o755)
+    for name, source in zip(PROGRAMS, (cli, VERIFY), strict=True):
+        program = place / name
+        program.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-c", source])} "$@"\n')
+        program.chmod(0o755)
     return place
 
 

@@ -6,7 +6,8 @@
         safe = await state.checkpoint("before deploy")
         await state.restore(safe)
 
-`holdfast.sync` has the same names without `await`. Start with docs/getting-started.md.
+`holdfast.sync` has the same names without `await`. `DELETED` stands for a value where there is none
+(in the conflicts of a merge). Start with docs/getting-started.md.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ if TYPE_CHECKING:
     from holdfast.seal.registry import Registry, default_registry
     from holdfast.store.async_state import Change, State, View
     from holdfast.store.async_store import Store, open
+    from holdfast.store.async_streaming import ReadStream, WriteStream
     from holdfast.store.async_watching import Watch
     from holdfast.store.blaming import Blame, Blamed
     from holdfast.store.classes import Classed
     from holdfast.store.clock import Clock
-    from holdfast.store.compare import Diff, Difference
+    from holdfast.store.compare import DELETED, Diff, Difference
     from holdfast.store.declared import Declaration
     from holdfast.store.entries import Cause
     from holdfast.store.ephemeral import Ephemeral
+    from holdfast.store.finding import Begins, Range
     from holdfast.store.gates import Gate, Operation, Reading, Request
     from holdfast.store.items import (
         Checkpoint,
@@ -36,14 +39,19 @@ if TYPE_CHECKING:
         Erased,
         Item,
         Left,
+        LongValue,
         Page,
         Restored,
         Reverted,
         ScopeInfo,
+        Swept,
         TimelineInfo,
     )
     from holdfast.store.keyring import Keyring
     from holdfast.store.leasing import Lease, LeaseInfo
+    from holdfast.store.lookups import Lookup
+    from holdfast.store.merging import MergeConflict, Merged
+    from holdfast.store.proof_files import Proof
     from holdfast.store.rekeying import Resealed
     from holdfast.store.scopes import Scope
     from holdfast.store.sticky import Sticky
@@ -54,6 +62,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "DELETED",
+    "Begins",
     "Blame",
     "Blamed",
     "Cause",
@@ -75,9 +85,16 @@ __all__ = [
     "Lease",
     "LeaseInfo",
     "Left",
+    "LongValue",
+    "Lookup",
+    "MergeConflict",
+    "Merged",
     "Operation",
     "Page",
     "Position",
+    "Proof",
+    "Range",
+    "ReadStream",
     "Reading",
     "Registry",
     "Report",
@@ -90,11 +107,13 @@ __all__ = [
     "State",
     "Sticky",
     "Store",
+    "Swept",
     "TimelineInfo",
     "Typed",
     "ValueLimits",
     "View",
     "Watch",
+    "WriteStream",
     "open",
     "register",
 ]
@@ -104,21 +123,27 @@ _HOMES = {
     "holdfast.seal.registry": "Registry",
     "holdfast.store.async_state": "Change State View",
     "holdfast.store.async_store": "Store open",
+    "holdfast.store.async_streaming": "ReadStream WriteStream",
     "holdfast.store.async_watching": "Watch",
     "holdfast.store.blaming": "Blame Blamed",
     "holdfast.store.classes": "Classed",
     "holdfast.store.clock": "Clock",
-    "holdfast.store.compare": "Diff Difference",
+    "holdfast.store.compare": "DELETED Diff Difference",
     "holdfast.store.declared": "Declaration",
     "holdfast.store.entries": "Cause",
     "holdfast.store.ephemeral": "Ephemeral",
+    "holdfast.store.finding": "Begins Range",
     "holdfast.store.gates": "Gate Operation Reading Request",
     "holdfast.store.items": (
-        "Checkpoint Entry Erased Item Left Page Position Restored Reverted ScopeInfo TimelineInfo"
+        "Checkpoint Entry Erased Item Left LongValue Page Position Restored Reverted ScopeInfo "
+        "Swept TimelineInfo"
     ),
+    "holdfast.store.proof_files": "Proof",
     "holdfast.store.keyring": "Keyring",
     "holdfast.store.leasing": "Lease LeaseInfo",
+    "holdfast.store.merging": "MergeConflict Merged",
     "holdfast.store.rekeying": "Resealed",
+    "holdfast.store.lookups": "Lookup",
     "holdfast.store.scopes": "Scope",
     "holdfast.store.sticky": "Sticky",
     "holdfast.store.verify": "Finding Report",

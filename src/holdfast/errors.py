@@ -7,6 +7,7 @@ different branches, because a caller answers each of them differently.
     ├── MissingError                 what was asked for is not there
     │   ├── CheckpointNotFoundError
     │   ├── LeaseNotFoundError
+    │   ├── LookupNotFoundError
     │   ├── PointNotFoundError
     │   ├── ScopeNotFoundError
     │   ├── StoreNotFoundError
@@ -39,6 +40,7 @@ different branches, because a caller answers each of them differently.
     │   │   └── WrongKeyError
     │   ├── LeaseHeldError           another holds the lease
     │   ├── LeaseLostError           another took over the lease that a change was made under
+    │   ├── MergeConflictError       both timelines changed the same; nobody said which counts
     │   ├── MissingExtraError        an optional dependency is not installed
     │   ├── ReadOnlyError            a store opened for reading cannot write
     │   ├── StoreClosedError
@@ -46,6 +48,7 @@ different branches, because a caller answers each of them differently.
     │   └── UnsafePlaceError         a file system or file mode that cannot be trusted
     ├── Unavailable                  storage cannot serve now; nothing was applied
     │   ├── DiskFullError
+    │   ├── LookupNotBuiltError      its terms are still being added
     │   ├── StorageReadOnlyError
     │   └── StoreLockedError
     ├── OutcomeUnknown               it may or may not have been applied
@@ -56,6 +59,7 @@ Texts name the scope, the key or checkpoint, and the next step; never values or 
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Sequence
 
 
@@ -73,6 +77,10 @@ class CheckpointNotFoundError(MissingError):
 
 class LeaseNotFoundError(MissingError):
     """No lease of that name was ever taken."""
+
+
+class LookupNotFoundError(MissingError):
+    """The scope declares no lookup of that name."""
 
 
 class PointNotFoundError(MissingError):
@@ -218,6 +226,18 @@ class LeaseLostError(RefusedError):
     """The lease that a change was made under is another's, or given back; nothing was written."""
 
 
+class MergeConflictError(RefusedError):
+    """Both timelines changed the same thing in different ways; nothing was merged.
+
+    `conflicts` holds all of them as `holdfast.MergeConflict`. Merging again asks again: give a
+    strategy that decides.
+    """
+
+    def __init__(self, message: str, conflicts: Sequence[typing.Any] = ()) -> None:
+        super().__init__(message)
+        self.conflicts = tuple(conflicts)
+
+
 class MissingExtraError(RefusedError):
     """An optional dependency is not installed; the text names the extra."""
 
@@ -244,6 +264,10 @@ class Unavailable(HoldfastError):
 
 class DiskFullError(Unavailable):
     """No room is left on the disk."""
+
+
+class LookupNotBuiltError(Unavailable):
+    """A lookup is declared, and not all keys have their terms yet."""
 
 
 class StorageReadOnlyError(Unavailable):

@@ -24,6 +24,7 @@ from holdfast.store import opening
 CODES = {
     errors.MissingError: 4,
     errors.Conflict: 5,
+    errors.MergeConflictError: 5,
     errors.StateIntegrityError: 6,
     errors.RefusedError: 2,
     errors.Unavailable: 7,

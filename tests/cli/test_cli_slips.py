@@ -20,6 +20,9 @@ COMMANDS = (
     "key append agent:7 talk 2",
     "key delete agent:7 plan",
     "key list agent:7",
+    "key put agent:7 f text.txt",
+    "key fetch agent:7 plan -o out",
+    "sweep",
     "show agent:7",
     "log agent:7",
     "diff agent:7 safe",
@@ -32,6 +35,8 @@ COMMANDS = (
     "verify",
     "verify agent:7",
     "witness",
+    "prove agent:7 plan -o never",
+    "export-chain agent:7 -o never",
     "stats",
 )
 PLACES = {
@@ -75,6 +80,7 @@ AT = (
     "restore agent:7 --dry-run -- {}",
     "fork agent:7 new --at={}",
     "key get agent:7 plan --at={}",
+    "key fetch agent:7 plan -o out --at={}",
     "key list agent:7 --at={}",
     "show agent:7 --at={}",
 )
@@ -92,6 +98,7 @@ IN_SCOPE = (
     "scope delete {} --yes",
     "scope erase {} --yes",
     "key get {} plan",
+    "key fetch {} plan -o out",
     "key delete {} plan",
     "key list {}",
     "show {}",
@@ -102,6 +109,8 @@ IN_SCOPE = (
     "fork {} new",
     "timelines {}",
     "verify {}",
+    "prove {} plan -o never",
+    "export-chain {} -o never",
 )
 OTHERS = {
     "log agent:7 --limit=-1": 2,

@@ -24,6 +24,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
@@ -31,6 +32,7 @@ import holdfast
 from holdfast import sync
 from holdfast.seal.registry import Registry
 from holdfast.seal.sealer import KeySeal, PlainSeal
+from holdfast.seal.signer import Signer
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
 
@@ -101,7 +103,7 @@ class Hands(holdfast.Clock):
 
 @contextmanager
 def frozen(*, compress: bool) -> Iterator[Hands]:
-    """Fixed randomness and time, frequent saves of the index."""
+    """Fixed randomness and time, frequent saves of the index, early uploads."""
     random = Randomness()
     with ExitStack() as stack:
         enter = stack.enter_context
@@ -109,6 +111,7 @@ def frozen(*, compress: bool) -> Iterator[Hands]:
         for module in RANDOM:
             enter(mock.patch(f"holdfast.{module}._random", random))
         enter(mock.patch("holdfast.store.timeline.DELTA_EVERY", 6))
+        enter(mock.patch("holdfast.store.long_writing.SHORT", 20_000))
         if not compress:
             enter(mock.patch("holdfast.seal.sealer.squeeze", lambda data: (0, data)))
         yield Hands()
@@ -147,17 +150,41 @@ def fill(store: sync.Store, clock: Hands) -> None:
     with store.change() as change:
         change[shared].set("seen", change[agent].exists("plan"))
     clock.move(-3600)
-    agent.fork("trial", at=safe).set("only here", 1)
+    trial = agent.fork("trial", at=safe)
+    trial.set("only here", 1)
+    with TemporaryDirectory() as folder:
+        Signer.create(f"{folder}/signer")
+        agent.cosign(safe, signer=f"file:{folder}/signer")
     agent.restore(safe, reason="back")
+    for name in ("first", "first and more"):  # the second is named, for the most part, by places
+        with agent.open_write("long") as file:
+            file.write(noise(24_000, b"long") + name.encode())
+    agent.merge(trial)
+    trial.set("only here", 2)
+    agent.merge(trial)
     for number in range(14):
         agent.set(f"count/{number % 5}", number)
         clock.move()
+    follow_rules(store.workflow("rules"))
     agent.set("note", "hunter2" * 50, class_="sensitive")
     store.session("gone").set("x", 1)
     store.delete("session:gone")
     store.session("gone").set("x", 2)
     store.session("erased").set("x", 3)
     store.erase("session:erased")
+
+
+def follow_rules(state: sync.State) -> None:
+    """Declarations, a restore that leaves sticky keys alone, and trims of both forms."""
+    state.declare(holdfast.Sticky("done/"))
+    state.set("done/1", "before")
+    state.extend("list", [f"item {number} " + "x" * 40 for number in range(60)])
+    safe = state.checkpoint("rules")
+    state.set("done/2", "since")
+    state.delete("done/1")
+    state.trim("list", keep_last=40)
+    state.trim("list", keep_last=2)
+    state.restore(safe)
 
 
 def turn_keys(store: sync.Store) -> None:
@@ -186,8 +213,21 @@ def facts(store: sync.Store) -> dict[str, Any]:
         "checkpoint": [point.id, point.name, point.root, point.hash, point.signed_by],
         "trial": store.agent("golden").on("trial").get("only here"),
         "again": store.session("gone").get("x"),
+        "rules": [[key, len(value)] for key, value in store.workflow("rules").items()],
         "correlated": [[str(e.scope), e.sequence] for e in store.correlated("run-1")],
     }
+
+
+def files(store: sync.Store) -> dict[str, str]:
+    """What leaves the store, in hexadecimal."""
+    agent = store.agent("golden")
+    with TemporaryDirectory() as folder:
+        agent.export_chain(f"{folder}/chain", feed=True)
+        chain = Path(folder, "chain").read_bytes()
+    proof = agent.prove("plan", at="safe").to_bytes()
+    absent = agent.prove("nothing").to_bytes()
+    found = {"proof": proof, "absent": absent, "chain": chain, "witness": store.witness().encode()}
+    return {name: data.hex() for name, data in found.items()}
 
 
 def rows_of(url: str) -> tuple[Rows, Rows]:
@@ -223,12 +263,14 @@ def make(*, encrypted: bool, compress: bool) -> dict[str, Any]:
             turn_keys(store)
         assert store.verify().ok
         found = facts(store)
+        left = files(store)
         with store.lease("free", owner="tester"):
             pass
         with store.lease("job", duration=30, owner="tester") as lease:
             lease.beat()
             cells = rows_of(url)[1]
     made: dict[str, Any] = {"records": rows_of(url)[0], "facts": found, "cells": cells}
+    made["files"] = left
     if encrypted:
         made["ring"], made["ring_cells"] = rows_of(f"{url}.keys")
     return made

@@ -36,11 +36,15 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def hasher(key: bytes | None) -> Commit:
-    """Commitment under a domain: SHA-256, or HMAC-SHA-256 with a key."""
+    """Commitment under a domain: SHA-256, and with a key what is built on it."""
 
     def commit(label: bytes, data: bytes) -> bytes:
-        text = b"holdfast/1/" + label + b"\0" + data
-        return sha256(text) if key is None else hmac.digest(key, text, "sha256")
+        digest = sha256(b"holdfast/1/", label, b"\0", data)
+        if key is None:
+            return digest
+        return sha256(
+            b"holdfast/1/keyed\0", hashlib.blake2b(digest, key=key, digest_size=32).digest(), digest
+        )
 
     return commit
 
@@ -178,8 +182,8 @@ class Scope:
         plain = open_record(self.ad(key) + envelope, row[end:], self.data_keys, writer)
         assert self.commit(b"body", plain) == commitment
         statement = row[at + 64 : end]
-        unsigned = statement[:41] + bytes(64) + statement[105:]
-        signed = b"holdfast/checkpoint/1\0" + self.prefix + key + before + commitment + unsigned
+        signed = b"holdfast/checkpoint/1\0" + self.prefix + key
+        signed += envelope[:-69] + bytes(64) + envelope[-5:]
         hash_ = sha256(b"holdfast/entry/1\0", self.prefix, key, envelope)
         sequence = int.from_bytes(key[9:14], "big")
         return EntryRow(sequence, hash_, before, statement, signed, unpack(plain))
@@ -188,6 +192,16 @@ class Scope:
         Ed25519PublicKey.from_public_bytes(self.store.public).verify(
             entry.statement[41:105], entry.signed
         )
+
+    def cosigners(self, entry: EntryRow) -> Iterator[bytes]:
+        """Public keys of those whose signatures lie beside a checkpoint."""
+        place = self.key(b"E", 0, (entry.sequence, 5))
+        for key in sorted(k for k in self.store.rows if k.startswith(b"C" + place[1:])):
+            public, signature = unpack(self.open(key))
+            assert key[14:] == sha256(b"holdfast/1/signer\0", public)[:8]
+            text = b"holdfast/cosign/1\0" + self.prefix + place + entry.hash + public
+            Ed25519PublicKey.from_public_bytes(public).verify(signature, text)
+            yield public
 
     # values
 

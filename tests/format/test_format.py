@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import re
@@ -17,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import golden
 import reader
 
+import holdfast_verify
 from holdfast import sync
 from holdfast.store import rows as row_keys
 
@@ -58,6 +60,7 @@ def test_the_same_bytes_are_written(name: str) -> None:
     for key, row in stored["records"].items():
         assert made["records"][key] == row, row_keys.describe(bytes.fromhex(key))
     assert made["facts"] == stored["facts"]
+    assert made["files"] == stored["files"]
     assert made["cells"] == stored["cells"]
     assert made.get("ring") == stored.get("ring")
     assert made.get("ring_cells") == stored.get("ring_cells")
@@ -75,7 +78,7 @@ def test_every_kind_of_row_is_there(name: str) -> None:
 def test_every_operation_and_save_is_there(name: str) -> None:
     scopes = list(second(name).scopes())
     bodies = [e.body for s in scopes for line in (0, 1) for e in s.entries(line)]
-    known = set(range(1, 11)) - ({9} if name == "plain" else set())
+    known = set(range(1, 12)) - ({9} if name == "plain" else set())
     assert {op[0] for body in bodies for op in body[1]} == known
     assert {body[4][1] for body in bodies if len(body) > 4 and body[4]} == {0, 1, 2}
     for field in range(10):
@@ -103,7 +106,7 @@ def test_stored_rows_are_read(name: str, compressed: bool) -> None:
 
 def test_what_is_sensitive_is_padded_or_left_as_it_is(name: str) -> None:
     agent = next(scope for scope in second(name).scopes() if scope.name == "agent:golden")
-    named = [10, "note", reader.pack([0, 0, "sensitive"])]
+    named = [11, "note", reader.pack([0, 0, "sensitive"])]
     entry = next(entry for entry in agent.entries(0) if entry.body[1][-1] == named)
     key = agent.key(b"E", 0, (entry.sequence, 5))
     row = bytes.fromhex((STORES[name]["records"] | STORES[name]["compressed"])[key.hex()])
@@ -168,6 +171,21 @@ def test_sealed_records(length: int) -> None:
         assert golden.sealed(length) == rows
 
 
+def test_files_that_left_are_checked(name: str) -> None:
+    """By holdfast-verify, which is made from the page, too."""
+    public = STORES[name]["facts"]["identity"].rsplit(":", 1)[1]
+    options = argparse.Namespace(pin={bytes.fromhex(public)}, require=1)
+    found: dict[str, Any] = {}
+    for file in ("chain", "proof", "absent", "witness"):
+        data = bytes.fromhex(STORES[name]["files"][file])
+        chains = [found["chain"]] if found else []
+        found[file] = holdfast_verify.verdict(file, data, options, chains)
+        assert found[file]["valid"], found[file]["told"]
+    assert found["proof"]["value"]["$object"]["fields"]["goal"] == "ship"
+    assert found["absent"]["absent"]
+    assert found["proof"]["hash"] == STORES[name]["facts"]["checkpoint"][3]
+
+
 # ---- a second reader -----------------------------------------------------------------------
 
 
@@ -191,16 +209,19 @@ def test_chains_and_feed(name: str) -> None:
 
 @pytest.mark.spec("K14", "K53")
 def test_signatures_and_roots(name: str) -> None:
-    stored, checked = STORES[name]["facts"], 0
+    stored, checked, others = STORES[name]["facts"], 0, []
     for scope in second(name).scopes():
         for entry in scope.entries(0):
             if entry.statement:
                 scope.check_signature(entry)
+                others += scope.cosigners(entry)
                 checked += 1
-                if f"main@{entry.sequence}" == stored["checkpoint"][0]:
+                here = scope.name == "agent:golden"
+                if here and f"main@{entry.sequence}" == stored["checkpoint"][0]:
                     assert entry.statement[1:33].hex() == stored["checkpoint"][2]
                     assert entry.hash.hex() == stored["checkpoint"][3]
-    assert checked == 2
+    assert checked == 4
+    assert len(others) == 1
 
 
 @pytest.mark.spec("K12")
@@ -235,6 +256,24 @@ def test_saves_give_the_state(name: str) -> None:
     assert {kind for _, kind in seen} == {0, 1, 2}
 
 
+def test_long_values_are_written_ahead(name: str) -> None:
+    """An entry names the root and how many packs there are; both readers find the value."""
+    store = second(name)
+    agent = next(scope for scope in store.scopes() if scope.name == "agent:golden")
+    shapes = [op[2] for e in agent.entries(0) for op in e.body[1] if op[0] == 1 and op[1] == "long"]
+    assert len(shapes) == 2
+    for (kind, ref, place, upload, packs, nodes), end in zip(
+        shapes, (b"first", b"first and more"), strict=True
+    ):
+        assert kind == 6
+        assert place[:2] == [65535, upload]
+        assert agent.value(ref, place) == golden.noise(24_000, b"long") + end
+        for row_kind, first, count in ((b"V", 1, packs), (b"N", 0, nodes)):
+            prefix = agent.key(row_kind, 65535, (upload, 5))
+            found = sorted(key for key in store.rows if key.startswith(prefix))
+            assert found == [prefix + n.to_bytes(3, "big") for n in range(first, first + count)]
+
+
 def plain_form(value: Any) -> Any:
     """What the second reader found, with extension parts resolved as the page says."""
     if isinstance(value, Ext):
@@ -259,6 +298,49 @@ def comparable(value: Any) -> Any:
     if hasattr(value, "timetuple"):
         return (*value.timetuple()[:6], value.microsecond, value.fold, 0)
     return value
+
+
+def test_merges(name: str) -> None:
+    """A merge binds the entry that it merged and names the merge before; saves know the newest."""
+    agent = next(scope for scope in second(name).scopes() if scope.name == "agent:golden")
+    hashes = {entry.sequence: entry.hash for entry in agent.entries(1)}
+    newest, merged = 0, []
+    for entry in agent.entries(0):
+        if len(entry.body) > 4 and entry.body[4] and entry.body[4][1] != 2:
+            save = reader.unpack(agent.open(agent.key(b"S", 0, (entry.body[4][0], 5))))
+            assert save[12] == newest
+        op = entry.body[1][0]
+        if op[0] == 6:
+            newest = 0
+        if op[0] == 10:
+            assert (op[1], op[3], op[4]) == (1, hashes[op[2]], newest)
+            assert [rest[:2] for rest in entry.body[1][1:]] == [[1, "only here"]]
+            newest = entry.sequence
+            merged.append(op[2])
+    assert merged == [2, 3]
+
+
+def test_a_restore_leaves_sticky_keys_alone(name: str) -> None:
+    """The state that its save gives is that of the point, but for what the prefixes cover."""
+    rules = next(scope for scope in second(name).scopes() if scope.name == "workflow:rules")
+    bodies = {entry.sequence: entry.body for entry in rules.entries(0)}
+    code, timeline, sequence, root, prefixes = bodies[max(bodies)][1][0]
+    assert (code, timeline, sequence, prefixes) == (6, 0, 4, ["$declared/", "done/"])
+    at, kind, _ = bodies[max(bodies)][4]
+    save = reader.unpack(rules.open(rules.key(b"S", 0, (at, 5))))
+    assert (at, kind, save[7]) == (max(bodies), 2, root)
+    found = rules.index(save[8], root)
+    assert found.keys() == {"$declared/sticky/done/*", "done/2", "list"}
+    assert found["$declared/sticky/done/*"] == {"prefix": "done/"}
+    assert (found["done/2"], len(found["list"])) == ("since", 60)
+
+
+def test_trims(name: str) -> None:
+    """A long list is patched at its front, a short one is set anew; both say that it is a trim."""
+    rules = next(scope for scope in second(name).scopes() if scope.name == "workflow:rules")
+    ops = [entry.body[1][0] for entry in rules.entries(0)]
+    trims = [op for op in ops if op[0] < 4 and op[3:] == [2]]
+    assert trims == [[3, "list", [[0, 20, None, []]], 2], [1, "list", 1, 2]]
 
 
 def test_leases(name: str) -> None:

@@ -94,9 +94,13 @@ def test_commitments_are_the_standard_functions(data: bytes) -> None:
     message = b"holdfast/1/entry\0" + data
     plain, keyed = Commitments(None, salt=b"s"), Commitments(KEY)
     assert plain.domain(b"entry")(data) == hashlib.sha256(message).digest()
-    assert keyed.domain(b"entry")(data) == hmac.digest(KEY, message, "sha256")
-    tagged = b"holdfast/1/tag/name\0" + data
-    assert keyed.tag(b"name", data) == hmac.digest(KEY, tagged, "sha256")[:16]
+    digest = hashlib.sha256(message).digest()
+    opening = hashlib.blake2b(digest, key=KEY, digest_size=32).digest()
+    expected = hashlib.sha256(b"holdfast/1/keyed\0" + opening + digest).digest()
+    assert keyed.domain(b"entry")(data) == expected
+    assert keyed.opening(b"entry", data) == opening
+    assert plain.opening(b"entry", data) == b""
+    assert keyed.tag(b"name", data) == keyed.domain(b"tag/name")(data)[:16]
 
 
 def test_domains_and_keys_are_apart() -> None:

@@ -214,3 +214,51 @@ def test_fields_against_a_plain_model(run: list[Any]) -> None:
                 assert found == {f"v.k.{name}": pair[1] for name, pair in expected.items()}
     finally:
         timeline_module.DELTA_EVERY = old
+
+
+def test_what_a_merge_took_over_is_of_who_wrote_it(place: Place) -> None:
+    store = place.open()
+    main = store.agent("1")
+    with store.acting("first"):
+        main.set("plan", {"a": 0, "b": 0, "c": 0, "log": ["x"]})
+    trial = main.fork("trial")
+    deep = trial.fork("deep")
+    with store.acting("ann"):
+        main.set("plan", {"a": 1, "b": 0, "c": 1, "log": ["x"]})
+    with store.acting("bob"):
+        trial.set("plan", {"a": 0, "b": 2, "c": 2, "log": ["x", "y"]})
+    with store.acting("eve"):
+        deep.set("plan", {"a": 0, "b": 0, "c": 0, "d": 4, "log": ["x"]})
+        deep.set("only", [1])
+    with store.acting("judge"):
+        trial.merge(deep)
+        main.merge(trial, strategy=lambda _: "decided")
+    found = {part.path: (part.cause.actor, part.timeline) for part in main.blame("plan")}
+    assert found == {
+        "plan.a": ("ann", "main"),
+        "plan.b": ("bob", "trial"),
+        "plan.c": ("judge", "main"),
+        "plan.d": ("eve", "deep"),
+        "plan.log[0]": ("first", "main"),
+        "plan.log[1]": ("bob", "trial"),
+    }
+    (only,) = main.blame("only")
+    assert (only.cause.actor, only.timeline) == ("eve", "deep")
+    main.append("only", 2)
+    assert [part.cause.actor for part in main.blame("only")] == ["eve", None]
+    assert not main.blame("only", limit=1).complete
+
+
+def test_tails_that_a_merge_appended_are_of_who_wrote_them(place: Place) -> None:
+    store = place.open()
+    main = store.agent("1")
+    main.extend("log", [f"start {number}" * 20 for number in range(100)])
+    trial = main.fork("trial")
+    with store.acting("bob"):
+        trial.append("log", "by bob")
+    with store.acting("ann"):
+        main.append("log", "by ann")
+    with store.acting("judge"):
+        main.merge(trial)
+    last = [(part.value, part.cause.actor) for part in main.blame("log")][-2:]
+    assert last == [("by ann", "ann"), ("by bob", "bob")]

@@ -64,8 +64,10 @@ def test_writes_are_one_commit(warm: tuple[sync.Store, Counting]) -> None:
         "fork": lambda: state.fork("f"),
         "revert": lambda: state.revert(entries=[state.set("k4", "wrong")]),
         "revert over several scopes": lambda: store.revert(correlation="run"),
+        "merge": lambda: (state.on("f").set("k5", "theirs"), state.merge("f")),
+        "merge of nothing": lambda: state.merge("f"),
     }
-    writes = {"revert": 2}  # with the set that it undoes
+    writes = {"revert": 2, "merge": 2, "merge of nothing": 0}  # with the set before
     for name, call in calls.items():
         assert cost(counting, call)[1] == writes.get(name, 1), name
 

@@ -17,8 +17,8 @@ from holdfast.errors import GateRefusedError, InvalidInputError, InvalidValueErr
 from holdfast.seal.compress import BLOCK
 from holdfast.seal.registry import Registry
 from holdfast.store import classes
+from holdfast.store.lifetimes import CLASSES
 from holdfast.store.masking import MASK
-from holdfast.store.terms import CLASSES
 from holdfast.store.timeline import DELTA_EVERY
 
 PAGE = (Path(__file__).parents[2] / "docs" / "state-classes.md").read_text()

@@ -238,17 +238,25 @@ def test_a_row_that_changed_since_it_was_read_is_not_overwritten(
     assert sealed.open().verify().ok
 
 
-def test_a_stale_fork_is_made_under_the_new_key(sealed: Place) -> None:
+@pytest.mark.parametrize("resealed", [True, False])
+def test_a_stale_fork_is_made_under_the_new_key(sealed: Place, resealed: bool) -> None:
+    """It meets the new key when it gets its number, or else is refused and tried again."""
     store, stale = sealed.open(), sealed.open()
     fill(store)
     handle = stale.agent("1")._handle
     assert stale.agent("1").get("k1") is not None
     change, _ = handle.plan_fork("late", None)
     store.rotate("agent:1")
-    store.reseal("agent:1")
-    with pytest.raises(Conflict):
+    if resealed:
+        store.reseal("agent:1")
         stale._core.run(change)
-    stale.agent("1").fork("late").set("k", 1)
+    else:
+        with pytest.raises(Conflict):
+            stale._core.run(change)
+        stale.agent("1").fork("late")
+    stale.agent("1").on("late").set("k", 1)
+    if not resealed:
+        store.reseal("agent:1")
     assert list(epochs(sealed.storage())) == [2]
     assert sealed.open().agent("1").on("late").get("k") == 1
     store.rotate("agent:1")

@@ -61,6 +61,7 @@ def test_declarations_of_then_and_of_a_fork(state: sync.State) -> None:
     assert trial.declared() == [Sticky("effects/"), Sticky("money/")]
     assert state.declared() == [Sticky("effects/")]
     assert before.declared() == []
+    assert (state.at(1).declared(), state.at(2).declared()) == ([], [Sticky("effects/")])
 
 
 def test_writers_in_one_group_see_what_is_declared_before_them(place: Place) -> None:

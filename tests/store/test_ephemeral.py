@@ -180,6 +180,10 @@ def test_declaring_and_taking_back(state: sync.State) -> None:
     assert state.keys() == ["tmp/a"]
     state.set("cache/a", 3)
     assert state.log(limit=1)[0].keys == ("cache/a",)
+    state.set("tmp/a", 2)
+    state.undeclare(Ephemeral("tmp/"))
+    state.declare(Ephemeral("tmp/"))
+    assert not state.exists("tmp/a"), "what was taken back does not come back with the rule"
     with pytest.raises(InvalidInputError, match="declarations"):
         Ephemeral("$dec")
     with pytest.raises(InvalidInputError, match="declarations"):
@@ -310,3 +314,16 @@ def _check_steps(place: Place, steps: list[tuple[str, str]]) -> None:
             now[key] = [*now.get(key, []), len(now.get(key, []))]
             now["tmp/a"] = [now.get("a")]
         assert state.items() == sorted(now.items())
+
+
+def test_a_long_value_is_not_stored_under_an_ephemeral_key(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.long_writing.SHORT", 10)
+    store = place.open()
+    state = store.agent("1")
+    state.declare(Ephemeral("tmp/"))
+    with pytest.raises(InvalidInputError, match="ephemeral"), state.open_write("tmp/x") as file:
+        file.write(b"x" * 50_000)
+    assert state.keys("tmp/") == []
+    assert store.verify().unfinished == 0

@@ -15,7 +15,7 @@ import pytest
 from store_kit import Place
 
 import holdfast
-from holdfast import Classed, sync
+from holdfast import Begins, Classed, Lookup, Range, sync
 from holdfast.errors import (
     Conflict,
     MissingError,
@@ -100,6 +100,17 @@ def writes(slips: Any) -> None:
     slips("append to no list", ("n", "m"), lambda _, s, x: s.append(x, 1))
     slips("extend key", NEW_KEYS, lambda _, s, x: s.extend(x, [1]))
     slips("extend items", (None, 5, "abc", b"ab", {"a": 1}), lambda _, s, x: s.extend("l", x))
+    slips("trim key", NEW_KEYS, lambda _, s, x: s.trim(x, keep_last=1))
+    slips("trim keep_last", (None, *COUNTS), lambda _, s, x: s.trim("l", keep_last=x))
+    slips("trim before", (None, *COUNTS), lambda _, s, x: s.trim("l", before=x))
+    slips("trim both", (1,), lambda _, s, x: s.trim("l", before=x, keep_last=x))
+    slips("trim if_version", versions, lambda _, s, x: s.trim("l", before=0, if_version=x))
+    slips("trim of no list", ("n", "m"), lambda _, s, x: s.trim(x, keep_last=1))
+    slips("trim in a change", (None, *COUNTS), in_change(lambda c, x: c.trim("l", before=x)))
+    slips("declare", (None, 1, "effects/", b"x", holdfast.Sticky), lambda _, s, x: s.declare(x))
+    slips("undeclare", (None, 1, "effects/", b"x"), lambda _, s, x: s.undeclare(x))
+    slips("Sticky", (*KEYS, "/a"), lambda _, s, x: s.declare(holdfast.Sticky(x)))
+    slips("Ephemeral", (*KEYS, "$d", "n"), lambda _, s, x: s.declare(holdfast.Ephemeral(x)))
     slips("update key", NEW_KEYS, lambda _, s, x: s.update(x, lambda _: 1))
     slips("update function", FUNCTIONS, lambda _, s, x: s.update("k", x))
     for name in ("reason", "actor", "correlation", "parent"):
@@ -176,6 +187,47 @@ def looking_back(slips: Any) -> None:
     slips("replay since", (None, *COUNTS), lambda _, s, x: s.replay(lambda a, _: a, since=x))
     slips("replay until", COUNTS, lambda _, s, x: s.replay(lambda a, _: a, until=x))
     undoing(slips)
+    proving(slips)
+    looking_up(slips)
+    long_values(slips)
+
+
+def long_values(slips: Any) -> None:
+    """Bytes in pieces, and files."""
+    no_bytes = (*KEYS, "nothing", "n", "m", "l")
+    paths = (None, 5, True, b"x", "", "no/such/folder/x", ".")
+    bounds = (1.5, "1", True, [1])
+    slips("open_read key", no_bytes, lambda _, s, x: inside(s.open_read(x), lambda _: None))
+    slips("read_range key", no_bytes, lambda _, s, x: s.read_range(x))
+    slips("read_range start", bounds, lambda _, s, x: s.read_range("b", x))
+    slips("read_range stop", bounds, lambda _, s, x: s.read_range("b", 0, x))
+    slips("get_file key", no_bytes, lambda _, s, x: s.get_file(x, "out"))
+    slips("get_file path", paths, lambda _, s, x: s.get_file("b", x))
+    slips("put_file key", NEW_KEYS, lambda _, s, x: s.put_file(x, __file__))
+    slips("put_file path", paths, lambda _, s, x: s.put_file("k", x))
+    slips("open_write key", NEW_KEYS, lambda _, s, x: inside(s.open_write(x), written))
+    versions = (-1, 1.5, "1", True, b"1", 10**30, 99)
+    slips(
+        "open_write if_version",
+        versions,
+        lambda _, s, x: inside(s.open_write("n", if_version=x), written),
+    )
+    slips(
+        "open_write data",
+        (None, 1, "x", [1], 1.5),
+        lambda _, s, x: inside(s.open_write("k"), lambda file: file.write(x)),
+    )
+    slips("put_file if_version", versions, lambda _, s, x: s.put_file("n", __file__, if_version=x))
+    slips("seek", ((-1, 0), (0, 3), ("1", 0), (-99, 2)), in_seek)
+    slips("sweep wait", FLAGS, lambda t, _, x: t.sweep(wait=x))
+
+
+def written(file: Any) -> Any:
+    return file.write(b"bytes")
+
+
+def in_seek(_: Any, state: Any, wrong: Any) -> Any:
+    return inside(state.open_read("b"), lambda file: file.seek(*wrong))
 
 
 def lasting(slips: Any) -> None:
@@ -199,7 +251,7 @@ def lasting(slips: Any) -> None:
 
 
 def undoing(slips: Any) -> None:
-    """Revert and blame."""
+    """Revert, merge and blame."""
     texts = (*OPTIONAL_TEXTS, "", "nobody")
     entries = (
         1,
@@ -221,10 +273,53 @@ def undoing(slips: Any) -> None:
     slips("revert entries", entries, lambda _, s, x: s.revert(entries=x))
     slips("revert dry_run", FLAGS, lambda _, s, x: s.revert(entries=[1], dry_run=x))
     slips("revert reason", OPTIONAL_TEXTS, lambda _, s, x: s.revert(entries=[1], reason=x))
+    slips(
+        "merge",
+        (None, 1.5, b"trial", "nothing", "", "trial@99", "@1", []),
+        lambda _, s, x: s.merge(x),
+    )
+    strategies = (None, 1, "mine", "", [], {}, "OURS")
+    slips("merge strategy", strategies, lambda _, s, x: s.merge("trial", strategy=x))
+    slips("merge dry_run", FLAGS, lambda _, s, x: s.merge("trial", dry_run=x))
+    slips("merge reason", OPTIONAL_TEXTS, lambda _, s, x: s.merge("trial", reason=x))
     slips("blame key", (*KEYS, "nothing"), lambda _, s, x: s.blame(x))
     paths = (1, 1.5, b"a", {"a"}, [1.5], [None], "b", "a[5000]", "a[-1]", "a[", "..", ["a", "0"])
     slips("blame path", paths, lambda _, s, x: s.blame("m", x))
     slips("blame limit", (*COUNTS, 0, None), lambda _, s, x: s.blame("m", limit=x))
+
+
+def looking_up(slips: Any) -> None:
+    """Lookups, and asking them."""
+    slips("find lookup", (*TEXTS, "", "nothing"), lambda _, s, x: s.find(x))
+    slips("find where", (1, "n", [1], {"b": 1}, {1: 1}), lambda _, s, x: s.find("by_a", x))
+    terms = ([], {}, object(), NAIVE, 1j, {1})
+    slips("find term", terms, lambda _, s, x: s.find("by_a", a=x))
+    slips("find order", (1, b"a", "", "b", "--a", ["a"]), lambda _, s, x: s.find("by_a", order=x))
+    slips("find limit", COUNTS, lambda _, s, x: s.find("by_a", limit=x))
+    slips("find after", (1, b"a", ["a"], "§", "a" * 5), lambda _, s, x: s.find("by_a", after=x))
+    slips("find values", FLAGS, lambda _, s, x: s.find("by_a", values=x))
+    slips("find plain", FLAGS, lambda _, s, x: s.find("by_a", plain=x))
+    slips("rebuild", (*TEXTS, "", "nothing"), lambda _, s, x: s.rebuild(x))
+    slips("Range", terms, lambda _, s, x: s.find("by_a", a=Range(ge=x)))
+    slips("Begins", (None, 1, [], "x" * 257), lambda _, s, x: s.find("by_a", a=Begins(x)))
+    names = (*TEXTS, "", "a/b", "a" * 65, "\ud800", "..")
+    slips("Lookup", names, lambda _, s, x: s.declare(Lookup(x, terms="a")))
+    prefixes = (None, 1, b"k", "a//b", "../a", "__a", "$terms/", "$declared/x")
+    slips("Lookup prefix", prefixes, lambda _, s, x: s.declare(Lookup("n", x, "a")))
+    paths = (None, 1, [], {}, "", [1], {"a": 1}, {1: "a"}, "a[", "..", "a[b]", "a[][][]", b"a")
+    slips("Lookup terms", paths, lambda _, s, x: s.declare(Lookup("n", "", x)))
+
+
+def proving(slips: Any) -> None:
+    """Proofs and chains."""
+    slips("prove key", KEYS, lambda _, s, x: s.prove(x))
+    slips("prove at", (*POINTS, 1), lambda _, s, x: s.prove("m", at=x))
+    paths = (None, 1, b"x", "", "a\0b", "no folder/x")
+    slips("export_chain path", paths, lambda _, s, x: s.export_chain(x))
+    slips("cosign checkpoint", (*POINTS, 1), lambda _, s, x: s.cosign(x, signer="file:none"))
+    signers = (None, 1, b"file:x", "", "file:", "hybrid:x", "file:none", ["file:x"])
+    slips("cosign signer", signers, lambda _, s, x: s.cosign("safe", signer=x))
+    slips("export_chain feed", FLAGS, lambda _, s, x: s.export_chain("never", feed=x))
 
 
 def of_the_store(slips: Any) -> None:
@@ -298,6 +393,8 @@ def of_the_store(slips: Any) -> None:
     texts = (1, b"x", "x", "")
     slips("verify expect", texts, lambda t, _, x: t.verify(expect=x))
     slips("verify identity", texts, lambda t, _, x: t.verify(identity=x))
+    slips("verify trust", (1, "ab", ["ab"], [1], b"x"), lambda t, _, x: t.verify(trust=x))
+    slips("verify require", (0, 1, -1, "1", True), lambda t, _, x: t.verify(require=x))
     slips("verify resume", texts, lambda t, _, x: t.verify(resume=x))
     slips("verify budget", ("1", -1, True, float("nan")), lambda t, _, x: t.verify(budget=x))
     slips("verify progress", (5, "f"), lambda t, _, x: t.verify(progress=x))
@@ -365,6 +462,8 @@ def fill(store: sync.Store) -> sync.State:
     with store.acting("somebody", correlation="run"):
         store.agent("2").set("n", 2)
     store.agent("2").checkpoint("theirs")
+    state.set("b", b"bytes")
+    state.declare(Lookup("by_a", terms="a"))
     return state
 
 
@@ -485,6 +584,10 @@ def test_after_close_everything_is_refused(tmp_path: Any) -> None:
         "set": lambda _, s: s.set("n", 2),
         "append": lambda _, s: s.append("l", 2),
         "extend": lambda _, s: s.extend("l", [2]),
+        "trim": lambda _, s: s.trim("l", keep_last=0),
+        "declare": lambda _, s: s.declare(holdfast.Sticky("effects/")),
+        "undeclare": lambda _, s: s.undeclare(holdfast.Sticky("effects/")),
+        "declared": lambda _, s: s.declared(),
         "delete": lambda _, s: s.delete("n"),
         "update": lambda _, s: s.update("n", lambda n: n),
         "change": lambda _, s: inside(s.change(), wrote),
@@ -509,6 +612,17 @@ def test_after_close_everything_is_refused(tmp_path: Any) -> None:
         "dry revert": lambda _, s: s.revert(actor="somebody", dry_run=True),
         "revert everywhere": lambda t, _: t.revert(correlation="run"),
         "blame": lambda _, s: s.blame("m"),
+        "open_read": lambda _, s: inside(s.open_read("b"), lambda _: None),
+        "read_range": lambda _, s: s.read_range("b"),
+        "open_write": lambda _, s: inside(s.open_write("b"), written),
+        "put_file": lambda _, s: s.put_file("b", __file__),
+        "merge": lambda _, s: s.merge("trial"),
+        "dry merge": lambda _, s: s.merge("trial", dry_run=True),
+        "find": lambda _, s: s.find("by_a"),
+        "rebuild": lambda _, s: s.rebuild("by_a"),
+        "prove": lambda _, s: s.prove("m"),
+        "cosign": lambda _, s: s.cosign("safe", signer="file:none"),
+        "export_chain": lambda _, s: s.export_chain("never.chain"),
         "delete scope": lambda t, _: t.delete("agent:1"),
         "erase scope": lambda t, _: t.erase("agent:1"),
         **{name: lambda t, _, n=name: getattr(t, n)("agent:1") for name in ("rotate", "reseal")},
@@ -539,7 +653,8 @@ def test_the_table_knows_every_public_method() -> None:
     """A method that is new must be put into the table."""
     named = " ".join(TABLE) + " at get_many"
     without_arguments = {"close", "place", "root", "timelines", "position", "identity", "witness"}
-    without_arguments |= {"declared", "leases", "stats"}
+    without_arguments |= {"declared"}
+    without_arguments |= {"leases", "stats"}
     for face in (sync.State, sync.Store, holdfast.State, holdfast.Store):
         for name, _ in inspect.getmembers(face, inspect.isfunction):
             if not name.startswith("_") and name not in without_arguments | KEYRING:

@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 from store_kit import Place
 
 import holdfast
-from holdfast import Sticky, sync
+from holdfast import Ephemeral, Sticky, sync
+from holdfast.errors import OutcomeUnknown, Unavailable
+from holdfast.storage.wrappers import Fault, Faulty
+from holdfast.store.handles import StoreHandle
+from holdfast.store.opening import open_core
 from holdfast.store.timeline import Timeline
 
 LONG = [{"n": n, "text": "x" * 50} for n in range(300)]
@@ -241,3 +245,57 @@ def test_async_face(place: Place) -> None:
             assert await state.items() == [("effects/a", 1), ("k", 1)]
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("mode", ["before", "ambiguous-applied", "ambiguous-lost"])
+def test_every_storage_call_of_a_restore_fails_once(plain: Place, mode: str) -> None:
+    """The state is that of before or that of after, ephemeral keys included, never a mixture."""
+    setup = plain.open().agent("1")
+    setup.declare(Sticky("effects/"), Ephemeral("tmp/"))
+    setup.set("plan", "then")
+    safe = setup.checkpoint("safe").sequence
+    for nth in range(1, 40):
+        faulty = Faulty(plain.storage())
+        core = open_core(plain.url, storage=faulty, **plain.options())
+        store = sync.Store(StoreHandle(core))
+        state = store.agent("1")
+        with state.change() as change:
+            change.set("plan", "now")
+            change.set("effects/n", nth)
+            change.set("tmp/n", nth)
+        before = {"plan": "now", "effects/n": nth, "tmp/n": nth}
+        after = {"plan": "then", "effects/n": nth}
+        faulty.plan = (Fault("*", faulty.calls["*"] + nth, mode),)
+        try:
+            state.restore(safe)
+            expected = after
+        except (Unavailable, OutcomeUnknown):
+            faulty.plan = ()
+            expected = after if state.get("plan") == "then" else before
+        missed = not faulty.failed
+        faulty.plan = ()
+        assert all_of(state) == expected
+        expected.pop("tmp/n", None)
+        assert all_of(plain.open().agent("1")) == expected
+        store.close()
+        if missed:
+            break
+    else:
+        pytest.fail("a restore makes fewer calls than that")
+    assert plain.open().verify().findings == []
+
+
+def test_a_merge_leaves_sticky_keys_alone(place: Place) -> None:
+    state = place.open().agent("1")
+    state.declare(Sticky("done/"))
+    state.set("done/mail", "one")
+    trial = state.fork("trial")
+    trial.set("done/mail", "two")
+    trial.set("done/more", 1)
+    trial.declare(Sticky("other/"))
+    trial.set("plan", "new")
+    merged = state.merge(trial)
+    assert (merged.keys, merged.left) == (["plan"], ("done/mail", "done/more"))
+    assert state.items() == [("done/mail", "one"), ("plan", "new")]
+    assert state.declared() == [Sticky("done/")]
+    assert place.open().verify().ok

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def checkpoint() -> None:
-    """Make, list and show checkpoints."""
+    """Make, list, show and co-sign checkpoints."""
 
 
 @checkpoint.command()
@@ -87,6 +87,21 @@ def show(session: Session, scope: str, which: str) -> None:
     output.fields([(name, text) for name, text in about.items()])
 
 
+@checkpoint.command()
+@scope_argument
+@click.argument("which", metavar="CHECKPOINT")
+@click.option("--with", "signer", metavar="file:PATH", required=True, help="Whose signature.")
+@pass_session
+def cosign(session: Session, scope: str, which: str, signer: str) -> None:
+    """Add a signature to a checkpoint, after looking at all that it covers."""
+    with session.writing() as store:
+        done = session.state(store, scope).cosign(point(which), signer=signer)
+    if session.json:
+        output.document(shapes.checkpoint(done))
+    else:
+        output.say(output.clean(f"{scope}: checkpoint {done.name!r}, {done.id}, is co-signed"))
+
+
 def _find(state: State, which: str) -> Checkpoint:
     timeline, _, number = which.rpartition("@")
     if number.isascii() and number.isdecimal():
@@ -149,10 +164,7 @@ def restore(
             output.say(output.clean(f"to undo it: holdfast restore {scope} {done.backup.id}"))
         if done.passed_over:
             output.say(output.clean(f"the state before was not kept: {done.passed_over}"))
-    if done.left:
-        more = ", …" if len(done.left) > 5 else ""
-        names = ", ".join(done.left[:5]) + more
-        output.say(output.clean(f"left alone, because sticky: {len(done.left)} keys: {names}"))
+    output.left_alone(done.left)
 
 
 @click.command(cls=Command)

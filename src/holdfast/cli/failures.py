@@ -13,6 +13,7 @@ BAD_USAGE, INTERNAL, OUTPUT, INTERRUPTED, BROKEN_PIPE = 2, 70, 74, 130, 141
 CODES: tuple[tuple[type[Exception], int], ...] = (
     (errors.MissingError, 4),
     (errors.Conflict, 5),
+    (errors.MergeConflictError, 5),
     (errors.StateIntegrityError, 6),
     (errors.RefusedError, BAD_USAGE),
     (errors.Unavailable, 7),
@@ -26,7 +27,7 @@ Exit codes:
   2   bad usage, or refused (also a key that does not fit)
   3   verify was stopped by its budget, nothing found so far
   4   not found: store, scope, key, point, checkpoint or timeline
-  5   conflict: someone else changed it, or the name is taken
+  5   conflict: someone else changed it, both sides of a merge did, or the name is taken
   6   damage was found while reading
   7   the storage is unavailable: locked, full, read-only
   8   the outcome of a write is unknown: look before trying again
@@ -50,6 +51,10 @@ _WORDS = (
     ("rotate_master(), and", "`holdfast keyring rotate --new-key` and `finish`, and"),
     ("give past_damage=True", "give --past-damage"),
     ("signer=file:PATH", "--signer file:PATH"),
+    (
+        "Give a strategy: ours, theirs, newest, both or a function",
+        "Give --strategy: ours, theirs, newest or both",
+    ),
     ("open it with create=True", "make a store there with `holdfast init`"),
 )
 

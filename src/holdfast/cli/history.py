@@ -51,7 +51,7 @@ def _shown(view: Any, prefix: str, reveal: bool) -> list[tuple[str, Any]]:
 @click.command(cls=Command)
 @scope_argument
 @click.option("--key", "name", metavar="KEY", help="Entries that changed this key.")
-@click.option("--kind", help="set, append, delete, checkpoint, restore, fork.")
+@click.option("--kind", help="set, append, delete, checkpoint, restore, fork, merge.")
 @click.option("--actor", "who", metavar="NAME", help="Entries made by this actor.")
 @click.option("--correlation", metavar="TEXT", help="Entries with this correlation.")
 @click.option("--since", metavar="WHEN", help="From this entry or time on.")
@@ -105,10 +105,10 @@ def log(
 
 
 def _check_kind(kind: str | None) -> None:
-    from holdfast.store.entries import NAMES
+    from holdfast.store.entries import KINDS
 
-    if kind is not None and kind not in NAMES.values():
-        known = ", ".join(dict.fromkeys(NAMES.values()))
+    if kind is not None and kind not in KINDS:
+        known = ", ".join(KINDS)
         raise InvalidInputError(f"there is no kind of entry {kind!r}; use one of {known}")
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 
@@ -21,6 +24,7 @@ scope_argument = click.argument("scope", shell_complete=complete_scope)
 key_argument = click.argument("name", metavar="KEY", shell_complete=complete_key)
 at_option = click.option("--at", metavar="POINT", help="As it was at a point.")
 reveal_option = click.option("--reveal", is_flag=True, help="Show values of class sensitive.")
+PIECE = 1 << 20
 # A value such as -5 looks like an option.
 _VALUES = {"ignore_unknown_options": True}
 
@@ -207,6 +211,83 @@ def delete(session: Session, scope: str, name: str, if_version: int | None) -> N
         )
     else:
         output.say(output.clean(f"{state.scope} {name}: deleted"))
+
+
+@key.command()
+@scope_argument
+@key_argument
+@click.argument("file", metavar="FILE")
+@version_option
+@create_option
+@pass_session
+def put(
+    session: Session, scope: str, name: str, file: str, if_version: int | None, create: bool
+) -> None:
+    """Set a key to the bytes of a file, of any size; `-` reads stdin."""
+    with _opened(file) as source, session.writing(create=create) as store:
+        state = session.state(store, scope, new=True)
+        with state.open_write(name, if_version=if_version) as target:
+            shutil.copyfileobj(source, target, PIECE)
+    _written(session, state, name, target.version or 0)
+
+
+def _opened(file: str) -> AbstractContextManager[BinaryIO]:
+    if file == "-":
+        return nullcontext(sys.stdin.buffer)
+    try:
+        return open(file, "rb")
+    except OSError as error:
+        raise InvalidInputError(f"{file!r} cannot be read: {error.strerror}") from None
+
+
+@key.command()
+@scope_argument
+@key_argument
+@at_option
+@click.option("-o", "--output", "path", metavar="FILE", help="Into this file; else to stdout.")
+@click.option("--range", "span", metavar="A:B", help="From byte A to byte B, as Python slices.")
+@pass_session
+def fetch(
+    session: Session, scope: str, name: str, at: str | None, path: str | None, span: str | None
+) -> None:
+    """The bytes under a key, of any size, as they are."""
+    if session.json and path is None:
+        raise InvalidInputError("stdout takes the bytes themselves; use --output with --json")
+    from holdfast.store.long_files import whole_file
+
+    with session.reading() as store:
+        state: Any = session.state(store, scope)
+        view = state if at is None else state.at(point(at))
+        if not view.exists(name):
+            raise _no_key(state.scope, name, at)
+        with view.open_read(name) as source:
+            low, high, _ = _span(span).indices(source.size)
+            source.seek(low)
+            size = max(high - low, 0)
+            if path is None:
+                sys.stdout.flush()
+                _copy(source, sys.stdout.buffer, size)
+                return
+            with whole_file(path) as target:
+                _copy(source, target, size)
+    if session.json:
+        about = {"scope": str(view.scope), "timeline": view.timeline, "key": name}
+        output.document({**about, "version": source.version, "bytes": size, "file": path})
+    else:
+        output.say(output.clean(f"{state.scope} {name}: {size} bytes in {path}"))
+
+
+def _span(text: str | None) -> slice:
+    found = re.fullmatch(r"(-?\d+)?:(-?\d+)?", text or ":", re.ASCII)
+    if found is None:
+        raise InvalidInputError("--range takes A:B, two numbers of which each may be left out")
+    return slice(*(int(bound) if bound else None for bound in found.groups()))
+
+
+def _copy(source: BinaryIO, target: BinaryIO, size: int) -> None:
+    while piece := source.read(min(size, PIECE)):
+        target.write(piece)
+        size -= len(piece)
 
 
 key.add_command(lasting.expire)

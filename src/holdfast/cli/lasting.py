@@ -1,4 +1,4 @@
-"""How long keys last: `--ttl`, `holdfast key expire`, `holdfast key persist`, `holdfast sweep`."""
+"""How long keys last: `--ttl`, `holdfast key expire`, `holdfast key persist`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from holdfast.cli import output
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.completion import complete_key, complete_scope
 from holdfast.cli.session import Session
-from holdfast.errors import ScopeNotFoundError
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -69,26 +68,3 @@ def _told(session: Session, state: Any, name: str, entry: int, what: str) -> Non
         output.document({**place, "entry": entry})
     else:
         output.say(output.clean(f"{state.scope} {name}: {what}"))
-
-
-@click.command(cls=Command)
-@click.argument("scope", required=False, shell_complete=complete_scope)
-@click.option("--limit", type=click.IntRange(1), help="At most so many keys.")
-@pass_session
-def sweep(session: Session, scope: str | None, limit: int | None) -> None:
-    """Remove keys that have expired, of a scope's timeline or of all scopes.
-
-    They read as absent without it; it makes the state smaller. Their past stays.
-    """
-    with session.writing() as store:
-        if scope is None:
-            removed = store.sweep(limit=limit)
-        else:
-            state = session.state(store, scope)
-            if not state.place()[2]:
-                raise ScopeNotFoundError(f"there is no scope {state.scope} in this store")
-            removed = state.sweep(limit=limit)
-    if session.json:
-        output.document({"scope": scope, "removed": removed})
-    else:
-        output.say(f"{removed} expired {'key' if removed == 1 else 'keys'} removed")

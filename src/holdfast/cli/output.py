@@ -53,6 +53,13 @@ def note(text: str) -> None:
     click.echo(clean(text), err=True)
 
 
+def left_alone(keys: Sequence[str]) -> None:
+    """Say which sticky keys a restore or merge has not touched."""
+    if keys:
+        names = ", ".join(keys[:5]) + (", …" if len(keys) > 5 else "")
+        say(clean(f"left alone, because sticky: {len(keys)} keys: {names}"))
+
+
 def document(content: Any) -> None:
     """One JSON document; values in it are in tagged form already."""
     click.echo(json_values.write(content, indent=2))

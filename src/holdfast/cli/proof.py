@@ -1,8 +1,10 @@
-"""`holdfast verify` and `witness`: proving that nobody touched a store."""
+"""`holdfast verify`, `witness`, `prove` and `export-chain`: showing that nobody touched a store."""
 
 from __future__ import annotations
 
-import os
+import shlex
+import subprocess
+import sys
 
 import click
 
@@ -10,14 +12,19 @@ from holdfast.cli import output, shapes
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.completion import complete_scope
 from holdfast.cli.failures import in_options
+from holdfast.cli.key import key_argument, scope_argument
+from holdfast.cli.points import point
 from holdfast.cli.session import Session
-from holdfast.errors import InvalidInputError
+from holdfast.errors import InvalidInputError, Unavailable
+from holdfast.store.proof_files import write_whole
 
 
 @click.command(cls=Command)
 @click.argument("scope", required=False, shell_complete=complete_scope)
 @click.option("--expect", metavar="FILE|TEXT", help="A witness that was kept elsewhere.")
 @click.option("--identity", metavar="FILE|TEXT", help="The identity that `init` printed.")
+@click.option("--trust", metavar="KEY", multiple=True, help="A public key that must have signed.")
+@click.option("--require", type=click.IntRange(1), help="How many of those; with --trust. [1]")
 @click.option("--budget", type=click.FloatRange(0), metavar="SECONDS", help="Stop after so long.")
 @click.option("--resume", metavar="TEXT", help="Go on where a budget stopped it.")
 @pass_session
@@ -26,6 +33,8 @@ def verify(
     scope: str | None,
     expect: str | None,
     identity: str | None,
+    trust: tuple[str, ...],
+    require: int | None,
     budget: float | None,
     resume: str | None,
 ) -> int:
@@ -38,6 +47,8 @@ def verify(
             scope,
             expect=_text(expect, "holdfast-witness1:"),
             identity=_text(identity, "holdfast1:"),
+            trust=trust,
+            require=require,
             budget=budget,
             resume=resume,
             progress=progress,
@@ -50,6 +61,11 @@ def verify(
         f"{report.entries} entries of {report.scopes} scopes, {report.values} values, "
         f"{report.checkpoints} checkpoints ({report.signed} signed) in {found['seconds']} s"
     )
+    if report.unfinished:
+        output.say(
+            f"{report.unfinished} long values are not finished, which is no damage; "
+            "`holdfast sweep` clears away those that were given up"
+        )
     output.say(output.clean(in_options(report.trust)))
     for one in report.findings:
         where = f"{one.scope}: {one.place}" if one.scope else one.place
@@ -84,29 +100,93 @@ def _text(given: str | None, start: str) -> str | None:
 
 
 @click.command(cls=Command)
-@click.option("--out", metavar="FILE", help="Write it to a file, whole or not at all.")
+@click.option("--out", "-o", metavar="FILE", help="Write it to a file, whole or not at all.")
+@click.option("--exec", "command", metavar="COMMAND", help="Give it to a command on its input.")
 @pass_session
-def witness(session: Session, out: str | None) -> None:
-    """A small signed token over all that is in the store now. Keep it elsewhere."""
+def witness(session: Session, out: str | None, command: str | None) -> None:
+    """A small signed token over all that is in the store now. Keep it elsewhere.
+
+    COMMAND is run without a shell; if it fails, this fails.
+    """
+    if out is not None and command is not None:
+        raise InvalidInputError("give --out or --exec, not both")
+    words = _words(command) if command is not None else []
     with session.reading() as store:
         token = store.witness()
     if out is not None:
-        _write(out, token + "\n")
+        write_whole(out, [f"{token}\n".encode()])
+    if words:
+        _hand_over(words, f"{token}\n")
     if session.json:
         output.document({"witness": token, "file": out})
-    elif out is None:
+    elif out is None and not words:
         output.say(token)
 
 
-def _write(path: str, text: str) -> None:
-    passing = f"{path}.{os.getpid()}"
+def _words(command: str) -> list[str]:
     try:
-        with open(passing, "x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(passing, path)
+        words = shlex.split(command)
+    except ValueError:
+        words = []
+    if not words:
+        raise InvalidInputError("--exec takes a command, for example 'ssh safe tee -a witnesses'")
+    return words
+
+
+def _hand_over(words: list[str], text: str) -> None:
+    """Run a command of the user's; what it writes goes to stderr, our output is our own."""
+    try:
+        done = subprocess.run(words, input=text.encode(), stdout=subprocess.PIPE, check=False)
     except OSError as error:
-        if os.path.exists(passing):
-            os.unlink(passing)
-        raise InvalidInputError(f"cannot write {path!r}: {error.strerror}") from None
+        raise InvalidInputError(f"cannot run {words[0]!r}: {error.strerror}") from None
+    sys.stderr.write(done.stdout.decode(errors="replace"))
+    if done.returncode:
+        raise Unavailable(
+            f"{words[0]!r} failed with {done.returncode}: the witness may not be kept there"
+        )
+
+
+@click.command(cls=Command)
+@scope_argument
+@key_argument
+@click.option("--at", metavar="CHECKPOINT", help="What it was there. [default the newest]")
+@click.option("--out", "-o", metavar="FILE", required=True, help="Where to write the proof.")
+@pass_session
+def prove(session: Session, scope: str, name: str, at: str | None, out: str) -> None:
+    """A small proof of what a key was at a checkpoint, for somebody without the store.
+
+    `holdfast-verify FILE` checks it. It shows the value, and the names and short values of some
+    keys that lie near.
+    """
+    with session.reading() as store:
+        proof = session.state(store, scope).prove(name, at=point(at) if at is not None else None)
+    proof.save(out)
+    size = len(proof.to_bytes())
+    if session.json:
+        found = {"file": out, "bytes": size, "entry": proof.sequence, "absent": proof.absent}
+        output.document(found | {"reveals": list(proof.reveals)})
+        return
+    what = "is absent" if proof.absent else "has its value"
+    output.say(
+        output.clean(f"{scope}: {name} {what} at entry {proof.sequence}: {out}, {size} bytes")
+    )
+    if proof.reveals:
+        output.note(
+            f"whoever has it can also read {len(proof.reveals)} other names of keys, and short "
+            "values beside them; --json lists them"
+        )
+
+
+@click.command("export-chain", cls=Command)
+@scope_argument
+@click.option("--feed", is_flag=True, help="With the store's feed, to compare witnesses with.")
+@click.option("--out", "-o", metavar="FILE", required=True, help="Where to write the chain.")
+@pass_session
+def export_chain(session: Session, scope: str, feed: bool, out: str) -> None:
+    """The chain of a scope's entries, without any content; `holdfast-verify FILE` checks it."""
+    with session.reading() as store:
+        entries = session.state(store, scope).export_chain(out, feed=feed)
+    if session.json:
+        output.document({"file": out, "entries": entries})
+    else:
+        output.say(output.clean(f"{scope}: {entries} entries: {out}"))

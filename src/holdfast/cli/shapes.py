@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast.store.compare import Diff
     from holdfast.store.entries import Cause
     from holdfast.store.items import Checkpoint, Entry, Erased, Restored, Reverted, TimelineInfo
+    from holdfast.store.merging import MergeConflict, Merged
     from holdfast.store.verify import Report
 
 _CAUSE = ("actor", "reason", "correlation", "parent", "component", "operation")
@@ -103,6 +104,36 @@ def reverted(found: Reverted) -> dict[str, Any]:
     }
 
 
+def merged(found: Merged) -> dict[str, Any]:
+    """What a merge did, or would do."""
+    return {
+        "scope": str(found.scope),
+        "timeline": found.timeline,
+        "entry": found.entry,
+        "point": found.point,
+        "base": list(found.base),
+        "keys": found.keys,
+        "conflicts": [conflict(one) for one in found.conflicts],
+        "left": list(found.left),
+        "dry_run": found.dry_run,
+        "diff": diff(found.diff) if found.diff is not None else None,
+    }
+
+
+def conflict(found: MergeConflict) -> dict[str, Any]:
+    """What both sides of a merge changed; a side that has nothing there is left out."""
+    from holdfast.store.compare import DELETED
+
+    sides = {"base": found.base, "ours": found.ours, "theirs": found.theirs}
+    return {
+        "key": found.key,
+        "path": found.path,
+        **{name: tagged(value) for name, value in sides.items() if value is not DELETED},
+        "our_entry": entry(found.our_entry) if found.our_entry else None,
+        "their_entry": entry(found.their_entry) if found.their_entry else None,
+    }
+
+
 def blame(found: Blame) -> dict[str, Any]:
     """Who wrote each part of a value."""
     return {
@@ -184,6 +215,7 @@ def report(found: Report) -> dict[str, Any]:
         ],
         **{name: getattr(found, name) for name in _COUNTS},
         "feed_rows": found.feed_rows,
+        "unfinished": found.unfinished,
         "leases": found.leases,
         "seconds": round(found.seconds, 3),
         "trust": found.trust,

@@ -52,12 +52,17 @@ class ValueLimits:
     depth: int = 256
     items: int = 1_000_000
     size: int = 256 << 20
+    long: int = 1 << 38
+    """Bytes of a value that is written with `open_write` or `put_file`; more than these 256 GiB
+    cannot be given."""
 
     def __post_init__(self) -> None:
-        for name in ("depth", "items", "size"):
+        for name in ("depth", "items", "size", "long"):
             value = getattr(self, name)
             if type(value) is not int or value < 1:
                 raise InvalidInputError(f"the limit {name} is a number of at least 1")
+        if self.long > 1 << 38:
+            raise InvalidInputError("the limit long is at most 256 GiB: packs have short numbers")
 
 
 class Typed:

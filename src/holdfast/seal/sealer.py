@@ -92,10 +92,15 @@ def read_varint(data: bytes, pos: int) -> tuple[int, int]:
 # --- commitments ----------------------------------------------------------------------------
 
 _PREFIX = b"holdfast/1/"
+_KEYED = b"holdfast/1/keyed\0"
 
 
 class Commitments:
-    """32-byte commitments to content: SHA-256 without a key, HMAC-SHA-256 with one.
+    """32-byte commitments to content: SHA-256 without a key; with one, built on it.
+
+    With a key, the *opening* of content is keyed BLAKE2b of its SHA-256, and its commitment is
+    SHA-256 of both. So nobody without the key can guess content from a commitment, and yet one
+    commitment can be opened to somebody: content and opening, and nothing of the key.
 
     A plain store gives the scope's random `salt`, from which its boundary key is made; the
     salt is not part of commitments, so that equal content has equal commitments.
@@ -112,16 +117,28 @@ class Commitments:
         """The function from data to its commitment under this label."""
         made = self._domains.get(label)
         if made is None:
-            if not label or b"\0" in label:
-                raise InvalidInputError("a domain's label is not empty and holds no NUL")
-            prefix = _PREFIX + label + b"\0"
+            prefix = _prefix(label)
             made = _hasher(prefix) if self._key is None else _keyed_hasher(self._key, prefix)
             self._domains[label] = made
         return made
 
+    def opening(self, label: bytes, data: bytes) -> bytes:
+        """What shows somebody without the key that a commitment is one to this data; empty if
+        there is no key, and nothing to show."""
+        if self._key is None:
+            return b""
+        digest = _hasher(_prefix(label))(data)
+        return hashlib.blake2b(digest, key=self._key, digest_size=32).digest()
+
     def tag(self, label: bytes, data: bytes) -> bytes:
         """A 16-byte tag of data; its domain is apart from that of a commitment."""
         return self.domain(b"tag/" + label)(data)[:16]
+
+
+def _prefix(label: bytes) -> bytes:
+    if not label or b"\0" in label:
+        raise InvalidInputError("a domain's label is not empty and holds no NUL")
+    return _PREFIX + label + b"\0"
 
 
 def _hasher(prefix: bytes) -> Callable[[bytes], bytes]:
@@ -135,24 +152,23 @@ def _hasher(prefix: bytes) -> Callable[[bytes], bytes]:
     return commit
 
 
-_INNER = bytes(b ^ 0x36 for b in range(256))
-_OUTER = bytes(b ^ 0x5C for b in range(256))
-
-
 def _keyed_hasher(key: bytes, prefix: bytes) -> Callable[[bytes], bytes]:
-    """HMAC-SHA-256 from two prepared states: a third of the time of the hmac module."""
+    """See `Commitments`; states are prepared once, for this is done for every record."""
     if len(key) != 32:
         raise InvalidInputError("a commitment key has 32 bytes")
-    block = key.ljust(64, b"\0")
-    inner = hashlib.sha256(block.translate(_INNER) + prefix).copy
-    outer = hashlib.sha256(block.translate(_OUTER)).copy
+    content = hashlib.sha256(prefix).copy
+    keyed = hashlib.blake2b(key=key, digest_size=32).copy
+    last = hashlib.sha256(_KEYED).copy
 
     def commit(data: bytes) -> bytes:
-        state = inner()
+        state = content()
         state.update(data)
-        last = outer()
-        last.update(state.digest())
-        return last.digest()
+        digest = state.digest()
+        opening = keyed()
+        opening.update(digest)
+        state = last()
+        state.update(opening.digest() + digest)
+        return state.digest()
 
     return commit
 

@@ -27,7 +27,9 @@ from holdfast.seal.files import make_secret, read_secret
 SEED = 32
 PUBLIC = 32
 KEY_ID = 8
-_LINE = "holdfast-signer-1 "
+HYBRID = 33
+_ML_PUBLIC = 1952
+_LINES = ("holdfast-signer-1 ", "holdfast-signer-2 ")
 
 _random = os.urandom
 
@@ -37,33 +39,71 @@ def key_id(public: bytes) -> bytes:
     return hashlib.sha256(b"holdfast/1/signer\0" + public).digest()[:KEY_ID]
 
 
+def fingerprint(keys: bytes) -> bytes:
+    """The public key of a hybrid pair, from the Ed25519 and the ML-DSA-65 key joined."""
+    return b"\2" + hashlib.sha256(b"holdfast/1/hybrid\0" + keys).digest()
+
+
+def _ml_dsa() -> Any:
+    try:
+        from cryptography.hazmat.primitives.asymmetric import mldsa
+    except ImportError:
+        raise InvalidInputError(
+            "a hybrid signer needs ML-DSA, which this version of `cryptography` lacks; "
+            "install a newer one"
+        ) from None
+    return mldsa
+
+
 class Signer:
-    """An Ed25519 key pair. Its repr shows the public key only; it cannot be pickled."""
+    """An Ed25519 key pair, or a hybrid one: that and an ML-DSA-65 key pair, which sign together.
 
-    __slots__ = ("_private", "key_id", "public")
+    The public key of a hybrid pair is a fingerprint of both. It has another length, so that who
+    pins it can never be satisfied with one signature of the two; a signature carries both keys.
+    The repr shows the public key only; a signer cannot be pickled.
+    """
 
-    def __init__(self, private: Ed25519PrivateKey) -> None:
+    __slots__ = ("_private", "_second", "key_id", "public")
+
+    def __init__(self, private: Ed25519PrivateKey, second: Any = None) -> None:
         self._private = private
+        self._second = second
         self.public: bytes = private.public_key().public_bytes_raw()
+        if second is not None:
+            self.public = fingerprint(self._keys())
         self.key_id: bytes = key_id(self.public)
 
+    def _keys(self) -> bytes:
+        return bytes(
+            self._private.public_key().public_bytes_raw()
+            + self._second.public_key().public_bytes_raw()
+        )
+
+    @property
+    def hybrid(self) -> bool:
+        """Whether there are two signatures in one."""
+        return self._second is not None
+
     @classmethod
-    def generate(cls) -> Signer:
+    def generate(cls, *, hybrid: bool = False) -> Signer:
         """A new pair, held in memory only."""
-        return cls.from_seed(_random(SEED))
+        return cls.from_seed(_random(2 * SEED if hybrid else SEED))
 
     @classmethod
     def from_seed(cls, seed: bytes) -> Signer:
-        """The pair of this 32-byte private key."""
-        if len(seed) != SEED:
-            raise InvalidInputError(f"a signer's seed has {SEED} bytes")
-        return cls(Ed25519PrivateKey.from_private_bytes(seed))
+        """The pair of this private key: 32 bytes, or 64 of a hybrid one."""
+        if len(seed) not in (SEED, 2 * SEED):
+            raise InvalidInputError(f"a signer's seed has {SEED} bytes, a hybrid one's twice that")
+        first = Ed25519PrivateKey.from_private_bytes(seed[:SEED])
+        if len(seed) == SEED:
+            return cls(first)
+        return cls(first, _ml_dsa().MLDSA65PrivateKey.from_seed_bytes(seed[SEED:]))
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str]) -> Signer:
+    def create(cls, path: str | os.PathLike[str], *, hybrid: bool = False) -> Signer:
         """A new pair in a new file of mode 0600; refused if a file is there."""
-        signer = cls.generate()
-        line = f"{_LINE}{base64.b64encode(signer.seed()).decode()}\n"
+        signer = cls.generate(hybrid=hybrid)
+        line = f"{_LINES[signer.hybrid]}{base64.b64encode(signer.seed()).decode()}\n"
         if not make_secret(Path(path), line.encode(), "signer file"):
             raise InvalidInputError(f"the signer file {path} is there already; load it instead")
         return signer
@@ -72,32 +112,41 @@ class Signer:
     def load(cls, path: str | os.PathLike[str]) -> Signer:
         """The pair in a file that `create` made."""
         content = read_secret(Path(path), "signer file")
-        try:
-            text = content.decode("ascii").strip()
-            if not text.startswith(_LINE):
-                raise ValueError
-            seed = base64.b64decode(text[len(_LINE) :], validate=True)
-        except (UnicodeDecodeError, binascii.Error, ValueError):
-            seed = b""
-        if len(seed) != SEED:
-            form = f'"{_LINE}" and base64 of {SEED} bytes'
-            raise WrongKeyError(
-                f"the signer file {path} holds no signer; it holds one line: {form}"
-            )
-        return cls.from_seed(seed)
+        for hybrid, line in enumerate(_LINES):
+            try:
+                text = content.decode("ascii").strip()
+                if text.startswith(line):
+                    seed = base64.b64decode(text[len(line) :], validate=True)
+                    if len(seed) == SEED << hybrid:
+                        return cls.from_seed(seed)
+            except (UnicodeDecodeError, binascii.Error):
+                break
+        form = f'"{_LINES[0]}" and base64 of {SEED} bytes, or "{_LINES[1]}" and of {2 * SEED}'
+        raise WrongKeyError(f"the signer file {path} holds no signer; it holds one line: {form}")
 
     def seed(self) -> bytes:
         """The private key, for sealing it into a ring."""
-        return self._private.private_bytes_raw()
+        second = self._second.private_bytes_raw() if self.hybrid else b""
+        return self._private.private_bytes_raw() + bytes(second)
 
     def sign(self, data: bytes) -> bytes:
-        """64 bytes over data that begins with its domain."""
-        return self._private.sign(data)
+        """A signature over data that begins with its domain: 64 bytes, of a hybrid pair 5357."""
+        first = self._private.sign(data)
+        if self._second is None:
+            return first
+        return first + self._keys() + bytes(self._second.sign(data))
 
     @staticmethod
     def verify(public: bytes, data: bytes, signature: bytes) -> bool:
-        """Whether the holder of this public key signed exactly this data."""
+        """Whether the holder of this public key signed exactly this data, with all that it has."""
         try:
+            if len(public) == HYBRID:
+                keys = signature[64 : 64 + PUBLIC + _ML_PUBLIC]
+                if fingerprint(keys) != public:
+                    return False
+                second = _ml_dsa().MLDSA65PublicKey.from_public_bytes(keys[PUBLIC:])
+                second.verify(signature[64 + len(keys) :], data)
+                public, signature = keys[:PUBLIC], signature[:64]
             Ed25519PublicKey.from_public_bytes(public).verify(signature, data)
         except (InvalidSignature, ValueError):
             return False
@@ -118,12 +167,12 @@ class Identity(NamedTuple):
     public: bytes
 
 
-_IDENTITY = re.compile(r"holdfast1:([0-9a-f]{32}):(plain|encrypted):([0-9a-f]{64})")
+_IDENTITY = re.compile(r"holdfast1:([0-9a-f]{32}):(plain|encrypted):((?:02)?[0-9a-f]{64})")
 
 
 def format_identity(identity: Identity) -> str:
     """`holdfast1:<lineage>:<plain|encrypted>:<public key>`."""
-    if len(identity.lineage) != 16 or len(identity.public) != PUBLIC:
+    if len(identity.lineage) != 16 or len(identity.public) not in (PUBLIC, HYBRID):
         raise InvalidInputError(f"an identity has a lineage of 16 and a key of {PUBLIC} bytes")
     kind = "encrypted" if identity.encrypted else "plain"
     return f"holdfast1:{identity.lineage.hex()}:{kind}:{identity.public.hex()}"

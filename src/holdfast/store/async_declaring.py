@@ -1,15 +1,27 @@
-"""Declaring on the async face."""
+"""Declaring, and trimming, on the async face."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
-from holdfast.store.declaring import plan_declare, plan_undeclare
+from holdfast.store.declaring import plan_declare, plan_undeclare, settle
+from holdfast.store.trimming import plan_trim, trim_of
 
 if TYPE_CHECKING:
     from holdfast.store.declared import Declaration
     from holdfast.store.handles import LineHandle
     from holdfast.store.pump import Pump
+
+
+class ViewDeclaring:
+    """What is declared of a state, now or at a point."""
+
+    _handle: LineHandle
+
+    async def declared(self) -> list[Declaration]:
+        """All that is declared, sorted by kind and name."""
+        return list(self._handle.reader.declared().all)
 
 
 class StateDeclaring:
@@ -25,13 +37,38 @@ class StateDeclaring:
         declaration of the same kind and name replaces the one before. A fork takes them along.
         """
         plan = plan_declare(self._handle, declarations)
-        return await self._pump.commit(plan) if plan is not None else self._handle.place()[2]
+        handle = self._handle
+        entry: int = await self._pump.commit(plan) if plan is not None else handle.place()[2]
+        await asyncio.to_thread(settle, handle, declarations)
+        return entry
 
     async def undeclare(self, *declarations: Declaration) -> int:
         """Take declarations back, by their kind and name; tells how many of them there were."""
         plan = plan_undeclare(self._handle, declarations)
-        return await self._pump.commit(plan) if plan is not None else 0
+        count: int = await self._pump.commit(plan) if plan is not None else 0
+        await asyncio.to_thread(settle, self._handle, declarations)
+        return count
 
-    async def declared(self) -> list[Declaration]:
-        """All that is declared, sorted by kind and name."""
-        return list(self._handle.reader.declared().all)
+
+class StateTrimming:
+    """Trimming a list."""
+
+    _handle: LineHandle
+    _pump: Pump
+
+    async def trim(
+        self,
+        key: str,
+        *,
+        keep_last: int | None = None,
+        before: int | None = None,
+        if_version: int | None = None,
+    ) -> int:
+        """Remove the oldest items of a list: all but the last few, or those before a position.
+
+        Returns how many went; items move to the front by so many positions. `keep_last` may be
+        repeated by anyone at any time; `before` is a position in the list as it is when the trim
+        is applied, so where several trim, give `if_version` or read and trim in one change.
+        """
+        plan = plan_trim(self._handle, key, trim_of(keep_last, before), if_version)
+        return await self._pump.commit(plan) if plan is not None else 0

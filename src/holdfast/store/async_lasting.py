@@ -7,10 +7,10 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.store.expiring import sweep_state, sweep_store
-from holdfast.store.handles import LineHandle, StoreHandle
+from holdfast.store.expiring import sweep_state
+from holdfast.store.handles import LineHandle
 from holdfast.store.history import Plan
-from holdfast.store.terms import NEVER, asked_expiry
+from holdfast.store.lifetimes import NEVER, asked_expiry
 
 
 class StateLasting:
@@ -46,13 +46,3 @@ class StateLasting:
         writes one entry (actor `system`); the state before can be travelled to, as always.
         """
         return await asyncio.to_thread(sweep_state, self._handle, limit)
-
-
-class StoreLasting:
-    """Sweeping all scopes."""
-
-    _handle: StoreHandle
-
-    async def sweep(self, *, limit: int | None = None) -> int:
-        """Remove keys that have expired from every timeline of every scope; tells how many."""
-        return await asyncio.to_thread(sweep_store, self._handle, limit)

@@ -7,15 +7,18 @@ Reads of embedded engines run in the event loop: they take microseconds. What ma
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from holdfast.errors import Conflict
 from holdfast.store.arguments import check_flag
-from holdfast.store.async_declaring import StateDeclaring
+from holdfast.store.async_declaring import StateDeclaring, StateTrimming, ViewDeclaring
 from holdfast.store.async_lasting import StateLasting
+from holdfast.store.async_looking_up import StateLookups, ViewFinding
+from holdfast.store.async_proving import StateProving
+from holdfast.store.async_streaming import StateStreaming, ViewStreaming
 from holdfast.store.async_watching import LineFollowing
 from holdfast.store.blaming import Blame, blame_value
 from holdfast.store.cause import cause_now
@@ -23,17 +26,19 @@ from holdfast.store.change import Written
 from holdfast.store.compare import Diff
 from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
-from holdfast.store.items import Checkpoint, Entry, Item, Restored, Reverted, TimelineInfo
+from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, Reverted, TimelineInfo
+from holdfast.store.lifetimes import asked_terms
+from holdfast.store.lookup_building import settle_after
+from holdfast.store.merges import AsyncStateMerging
 from holdfast.store.pump import Pump
 from holdfast.store.reverting import revert_state
 from holdfast.store.scopes import Scope
-from holdfast.store.terms import asked_terms
 from holdfast.store.writing import ScopedChange
 
 _T = TypeVar("_T")
 
 
-class View:
+class View(ViewDeclaring, ViewFinding, ViewStreaming):
     """The state of one timeline as it was at one entry; it cannot be changed."""
 
     def __init__(self, handle: LineHandle) -> None:
@@ -121,7 +126,17 @@ class View:
         return await asyncio.to_thread(self._handle.root)
 
 
-class State(View, LineFollowing, StateDeclaring, StateLasting):
+class State(
+    View,
+    LineFollowing,
+    StateDeclaring,
+    StateTrimming,
+    StateLookups,
+    StateStreaming,
+    AsyncStateMerging,
+    StateProving,
+    StateLasting,
+):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
     def __init__(self, handle: LineHandle, pump: Pump) -> None:
@@ -254,7 +269,9 @@ class State(View, LineFollowing, StateDeclaring, StateLasting):
         plan = await asyncio.to_thread(
             self._handle.plan_restore, point, verify, reason, if_head, past_damage
         )
-        return await self._pump.commit_away(plan)  # type: ignore[no-any-return]
+        restored: Restored = await self._pump.commit_away(plan)
+        await asyncio.to_thread(settle_after, self._handle)
+        return restored
 
     async def adopt(self, timeline: str | State, *, reason: str | None = None) -> Restored:
         """Take over the newest state of another timeline of the scope."""
@@ -382,6 +399,7 @@ class ChangePart:
         self.delete = part.delete
         self.expire = part.expire
         self.persist = part.persist
+        self.trim = part.trim
 
     async def get(self, key: str, default: Any = None, *, as_: Any = None) -> Any:
         """The value of a key, which must not change until this change is applied."""
@@ -394,6 +412,12 @@ class ChangePart:
     async def keys(self, prefix: str = "") -> list[str]:
         """Keys, none of which may change (the whole timeline) until this change is applied."""
         return self._part.keys(prefix)
+
+    async def find(
+        self, lookup: str, where: Mapping[str, Any] | None = None, /, **asked: Any
+    ) -> Page:
+        """What a lookup leads to, asked as in `State.find`, of a timeline that must not change."""
+        return self._part.find(lookup, where, **asked)
 
     async def tail(self, key: str, count: int) -> list[Any]:
         """The last items of a list, which must not change until this change is applied."""

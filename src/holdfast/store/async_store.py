@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from types import TracebackType
 from typing import Any
@@ -14,9 +14,9 @@ from holdfast.seal.registry import Registry
 from holdfast.storage.contract import Storage
 from holdfast.store import blocking
 from holdfast.store.async_keeping import StoreKeys
-from holdfast.store.async_lasting import StoreLasting
 from holdfast.store.async_leasing import StoreLeasing
 from holdfast.store.async_state import Change, State
+from holdfast.store.async_streaming import StoreStreaming
 from holdfast.store.async_watching import StoreFollowing
 from holdfast.store.cause import acting, cause_now
 from holdfast.store.clock import Clock
@@ -87,7 +87,8 @@ def open(
         with one. Without it `HOLDFAST_KEY` is used if it is set.
     durability: `full` (a write that returned survives power loss) or `normal` (kill -9).
     create: whether a store may be made where there is none.
-    signer: `file:PATH` of the key that signs checkpoints and witnesses.
+    signer: `file:PATH` of the key that signs checkpoints and witnesses; `hybrid:PATH` for one
+        that signs with Ed25519 and ML-DSA-65, of a new store.
     identity: what `Store.identity()` gave; another store is refused, and none is created.
     commit: `thread` or `inline`: where commits run; by default `thread` at `full`.
     registry, limits, clock: of named types, of values, and for times.
@@ -108,7 +109,7 @@ def open(
     return Opening(url, options, commit)
 
 
-class Store(StoreKeys, StoreFollowing, StoreLeasing, StoreLasting):
+class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
     """One opened storage with its keys and its clock."""
 
     def __init__(self, handle: StoreHandle, mode: str) -> None:
@@ -267,13 +268,16 @@ class Store(StoreKeys, StoreFollowing, StoreLeasing, StoreLasting):
         *,
         expect: str | None = None,
         identity: str | None = None,
+        trust: Sequence[str] = (),
+        require: int | None = None,
         budget: float | None = None,
         resume: str | None = None,
         progress: Callable[[str, int], None] | None = None,
     ) -> Report:
         """Check everything that is stored, of one scope or of all; returns a report.
 
-        `expect` takes a witness, `identity` what `identity()` gave. With a `budget` in seconds it
+        `expect` takes a witness, `identity` what `identity()` gave. With `trust`, public keys, each
+        checkpoint must be signed by `require` (1) of them. With a `budget` in seconds it
         stops when that is used up, and `resume=report.resume` goes on.
         """
         return await asyncio.to_thread(
@@ -281,6 +285,8 @@ class Store(StoreKeys, StoreFollowing, StoreLeasing, StoreLasting):
                 scope,
                 expect=expect,
                 identity=identity,
+                trust=trust,
+                require=require,
                 budget=budget,
                 resume=resume,
                 progress=progress,

@@ -144,7 +144,7 @@ def _steps(path: str | Sequence[str | int] | None) -> list[str | int]:
 class _Part:
     """A part of the newest value while it is led back; `step` is where it is in an older one."""
 
-    __slots__ = ("children", "exact", "path", "step", "value", "writer")
+    __slots__ = ("children", "exact", "path", "source", "step", "value", "writer")
 
     def __init__(self, path: str, step: Any, value: Any) -> None:
         self.path = path
@@ -153,6 +153,15 @@ class _Part:
         self.children: list[_Part] | None = None
         self.writer: At | None = None
         self.exact = True
+        self.source: _Part | None = None
+
+    def twin(self) -> _Part:
+        """A copy that is led back along the other side of a merge."""
+        made = _Part(self.path, self.step, self.value)
+        made.source = self
+        if self.children is not None:
+            made.children = [child.twin() for child in self.children]
+        return made
 
     def leaves(self) -> Iterator[_Part]:
         """The parts that are not taken apart any further."""
@@ -181,22 +190,52 @@ class _Walk:
         self.names = {n: name for n, name, _, _ in handle.core.timelines(self.ledger)}
         self.told: dict[At, tuple[int, Cause]] = {}
         """Time and cause of the entries that were looked at."""
+        self.newest: tuple[At, Body] | None = None
+        """The entry that was looked at last."""
         self.parts = 1
+        self.versions = 0
 
     def run(self, steps: list[str | int], limit: int) -> Blame:
         """Go back until every part is known, or `limit` versions were looked at."""
         top = _Part(self.key, None, self.value)
         self._take_apart(top, steps, DEPTH)
         leaves = list(top.leaves())
+        self._lead_back(top, limit)
+        parts = [self._told(leaf) for leaf in leaves]
+        return Blame(self.handle.scope, self.key, parts, self.versions)
+
+    def _lead_back(self, top: _Part, limit: int) -> None:
+        """Along the versions of one line; then what merges wrote, along the lines they merged."""
         older: _Part | None = top
-        versions = 0
-        while older is not None and versions < limit:
-            versions += 1
+        merges: list[tuple[At, _Part, At, Any]] = []
+        while older is not None and self.versions < limit:
+            self.versions += 1
+            merges += self._merged(older)
             older = self._step_back(older)
         if older is not None:
             self._close(older, exact=False)
-        parts = [self._told(leaf) for leaf in leaves]
-        return Blame(self.handle.scope, self.key, parts, versions)
+        for merge, other, at, value in merges:
+            leaves = list(other.leaves())
+            leaves = [leaf for leaf in leaves if leaf.source and leaf.source.writer == merge]
+            if leaves:
+                self.at, self.value = at, value
+                self._lead_back(other, limit)
+            for leaf in leaves:
+                assert leaf.source is not None
+                leaf.source.writer, leaf.source.exact = leaf.writer, leaf.exact
+
+    def _merged(self, top: _Part) -> Iterator[tuple[At, _Part, At, Any]]:
+        """If a merge wrote this version: it, what the merged line had, in which version."""
+        op = self._body(self.at).ops[0]
+        if op[0] != entries.MERGE:
+            return
+        line = self._line_at(op[1], op[2])
+        slot = line.slot(self.key)
+        if slot is not None:
+            value = self._read(line, slot)
+            other = self._compare(top.twin(), self.value, value)
+            if other is not None:
+                yield self.at, other, (slot.timeline, slot.sequence), value
 
     # parts
 
@@ -336,9 +375,12 @@ class _Walk:
         return self.ledger.value(slot.ref, slot.location, self.ledger.codec.plain_reader)
 
     def _body(self, at: At) -> Body:
+        if self.newest is not None and self.newest[0] == at:
+            return self.newest[1]
         key = rows.entry(rows.line(b"E", self.ledger.number, at[0]), at[1])
         body = self.ledger.open_entry(key, self.ledger.storage.get([key])[0])[1]
         self.told[at] = (body.time, body.cause or _NOTHING)
+        self.newest = (at, body)
         return body
 
 

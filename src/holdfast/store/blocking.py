@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Conflict
 from holdfast.store.arguments import (
-    check_filters,
     check_flag,
-    check_function,
-    check_seconds,
 )
 from holdfast.store.asking import StoreLeasing
 from holdfast.store.cause import acting, cause_now
 from holdfast.store.change import Written
 from holdfast.store.compare import Diff
-from holdfast.store.declaring import StateDeclaring
+from holdfast.store.declaring import StateDeclaring, ViewDeclaring
 from holdfast.store.entries import Cause
 from holdfast.store.erasing import erase_scope
 from holdfast.store.gates import Gate
@@ -27,20 +24,24 @@ from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, TimelineInfo
 from holdfast.store.keeping import StoreKeys
-from holdfast.store.lasting import StateLasting, StoreLasting
+from holdfast.store.lasting import StateLasting
+from holdfast.store.lifetimes import asked_terms
+from holdfast.store.looking_up import StateLookups, ViewFinding
+from holdfast.store.lookup_building import settle_after
+from holdfast.store.merges import StateMerging
+from holdfast.store.proving_faces import StateProving, StoreProving
 from holdfast.store.scopes import Scope
-from holdfast.store.terms import asked_terms
+from holdfast.store.streaming import StateStreaming, StoreStreaming, ViewStreaming
+from holdfast.store.trimming import StateTrimming
 from holdfast.store.undoing import StateUndoing, StoreUndoing
 from holdfast.store.watching import LineFollowing, StoreFollowing
-from holdfast.store.witness import make_witness, store_identity, store_stats
 from holdfast.store.writing import ScopedChange
 
 if TYPE_CHECKING:
     from holdfast.store.items import Erased
-    from holdfast.store.verify import Report
 
 
-class View:
+class View(ViewDeclaring, ViewFinding, ViewStreaming):
     """The state of one timeline as it was at one entry; it cannot be changed."""
 
     def __init__(self, handle: LineHandle) -> None:
@@ -118,7 +119,18 @@ class View:
         return self._handle.root()
 
 
-class State(View, LineFollowing, StateUndoing, StateDeclaring, StateLasting):
+class State(
+    View,
+    LineFollowing,
+    StateUndoing,
+    StateDeclaring,
+    StateTrimming,
+    StateLookups,
+    StateStreaming,
+    StateMerging,
+    StateProving,
+    StateLasting,
+):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
     def _run(self, plan: Plan) -> Any:
@@ -241,7 +253,10 @@ class State(View, LineFollowing, StateUndoing, StateDeclaring, StateLasting):
         """
         if check_flag(dry_run, "dry_run"):
             return self._handle.history.dry_restore(point, verify=verify)
-        return self._run(self._handle.plan_restore(point, verify, reason, if_head, past_damage))  # type: ignore[no-any-return]
+        plan = self._handle.plan_restore(point, verify, reason, if_head, past_damage)
+        restored: Restored = self._run(plan)
+        settle_after(self._handle)
+        return restored
 
     def adopt(self, timeline: str | State, *, reason: str | None = None) -> Restored:
         """Take over the newest state of another timeline of the scope."""
@@ -326,7 +341,7 @@ class Change:
         return self._parts.part(line)
 
 
-class Store(StoreFollowing, StoreUndoing, StoreKeys, StoreLeasing, StoreLasting):
+class Store(StoreFollowing, StoreStreaming, StoreUndoing, StoreKeys, StoreLeasing, StoreProving):
     """One opened storage with its keys and its clock."""
 
     def __init__(self, handle: StoreHandle) -> None:
@@ -453,48 +468,3 @@ class Store(StoreFollowing, StoreUndoing, StoreKeys, StoreLeasing, StoreLasting)
     def remove_gate(self, gate: Gate) -> None:
         """Take a gate away."""
         self._core.gates.remove(gate)
-
-    # proving
-
-    def identity(self) -> str:
-        """What to pin elsewhere: which store this is, whether encrypted, and who signs for it."""
-        return store_identity(self._core)
-
-    def witness(self) -> str:
-        """A small signed token over all that is in the store now. Keep it elsewhere."""
-        return make_witness(self._core)
-
-    def verify(
-        self,
-        scope: Scope | str | None = None,
-        *,
-        expect: str | None = None,
-        identity: str | None = None,
-        budget: float | None = None,
-        resume: str | None = None,
-        progress: Callable[[str, int], None] | None = None,
-    ) -> Report:
-        """Check everything that is stored, of one scope or of all; returns a report.
-
-        `expect` takes a witness, `identity` what `identity()` gave. With a `budget` in seconds it
-        stops when that is used up, and `resume=report.resume` goes on.
-        """
-        from holdfast.store.verify import verify_store  # a program that only reads starts sooner
-
-        check_filters(expect=expect, identity=identity, resume=resume)
-        check_seconds(budget, "budget")
-        if progress is not None:
-            check_function(progress, "progress")
-        return verify_store(
-            self._core,
-            self._handle.line(scope).scope if scope is not None else None,
-            expect=expect,
-            identity=identity,
-            budget=budget,
-            resume=resume,
-            progress=progress,
-        )
-
-    def stats(self) -> dict[str, Any]:
-        """Figures of the store: scopes, entries, bytes, caches."""
-        return store_stats(self._core)

@@ -7,10 +7,23 @@ elements did not change are taken over whole, without being loaded.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from holdfast.store.trees import Node, Trees
+
+
+class Maker(Protocol):
+    """What a builder makes nodes with, and gets those back that it has to look into."""
+
+    empty: Node
+
+    def make(self, level: int, elements: Sequence[Element], *, indexed: bool) -> Node:
+        """A new node of these elements; it may have a place already."""
+
+    def load(self, hint: Any, hash_: bytes) -> Node:
+        """The node that a hint leads to."""
+
 
 CAP = 64
 """Most elements of a node, so that no content can make one long."""
@@ -25,7 +38,7 @@ class Builder:
 
     __slots__ = ("indexed", "made", "open", "tail", "trees")
 
-    def __init__(self, trees: Trees, *, indexed: bool) -> None:
+    def __init__(self, trees: Maker, *, indexed: bool) -> None:
         self.trees = trees
         self.indexed = indexed
         self.open: list[list[Element]] = [[]]
@@ -132,7 +145,8 @@ class Builder:
             self.open.append([])
             self.made.append(0)
         key = chunk[-1][0] if self.indexed else None
-        self._push(level + 1, (key, node.hash, node, node.count, node.size, end), end)
+        hint = node.place or node  # one that is stored already need not be held
+        self._push(level + 1, (key, node.hash, hint, node.count, node.size, end), end)
 
     def _open_tail(self) -> None:
         assert self.tail is not None

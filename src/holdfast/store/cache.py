@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from holdfast.store.splitting import Branch, Memo
 from holdfast.store.trees import Node
+
+if TYPE_CHECKING:
+    from holdfast.store.ledger import Ledger
 
 
 class AtomCache:
@@ -56,6 +60,35 @@ class AtomCache:
         """Forget everything."""
         self._items.clear()
         self._held = 0
+
+
+class MemoCache:
+    """What long values of keys looked like, so that setting them again compares faster."""
+
+    def __init__(self, capacity: int = 16 << 20) -> None:
+        self._capacity = capacity
+        self._held = 0
+        self._memos: OrderedDict[tuple[int, str], tuple[Memo, int]] = OrderedDict()
+
+    def get(self, scope: int, key: str) -> Memo | None:
+        """What is known of a key."""
+        found = self._memos.get((scope, key))
+        return found[0] if found else None
+
+    def note(self, ledger: Ledger, parts: dict[str, Branch]) -> None:
+        """Keep what keys have been set to; those that were set longest ago make room."""
+        for key, part in parts.items():
+            name = (ledger.number, key)
+            memo, held = self._memos.pop(name, ({}, 0))
+            if len(memo) > 100_000:
+                self._held -= held
+                memo, held = {}, 0
+            more = ledger.splitter.remember(part, memo)
+            self._held += more
+            self._memos[name] = (memo, held + more)
+            while self._held > self._capacity and self._memos:
+                _, (_, size) = self._memos.popitem(last=False)
+                self._held -= size
 
 
 class NodeCache:

@@ -24,7 +24,7 @@ class Target:
     scope: Scope
     timeline: str = "main"
     ops: list[tuple[Any, ...]] = field(default_factory=list)
-    """("set", key, part), ("append", key, parts), ("delete", key): values are taken apart"""
+    """("set", key, part), ("append", key, parts), ("delete", key), ("trim", key, which)"""
     expects: dict[str, int] = field(default_factory=dict)
     """Versions of keys that the change rests on; 0 stands for absent."""
     head: int | None = None

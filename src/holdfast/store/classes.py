@@ -18,8 +18,8 @@ from holdfast.seal.codec import Codec, Typed
 from holdfast.store import refs
 from holdfast.store.declared import NOTHING, Declared, PrefixDeclaration
 from holdfast.store.ephemeral import ephemeral_prefixes
+from holdfast.store.lifetimes import check_class, read_meta
 from holdfast.store.splitting import Atom, Branch, Part
-from holdfast.store.terms import check_class, read_meta
 
 if TYPE_CHECKING:
     from holdfast.store.ledger import Ledger

@@ -16,7 +16,6 @@ from holdfast.errors import (
     Conflict,
     DamagedIndexError,
     HoldfastError,
-    InternalError,
     OutcomeUnknown,
     Unavailable,
 )
@@ -24,6 +23,13 @@ from holdfast.storage.contract import Batch
 from holdfast.store import rows
 from holdfast.store.change import Change, Target, Ticket, Written
 from holdfast.store.entries import Body, same_entry
+from holdfast.store.expecting import (
+    answer_of,
+    check_expected,
+    declares,
+    internal,
+    name_each_other,
+)
 from holdfast.store.feed import FeedItem, Lanes
 from holdfast.store.forking import Forks
 from holdfast.store.ledger import gone
@@ -34,7 +40,6 @@ from holdfast.store.outcomes import (
     outcome,
     seal_outcome,
 )
-from holdfast.store.resting import check_expected, declares, name_each_other
 from holdfast.store.stage import Mark, Stage
 
 if TYPE_CHECKING:
@@ -103,7 +108,7 @@ class Committer:
         except BaseException as error:
             # Whatever it is, nobody may wait for ever.
             self._core.lost()
-            wrapped = error if isinstance(error, HoldfastError) else _internal(error)
+            wrapped = error if isinstance(error, HoldfastError) else internal(error)
             self._fail([ticket for ticket in group if not ticket.done], wrapped)
             if not isinstance(error, Exception):
                 raise
@@ -156,7 +161,7 @@ class Committer:
         self._lanes.committed(feed_row)
         for stage in attempt.stages.values():
             stage.publish(attempt.token)
-            self._core.remember(stage)
+            self._core.memos.note(stage.ledger, stage.remember)
         for ledger in attempt.born:
             ledger.birth = None
         attempt.settle()
@@ -176,7 +181,7 @@ class Committer:
                 self._core.forget(ledger)
         for stage in attempt.stages.values():
             stage.timeline.seen = None
-            if keys.intersection(stage.absent):
+            if keys.intersection([*stage.absent, *(cell[0] for cell in stage.cells)]):
                 # What it is about has ended or grown meanwhile: only the caller can decide anew.
                 mine = [t for t in attempt.built if stage in attempt.used[id(t)]]
                 self._fail(mine, Conflict(f"{stage.ledger.scope}: overtaken; try again"))
@@ -273,7 +278,7 @@ class _Attempt:
             return
         except Exception as error:
             self._undo(ticket, marks, extra, absent)
-            ticket.error = error if isinstance(error, HoldfastError) else _internal(error)
+            ticket.error = error if isinstance(error, HoldfastError) else internal(error)
             ticket.done = True
             return
         if not self.forks.stand_beside(stage for stage, _ in marks):
@@ -317,10 +322,11 @@ class _Attempt:
                 raise _Later  # at most one of the two can be held
         staged = [(target, self._stage(target)) for target in change.targets]
         time, step = self.core.clock.now()
-        routed = [self._routed(change, target, stage, time) for target, stage in staged]
-        for target, stage in staged:
+        asked = staged
+        if not all(stage.unruled for _, stage in staged):
+            staged = [self._routed(change, target, stage, time) for target, stage in staged]
+        for target, stage in asked:
             check_expected(target, stage, self.core.ephemerals)
-        staged = routed
         bodies: list[Body] = []
         for target, stage in staged:
             marks.append(
@@ -383,7 +389,7 @@ class _Attempt:
             stage.save(kind)
         if target.special is not None:
             return target.special(stage, body)
-        answer = [stage.live(op[1]) is not None if op[0] == "delete" else None for op in target.ops]
+        answer = [answer_of(stage, op) for op in target.ops]
         stage.add(self.core.prepared(stage.ledger, target), body)
         return answer
 
@@ -477,22 +483,17 @@ class _Attempt:
             batch.puts.extend(stage.rows)
             batch.absent.append(rows.entry(timeline.prefix, stage.start + 1))
             batch.absent.extend(stage.absent)
+            batch.cells.extend(stage.cells)
             if ledger.birth is None:
                 # Its entries may be dropped already: their absence alone would not stop this.
                 batch.absent.append(ledger.tombstone)
         for ledger in self.born:
             batch.puts.extend(ledger.birth or ())
             batch.absent.extend(key for key, _ in ledger.birth or ())
-        batch.cells = [(key, cell, cell) for key, cell in self.cells.items()]
+        batch.cells += [(key, cell, cell) for key, cell in self.cells.items()]
         batch.puts.extend(self.extra)
         batch.absent.extend(self.absent)
         feed_key, feed_row = lanes.next_row(items)
         batch.puts.append((feed_key, feed_row))
         batch.absent.append(feed_key)
         return batch, feed_row
-
-
-def _internal(error: BaseException) -> InternalError:
-    wrapped = InternalError(f"{type(error).__name__} while building an entry")
-    wrapped.__cause__ = error
-    return wrapped

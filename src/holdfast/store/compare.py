@@ -19,7 +19,22 @@ from holdfast.store.sequence import changes
 from holdfast.store.trees import Node, Trees
 
 MOST = 1000
-_MISSING: Any = object()
+
+
+class Deleted:
+    """What `DELETED` is: it stands for a value where there is none."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "DELETED"
+
+    def __reduce__(self) -> str:
+        return "DELETED"  # a copy of it is itself
+
+
+DELETED = Deleted()
+_MISSING: Any = DELETED
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,7 @@ from holdfast.seal.sealer import Commitments, KeySeal, PlainSeal, Seal, new_writ
 from holdfast.seal.signer import Signer
 from holdfast.storage.contract import Storage
 from holdfast.store import rows
-from holdfast.store.cache import AtomCache, NodeCache
+from holdfast.store.cache import AtomCache, MemoCache, NodeCache
 from holdfast.store.change import Change, Target, Ticket, Written
 from holdfast.store.clock import Clock
 from holdfast.store.committer import Committer
@@ -36,13 +36,11 @@ from holdfast.store.feed import Lanes
 from holdfast.store.gates import Gates
 from holdfast.store.leasing import Leases
 from holdfast.store.ledger import Ledger, gone
+from holdfast.store.pins import Pins
 from holdfast.store.scopes import Scope
-from holdfast.store.splitting import Memo
-from holdfast.store.stage import Stage
 from holdfast.store.timeline import Timeline
 
 LEDGERS = 1000
-MEMO_BYTES = 16 << 20
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
@@ -85,17 +83,17 @@ class Core:
         self.ephemerals = Ephemerals()
         key = ring.store_key if ring is not None else None
         self._seal: Seal = KeySeal({1: key}, 1, self.writer) if key else PlainSeal(self.writer)
-        self._commitments = Commitments(key, salt=lineage)
-        self._commit_row = self._commitments.domain(b"store-row")
-        self.lanes = Lanes(storage, self._commitments.domain(b"feed"))
+        self.commitments = Commitments(key, salt=lineage)
+        self._commit_row = self.commitments.domain(b"store-row")
+        self.lanes = Lanes(storage, self.commitments.domain(b"feed"))
         self.committer = Committer(self, self.lanes)
+        self.pins = Pins(storage)
         self.later: Callable[[Change], None] | None = None
         """Commits, behind who asks, what nobody waits for."""
         self.leases = Leases(self)
         self._ledgers: OrderedDict[Scope, Ledger] = OrderedDict()
         self._lock = threading.RLock()
-        self._memos: OrderedDict[tuple[int, str], tuple[Memo, int]] = OrderedDict()
-        self._memo_bytes = 0
+        self.memos = MemoCache()
 
     # rows of the store itself
 
@@ -116,7 +114,7 @@ class Core:
 
     def tag(self, label: bytes, text: str) -> bytes:
         """16 bytes that stand for a name in row keys; keyed in an encrypted store."""
-        return self._commitments.tag(label, text.encode("utf-8", "surrogatepass"))
+        return self.commitments.tag(label, text.encode("utf-8", "surrogatepass"))
 
     # directory
 
@@ -289,16 +287,17 @@ class Core:
                 ledger.stale = True
             self._ledgers.clear()
 
-    def commit_ring(self, ledgers: Iterable[Ledger]) -> None:
+    def commit_ring(self, ledgers: Sequence[Ledger]) -> None:
         """Make the keys of new scopes durable, before anything sealed with them is."""
-        born = [ledger for ledger in ledgers if ledger.ring_birth]
-        if born and self.ring is not None:
-            try:
-                self.ring.commit([row for ledger in born for row in ledger.ring_birth])
-            except Conflict:  # the master is being rotated: their keys are made anew
-                for ledger in born:
-                    self.forget(ledger)
-                raise
+        with self._lock:  # a long value may be on its way into the same new scope
+            born = [ledger for ledger in ledgers if ledger.ring_birth]
+            if born and self.ring is not None:
+                try:
+                    self.ring.commit([row for ledger in born for row in ledger.ring_birth])
+                except Conflict:  # the master is being rotated: their keys are made anew
+                    for ledger in born:
+                        self.forget(ledger)
+                    raise
             for ledger in born:
                 ledger.ring_birth = []
 
@@ -427,8 +426,7 @@ class Core:
 
     def split(self, ledger: Ledger, key: str, value: Any) -> Any:
         """Take a value apart under a scope's keys."""
-        memo = self._memos.get((ledger.number, key))
-        return ledger.splitter.split(value, memo[0] if memo else None)
+        return ledger.splitter.split(value, self.memos.get(ledger.number, key))
 
     def prepared(self, ledger: Ledger, target: Target) -> Sequence[tuple[Any, ...]]:
         """A target's operations, taken apart under the keys that the scope has now."""
@@ -446,27 +444,6 @@ class Core:
         target.ops, target.ledger = made, ledger
         return made
 
-    def remember(self, stage: Stage) -> None:
-        """Keep what long values looked like, so that setting them again compares faster."""
-        for key, part in stage.remember.items():
-            name = (stage.ledger.number, key)
-            memo, held = self._memos.pop(name, ({}, 0))
-            if len(memo) > 100_000:
-                self._memo_bytes -= held
-                memo, held = {}, 0
-            more = stage.ledger.splitter.remember(part, memo)
-            self._memo_bytes += more
-            self._memos[name] = (memo, held + more)
-            while self._memo_bytes > MEMO_BYTES and self._memos:
-                _, (_, size) = self._memos.popitem(last=False)
-                self._memo_bytes -= size
-
-    # ids of changes
-
-    def id_tag(self, scope: Scope | None, id: str) -> bytes:
-        """What stands for the id of a change of one scope, or of several (None)."""
-        return self.tag(b"change", f"{scope or ''}\0{id}")
-
     # after a commit
 
     def committed(self, results: list[tuple[Ticket, list[Written]]]) -> None:
@@ -483,9 +460,10 @@ class Core:
             self.committer.drain()
             self.leases.close()
         finally:
+            self.pins.close()
             self.closed = "the store is closed; open it again"
             self.lanes.bell.ring()
-            for held in (self._ledgers, self.nodes, self.atoms):
+            for held in (self._ledgers, self.nodes, self.atoms, self.ephemerals):
                 held.clear()  # at once: else it waits, in a cycle, for a slow garbage collection
             self.storage.close()
             if self.ring_storage is not None:

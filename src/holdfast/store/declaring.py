@@ -8,10 +8,23 @@ from holdfast.errors import DamagedRecordError, InvalidInputError
 from holdfast.store.compare import same
 from holdfast.store.declared import MOST_BYTES, Declaration
 from holdfast.store.gates import Operation
+from holdfast.store.lookup_building import settle_lookups
+from holdfast.store.lookups import Lookup
 
 if TYPE_CHECKING:
+    from holdfast.store.change import Written
     from holdfast.store.handles import LineHandle
     from holdfast.store.history import Plan
+
+
+class ViewDeclaring:
+    """What is declared of a state, now or at a point."""
+
+    _handle: LineHandle
+
+    def declared(self) -> list[Declaration]:
+        """All that is declared, sorted by kind and name."""
+        return list(self._handle.reader.declared().all)
 
 
 class StateDeclaring:
@@ -26,16 +39,22 @@ class StateDeclaring:
         declaration of the same kind and name replaces the one before. A fork takes them along.
         """
         plan = plan_declare(self._handle, declarations)
-        return _run(self._handle, plan) if plan is not None else self._handle.place()[2]
+        entry: int = _run(self._handle, plan) if plan is not None else self._handle.place()[2]
+        settle(self._handle, declarations)
+        return entry
 
     def undeclare(self, *declarations: Declaration) -> int:
         """Take declarations back, by their kind and name; tells how many of them there were."""
         plan = plan_undeclare(self._handle, declarations)
-        return _run(self._handle, plan) if plan is not None else 0
+        count: int = _run(self._handle, plan) if plan is not None else 0
+        settle(self._handle, declarations)
+        return count
 
-    def declared(self) -> list[Declaration]:
-        """All that is declared, sorted by kind and name."""
-        return list(self._handle.reader.declared().all)
+
+def settle(handle: LineHandle, declarations: tuple[Declaration, ...]) -> None:
+    """Do what follows from declarations, or goes on after it was cut short: build lookups."""
+    if any(isinstance(one, Lookup) for one in declarations):
+        settle_lookups(handle)
 
 
 def _run(handle: LineHandle, plan: Plan) -> Any:
@@ -75,7 +94,14 @@ def plan_undeclare(handle: LineHandle, declarations: tuple[Declaration, ...]) ->
     wanted = {one.key for one in declarations}
     found = [one.key for one in handle.reader.declared().all if one.key in wanted]
     operations = [Operation("delete", key) for key in found]
-    return handle._plan(operations, lambda _: len(found)) if found else None
+
+    def finish(_: list[Written]) -> int:
+        line = handle.reader.now()
+        if line is not None:
+            handle.core.ephemerals.box(line)  # what is no longer ephemeral goes at once
+        return len(found)
+
+    return handle._plan(operations, finish) if found else None
 
 
 def _check(declarations: tuple[Declaration, ...]) -> None:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast.errors import DamagedIndexError
+from holdfast.store import refs
 from holdfast.store.compare import MISSING, Diff, masked_changes, tree_changes, value_changes
+from holdfast.store.items import LongValue
+from holdfast.store.ledger import Ledger
+from holdfast.store.lookups import derived
 from holdfast.store.reading import Reader, moment
 from holdfast.store.slots import meta_of, slot_of
 from holdfast.store.timeline import Timeline, folded_at
@@ -28,13 +34,13 @@ def diff_states(
     found = Diff(f"{before.timeline}@{old.sequence}", f"{after.timeline}@{new.sequence}")
     ledger = old.ledger
     for key, was, now in tree_changes(ledger.trees, index_of(old), index_of(new)):
-        if key.startswith(without):
+        if derived(key) or key.startswith(without):
             continue
         slots = [
             reader.judged(slot_of(element)) if element is not None else None
             for reader, element in ((before, was), (after, now))
         ]
-        values = [ledger.value(one.ref, one.location) if one else MISSING for one in slots]
+        values = [shown_value(ledger, one.ref, one.location) if one else MISSING for one in slots]
         if after.masks(new, key, slots, reveal=reveal):
             masked_changes(key, values[0], values[1], found)
         else:
@@ -43,6 +49,15 @@ def diff_states(
         if None not in slots and ends[0] != ends[1]:
             value_changes(key, f"{key} (expires)", ends[0], ends[1], found)
     return found
+
+
+def shown_value(ledger: Ledger, ref: bytes, location: Any) -> Any:
+    """A value for a comparison; what is too long to be read whole is stood for by its hash."""
+    if ref[0] == refs.TREE and ref[1] == refs.BYTES:
+        _, hash_, count, size = refs.read_tree(ref)
+        if size - 3 * count > ledger.codec.limits.size:
+            return LongValue(size - 3 * count, hash_.hex())
+    return ledger.value(ref, location)
 
 
 def index_of(timeline: Timeline) -> Node:

@@ -34,13 +34,17 @@ from holdfast.seal.sealer import read_varint, write_varint
 
 FORMAT = 1
 STATEMENT = 110
-UNSIGNED, ED25519 = 0, 1
+UNSIGNED, ED25519, HYBRID = 0, 1, 2
+"""Which signatures of its signer a checkpoint must have: none; Ed25519, in the envelope; Ed25519
+and ML-DSA-65, in a row beside it. It is covered by all of them, so that none can be left out."""
+_SIGNATURE_FROM_END = 69
 
 # operations
-SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK, GONE, REKEY = 1, 2, 3, 4, 5, 6, 7, 8, 9
-META = 10
+SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK, GONE, REKEY, MERGE, META = range(1, 12)
 KEYED = frozenset((SET, APPEND, PATCH, DELETE, META))
 """Those that name a key."""
+APPENDED, TRIMMED = 1, 2
+"""How a list that is set or patched came about, behind the operation; 0 is left out."""
 NAMES = {
     SET: "set",
     APPEND: "append",
@@ -51,8 +55,12 @@ NAMES = {
     FORK: "fork",
     GONE: "delete scope",
     REKEY: "rotate key",
+    MERGE: "merge",
     META: "expire",
 }
+MARKS = {APPENDED: "append", TRIMMED: "trim"}
+KINDS = tuple(dict.fromkeys([*NAMES.values(), *MARKS.values()]))
+"""What operations are called."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -193,18 +201,15 @@ def first_hash(prefix: bytes, line: bytes) -> bytes:
     return hashlib.sha256(b"holdfast/first/1\0" + prefix + line).digest()
 
 
-def signed_text(prefix: bytes, key: bytes, envelope: Envelope) -> bytes:
-    """What a checkpoint's signature covers.
+def signed_text(prefix: bytes, key: bytes, envelope: bytes) -> bytes:
+    """What a checkpoint's signature covers: all of the envelope but the signature itself.
 
     The place binds store, scope, timeline and sequence; the commitment binds name, type, tags
-    and time; the hash before binds all of the history up to here.
+    and time; the hash before binds all of the history up to here; the statement binds the root
+    and which signatures there must be.
     """
-    statement = envelope.statement
-    assert statement is not None
-    unsigned = statement._replace(signature=bytes(64)).pack()
-    return b"".join(
-        (b"holdfast/checkpoint/1\0", prefix, key, envelope.before, envelope.commitment, unsigned)
-    )
+    unsigned = envelope[:-_SIGNATURE_FROM_END] + bytes(64) + envelope[64 - _SIGNATURE_FROM_END :]
+    return b"".join((b"holdfast/checkpoint/1\0", prefix, key, unsigned))
 
 
 def encode_body(body: Body) -> bytes:
@@ -267,7 +272,7 @@ def shown(ops: list[Any]) -> list[tuple[str, str]]:
 
 
 def _name(op: list[Any]) -> str:
-    # A short list is written whole when it is appended to; a mark behind the shape says so.
-    if op[0] == SET and len(op) > 3 and op[3]:
-        return NAMES[APPEND]
+    # A short list is written whole when it is changed; a mark behind the shape says how.
+    if op[0] in (SET, PATCH) and len(op) > 3 and op[3]:
+        return MARKS.get(op[3], "?")
     return NAMES.get(op[0], "?")

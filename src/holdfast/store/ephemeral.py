@@ -25,9 +25,10 @@ from holdfast.errors import (
 )
 from holdfast.store.declared import PREFIX, Declared, PrefixDeclaration
 from holdfast.store.entries import Cause
+from holdfast.store.lifetimes import KEEP, NONE, Meta, Terms
 from holdfast.store.slots import Slot, meta_of
 from holdfast.store.splitting import Atom, Part
-from holdfast.store.terms import NONE, Meta, Terms
+from holdfast.store.trimming import going
 
 if TYPE_CHECKING:
     from holdfast.store.change import Target
@@ -106,7 +107,7 @@ class Ephemerals:
     """What an opened store holds of ephemeral keys."""
 
     def __init__(self) -> None:
-        self._boxes: dict[tuple[int, int], Box] = {}
+        self.boxes: dict[tuple[int, int], Box] = {}
         self._bytes = 0
         self._version = FIRST
         self._lock = threading.RLock()
@@ -120,27 +121,33 @@ class Ephemerals:
         except (DamagedRecordError, NewerFormatError):
             return None  # writing is refused; what is stored can be read
         place = (timeline.ledger.number, timeline.number)
-        box = self._boxes.get(place)
+        box = self.boxes.get(place)
         if box is None and not declared.of(Ephemeral):
             return None
         if box is not None and box.declared is declared and box.origin == timeline.origin:
             return box
         with self._lock:
-            old = self._boxes.pop(place, None)
+            old = self.boxes.pop(place, None)
             held = old.slots if old is not None and old.origin == timeline.origin else {}
             box = Box(declared, timeline.origin, held)
             if old is not None:
                 self._bytes += _size(box.slots.values()) - _size(old.slots.values())
             if not box.prefixes:
                 return None
-            self._boxes[place] = box
+            self.boxes[place] = box
             return box
 
     def forget(self, scope: int) -> None:
         """A scope is deleted: nothing of it stays."""
         with self._lock:
-            for place in [place for place in self._boxes if place[0] == scope]:
-                self._bytes -= _size(self._boxes.pop(place).slots.values())
+            for place in [place for place in self.boxes if place[0] == scope]:
+                self._bytes -= _size(self.boxes.pop(place).slots.values())
+
+    def clear(self) -> None:
+        """The store is closed."""
+        with self._lock:
+            self.boxes.clear()
+            self._bytes = 0
 
     def version(self, stage: Stage, key: str) -> int:
         """The version of a key, ephemeral or stored, that the next entry rests on."""
@@ -169,12 +176,15 @@ class Ephemerals:
         others = [op for op in target.ops if not op[1].startswith(prefixes)]
         slots = self._slots(stage)
         made: Made = {}
-        answers = []
+        answers: list[Any] = []
         for op in mine:
             old = made[op[1]] if op[1] in made else slots.get(op[1])
             if old is not None and old.over(stage.now):
                 old = None
             answers.append(old is not None if op[0] == "delete" else None)
+            if op[0] in ("append", "trim"):
+                op, gone = _as_set(stage, op, old)
+                answers[-1] = gone
             made[op[1]] = self._held(stage, op, old, time, cause)
         growth = _size(made.values()) - _size(slots[key] for key in made if key in slots)
         if self._bytes + max(growth, 0) > MOST_BYTES:
@@ -187,29 +197,15 @@ class Ephemerals:
     def _held(
         self, stage: Stage, op: tuple[Any, ...], old: Held | None, time: int, cause: Cause | None
     ) -> Held | None:
-        ledger = stage.ledger
-        kind, key = op[0], op[1]
-        if kind == "delete":
+        if op[0] == "delete":
             return None
-        if kind == "expire":
+        if op[0] == "expire":
             if old is None:
-                raise MissingError(f"{ledger.scope} has no key {key!r} that could expire")
+                raise MissingError(f"{stage.ledger.scope} has no key {op[1]!r} that could expire")
             meta = _meta(stage, op[2], old)._replace(class_=meta_of(old).class_)
             return replace_slot(old, meta=meta.pack())
-        meta = meta_of(old) if kind == "append" else NONE
-        if kind == "set":
-            data = _encoded(stage, op[2])
-            meta = _meta(stage, op[3], old) if len(op) > 3 else NONE
-        else:
-            codec = ledger.codec
-            items = codec.plain_reader.decode(old.ref[1:]) if old is not None else []
-            if type(items) is not list:
-                raise InvalidInputError(
-                    f"{ledger.scope}: the value of {key!r} is not a list; "
-                    f"{kind} needs a list or an absent key"
-                )
-            items += [codec.plain_reader.decode(_encoded(stage, part)) for part in op[2]]
-            data = codec.encode(codec.plain(items))
+        data = _encoded(stage, op[2])
+        meta = _meta(stage, op[3], old) if len(op) > 3 else NONE
         self._version += 1
         place = (None, stage.timeline.number, self._version, None)
         return Held(b"\0" + data, *place, meta.pack(), time, cause)
@@ -244,6 +240,29 @@ def _meta(stage: Stage, terms: Terms, old: Held | None) -> Meta:
     if terms.term:
         raise InvalidInputError("ephemeral keys do not slide: reading them writes nothing")
     return terms.meta(stage.now, meta_of(old))
+
+
+def _as_set(
+    stage: Stage, op: tuple[Any, ...], old: Held | None
+) -> tuple[tuple[Any, ...], int | None]:
+    """An append or a trim as the set or delete that it comes to, and how many items went."""
+    kind, key, what = op
+    codec, splitter = stage.ledger.codec, stage.ledger.splitter
+    items = codec.plain_reader.decode(old.ref[1:]) if old is not None else []
+    if type(items) is not list:
+        raise InvalidInputError(
+            f"{stage.ledger.scope}: the value of {key!r} is not a list; "
+            "append and trim need a list or an absent key"
+        )
+    gone = None
+    if kind == "trim":
+        if old is None:
+            return ("delete", key), 0
+        gone = going(len(items), what)
+        items = items[gone:]
+    else:
+        items += [codec.plain_reader.decode(_encoded(stage, part)) for part in what]
+    return ("set", key, splitter.atom(codec.encode(codec.plain(items))), KEEP), gone
 
 
 def _encoded(stage: Stage, part: Part) -> bytes:

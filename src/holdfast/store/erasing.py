@@ -13,6 +13,7 @@ Every step can be done again, so whoever was cut short calls once more. The tomb
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -30,7 +31,7 @@ from holdfast.store.entries import Body
 from holdfast.store.handles import StoreHandle
 from holdfast.store.items import Erased
 from holdfast.store.ledger import Ledger
-from holdfast.store.outcomes import Outcome
+from holdfast.store.outcomes import Outcome, id_tag
 from holdfast.store.scopes import Scope
 from holdfast.store.tombstones import Tombstone, by_number, entomb, read_tombstone
 
@@ -164,13 +165,20 @@ class _Erasure:
             self._drop_accounts(tombstone, life)
         if self.core.ring is not None:
             self.keys += self.core.ring.erase(tombstone.id)
-        prefixes = [kind + number for kind in (b"E", b"V", b"S", b"N", b"T", b"K")]
+        prefixes = [kind + number for kind in (b"E", b"V", b"S", b"N", b"C", b"T", b"K")]
         for prefix in prefixes if self.core.ring is None else ():
             self._blank(prefix)
+        self._unpin(number)
         for prefix in prefixes:
             while page := self.storage.scan(prefix, rows.after(prefix), limit=SLICE):
                 self._drop(page)
         self._drop([life[state] for state in (rows.THERE, rows.DELETED) if state in life])
+
+    def _unpin(self, number: bytes) -> None:
+        """Drop the pins of values that were not finished; the tombstone tells their writers."""
+        while page := self.storage.cells(b"P" + number, rows.after(b"P" + number), limit=SLICE):
+            with suppress(Conflict):  # a beat in the last moment: look again
+                self.storage.commit(Batch(cells=[(key, value, None) for key, value in page]))
 
     def _blank(self, prefix: bytes) -> None:
         """Overwrite content where it lies, of a plain store; without a key it is the content.
@@ -221,7 +229,7 @@ class _Erasure:
             found.add(rows.correlation(tag, ledger.number, line, rows.sequence_of(key)))
         if body.change is not None:
             alone = not body.also and not body.reads
-            name = rows.change(self.core.id_tag(ledger.scope if alone else None, body.change))
+            name = rows.change(id_tag(self.core, ledger.scope if alone else None, body.change))
             if all(self._is_erased(number) for number, _, _ in body.also):
                 found.add(name)
             else:

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from holdfast.errors import Conflict, HoldfastError, ScopeNotFoundError
-from holdfast.store.arguments import check_limit
+from holdfast.store.arguments import check_flag, check_limit
 from holdfast.store.change import Change, Target
 from holdfast.store.core import Core
 from holdfast.store.entries import Body, Cause
 from holdfast.store.handles import LineHandle, StoreHandle
+from holdfast.store.items import Swept
+from holdfast.store.lifetimes import Terms
 from holdfast.store.scopes import Scope
 from holdfast.store.slots import meta_of
 from holdfast.store.stage import Stage
@@ -28,25 +31,22 @@ REMOVED = 1000
 """Most keys that one entry of a sweep removes."""
 ACTOR = "system"
 
-Operate = Callable[[Stage, str], list[Any]]
+Decide = Callable[[Stage, str], tuple[Any, ...] | None]
 """The operation on a key at a stage, if there is something to do."""
 
 
 def _judging(
-    scope: Scope, timeline: str, keys: Sequence[str], operate: Operate, reason: str
+    scope: Scope, timeline: str, keys: Sequence[str], decide: Decide, reason: str
 ) -> tuple[Change, list[str]]:
     """A change that decides for each key when it is built, and the list of keys it touched."""
     done: list[str] = []
 
     def special(stage: Stage, body: Body) -> None:
-        done.clear()
-        for key in keys:
-            ops = operate(stage, key)
-            body.ops += ops
-            done.extend([key] * len(ops))
+        ops = [op for key in keys if (op := decide(stage, key)) is not None]
+        done[:] = [op[1] for op in ops]
         if not done:
             raise Conflict(f"{scope}: there is nothing left to do", keys)
-        stage.finish(body)
+        stage.add(ops, body)
 
     target = Target(scope, timeline, special=special, create=False)
     return Change([target], Cause(ACTOR, reason)), done
@@ -67,11 +67,9 @@ def refresh(core: Core, scope: Scope, timeline: str, keys: Sequence[str]) -> Non
             core.run(change)
 
 
-def _put_off(stage: Stage, key: str) -> list[Any]:
+def _put_off(stage: Stage, key: str) -> tuple[Any, ...] | None:
     meta = meta_of(stage.live(key))
-    if not meta.due(stage.now):
-        return []
-    return stage.describe(key, meta._replace(expires=stage.now + meta.term))
+    return ("expire", key, Terms(ttl=meta.term, term=meta.term)) if meta.due(stage.now) else None
 
 
 # sweeping
@@ -111,9 +109,9 @@ def _expired(handle: LineHandle, after: str, most: int) -> tuple[list[str], str,
 
 
 def _remove(handle: LineHandle, keys: list[str]) -> int:
-    def gone(stage: Stage, key: str) -> list[Any]:
+    def gone(stage: Stage, key: str) -> tuple[Any, ...] | None:
         slot = stage.slot(key)
-        return stage.remove(key) if slot is not None and slot.over(stage.now) else []
+        return ("delete", key) if slot is not None and slot.over(stage.now) else None
 
     change, done = _judging(handle.scope, handle.timeline, keys, gone, "expired")
     try:
@@ -123,19 +121,20 @@ def _remove(handle: LineHandle, keys: list[str]) -> int:
     return len(done)
 
 
-def sweep_store(handle: StoreHandle, limit: int | None) -> int:
-    """Remove the expired keys of every timeline of every scope; tells how many."""
+def sweep_store(handle: StoreHandle, limit: int | None, wait: bool) -> Swept:
+    """Remove expired keys of every timeline of every scope, and unfinished values."""
     check_limit(limit)
+    check_flag(wait, "wait")
+    handle.core.check_writable()
     removed = 0
     for line in _lines(handle):
         if limit is not None and removed >= limit:
             break
         removed += sweep_state(line, limit - removed if limit is not None else None)
-    return removed
+    return replace(handle.core.pins.sweep(wait=wait), keys=removed)
 
 
 def _lines(handle: StoreHandle) -> Iterable[LineHandle]:
-    handle.core.check_writable()
     for scope in [scope for scope, _, _, _ in handle.core.scopes()]:
         for info in handle.line(scope).history.timelines():
             yield handle.line(scope, info.name)

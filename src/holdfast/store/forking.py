@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.store.stage import Stage
     from holdfast.store.trees import Node
 
-MOST = 1 << 8 * rows.TIMELINE
+MOST = rows.UPLOADS
 """Timelines that a scope can have."""
 
 

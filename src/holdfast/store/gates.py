@@ -18,9 +18,9 @@ from holdfast.errors import GateRefusedError, HoldfastError, InvalidInputError
 from holdfast.store.change import Change, Written
 from holdfast.store.classes import SENSITIVE, inferred
 from holdfast.store.entries import Cause
+from holdfast.store.lifetimes import Terms
 from holdfast.store.masking import MASK
 from holdfast.store.scopes import Scope
-from holdfast.store.terms import Terms
 
 
 @dataclass(slots=True)
@@ -28,9 +28,13 @@ class Operation:
     """One operation of a change, as a gate sees it: values as the caller gave them."""
 
     kind: str
-    """set, append, delete, expire, checkpoint, restore, fork, sweep or delete scope"""
+    """set, append, delete, trim, expire, checkpoint, cosign, restore, fork, merge, sweep, delete
+    scope or erase scope"""
     key: str = ""
     value: Any = None
+    """Of long bytes that are written in pieces: a `LongValue`, which says how many there are so
+    far. A gate is asked when they have become long and once more, with all of them, at the end; it
+    may refuse them, and not replace them."""
     terms: Terms | None = None
     """When the key is to expire, and its class, if that was asked for."""
 

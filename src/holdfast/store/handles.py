@@ -32,10 +32,10 @@ from holdfast.store.entries import Body, Cause
 from holdfast.store.gates import Operation, Request
 from holdfast.store.history import History, Plan
 from holdfast.store.items import Entry, Page, ScopeInfo
+from holdfast.store.lifetimes import KEEP, Terms
 from holdfast.store.reading import Reader, microseconds, moment
 from holdfast.store.scopes import KINDS, Scope, check_key
 from holdfast.store.stage import Stage
-from holdfast.store.terms import KEEP, Terms
 from holdfast.store.timeline import Timeline
 from holdfast.store.tombstones import deletion
 from holdfast.store.writing import ScopedChange, build_change

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import (
+    CheckpointNotFoundError,
     Conflict,
     InvalidInputError,
     ScopeNotFoundError,
     StateIntegrityError,
 )
-from holdfast.seal.signer import Signer, key_id
 from holdfast.store import entries, rows
 from holdfast.store.arguments import (
     check_bounds,
@@ -28,17 +28,21 @@ from holdfast.store.arguments import (
 from holdfast.store.change import Change, Target, Written
 from holdfast.store.check import check_values
 from holdfast.store.core import Core
+from holdfast.store.cosigning import signature_row, signers_of
 from holdfast.store.differing import diff_states, index_of
 from holdfast.store.entries import Body, Cause, Envelope, Statement
 from holdfast.store.forking import Fork
 from holdfast.store.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
 from holdfast.store.ledger import Ledger
+from holdfast.store.lookups import count_keys, derived
+from holdfast.store.packing import Packer
 from holdfast.store.points import Points
 from holdfast.store.reading import Reader, microseconds, moment
 from holdfast.store.saves import BEFORE
 from holdfast.store.scopes import Scope, check_key
 from holdfast.store.stage import Sign, Stage
 from holdfast.store.sticky import Kept, keep_sticky, sticky_prefixes
+from holdfast.store.term_keeper import terms_of_kept
 from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Node
 
@@ -75,8 +79,7 @@ class History:
 
         def special(stage: Stage, body: Body) -> None:
             body.ops = [op]
-            stage.finish(body, sign=self._sign(stage))
-            made[:] = [self._staged(stage, body)]
+            made[:] = [self._signed(stage, body)]
 
         target = Target(self.scope, self.timeline, special=special)
         return Change([target], cause), lambda _: made[0]
@@ -102,38 +105,43 @@ class History:
         packed = codec.encode(codec.plain(metadata)) if metadata else b""
         if len(packed) + sum(map(len, tags)) + len(description) > 64 * 1024:
             raise InvalidInputError("tags, description and metadata take at most 64 KiB together")
-        op = [entries.CHECKPOINT, name, type, tags, description, packed]
+        op = [entries.CHECKPOINT, name, type, str(self.scope), tags, description, packed]
         while not op[-1]:
             op.pop()
         return op
+
+    def _signed(self, stage: Stage, body: Body) -> Checkpoint:
+        """Build a checkpoint. Reading it back could fail after it is durable."""
+        stage.finish(body, sign=self._sign(stage))
+        key, row = stage.rows[-1]
+        envelope, _ = entries.split_row(row)
+        signer = self.core.signer
+        if signer is not None and signer.hybrid:
+            stage.rows.append(signature_row(stage.ledger, key, stage.head, signer))
+        return self._checkpoint(stage.timeline, self.timeline, stage.sequence, envelope, body)
 
     def _sign(self, stage: Stage) -> Sign:
         root = stage.fold().hash
         signer, prefix = self.core.signer, stage.ledger.prefix
 
-        def sign(key: bytes, before: bytes, commitment: bytes) -> Statement:
-            algorithm = entries.ED25519 if signer else entries.UNSIGNED
-            name = signer.key_id if signer else bytes(8)
-            statement = Statement(algorithm, root, name, bytes(64), stage.checkpoint)
+        def sign(key: bytes, around: Callable[[Statement], bytes]) -> Statement:
             if signer is None:
-                return statement
-            envelope = Envelope(b"", b"", 0, before, commitment, statement)
-            text = entries.signed_text(prefix, key, envelope)
+                return Statement(entries.UNSIGNED, root, bytes(8), bytes(64), stage.checkpoint)
+            kind = entries.HYBRID if signer.hybrid else entries.ED25519
+            statement = Statement(kind, root, signer.key_id, bytes(64), stage.checkpoint)
+            if signer.hybrid:
+                return statement  # too long for the envelope: it gets a row of its own
+            text = entries.signed_text(prefix, key, around(statement))
             return statement._replace(signature=signer.sign(text))
 
         return sign
-
-    def _staged(self, stage: Stage, body: Body) -> Checkpoint:
-        """The checkpoint that was just built. Reading it back could fail after it is durable."""
-        envelope, _ = entries.split_row(stage.rows[-1][1])
-        return self._checkpoint(stage.timeline, self.timeline, stage.sequence, envelope, body)
 
     def _checkpoint(
         self, line: Timeline, timeline: str, sequence: int, envelope: Envelope, body: Body
     ) -> Checkpoint:
         assert envelope.statement is not None
         op = next(op for op in body.ops if op[0] == entries.CHECKPOINT)
-        op = [*op, *([], "", b"", b"")[len(op) - 3 :]]
+        op = [*op, *([], "", b"")[len(op) - 4 :]]
         key = rows.entry(line.prefix, sequence)
         signed = envelope.statement.algorithm != entries.UNSIGNED
         return Checkpoint(
@@ -144,14 +152,26 @@ class History:
             op[1],
             op[2],
             moment(body.time),
-            tuple(op[3]),
-            op[4],
-            self.core.codec.decode(op[5]) if op[5] else {},
+            tuple(op[4]),
+            op[5],
+            self.core.codec.decode(op[6]) if op[6] else {},
             envelope.statement.root.hex(),
             envelope.statement.key_id.hex() if signed else "",
             body.cause or _NOTHING,
             line.ledger.entry_hash(key, envelope.data).hex(),
         )
+
+    def checkpoint_at(self, timeline: str, sequence: int) -> Checkpoint:
+        """The checkpoint at an entry; refused if there is none."""
+        line = self.points.line(timeline)
+        key = rows.entry(line.prefix, sequence)
+        envelope, body = line.ledger.open_entry(key, line.ledger.storage.get([key])[0])
+        if envelope.statement is None:
+            raise CheckpointNotFoundError(
+                f"{self.scope}: {timeline}@{sequence} is no checkpoint; only those are signed: "
+                "`checkpoints()` lists them"
+            )
+        return self._checkpoint(line, timeline, sequence, envelope, body)
 
     def checkpoints(
         self,
@@ -209,9 +229,8 @@ class History:
         def special(stage: Stage, body: Body) -> None:
             if damage is None:
                 note = f"before restore of {label}"
-                extra = Body(body.time, [[entries.CHECKPOINT, note, "recovery"]], [], body.cause)
-                stage.finish(extra, sign=self._sign(stage))
-                backup[:] = [self._staged(stage, extra)]
+                op = [entries.CHECKPOINT, note, "recovery", str(self.scope)]
+                backup[:] = [self._signed(stage, Body(body.time, [op], [], body.cause))]
                 prefixes = sticky_prefixes(stage.declared)
                 kept[:] = [keep_sticky(stage.ledger.trees, root, stage.fold(), prefixes)]
             done = kept[0]
@@ -219,7 +238,12 @@ class History:
             stage.save(BEFORE)
             op = [entries.RESTORE, source.number, sequence, done.root.hash]
             body.ops = [[*op, done.prefixes] if done.prefixes else op]
-            stage.finish(body)
+            packer = Packer(stage.ledger, stage.timeline.number, stage.sequence + 1)
+            more = terms_of_kept(stage, packer, root, done.keys)
+            if more:
+                body.ops += more
+                kept[:] = [done._replace(root=stage.fold())]
+            stage.finish(body, packer)
 
         def finish(written: list[Written]) -> Restored:
             if damage is not None:
@@ -232,7 +256,7 @@ class History:
                 kept[0].root.hash.hex(),
                 backup[0] if backup else None,
                 verify,
-                kept[0].root.count,
+                count_keys(line.ledger.trees, kept[0].root),
                 checked,
                 left=kept[0].keys,
                 passed_over=str(damage) if damage is not None else "",
@@ -257,7 +281,7 @@ class History:
         kept = keep_sticky(line.ledger.trees, root, index_of(line), prefixes)
         return Restored(
             self.scope, self.timeline, line.sequence, label, kept.root.hash.hex(), None, verify,
-            kept.root.count, checked, True, diff, kept.keys,
+            count_keys(line.ledger.trees, kept.root), checked, True, diff, kept.keys,
         )  # fmt: skip
 
     def check_point(self, source: Timeline, sequence: int, verify: str) -> tuple[Node, int]:
@@ -282,13 +306,8 @@ class History:
         where = f"{self.scope}: the checkpoint at entry {rows.sequence_of(key)}"
         if statement.root != root.hash:
             raise StateIntegrityError(f"{where} names another state than its entries give")
-        public = self.core.public
-        if statement.algorithm == entries.UNSIGNED or public is None:
-            return
-        if statement.key_id == key_id(public):
-            text = entries.signed_text(source.ledger.prefix, key, envelope)
-            if not Signer.verify(public, text, statement.signature):
-                raise StateIntegrityError(f"{where} has a signature that does not fit")
+        for wrong in signers_of(source.ledger, key, envelope, self.core.public)[1]:
+            raise StateIntegrityError(f"{where}: {wrong}")
 
     # fork
 
@@ -376,9 +395,9 @@ class History:
     ) -> list[Entry]:
         """Entries that fit all that is given. A number bounds the sequence, a time the time."""
         key = check_key(key, owner=True) if key is not None else None
-        kinds = tuple(dict.fromkeys(entries.NAMES.values()))
-        if kind is not None and kind not in kinds:
-            raise InvalidInputError(f"unknown kind {kind!r}; an entry is {', '.join(kinds)}")
+        if kind is not None and kind not in entries.KINDS:
+            known = ", ".join(entries.KINDS)
+            raise InvalidInputError(f"unknown kind {kind!r}; an entry is {known}")
         check_filters(actor=actor, correlation=correlation)
         check_bounds(numbers=True, since=since, until=until)
         check_limit(limit)
@@ -437,7 +456,7 @@ def public_entry(
         timeline,
         rows.sequence_of(key),
         moment(body.time),
-        tuple(entries.shown(body.ops)),
+        tuple(pair for pair in entries.shown(body.ops) if not derived(pair[1])),
         body.cause or _NOTHING,
         ledger.entry_hash(key, envelope.data).hex(),
         body.change,
@@ -449,7 +468,7 @@ def public_entry(
 
 def _point_of(core: Core, ledger: Ledger, body: Body) -> str:
     for op in body.ops:
-        if op[0] in (entries.RESTORE, entries.FORK):
+        if op[0] in (entries.RESTORE, entries.FORK, entries.MERGE):
             names = {n: name for n, name, _, _ in core.timelines(ledger)} if op[1] else {0: "main"}
             return f"{names.get(op[1], '?')}@{op[2]}"
     return ""

@@ -68,7 +68,7 @@ class Entry:
     """Entries of other scopes in the same change: (scope, timeline, sequence)."""
     clock_step: int = 0
     point: str = ""
-    """Of a restore or fork: where the state was taken from, TIMELINE@SEQUENCE."""
+    """Of a restore, fork or merge: where the state was taken from, TIMELINE@SEQUENCE."""
     position: Position | None = None
     """Where to go on after it; only of entries that the feed gave."""
 
@@ -79,7 +79,7 @@ class Entry:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What it did: set, append, delete, checkpoint, restore, fork, delete scope."""
+        """What it did: set, append, delete, checkpoint, restore, fork, merge, delete scope."""
         return tuple(dict.fromkeys(kind for kind, _ in self.operations))
 
 
@@ -214,3 +214,28 @@ class Page:
 
     items: list[Any] = field(default_factory=list)
     after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LongValue:
+    """Stands for bytes that are too long to be handed around whole; `open_read` reads them."""
+
+    size: int
+    hash: str = ""
+    """Commitment to the content, in hexadecimal; empty while it is not known."""
+
+    def __repr__(self) -> str:
+        return f"<{self.size} bytes{f', {self.hash[:16]}' if self.hash else ''}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep removed: keys that have expired, and values that were never finished."""
+
+    uploads: int
+    rows: int
+    bytes: int
+    waiting: int
+    """Unfinished ones that were left alone: their writers may still live."""
+    keys: int = 0
+    """Expired keys."""

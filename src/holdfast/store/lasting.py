@@ -6,10 +6,10 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.store.terms import NEVER, asked_expiry
+from holdfast.store.lifetimes import NEVER, asked_expiry
 
 if TYPE_CHECKING:
-    from holdfast.store.handles import LineHandle, StoreHandle
+    from holdfast.store.handles import LineHandle
     from holdfast.store.history import Plan
 
 
@@ -47,15 +47,3 @@ class StateLasting:
         from holdfast.store.expiring import sweep_state
 
         return sweep_state(self._handle, limit)
-
-
-class StoreLasting:
-    """Sweeping all scopes."""
-
-    _handle: StoreHandle
-
-    def sweep(self, *, limit: int | None = None) -> int:
-        """Remove keys that have expired from every timeline of every scope; tells how many."""
-        from holdfast.store.expiring import sweep_store
-
-        return sweep_store(self._handle, limit)

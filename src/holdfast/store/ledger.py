@@ -14,6 +14,7 @@ from holdfast.errors import (
     DamagedRecordError,
     HoldfastError,
     KeyMissingError,
+    LimitExceededError,
     ScopeNotFoundError,
 )
 from holdfast.seal.codec import Codec
@@ -83,6 +84,8 @@ class Ledger:
         self.names: dict[str, int] = {}
         self.views: dict[tuple[int, int], Timeline] = {}
         self.viewing = threading.RLock()
+        self.terms: dict[tuple[bytes, str], tuple[bytes, frozenset[str]]] = {}
+        """What a lookup and a key gave for a ref: see `term_keeper`."""
         self.birth: list[tuple[bytes, bytes]] | None = None
         """Rows that bring the scope into being, until its first commit."""
         self.ring_birth: list[tuple[bytes, bytes]] = []
@@ -95,7 +98,9 @@ class Ledger:
         self.commit_pack = commitments.domain(b"pack")
         self.commit_save = commitments.domain(b"save")
         self.commit_line = commitments.domain(b"timeline")
+        self.commit_signature = commitments.domain(b"signature")
         self.value_hash = commitments.domain(b"value")
+        self.opening = commitments.opening
         ends = hashlib.blake2b(key=commitments.boundary_key, digest_size=8, person=b"ends").copy
 
         def end_hash(data: bytes) -> bytes:
@@ -172,7 +177,9 @@ class Ledger:
         if self.erased():
             return gone(self.scope)
         place = rows.describe(key)
-        kind = DamagedIndexError if key[:1] in (b"N", b"S") else DamagedRecordError
+        # The nodes of an upload are the only ones: entries do not give them again.
+        spare = key[:1] in (b"N", b"S") and key[7:9] != rows.UPLOADS.to_bytes(2, "big")
+        kind = DamagedIndexError if spare else DamagedRecordError
         return kind(
             f"{self.scope}: {place}: {what}. Run `holdfast verify` to see what it touches, and "
             "restore a checkpoint from before it",
@@ -240,6 +247,17 @@ class Ledger:
                     data = self._pick(key, found, ref, place)
                     self._atoms.put((self.number, place), ref, data)
 
+    def read_atoms(self, wanted: Sequence[tuple[bytes, Any]]) -> list[bytes]:
+        """The bytes of atoms, checked; they are not kept, for they are read once."""
+        keys = [self._row_of(place) if ref[0] == refs.ATOM else b"" for ref, place in wanted]
+        names = [name for name in dict.fromkeys(keys) if name]
+        read = zip(names, self.storage.get(names), strict=True)
+        found = {name: self.atoms_in(name, row) for name, row in read}
+        return [
+            self._pick(key, found[key], ref, place) if key else ref[1:]
+            for key, (ref, place) in zip(keys, wanted, strict=True)
+        ]
+
     def check_atoms(self, records: dict[Any, list[tuple[int, bytes]]], *, read: bool) -> None:
         """Check that atoms are stored (`read`: and are themselves); the cache is not asked.
 
@@ -299,7 +317,12 @@ class Ledger:
         if ref[0] == refs.TYPED:
             name, version, inner = refs.read_typed(ref)
             return codec.build(name, version, self._value(inner, location, codec))
-        kind, hash_, _, _ = refs.read_tree(ref)
+        kind, hash_, count, size = refs.read_tree(ref)
+        if kind == refs.BYTES and size - 3 * count > codec.limits.size:
+            raise LimitExceededError(
+                f"{self.scope}: a value of over {codec.limits.size} bytes is not read whole; "
+                "open_read (`holdfast key fetch`) gives it in pieces"
+            )
         return self.assemble(kind, self.trees.all(self.trees.load(location, hash_)), codec)
 
     def assemble(

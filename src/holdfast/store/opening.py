@@ -68,6 +68,7 @@ class Opening:
     url: str
     source: KeySource | None
     signer_path: str | None
+    hybrid: bool
     pinned: Identity | None
     durability: str
     create: bool
@@ -278,15 +279,25 @@ class Opening:
             return Signer.generate()
         if not os.path.exists(path):
             try:
-                return Signer.create(path)
+                return Signer.create(path, hybrid=self.hybrid)
             except InvalidInputError:
                 pass  # another process that creates this store was faster
-        return Signer.load(path)
+        return self.load_signer(path)
+
+    def load_signer(self, path: str) -> Signer:
+        """The signer in a file, if it is of the kind that was asked for."""
+        signer = Signer.load(path)
+        if self.hybrid and not signer.hybrid:
+            raise InvalidInputError(
+                f"the signer in {path} is not a hybrid one; give it as file:PATH, or give a new "
+                "path for a hybrid signer of a new store"
+            )
+        return signer
 
     def find_signer(self, meta: Meta, ring: Ring | None) -> Signer | None:
         """The store's signer, or None if it is not here: checkpoints are then unsigned."""
         if self.signer_path is not None:
-            signer = Signer.load(self.signer_path)
+            signer = self.load_signer(self.signer_path)
             if signer.public != meta.public:
                 raise WitnessError(
                     f"the signer in {self.signer_path} is not the one this store was made with"
@@ -327,8 +338,9 @@ def open_core(
         raise InvalidInputError("url, key and signer cannot hold a NUL character")
     check_flag(create, "create")
     check_flag(read_only, "read_only")
-    if signer is not None and (not signer.startswith("file:") or len(signer) == 5):
-        raise InvalidInputError("a signer is given as file:PATH")
+    how, _, path = (signer or "").partition(":")
+    if signer is not None and (how not in ("file", "hybrid") or not path):
+        raise InvalidInputError("a signer is given as file:PATH, or hybrid:PATH with ML-DSA, too")
     for given, kind in ((registry, Registry), (limits, ValueLimits), (clock, Clock)):
         if given is not None and not isinstance(given, kind):
             what = kind.__name__
@@ -337,7 +349,8 @@ def open_core(
     opening = Opening(
         url,
         parse_key(key if key is not None else os.environ.get("HOLDFAST_KEY")),
-        os.path.expanduser(signer[5:]) if signer else None,
+        os.path.expanduser(path) if signer else None,
+        how == "hybrid",
         pinned,
         durability,
         create and not read_only and pinned is None,

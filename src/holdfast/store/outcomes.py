@@ -37,11 +37,16 @@ def content_of(core: Core, targets: Iterable[tuple[Scope, str, Sequence[Operatio
     return core.tag(b"content", digest.hexdigest())
 
 
+def id_tag(core: Core, scope: Scope | None, id: str) -> bytes:
+    """What stands for the id of a change of one scope, or of several (None)."""
+    return core.tag(b"change", f"{scope or ''}\0{id}")
+
+
 def change_tag(core: Core, change: Change) -> bytes | None:
     """What stands for a change's id; each scope has ids of its own, and so has the store."""
     if change.id is None:
         return None
-    return core.id_tag(change.targets[0].scope if len(change.targets) == 1 else None, change.id)
+    return id_tag(core, change.targets[0].scope if len(change.targets) == 1 else None, change.id)
 
 
 class Outcome(msgspec.Struct, array_like=True, frozen=True):

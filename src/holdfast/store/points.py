@@ -231,12 +231,23 @@ class Points:
         if found is not None:
             return found
         with line.ledger.viewing:  # who wants the same one waits for it instead of reading it too
-            found = kept.get((line.number, sequence))
+            found = kept.get((line.number, sequence)) or _still(line, sequence)
             if found is None:
                 found = Timeline(line.ledger, line.number)
                 if sequence:
                     found.load(sequence)
-                kept[(line.number, sequence)] = found
-                while len(kept) > VIEWS:
-                    kept.pop(next(iter(kept)))
+            kept[(line.number, sequence)] = found
+            while len(kept) > VIEWS:
+                kept.pop(next(iter(kept)))
         return found
+
+
+def _still(line: Timeline, sequence: int) -> Timeline | None:
+    """A copy of a timeline that stays as it is, if it stands at this entry: nothing is read."""
+    with line.lock:
+        if line.sequence != sequence or line.stranded is not None:
+            return None
+        copy = Timeline(line.ledger, line.number)
+        copy.take_over(line)
+        copy.overlay = dict(line.overlay)
+        return copy

@@ -26,11 +26,12 @@ from holdfast.store.core import Core
 from holdfast.store.declared import NOTHING, Declared
 from holdfast.store.entries import Body, Cause
 from holdfast.store.ephemeral import Box, Held
+from holdfast.store.finding import Question, find
 from holdfast.store.gates import Reading
-from holdfast.store.items import Item
-from holdfast.store.scopes import Scope, check_key
+from holdfast.store.items import Item, Page
+from holdfast.store.lifetimes import read_meta
+from holdfast.store.scopes import RESERVED, Scope, check_key
 from holdfast.store.slots import Slot
-from holdfast.store.terms import read_meta
 from holdfast.store.timeline import Timeline
 
 _NOTHING = Cause()
@@ -134,6 +135,8 @@ class Reader:
 
     def _slot(self, timeline: Timeline, key: str) -> Slot | None:
         """What is known of a key, also of one that lives in this process only."""
+        if timeline.known is NOTHING and not self.core.ephemerals.boxes:
+            return timeline.slot(key)  # nothing is declared, as of most scopes
         box = self._box(timeline)
         if box is not None and key.startswith(box.prefixes):
             return box.slots.get(key)
@@ -274,19 +277,28 @@ class Reader:
         timeline = timeline or self.now()
         if timeline is None:
             return
-        number = 0
         prefix, after = normalize("NFC", prefix), normalize("NFC", after)
         found = timeline.scan(prefix, after)
         box = self._box(timeline)
-        for key, slot in found if box is None else box.scan(found, prefix, after):
+        kept = found if box is None else box.scan(found, prefix, after)
+        number = 0
+        for key, slot in kept:
             if limit is not None and number >= limit:
                 return
-            if key[0] == "$" and not prefix.startswith("$"):
-                continue  # what parts of Holdfast keep here is theirs
+            if key[0] == RESERVED and not prefix:
+                # What parts of Holdfast keep here is theirs, and may be much: on behind it.
+                rest = limit - number if limit is not None else None
+                yield from self._slots(prefix, rest, RESERVED + "\U0010ffff", timeline)
+                return
             if slot.meta and self.judged(slot) is None:
                 continue
             number += 1
             yield key, slot
+
+    @_rebuilding
+    def find(self, asked: Question, values: bool, plain: bool) -> Page:
+        """Keys, or keys and values, that a lookup leads to."""
+        return find(self, asked, values, plain)
 
     @_rebuilding
     def stored_keys(self, prefix: str) -> list[str]:

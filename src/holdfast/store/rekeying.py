@@ -38,7 +38,7 @@ from holdfast.store.stage import Stage
 SLICE = 64
 """Rows that are read and sealed again together: what bounds memory and the length of a commit."""
 ATTEMPTS = 50
-_KINDS = (b"E", b"V", b"S", b"N", b"T", b"K")
+_KINDS = (b"E", b"V", b"S", b"N", b"C", b"T", b"K")
 """Rows that are sealed under a scope's data key."""
 
 _T = TypeVar("_T")

@@ -22,9 +22,10 @@ from holdfast.store.following import Follower
 from holdfast.store.gates import Operation
 from holdfast.store.handles import UPDATES, LineHandle, StoreHandle
 from holdfast.store.items import Entry, Left, Reverted
+from holdfast.store.lifetimes import Terms, read_meta
+from holdfast.store.lookups import derived
 from holdfast.store.scopes import Scope
 from holdfast.store.slots import Slot
-from holdfast.store.terms import Terms, read_meta
 from holdfast.store.timeline import DELTA_EVERY, Timeline
 from holdfast.store.writing import Asked, build_change
 
@@ -34,6 +35,8 @@ _STAYS = {
     entries.CHECKPOINT: "changed no key: a checkpoint stays",
     entries.FORK: "began this timeline: that stays",
     entries.RESTORE: "is a restore, which is undone whole, by restoring its backup",
+    entries.MERGE: "is a merge, and what it brought counts as known: merging that timeline again "
+    "does not bring it back; to merge anew, restore to before the merge instead",
 }
 Choice = Callable[[int, Body], bool]
 """Whether an entry, by its number and body, is one of those to undo."""
@@ -249,6 +252,8 @@ class Undoing:
             raise PointNotFoundError(_nobody(str(self.scope), what))
 
     def _note(self, sequence: int, code: int, kind: str, key: str, mine: bool) -> None:
+        if derived(key):
+            return  # it follows what it was derived from
         if code == entries.RESTORE and (self.first or mine):
             self.restores.append(sequence)
         if code not in entries.KEYED:

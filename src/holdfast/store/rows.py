@@ -12,7 +12,12 @@
 | F | lane(1) number(6) | a row of the feed |
 | R | tag(16) scope(6) timeline(2) block(4) | a correlation was used in this block of entries |
 | I | tag(16) | what became of a change with an id |
+| C | scope(6) timeline(2) sequence(5) key id(8) | a signature beside a checkpoint |
 | K | scope(6) epoch(4) | the scope has a new data key, of this epoch |
+
+A long value is written before the entry that names it: an *upload*. Its packs (V, N) lie on the
+line `UPLOADS`, which is no timeline, under a random number in place of an entry's. While it is not
+finished, the cell P scope(6) upload(5) pins them.
 
 Cells have keys of their own:
 
@@ -25,6 +30,10 @@ from __future__ import annotations
 
 SCOPE, TIMELINE, SEQUENCE, ORDINAL = 6, 2, 5, 3
 LAST_SEQUENCE = (1 << 40) - 1
+UPLOADS = (1 << 16) - 1
+"""The line of values that are written ahead; timelines have lower numbers."""
+MOST_SIGNATURES = 64
+"""Beside one checkpoint."""
 BLOCK = 256
 """Entries of a timeline that share one row for a correlation."""
 
@@ -68,6 +77,11 @@ def pack(prefix: bytes, sequence: int, ordinal: int) -> bytes:
     return prefix + sequence.to_bytes(SEQUENCE, "big") + ordinal.to_bytes(ORDINAL, "big")
 
 
+def signature(key: bytes, key_id: bytes) -> bytes:
+    """Key of a signature on the checkpoint with this key."""
+    return b"C" + key[1:] + key_id
+
+
 def feed(lane: int, number: int) -> bytes:
     """Key of a row of the feed."""
     return b"F" + bytes([lane]) + number.to_bytes(6, "big")
@@ -82,6 +96,16 @@ def correlation(tag: bytes, scope: int, timeline: int, sequence: int) -> bytes:
 def change(tag: bytes) -> bytes:
     """Key of the result of a change with an id."""
     return b"I" + tag
+
+
+def pin(scope: int, upload: int) -> bytes:
+    """Key of the cell that pins the rows of an upload."""
+    return b"P" + scope.to_bytes(SCOPE, "big") + upload.to_bytes(SEQUENCE, "big")
+
+
+def pinned(pin: bytes, kind: bytes) -> bytes:
+    """Prefix of the rows of a kind that a pin stands for."""
+    return kind + pin[1:7] + UPLOADS.to_bytes(TIMELINE, "big") + pin[7:]
 
 
 def epoch(scope: int, number: int) -> bytes:
@@ -123,11 +147,14 @@ def sequence_of(key: bytes) -> int:
 def describe(key: bytes) -> str:
     """A row's key for people: kind and numbers."""
     kind = key[:1].decode("latin-1")
-    if kind in "TEVSN" and len(key) >= 9:
-        parts = [f"scope {int.from_bytes(key[1:7], 'big'):x}", f"timeline {key[7] * 256 + key[8]}"]
+    if kind in "TEVSNC" and len(key) >= 9:
+        parts = [f"scope {int.from_bytes(key[1:7], 'big'):x}"]
+        line = key[7] * 256 + key[8]
+        if line != UPLOADS:
+            parts.append(f"timeline {line}")
         if len(key) >= 14:
-            parts.append(f"entry {sequence_of(key)}")
-        if len(key) >= 17:
+            parts.append(f"{'entry' if line != UPLOADS else 'upload'} {sequence_of(key)}")
+        if len(key) >= 17 and kind != "C":
             parts.append(f"pack {int.from_bytes(key[14:17], 'big')}")
         return f"{_KINDS[kind]} ({', '.join(parts)})"
     if kind == "F" and len(key) == 8:
@@ -148,5 +175,6 @@ _KINDS = {
     "F": "feed row",
     "R": "correlation row",
     "I": "change row",
+    "C": "signature",
     "K": "key epoch",
 }

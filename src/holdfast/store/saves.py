@@ -33,6 +33,7 @@ class Save(NamedTuple):
     keys: list[str]  # of a delta: the keys that changed, in order
     slots: list[bytes]  # what each is now: see `pack_slot`
     behind: int  # keys in the deltas since the whole index was saved, this one included
+    merged: int  # sequence of the newest merge since that restore or fork, 0 if none
 
 
 def pack_slot(ref: bytes, hint: Any) -> bytes:

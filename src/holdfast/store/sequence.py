@@ -27,6 +27,12 @@ def changes(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[Range]:
         places = list(_unequal(old, new))
         if len(places) <= max(4, len(old) // 50):
             return _runs(places)
+    return aligned(old, new)
+
+
+def aligned(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[Range]:
+    """The same for who asks what became of each item: one that moved is not taken for a change
+    of all that it passed, however few those are."""
     return list(_compare(old, new, 0, 0))
 
 

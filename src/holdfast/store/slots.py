@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.store import refs
 from holdfast.store.building import Element
-from holdfast.store.terms import NONE, Meta, read_meta
+from holdfast.store.lifetimes import NONE, Meta, read_meta
 from holdfast.store.trees import Node
 
 
@@ -23,7 +23,7 @@ class Slot(msgspec.Struct, gc=False, eq=False):
     tail: tuple[Element, ...] | None = None
     """Items appended to a list since its tree was made."""
     meta: bytes = b""
-    """What else is known of the key: see `terms`."""
+    """What else is known of the key: see `lifetimes`."""
 
     def described(self) -> bytes:
         """The ref that stands in the index."""

@@ -197,14 +197,21 @@ class Splitter:
         return None
 
     def _chunks(self, kind: int, data: bytes) -> Branch:
-        cutter = self._cutter = self._cutter or cutting.Cutter(self._chunk_key)
         parts: list[Part] = []
         start = 0
         while start < len(data):
-            end = cutter.end(data, start)
-            parts.append(self.atom(self._encode(data[start:end])))
-            start = end
+            part, start = self.chunk(data, start)
+            parts.append(part)
         return Branch(kind, parts)
+
+    def chunk(self, data: bytes, start: int) -> tuple[Atom, int]:
+        """The chunk of long bytes that begins at `start`, and where it ends.
+
+        What lies `cutting.MOST` bytes behind the start, or further, has no say in it.
+        """
+        cutter = self._cutter = self._cutter or cutting.Cutter(self._chunk_key)
+        end = cutter.end(data, start)
+        return self.atom(self._encode(data[start:end])), end
 
     def again(self, part: Part) -> Part:
         """A part that was taken apart under another scope's keys, under this one's."""
@@ -281,3 +288,12 @@ def _map_key(key: Any) -> Any:
     elif type(key) is not int:
         raise InvalidValueError("a long mapping has a key that is neither text nor a number")
     return key
+
+
+def array_header(count: int) -> bytes:
+    """What stands before the encoded items of a list."""
+    if count < 16:
+        return bytes([0x90 | count])
+    return (
+        b"\xdc" + count.to_bytes(2, "big") if count < 65536 else b"\xdd" + count.to_bytes(4, "big")
+    )

@@ -8,29 +8,31 @@ the commit has failed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from holdfast.errors import InvalidInputError, LimitExceededError, MissingError
+from holdfast.errors import InvalidInputError, LimitExceededError
 from holdfast.store import entries, refs, rows
-from holdfast.store.classes import EXTERNAL, SENSITIVE, any_sensitive, check_external, class_of
+from holdfast.store.classes import any_sensitive
 from holdfast.store.clock import Clock
-from holdfast.store.declared import PREFIX, Declared, parse_declared
+from holdfast.store.declared import NOTHING, PREFIX, Declared, parse_declared
 from holdfast.store.entries import Body, Statement
 from holdfast.store.folding import edits_of, fold
 from holdfast.store.ledger import PACK
-from holdfast.store.packing import MOST_ATOM, Packer, array_header
+from holdfast.store.operating import operate
+from holdfast.store.packing import MOST_ATOM, Packer
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, pack_slot
-from holdfast.store.slots import Slot, layered, meta_of, slots_in
-from holdfast.store.splitting import Atom, Branch, Part
-from holdfast.store.terms import NONE, Meta
+from holdfast.store.slots import Slot, layered, slots_in
+from holdfast.store.splitting import Atom, Branch, Part, array_header
+from holdfast.store.term_keeper import keeper_of
 from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Node, Place, placed
 from holdfast.store.values import emit, emit_parts
 
-Sign = Callable[[bytes, bytes, bytes], Statement]
-"""Makes a checkpoint's statement from the entry's key, the hash before and the commitment."""
+Sign = Callable[[bytes, Callable[[Statement], bytes]], Statement]
+"""Makes a checkpoint's statement from the entry's key and the envelope around a statement."""
 _encode = msgspec.msgpack.Encoder().encode
 _ABSENT = object()
 Mark = tuple[Any, ...]
@@ -52,10 +54,11 @@ class Stage:
         self.overlay: dict[str, Slot | None] = {}
         self.fresh: set[str] = set()
         self.checkpoint = timeline.checkpoint
-        self.origin = timeline.origin
+        self.origin, self.merged = timeline.origin, timeline.merged
         self.gone = timeline.gone
         self.rows: list[tuple[bytes, bytes]] = []
         self.absent: list[bytes] = []
+        self.cells: list[tuple[bytes, bytes | None, bytes | None]] = []
         self.laid: list[tuple[Any, bytes, bytes]] = []
         self.bodies: list[Body] = []
         self.announce: tuple[int, int, bytes] | None = None
@@ -109,6 +112,11 @@ class Stage:
         return self.base
 
     @property
+    def unruled(self) -> bool:
+        """Whether it is known, without looking, that nothing is declared."""
+        return self.timeline.known is NOTHING and not self._redeclared
+
+    @property
     def declared(self) -> Declared:
         """What is declared of the scope after the entries staged so far."""
         if not self._redeclared:
@@ -135,20 +143,21 @@ class Stage:
             len(self.bodies),
             len(self.absent),
             len(self.saves),
+            len(self.cells),
         )
-        simple = (self.sequence, self.head, self.checkpoint, self.origin, self.gone)
+        simple = (self.sequence, self.head, self.checkpoint, self.origin, self.merged, self.gone)
         copies = (dict(self.overlay), set(self.fresh)) if whole else None
         return grown, simple, self.base, self.announce, copies
 
     def undo(self, mark: Mark) -> None:
         """Forget what was built since the mark."""
         grown, simple, self.base, self.announce, copies = mark
-        lists = (self.rows, self.laid, self.bodies, self.absent, self.saves)
+        lists = (self.rows, self.laid, self.bodies, self.absent, self.saves, self.cells)
         for growing, length in zip(lists, grown, strict=True):
             del growing[length:]  # type: ignore[attr-defined]
         self._declared = None
         self.blocks = {}  # a row of a correlation may be gone with the change that noted it
-        self.sequence, self.head, self.checkpoint, self.origin, self.gone = simple
+        self.sequence, self.head, self.checkpoint, self.origin, self.merged, self.gone = simple
         if copies is not None:
             self.overlay, self.fresh = copies
             return
@@ -171,8 +180,11 @@ class Stage:
         """Build the next entry from what the caller asked for."""
         sequence = self.sequence + 1
         packer = Packer(self.ledger, self.timeline.number, sequence)
+        keeper = keeper_of(self, ops, packer)
         for op in ops:
-            self._operation(sequence, op, packer, body.ops)
+            operate(self, sequence, op, packer, body.ops)
+        if keeper is not None:
+            keeper.after(sequence, body.ops)
         self.finish(body, packer)
 
     def finish(self, body: Body, packer: Packer | None = None, sign: Sign | None = None) -> None:
@@ -188,8 +200,9 @@ class Stage:
         plain = entries.encode_body(body)
         commitment = ledger.commit_body(plain)
         writer, epoch = ledger.seal.writer, ledger.seal.epoch
-        statement = sign(key, self.head, commitment) if sign else None
-        envelope = entries.make_envelope(writer, epoch, self.head, commitment, statement)
+        around = partial(entries.make_envelope, writer, epoch, self.head, commitment)
+        statement = sign(key, around) if sign else None
+        envelope = around(statement)
         sealed = ledger.seal.seal(
             ledger.ad(key) + envelope,
             plain,
@@ -213,58 +226,6 @@ class Stage:
         self.sequence = sequence
         if statement is not None:
             self.checkpoint = sequence
-
-    def _operation(
-        self, sequence: int, op: tuple[Any, ...], packer: Packer, made: list[Any]
-    ) -> None:
-        kind, key = op[0], op[1]
-        if kind == "set":
-            meta = NONE
-            if len(op) > 3:
-                meta = op[3].meta(self.now, meta_of(self.live(key)) if op[3].keep else NONE)
-            made.append(self._set(sequence, key, op[2], packer))
-            made += self.describe(key, meta)
-            self._admit(key, op[2:3], packer)
-        elif kind == "append":
-            old = self.live(key)
-            made.append(self._append(sequence, key, op[2], packer, old))
-            made += self.describe(key, meta_of(old))  # if it is so short that it was set whole
-            self._admit(key, op[2], packer)
-        elif kind == "delete":
-            made += self.remove(key)
-        else:
-            assert kind == "expire"
-            old = self.live(key)
-            if old is None:
-                raise MissingError(f"{self.ledger.scope} has no key {key!r} that could expire")
-            meta = op[2].meta(self.now, meta_of(old))
-            made += self.describe(key, meta._replace(class_=meta_of(old).class_))
-
-    def _admit(self, key: str, parts: Sequence[Part], packer: Packer) -> None:
-        """Treat what was just written by its class; what parts of Holdfast keep has none."""
-        if key[0] == "$":
-            return
-        slot = self.slot(key)
-        assert slot is not None
-        class_ = class_of(key, slot.meta, self.declared)
-        packer.quiet |= class_ == SENSITIVE
-        if class_ == EXTERNAL:
-            check_external(self.ledger, key, parts, slot.size())
-
-    def remove(self, key: str) -> list[Any]:
-        """The operation that removes a key."""
-        self._put(key, None)
-        return [[entries.DELETE, key]]
-
-    def describe(self, key: str, meta: Meta) -> list[Any]:
-        """The operation, if it takes one, that says what is known of a key besides its value."""
-        slot = self.slot(key)
-        assert slot is not None
-        packed = meta.pack()
-        if packed == slot.meta:
-            return []
-        self._put(key, slot.with_meta(packed))
-        return [[entries.META, key, packed]]
 
     def _set(self, sequence: int, key: str, part: Part, packer: Packer, *, how: int = 0) -> Any:
         tail = [how] if how else []
@@ -300,19 +261,20 @@ class Stage:
             feed = iter([packer.lay(atom) for atom in atoms])
             self._put(key, self.timeline.changed(sequence, op, feed, lambda _: old))
             return op
-        items = self._items_of(key, old, packer)
-        return self._set(sequence, key, self._joined(items + parts), packer, how=1)
+        items = self._items_of(key, old, packer.laid)
+        joined = self._joined(items + parts)
+        return self._set(sequence, key, joined, packer, how=entries.APPENDED)
 
-    def _items_of(self, key: str, old: Slot | None, packer: Packer) -> list[Part]:
+    def _items_of(self, key: str, old: Slot | None, laid: Laid) -> list[Part]:
         """The items of a list that is so short that it is kept whole."""
         if old is None:
             return []
         codec, splitter = self.ledger.codec, self.ledger.splitter
-        value = self._short_value(old, packer.laid)
+        value = self._short_value(old, laid)
         if type(value) is not list:
             raise InvalidInputError(
                 f"{self.ledger.scope}: the value of {key!r} is not a list; "
-                "append needs a list or an absent key"
+                "append and trim need a list or an absent key"
             )
         return [splitter.atom(codec.encode(codec.plain(item))) for item in value]
 
@@ -361,7 +323,7 @@ class Stage:
         self.base = root
         self.overlay = {}
         self.fresh = set()
-        self.origin = sequence
+        self.origin, self.merged = sequence, 0
         self._redeclare()
 
     # saving
@@ -409,6 +371,7 @@ class Stage:
                 keys,
                 packed,
                 timeline.behind + len(keys) if kind == DELTA else 0,
+                self.merged,
             )
         )
         if kind == DELTA and len(plain) > MOST_ATOM:
@@ -493,7 +456,7 @@ class Stage:
             timeline.sequence = self.sequence
             timeline.head = self.head
             timeline.checkpoint = self.checkpoint
-            timeline.origin = self.origin
+            timeline.origin, timeline.merged = self.origin, self.merged
             timeline.gone = self.gone
             if self._redeclared:
                 timeline.redeclare()

@@ -1,154 +1,207 @@
-"""What is known of a key besides its value: when it expires, and its class.
+"""Terms as text that sorts as they do: what a lookup is sorted by.
 
-Stored as *meta* in front of the key's ref in the index, so that the root covers it: a msgpack
-array, trimmed, of
+A term is None, a bool, an int, a float, a datetime with a zone, text or bytes. Types are never
+confused: each has its letter in front, so that 1, True, 1.0 and "1" are four terms, and a range
+stays within one type. Within a type, the order of the encoded text by code point is the order of
+the terms: numbers by size, moments by instant, text by code point, bytes by byte.
 
-| field | what |
-| --- | --- |
-| 0 | when the key expires, 0 if never |
-| 1 | the term by which each read puts that off, 0 if none does |
-| 2 | the class that the write named, empty if it named none |
+| letter | term | then |
+| --- | --- | --- |
+| `0` | the value has no such part, or it is none of these types | |
+| `1` | None | |
+| `2` | bool | `0` or `1` |
+| `3` | int | sign, number of hexadecimal digits, digits; those of a negative one complemented |
+| `4` | float | 16 hexadecimal digits of its bits, flipped so that they sort; -0.0 as 0.0 |
+| `5` | nan, all of them | |
+| `6` | datetime | its microseconds since 1970 as an int: equal instants are equal terms |
+| `7` | text | itself, NUL escaped, ended by NUL |
+| `8` | bytes | hexadecimal digits, ended by NUL |
 
-Times are microseconds. A key without any of it has no meta, and costs nothing.
+What is longer than `LONG` is cut there and followed by a hash of the whole: equality stays exact,
+and only among those that begin alike for so long is the order not theirs. Each encoded term says
+where it ends, so that several in a row can be told apart.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import re
+import struct
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
-import msgspec
+from holdfast.errors import InvalidInputError
+from holdfast.store.ranges import behind
 
-from holdfast.errors import DamagedIndexError, InvalidInputError
-from holdfast.store.arguments import check_flag, check_moment
+LONG = 256
+"""Characters of a text, bytes of bytes, and hexadecimal digits of a number that are kept."""
+ABSENT = "0"
+NONE, BOOL, INT, FLOAT, NAN, MOMENT, TEXT, BYTES = "12345678"
 
-CLASSES = ("ephemeral", "trusted", "standard", "sensitive", "external")
-"""The state classes; see `classes`."""
-LATEST = 253_402_300_799_000_000
-"""The last second of the year 9999: what a datetime can say."""
+_END = "\0"
+_CUT = "\0\xfe"
+"""Behind what is cut; sorts behind the end of a text that is just as long, before all others."""
+_HASH = 32
+AFTER = "\x7f"
+"""Behind a whole term stands another's letter or a slash: this sorts behind both, and before what
+stands inside a longer text at its place."""
+_odd = re.compile("[\0\ud7ff-\udfff]")
 _START = datetime.fromtimestamp(0, UTC)
 _MICROSECOND = timedelta(microseconds=1)
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(tuple[Any, ...]).decode
-
-
-class Meta(NamedTuple):
-    """What is known of a key besides its value."""
-
-    expires: int = 0
-    term: int = 0
-    class_: str = ""
-
-    def pack(self) -> bytes:
-        """The bytes that stand in the index; none if there is nothing to say."""
-        fields: list[Any] = list(self)
-        while fields and not fields[-1]:
-            fields.pop()
-        return _encode(fields) if fields else b""
-
-    def over(self, now: int) -> bool:
-        """Whether the key has expired."""
-        return 0 < self.expires <= now
-
-    def due(self, now: int) -> bool:
-        """Whether a read puts the expiry off: not before a tenth of the term has passed."""
-        return bool(self.term) and now > self.expires - self.term + self.term // 10
+_bits = struct.Struct(">d").pack
+_complement = str.maketrans("0123456789abcdef", "fedcba9876543210")
 
 
-NONE = Meta()
-
-
-def read_meta(meta: bytes) -> Meta:
-    """The opposite of `Meta.pack`."""
-    if not meta:
+def encode_term(term: Any) -> str | None:
+    """The text that stands for a term; None if it is of no type that can be one."""
+    kind = type(term)
+    if kind is str:
+        return TEXT + _text(term)
+    if kind is bool:
+        return BOOL + ("1" if term else "0")
+    if kind is int:
+        return INT + _int(term)
+    if kind is float:
+        return _float(term)
+    if term is None:
         return NONE
-    try:
-        return Meta(*_decode(meta))
-    except (msgspec.MsgspecError, TypeError):
-        raise DamagedIndexError("what an index says of a key cannot be read") from None
+    if kind is datetime and term.tzinfo is not None:
+        return MOMENT + _int((term - _START) // _MICROSECOND)
+    if kind is bytes:
+        return BYTES + _bytes(term)
+    return None
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What a caller asks for besides the value. Counted from the moment of the commit."""
-
-    ttl: int = 0
-    """Microseconds until it expires."""
-    expires: int = 0
-    """When it expires, if that was given as a time."""
-    term: int = 0
-    """By how much a read puts it off; 0 if it does not."""
-    class_: str = ""
-    keep: bool = False
-    """Whether the key keeps what it has."""
-
-    def meta(self, now: int, old: Meta) -> Meta:
-        """What becomes known of a key that had `old`."""
-        if self.keep:
-            return old
-        expires = self.expires
-        if self.ttl:
-            expires = min(now + self.ttl, LATEST)
-        return Meta(expires, self.term, self.class_)
+def _text(text: str) -> str:
+    head = text if len(text) <= LONG else text[:LONG]
+    if _odd.search(head):
+        head = _odd.sub(_escaped, head)
+    if len(text) <= LONG:
+        return head + _END
+    return head + _CUT + _hash(text.encode("utf-8", "surrogatepass"))
 
 
-KEEP = Terms(keep=True)
-NEVER = Terms()
+def _escaped(found: re.Match[str]) -> str:
+    """NUL, and halves of pairs: a stored text has none. The order stays that of code points."""
+    character = found[0]
+    if character == "\0":
+        return "\0\xff"
+    return "\ud7ff" + chr(ord(character) - 0xD7FF + 1)
 
 
-def asked_terms(
-    ttl: object = None, expires: object = None, sliding: object = False, class_: object = None
-) -> Terms | None:
-    """Terms as a caller gives them; None if it gives none."""
-    class_ = check_class(class_) if class_ is not None else ""
-    if ttl is None and expires is None and sliding is False:
-        return Terms(class_=class_) if class_ else None
-    if ttl is not None and expires is not None:
-        raise InvalidInputError("give ttl= (how long) or expires= (until when), not both")
-    check_flag(sliding, "sliding")
-    if expires is None:
-        if ttl is None:
-            raise InvalidInputError("sliding=True needs ttl=, the term that a read begins anew")
-        microseconds = check_ttl(ttl)
-        return Terms(microseconds, 0, microseconds if sliding else 0, class_)
-    if sliding:
-        raise InvalidInputError("sliding=True needs ttl=; a time that is fixed cannot slide")
-    check_moment(expires, "expires")
-    assert isinstance(expires, datetime)
-    moment = (expires - _START) // _MICROSECOND
-    if moment <= 0:
-        raise InvalidInputError("expires is a time after 1970")
-    return Terms(0, moment, 0, class_)
+def _bytes(data: bytes) -> str:
+    if len(data) <= LONG:
+        return data.hex() + _END
+    return data[:LONG].hex() + _CUT + _hash(data)
 
 
-def asked_expiry(ttl: object, expires: object, sliding: object) -> Terms:
-    """Terms of a key whose value stays."""
-    if ttl is None and expires is None:
-        raise InvalidInputError("expire takes ttl= or expires=; `persist` lets a key never expire")
-    return asked_terms(ttl, expires, sliding) or NEVER
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:_HASH]
 
 
-def check_class(class_: object) -> str:
-    """A class that keys can be given."""
-    if not isinstance(class_, str) or class_ not in CLASSES:
-        raise InvalidInputError(f"a state class is {', '.join(CLASSES)}")
-    if class_ == "ephemeral":
-        raise InvalidInputError(
-            "ephemeral is no class of stored keys; declare the prefix holdfast.Ephemeral(...)"
-        )
-    return class_
+def _int(number: int) -> str:
+    digits = f"{abs(number):x}"
+    length = f"{len(digits):x}"
+    text = f"{len(length)}{length}{digits[:LONG]}"
+    text = "1" + text if number >= 0 else "0" + text.translate(_complement)
+    return text + _hash(digits.encode()) if len(digits) > LONG else text
 
 
-def check_ttl(ttl: object) -> int:
-    """Microseconds of a time to live."""
-    if isinstance(ttl, timedelta):
-        found = ttl // _MICROSECOND
-    elif isinstance(ttl, int | float) and type(ttl) is not bool and 0 < ttl <= LATEST / 1e6:
-        found = int(ttl * 1_000_000)
-    else:
-        found = 0
-    if not 0 < found <= LATEST:
-        raise InvalidInputError("ttl is a number of seconds above 0, or a timedelta")
+def _float(number: float) -> str:
+    if number != number:
+        return NAN
+    bits = int.from_bytes(_bits(number or 0.0), "big")
+    flipped = bits ^ (0xFFFFFFFFFFFFFFFF if bits >> 63 else 1 << 63)
+    return f"{FLOAT}{flipped:016x}"
+
+
+def split_terms(text: str, count: int) -> list[str]:
+    """The encoded terms, `count` of them, that a text begins with."""
+    found = []
+    at = 0
+    for _ in range(count):
+        end = _end_of(text, at)
+        found.append(text[at:end])
+        at = end
     return found
+
+
+def _end_of(text: str, at: int) -> int:
+    """Where the encoded term that begins at a position ends."""
+    kind = text[at]
+    if kind in (ABSENT, NONE, NAN):
+        return at + 1
+    if kind == BOOL:
+        return at + 2
+    if kind == FLOAT:
+        return at + 17
+    if kind in (INT, MOMENT):
+        return _int_end(text, at + 1)
+    end = text.index(_END, at)
+    while text[end + 1 : end + 2] == "\xff":
+        end = text.index(_END, end + 2)
+    if text[end + 1 : end + 2] == _CUT[1]:
+        return end + 2 + _HASH
+    return end + 1
+
+
+def _int_end(text: str, at: int) -> int:
+    head = text[at + 1 : at + 11]
+    if text[at] == "0":
+        head = head.translate(_complement)
+    size = int(head[0], 16)
+    digits = int(head[1 : 1 + size], 16)
+    return at + 2 + size + (digits if digits <= LONG else LONG + _HASH)
+
+
+def equal(term: Any) -> tuple[str, str]:
+    """The bounds between which, the upper one left out, just this term lies."""
+    text = _must_be_term(term)
+    return text, text + AFTER
+
+
+def begins(text: Any) -> tuple[str, str]:
+    """The bounds of all texts (or bytes) that begin with one."""
+    if type(text) not in (str, bytes) or len(text) > LONG:
+        raise InvalidInputError(f"a beginning is text or bytes of at most {LONG}")
+    low = _must_be_term(text)[: -len(_END)]
+    return low, behind(low)
+
+
+def between(gt: Any, ge: Any, lt: Any, le: Any, missing: object) -> tuple[str, str]:
+    """The bounds of a range; `missing` stands for a side that is not given."""
+    sides = [side for side in (gt, ge, lt, le) if side is not missing]
+    if not sides or (gt is not missing and ge is not missing):
+        raise InvalidInputError("a range takes gt or ge, lt or le, or one of each")
+    if lt is not missing and le is not missing:
+        raise InvalidInputError("a range takes lt or le, not both")
+    texts = [_must_be_term(side) for side in sides]
+    kinds = {text[0] for text in texts}
+    if len(kinds) > 1 or kinds & {NONE, NAN}:
+        raise InvalidInputError("the bounds of a range are of one type, and neither None nor nan")
+    for side in sides:
+        if type(side) in (str, bytes) and len(side) > LONG:
+            raise InvalidInputError(f"a bound is text or bytes of at most {LONG}")
+    kind = kinds.pop()
+    low, high = kind, behind(kind)
+    if ge is not missing:
+        low = _must_be_term(ge)
+    if gt is not missing:
+        low = _must_be_term(gt) + AFTER
+    if lt is not missing:
+        high = _must_be_term(lt)
+    if le is not missing:
+        high = _must_be_term(le) + AFTER
+    return low, high
+
+
+def _must_be_term(term: Any) -> str:
+    if type(term) is datetime and term.tzinfo is None:
+        raise InvalidInputError("a moment needs a zone, for example datetime.now(UTC)")
+    text = encode_term(term)
+    if text is None:
+        raise InvalidInputError(
+            f"{type(term).__name__} is no term; terms are None, bool, int, float, text, bytes and "
+            "datetimes with a zone"
+        )
+    return text

@@ -23,8 +23,9 @@ from holdfast.store.declared import PREFIX, Declared, parse_declared
 from holdfast.store.entries import Body
 from holdfast.store.folding import fold
 from holdfast.store.ledger import Ledger, gone
+from holdfast.store.ranges import KeyOrder, behind, slot_from, timeline_range
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, read_save, read_slot
-from holdfast.store.slots import Slot, layered, slot_of
+from holdfast.store.slots import Slot, slot_of
 from holdfast.store.sticky import keep_sticky
 from holdfast.store.trees import Node
 
@@ -60,21 +61,21 @@ class Timeline:
         """Items of saved deltas, below the overlay: most are never looked at."""
         self.stranded: StateIntegrityError | None = None
         """Why the state cannot be made from what is stored; the entries still have their places."""
+        self.order = (KeyOrder(), KeyOrder())
+        """Of `stored` and of `overlay`, for ranges of keys."""
         self.found: dict[str, Slot] = {}
         """Keys of the base that were looked up."""
         self.fresh: set[str] = set()
-        self.checkpoint = 0
-        self.origin = 0
+        self.checkpoint = self.origin = self.merged = 0
         self.gone = False
         self.bare = False
         """Made from entries alone: nor are states that these take over made from saved indexes."""
         self.saved = 0
         self.behind = 0
         self.deltas = 0
-        self.atoms_since = 0
-        self.earliest = self.latest = 0
+        self.atoms_since = self.earliest = self.latest = 0
         self.blocks: dict[str, int] = {}
-        self._declared: Declared | None = None
+        self.known: Declared | None = None
 
     # loading
 
@@ -106,7 +107,7 @@ class Timeline:
             fresh = Timeline(self.ledger, self.number)
             fresh.bare = True
             fresh._replay(last, {})
-            self._copy(fresh)
+            self.take_over(fresh)
 
     def strand(self, why: StateIntegrityError) -> Timeline:
         """Know where the timeline ends, though not its state: for looking back and for restoring.
@@ -128,7 +129,8 @@ class Timeline:
             high = page[-1][0]
         return self
 
-    def _copy(self, other: Timeline) -> None:
+    def take_over(self, other: Timeline) -> None:
+        """Become what another one is."""
         for name, value in vars(other).items():
             if name != "lock":
                 setattr(self, name, value)
@@ -167,7 +169,7 @@ class Timeline:
         self.sequence = sequence - (save.kind == BEFORE)
         self.head = save.head
         self.checkpoint = save.checkpoint
-        self.origin = save.origin
+        self.origin, self.merged = save.origin, save.merged
         self.behind = save.behind
 
     def _replay(self, last: int, announced: dict[int, tuple[int, bytes]], again: int = 0) -> bool:
@@ -289,6 +291,8 @@ class Timeline:
             self.become(op[1], op[2], op[3], sequence, op[4] if len(op) > 4 else ())
         elif code == entries.GONE:
             self.gone = True
+        elif code == entries.MERGE:
+            self.merged = sequence
         elif code not in (entries.CHECKPOINT, entries.REKEY):
             raise NewerFormatError(
                 f"{self.ledger.scope}: entry {sequence} holds an operation that this version does "
@@ -353,7 +357,7 @@ class Timeline:
                 f"{self.ledger.scope}: the state restored by entry {at} is not the one it names"
             )
         self.fresh = set()
-        self.origin = at
+        self.origin, self.merged = at, 0
         self.redeclare()
 
     # reading
@@ -395,11 +399,11 @@ class Timeline:
     @property
     def declared(self) -> Declared:
         """What is declared of the scope, in this state of it."""
-        found = self._declared
+        found = self.known
         if found is None:
             with self.lock:
                 found = parse_declared(self.ledger.scope, self.scan(PREFIX), self._plain)
-                self._declared = found
+                self.known = found
         return found
 
     def _plain(self, slot: Slot) -> Any:
@@ -407,7 +411,7 @@ class Timeline:
 
     def redeclare(self) -> None:
         """What is declared may have changed: it is looked up when next asked for."""
-        self._declared = None
+        self.known = None
 
     def version(self, slot: Slot | None) -> int:
         """The entry of this timeline that gave a key its present value; 0 if it is absent."""
@@ -447,8 +451,7 @@ class Timeline:
         self.saved = at
         self.deltas = self.deltas + 1 if kind == DELTA else 0
         self.behind = self.behind + keys if kind == DELTA else 0
-        self.atoms_since = 0
-        self.earliest = self.latest = 0
+        self.atoms_since = self.earliest = self.latest = 0
 
     def refresh(self, token: object = None) -> None:
         """Follow entries that others have committed; `token` is the storage's version now."""
@@ -468,12 +471,8 @@ class Timeline:
 
     def scan(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, Slot]]:
         """Keys and slots in key order, of one moment."""
-        with self.lock:
-            base = self.root()
-            changed = {key: _stored_slot(key, slot) for key, slot in self.stored.items()}
-            changed |= self.overlay
-        walk = self.ledger.trees.walk(base, max(prefix, after))
-        return layered(walk, changed, prefix, after)
+        found = timeline_range(self, max(prefix, after), behind(prefix))
+        return ((one[0], slot_from(one)) for one in found if one[0] != after)
 
     # saving
 

@@ -17,11 +17,13 @@ from holdfast.store import entries, refs, rows
 from holdfast.store.entries import Body
 from holdfast.store.history import History
 from holdfast.store.ledger import Ledger
+from holdfast.store.values import AHEAD
 
 _decode_pack = msgspec.msgpack.Decoder(list[bytes]).decode
 
 PATCHED: Any = object()
-"""Stands for a value that an entry changed in parts: `at` its sequence has it whole."""
+"""Stands for a value that an entry changed in parts, or that was written ahead of it: `at` its
+sequence has it whole."""
 
 
 class Trace(NamedTuple):
@@ -65,6 +67,8 @@ def _operations(
         if kind == entries.PATCH:
             for _ in range(_patched(op[2])):
                 next(atoms)
+            value = PATCHED
+        elif kind == entries.SET and op[2] != 1 and op[2][0] == AHEAD:
             value = PATCHED
         elif kind == entries.DELETE:
             value = None

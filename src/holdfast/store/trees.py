@@ -141,12 +141,18 @@ class Trees:
         return Node(elements[0], elements[1], hash_, place)
 
     @staticmethod
+    def canonical(node: Node) -> bytes:
+        """The bytes that the hash of a node commits to."""
+        # Made again rather than kept: nodes wait in memory for long, and most are never saved.
+        elements = node.elements
+        indexed = bool(elements) and elements[0][0] is not None
+        return _canonical(node.level, elements, indexed=indexed)
+
+    @staticmethod
     def pack(node: Node, places: dict[int, Place]) -> bytes:
         """The bytes to store; `places` says where children that have no place yet will lie."""
-        elements = node.elements
-        # Made again rather than kept: nodes wait in memory for long, and most are never saved.
-        canonical = _canonical(node.level, elements, indexed=elements[0][0] is not None)
-        return _encode([canonical, [placed(e[2], places) or 0 for e in elements]])
+        hints = [placed(element[2], places) or 0 for element in node.elements]
+        return _encode([Trees.canonical(node), hints])
 
     # reading
 
@@ -173,6 +179,17 @@ class Trees:
         first = _child(root.elements, start) if start else 0
         for number, element in enumerate(root.elements[first:]):
             yield from self.walk(self.load(element[2], element[1]), "" if number else start)
+
+    def walk_back(self, root: Node, end: str | None) -> Iterator[Element]:
+        """Leaf elements of an index in falling key order, those below `end` (None: all)."""
+        elements = root.elements
+        last = _child(elements, end) if end is not None else len(elements)
+        if root.level == 0:
+            yield from reversed(elements[:last])
+            return
+        for number, element in enumerate(reversed(elements[: last + 1])):
+            inside = end if number == 0 else None
+            yield from self.walk_back(self.load(element[2], element[1]), inside)
 
     def all(self, root: Node) -> list[Element]:
         """Every leaf element."""

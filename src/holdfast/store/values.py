@@ -5,9 +5,10 @@ elements are atoms or branches. An entry carries the atoms in the order in which
 consumes them, so that the writer and every later reader grow the same trees with the same code.
 
 Shapes: `1` one atom; `[1, parts]` a list, `[2, keys, parts]` a mapping, `[3, n]` bytes and
-`[4, n]` text in n chunks, `[5, name, version, shape]` a registered object. In `parts` a number
-stands for so many atoms. A *patch* is a list of steps over the old elements: `[gap, remove, keys,
-parts]` replaces a range, `[gap, patch]` changes one element inside.
+`[4, n]` text in n chunks, `[5, name, version, shape]` a registered object; `[6, ref, place, upload,
+packs, packs of nodes]` a value that was written ahead. In `parts` a number stands for so many
+atoms. A *patch* is a list of steps over the old elements: `[gap, remove, keys, parts]` replaces a
+range, `[gap, patch]` changes one element inside.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from holdfast.store.sequence import changes
 from holdfast.store.splitting import Atom, Branch, Part
 from holdfast.store.trees import Node, Trees
 
+AHEAD = 6
+"""The shape of a value whose rows were written before the entry: it takes no atoms."""
 Feed = Iterator[tuple[bytes, Any]]
 """(ref, place) of an entry's atoms, in order."""
 
@@ -79,6 +82,8 @@ class Grower:
         if kind == 5:
             ref, location = self.grow(shape[3], feed)
             return refs.typed(shape[1], shape[2], ref), location
+        if kind == AHEAD:
+            return shape[1], tuple(shape[2])
         if kind in (refs.BYTES, refs.TEXT):
             elements = self.elements(None, [shape[1]], feed)
         elif kind == refs.LIST:

@@ -9,7 +9,7 @@ and rows that nothing accounts for. A finding never stops it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +24,7 @@ from holdfast.errors import (
 from holdfast.seal.signer import parse_identity
 from holdfast.store import rows
 from holdfast.store.core import Core
+from holdfast.store.cosigning import Trust
 from holdfast.store.feed import LANES, items_of
 from holdfast.store.ledger import Ledger
 from holdfast.store.scopes import Scope
@@ -31,6 +32,7 @@ from holdfast.store.tombstones import by_number, read_tombstone
 from holdfast.store.verify_accounts import Accounts
 from holdfast.store.verify_line import LineCheck
 from holdfast.store.verify_nodes import DAMAGE, NodeCheck
+from holdfast.store.verify_uploads import UploadCheck, check_pins, is_pinned
 from holdfast.store.witness import Witness, read_witness, store_identity
 
 
@@ -39,7 +41,7 @@ class Finding:
     """One thing that is not as it should be."""
 
     kind: str
-    """damage, chain, signature, root, feed, witness, identity, unaccounted, erasure"""
+    """damage, chain, signature, root, feed, witness, identity, unaccounted, erasure, lookup"""
     place: str
     message: str
     scope: str = ""
@@ -62,6 +64,8 @@ class Report:
     values: int = 0
     saves: int = 0
     feed_rows: int = 0
+    unfinished: int = 0
+    """Long values that are being written, or were given up; `sweep` clears those away."""
     leases: int = 0
     seconds: float = 0.0
     trust: str = ""
@@ -86,6 +90,8 @@ class Report:
             f"in {self.seconds:.2f} s"
         )
         lines = [looked]
+        if self.unfinished:
+            lines.append(f"{self.unfinished} long values are not finished; that is no damage")
         if self.trust:
             lines.append(self.trust)
         lines += [f"{f.kind}: {f.place}: {f.message}" for f in self.findings]
@@ -109,6 +115,8 @@ def verify_store(
     *,
     expect: str | None = None,
     identity: str | None = None,
+    trust: Sequence[str] = (),
+    require: int | None = None,
     budget: float | None = None,
     resume: str | None = None,
     progress: Callable[[str, int], None] | None = None,
@@ -116,6 +124,7 @@ def verify_store(
     """Verify a scope or the whole store; see `Store.verify`."""
     core.check_open()
     check = _Check(core, budget, progress)
+    check.trust = Trust.of(trust, require)
     started = time.monotonic()
     with suppress(_Budget):
         check.run(scope, expect, identity, resume)
@@ -136,6 +145,8 @@ class _Check:
         self.lines: dict[int, set[int]] = {}
         """Timelines of each scope that the feed names."""
         self.public = core.public
+        self.trust = Trust(frozenset(), 0)
+        """Whose signatures are called for, whatever the store's own signer did."""
         self.accounts = Accounts(self)
         self.ended: set[int] = set()
         """Numbers of the scopes that the directory says are deleted."""
@@ -344,6 +355,7 @@ class _Check:
             self.find("feed", f"scope {ledger.number:x}", message, str(ledger.scope))
         self._epochs(ledger)
         nodes = NodeCheck(self, ledger)
+        uploads = UploadCheck(self, nodes, ledger)
         for number, _, _, _ in lines:
             nodes.read(number)
         nodes.finish()
@@ -352,10 +364,13 @@ class _Check:
             if here < start[:3]:
                 continue
             begin = start[3] if here == start[:3] else 0
-            check = LineCheck(self, nodes, ledger, number, begin)
+            check = LineCheck(self, nodes, uploads, ledger, number, begin)
             self.report.timelines += 1
             check.run()
             self.pause(ledger, number + 1, 0)  # at least one timeline a call: it always gets on
+        if (str(ledger.scope), ledger.number) == start[:2]:
+            uploads.note_since({number: ledger.before for number, _, _, _ in lines})
+        uploads.run()
 
     def _epochs(self, ledger: Ledger) -> None:
         """The rows that announce the scope's data keys; its entries call for each."""
@@ -378,15 +393,16 @@ class _Check:
     # rows that belong to nothing
 
     def _others(self, known: set[int]) -> None:
-        for kind in (b"A", b"B", b"C", b"G", b"H", b"J", b"L", b"M", b"O", b"P", b"Q", b"U"):
+        for kind in (b"A", b"B", b"G", b"H", b"J", b"L", b"M", b"O", b"P", b"Q", b"U"):
             for key, _ in self.core.storage.scan(kind, rows.after(kind), limit=100):
                 if key != b"Mstore":
                     self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
         for low, high in ((b"", b"A"), (b"W", b"\xff" * 64)):
             for key, _ in self.core.storage.scan(low, high, limit=100):
                 self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
+        check_pins(self, known)
         self._cells()
-        for kind in (b"E", b"V", b"S", b"N", b"T", b"K"):
+        for kind in (b"E", b"V", b"S", b"N", b"C", b"T", b"K"):
             self._strays(kind, known)
         self._outcomes()
         self._correlations(known)
@@ -395,7 +411,8 @@ class _Check:
 
     def _cells(self) -> None:
         storage, leases = self.core.storage, self.core.leases
-        for low, high in ((b"", rows.LEASES), (rows.after(rows.LEASES), b"\xff" * 64)):
+        others = ((b"", rows.LEASES), (rows.after(rows.LEASES), b"P"), (b"Q", b"\xff" * 64))
+        for low, high in others:
             for key, _ in storage.cells(low, high, limit=100):
                 self.find("unaccounted", rows.describe(key), "nothing accounts for this cell")
         token = b""
@@ -419,7 +436,7 @@ class _Check:
             number = int.from_bytes(key[1:7], "big")
             if number in self.erased:
                 self.find("erasure", rows.describe(key), f"left of an erased scope: {_AGAIN}")
-            elif number not in known:
+            elif number not in known and not is_pinned(self.core.storage, number):
                 self.find("unaccounted", rows.describe(key), "it belongs to no scope")
             low = rows.after(key[:7])
 

@@ -6,15 +6,17 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import NewerFormatError, StateIntegrityError
-from holdfast.seal.signer import Signer, key_id
 from holdfast.store import entries, refs, rows
 from holdfast.store.check import leaves
+from holdfast.store.cosigning import signers_of
 from holdfast.store.entries import Body, Envelope
 from holdfast.store.ledger import Ledger
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, may_be_tree, read_save, read_slot
 from holdfast.store.timeline import DELTAS, Timeline
 from holdfast.store.trees import Node
+from holdfast.store.verify_lookups import check_lookups
 from holdfast.store.verify_nodes import DAMAGE, NodeCheck
+from holdfast.store.verify_uploads import UploadCheck
 
 if TYPE_CHECKING:
     from holdfast.store.verify import _Check
@@ -26,13 +28,20 @@ class LineCheck:
     """One timeline: its entries, values, checkpoints and saves."""
 
     def __init__(
-        self, check: _Check, nodes: NodeCheck, ledger: Ledger, number: int, begin: int
+        self,
+        check: _Check,
+        nodes: NodeCheck,
+        uploads: UploadCheck,
+        ledger: Ledger,
+        number: int,
+        begin: int,
     ) -> None:
         self.check = check
         self.report = check.report
         self.ledger = ledger
         self.storage = ledger.storage
         self.nodes = nodes
+        self.uploads = uploads
         self.begin = begin
         self.line = Timeline(ledger, number)
         self.folding = True
@@ -40,6 +49,8 @@ class LineCheck:
         self.newest = 0
         self.announced: dict[int, tuple[int, bytes]] = {}
         self.packs: set[bytes] = set()
+        self.points: set[int] = set()
+        """Checkpoints of the page that is looked at."""
         self.checked = begin
         """Saves below this entry have been looked at."""
         mine = [sequence for timeline, sequence in nodes.packs if timeline == number]
@@ -65,6 +76,7 @@ class LineCheck:
             self._entries(page, expected)
             self.report.entries += len(page)
             self._values(page)
+            self._signatures(page)
             self.check.accounts.settle()
             if len(page) < PAGE:
                 break
@@ -79,6 +91,9 @@ class LineCheck:
             self.find("feed", key, f"the feed knows no entry after {expected[0]}")
         self._unannounced(rows.LAST_SEQUENCE)
         self._end()
+        self.uploads.read[line.number] = line.sequence
+        if self.folding and not line.gone:
+            check_lookups(self.check, line)
         if self.damaged:
             self._name_keys()
 
@@ -157,7 +172,10 @@ class LineCheck:
         try:
             start = len(envelope.data)
             writer, commitment = envelope.writer, envelope.commitment
-            self._take(key, sequence, self.ledger.open_body(key, row, start, writer, commitment))
+            body = self.ledger.open_body(key, row, start, writer, commitment)
+            self._take(key, sequence, body)
+            if envelope.statement and str(self.ledger.scope) not in body.ops[0]:
+                self.find("chain", key, "the checkpoint says that it is one of another scope")
         except NewerFormatError:
             raise
         except DAMAGE as error:
@@ -181,12 +199,30 @@ class LineCheck:
         self.report.values += len(body.atoms)
         if body.packs:
             self._packs(sequence, body)
+        elif not body.atoms:
+            self.uploads.note(key, body)
+        if body.ops and body.ops[0][0] == entries.MERGE:
+            self._merge(key, body.ops[0])
         if self.folding:
             try:
                 self.line.apply(sequence, body)
             except DAMAGE as error:
                 self.find("damage", key, str(error))
                 self._stop_folding()
+
+    def _merge(self, key: bytes, op: list[Any]) -> None:
+        """What was merged must still be the history that it was, and the merge before be named."""
+        _, timeline, sequence, hash_, before = op
+        merged = rows.entry(rows.line(b"E", self.ledger.number, timeline), sequence)
+        row = self.storage.get([merged])[0]
+        try:
+            there = row and self.ledger.entry_hash(merged, entries.split_row(row)[0].data)
+        except DAMAGE:
+            there = hash_  # found and named where it stands
+        if there != hash_:
+            self.find("chain", key, f"{rows.describe(merged)} is not the entry that it merged")
+        if self.folding and before != self.line.merged:
+            self.find("chain", key, "it names another merge before it than there is")
 
     def _stop_folding(self) -> None:
         """The state can no longer be made from entries; the next saved index may help."""
@@ -210,17 +246,15 @@ class LineCheck:
         statement = envelope.statement
         assert statement is not None
         self.line.checkpoint = rows.sequence_of(key)
+        self.points.add(self.line.checkpoint)
         self.report.checkpoints += 1
-        if statement.algorithm == entries.ED25519:
-            self.report.signed += 1
-            text = entries.signed_text(self.ledger.prefix, key, envelope)
-            public = self.check.public
-            if statement.key_id != key_id(public):
-                self.find("signature", key, "it was signed by a key that is not trusted here")
-            elif not Signer.verify(public, text, statement.signature):
-                self.find("signature", key, "the signature does not fit")
-        elif statement.algorithm != entries.UNSIGNED:
-            self.find("signature", key, "it is signed in a way that this version does not know")
+        self.report.signed += statement.algorithm != entries.UNSIGNED
+        try:
+            valid, wrong = signers_of(self.ledger, key, envelope, self.check.public)
+        except DAMAGE as error:
+            valid, wrong = set(), [str(error)]
+        for message in (*wrong, *self.check.trust.missing(valid)):
+            self.find("signature", key, message)
         if self.folding and whole:
             root = self._folded()
             if root is not None and root.hash != statement.root:
@@ -252,6 +286,21 @@ class LineCheck:
                     self.find("unaccounted", key, "no entry names this pack")
             low = found[-1][0] + b"\0"
         self.packs.clear()
+
+    def _signatures(self, page: list[tuple[bytes, bytes]]) -> None:
+        """Signatures that lie beside no checkpoint."""
+        line = rows.line(b"C", self.ledger.number, self.line.number)
+        first = rows.sequence_of(page[0][0]) if page else self.line.sequence + 1
+        low = rows.entry(line, first if first > self.ledger.before + 1 else 0)
+        high = rows.after(line)
+        if len(page) == PAGE:
+            high = rows.entry(line, rows.sequence_of(page[-1][0]) + 1)
+        while found := self.storage.scan(low, high, limit=1000):
+            for key, _ in found:
+                if rows.sequence_of(key) not in self.points or len(key) != 22:
+                    self.find("unaccounted", key, "it lies beside no checkpoint")
+            low = found[-1][0] + b"\0"
+        self.points.clear()
 
     # saves and nodes
 

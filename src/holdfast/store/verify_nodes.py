@@ -59,6 +59,8 @@ class NodeCheck:
         self.packs: set[tuple[int, int]] = set()
         """(timeline, sequence) of the saves that the packs belong to."""
         self._open: list[tuple[Any, bytes, bytes]] = []
+        self._uploads: set[int] = set()
+        """Uploads whose nodes were read: only those that something leads to."""
 
     def find(self, kind: str, key: bytes, message: str) -> None:
         """Note a finding in this scope."""
@@ -66,9 +68,18 @@ class NodeCheck:
 
     def read(self, timeline: int) -> None:
         """Read all nodes that were saved on a timeline."""
-        line = rows.line(b"N", self.ledger.number, timeline)
-        low = line
-        while page := self.ledger.storage.scan(low, rows.after(line), limit=200):
+        self._read(timeline, rows.line(b"N", self.ledger.number, timeline))
+
+    def read_upload(self, number: int) -> None:
+        """Read the nodes of an upload, if that has not been done."""
+        if number not in self._uploads:
+            self._uploads.add(number)
+            line = rows.line(b"N", self.ledger.number, rows.UPLOADS)
+            self._read(rows.UPLOADS, rows.entry(line, number))
+
+    def _read(self, timeline: int, prefix: bytes) -> None:
+        low = prefix
+        while page := self.ledger.storage.scan(low, rows.after(prefix), limit=200):
             for key, row in page:
                 self._pack(timeline, key, row)
             low = page[-1][0] + b"\0"
@@ -128,11 +139,14 @@ class NodeCheck:
 
     def finish(self) -> None:
         """Check the links that were left open."""
-        for place, hash_, key in self._open:
-            self.expect(place, hash_, key)
-        self._open = []
+        while self._open:
+            links, self._open = self._open, []
+            for place, hash_, key in links:
+                self.expect(place, hash_, key)
 
     def expect(self, place: Any, hash_: bytes, key: bytes) -> None:
         """Check that a node lies at a place."""
+        if place[0] == rows.UPLOADS:
+            self.read_upload(place[1])
         if self._at(place) != hash_:
             self.find("damage", key, "it leads to a node that is missing or another one")

@@ -46,7 +46,7 @@ def make_witness(core: Core) -> str:
     time = core.clock.claimed()
     plain = _encode(Witness(core.lineage, core.instance, time, core.public, lanes))
     signature = core.signer.sign(_DOMAIN + plain)
-    return _PREFIX + base64.urlsafe_b64encode(signature + plain).decode()
+    return _PREFIX + base64.urlsafe_b64encode(_encode((plain, signature))).decode()
 
 
 def read_witness(text: str) -> Witness:
@@ -56,12 +56,13 @@ def read_witness(text: str) -> Witness:
         if not text.startswith(_PREFIX):
             raise ValueError
         data = base64.urlsafe_b64decode(text[len(_PREFIX) :].encode())
-        witness = msgspec.msgpack.decode(data[64:], type=Witness)
+        plain, signature = msgspec.msgpack.decode(data, type=tuple[bytes, bytes])
+        witness = msgspec.msgpack.decode(plain, type=Witness)
     except (ValueError, binascii.Error, msgspec.MsgspecError):
         raise InvalidInputError(
             f"this is no witness; it begins with {_PREFIX} and is copied whole"
         ) from None
-    if not Signer.verify(witness.public, _DOMAIN + data[64:], data[:64]):
+    if not Signer.verify(witness.public, _DOMAIN + plain, signature):
         raise InvalidInputError("the witness was changed: its signature does not fit")
     return witness
 

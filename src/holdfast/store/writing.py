@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,11 +15,15 @@ from holdfast.store.classes import TRUSTED, class_of
 from holdfast.store.core import Core
 from holdfast.store.declared import NOTHING
 from holdfast.store.entries import Cause
+from holdfast.store.finding import question
 from holdfast.store.gates import Operation, Request
+from holdfast.store.items import Page
+from holdfast.store.lifetimes import NEVER, Terms, asked_expiry, asked_terms
+from holdfast.store.lookups import Lookup
 from holdfast.store.outcomes import content_of
 from holdfast.store.reading import Reader
 from holdfast.store.scopes import Scope, check_key
-from holdfast.store.terms import NEVER, Terms, asked_expiry, asked_terms
+from holdfast.store.trimming import check_trim, going, trim_of
 
 MOST_OPERATIONS = 100_000
 _MISSING: Any = object()
@@ -91,6 +95,9 @@ def _target(core: Core, scope: Scope, timeline: str, operations: list[Operation]
             ops.append(("delete", key))
         elif operation.kind == "expire":
             ops.append(("expire", key, operation.terms or NEVER))
+        elif operation.kind == "trim":
+            check_trim(operation.value)
+            ops.append(("trim", key, operation.value))
         else:
             raise InvalidInputError(f"{scope}: unknown operation {operation.kind!r}")
     return Target(scope, timeline, ops, ledger=ledger)
@@ -151,6 +158,10 @@ class ScopedChange:
         """Add items to the end of a list."""
         self._note("append", key, listed(items, "extend"))
 
+    def trim(self, key: str, *, keep_last: int | None = None, before: int | None = None) -> None:
+        """Remove the oldest items of a list; see `State.trim`."""
+        self._note("trim", key, trim_of(keep_last, before))
+
     def delete(self, key: str, *, if_version: int | None = None) -> None:
         """Remove a key; one that is absent is no error."""
         self._note("delete", key, None, if_version)
@@ -202,9 +213,35 @@ class ScopedChange:
         prefix = normalize("NFC", prefix)
         found = set(self._reader.keys(prefix))
         for operation in self.operations:
-            if operation.key.startswith(prefix) and operation.kind != "expire":
+            if operation.key.startswith(prefix) and operation.kind not in ("expire", "trim"):
                 (found.discard if operation.kind == "delete" else found.add)(operation.key)
         return sorted(found)
+
+    def find(
+        self,
+        lookup: str,
+        where: Mapping[str, Any] | None = None,
+        /,
+        *,
+        order: str | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+        values: bool = False,
+        **terms: Any,
+    ) -> Page:
+        """What a lookup leads to; nothing (of the whole timeline) may change until this is applied.
+
+        A lookup does not know what is noted here: ask before writing what it is about.
+        """
+        asked = question(lookup, where, terms, order, limit, after)
+        for one in self._reader.declared().of(Lookup):
+            if one.name == lookup and any(one.covers(noted.key) for noted in self.operations):
+                raise InvalidInputError(
+                    f"{self._reader.scope}: the lookup {lookup!r} does not know what this change "
+                    "has written; find before you write"
+                )
+        self._expect_head()
+        return self._reader.find(asked, values, False)
 
     def tail(self, key: str, count: int) -> list[Any]:
         """The last items of a list, which must not change until this change is applied."""
@@ -234,10 +271,14 @@ class ScopedChange:
                 value, known = deepcopy(operation.value), True
             elif operation.kind == "delete":
                 value, known = _MISSING, True
-            elif operation.kind == "append":
+            elif operation.kind in ("append", "trim"):
                 if not known:
                     value, known = self._read(key), True
-                value = self._items(key, value) + deepcopy(operation.value)
+                items = self._items(key, value)
+                if operation.kind == "append":
+                    value = items + deepcopy(operation.value)
+                elif value is not _MISSING:
+                    value = items[going(len(items), operation.value) :]
         return value if known else self._read(key)
 
     def _read(self, key: str) -> Any:

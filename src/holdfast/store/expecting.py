@@ -1,17 +1,25 @@
-"""What a change rests on: what it expects, and the entries beside it."""
+"""What a change rests on and what it tells, looked up while its entries are built."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, InternalError
 from holdfast.store.declared import PREFIX
+from holdfast.store.trimming import going, staged_length
 
 if TYPE_CHECKING:
     from holdfast.store.change import Target
     from holdfast.store.entries import Body
     from holdfast.store.ephemeral import Ephemerals
     from holdfast.store.stage import Stage
+
+
+def answer_of(stage: Stage, op: tuple[Any, ...]) -> Any:
+    """What an operation tells the caller besides the entry's number."""
+    if op[0] == "delete":
+        return stage.live(op[1]) is not None
+    return going(staged_length(stage, op[1]), op[2]) if op[0] == "trim" else None
 
 
 def declares(target: Target) -> bool:
@@ -37,7 +45,7 @@ def check_expected(target: Target, stage: Stage, ephemerals: Ephemerals) -> None
 
 
 def name_each_other(staged: list[tuple[Target, Stage]], bodies: list[Body]) -> None:
-    """Note in each entry of a change the others, and what it only read."""
+    """Note in each entry of a change which others belong to it, or were read for it."""
     for number, body in enumerate(bodies):
         others = [pair for other, pair in enumerate(staged) if other != number]
         for target, stage in others:
@@ -46,3 +54,10 @@ def name_each_other(staged: list[tuple[Target, Stage]], bodies: list[Body]) -> N
                 body.also.append((*place, stage.sequence + 1))
             else:
                 body.reads.append((*place, stage.sequence))
+
+
+def internal(error: BaseException) -> InternalError:
+    """A bug that showed while an entry was built."""
+    wrapped = InternalError(f"{type(error).__name__} while building an entry")
+    wrapped.__cause__ = error
+    return wrapped

@@ -1,0 +1,401 @@
+"""Bringing what another timeline has become into this one.
+
+The two have a newest common past. A key that only the other timeline changed since is taken over;
+one that both changed is merged part by part; see `three_way`. Only keys that the other timeline
+changed are looked at, found by comparing trees. All of it becomes one entry, which names the entry
+that was merged: from then on that is common past, so that merging again brings only what is new.
+
+What was looked at is expected: if somebody changes one of these keys, or restores or merges, before
+the entry is durable, it is looked at again. Sides are called ours (this timeline, which gets the
+entry) and theirs (the other one, which stays as it is).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.errors import (
+    Conflict,
+    DamagedIndexError,
+    InvalidInputError,
+    LimitExceededError,
+    MergeConflictError,
+)
+from holdfast.store import entries, rows
+from holdfast.store.ancestry import Ancestry, Point
+from holdfast.store.arguments import check_flag, check_timeline
+from holdfast.store.cause import cause_now
+from holdfast.store.compare import DELETED, Diff, same, shorten, tree_changes, value_changes
+from holdfast.store.declared import PREFIX
+from holdfast.store.gates import Operation
+from holdfast.store.handles import UPDATES, LineHandle
+from holdfast.store.history import History
+from holdfast.store.items import Entry
+from holdfast.store.lookups import derived
+from holdfast.store.scopes import Scope
+from holdfast.store.slots import Slot
+from holdfast.store.sticky import sticky_prefixes
+from holdfast.store.three_way import Both, free_name, merge_values
+from holdfast.store.timeline import Timeline
+from holdfast.store.writing import build_change
+
+STRATEGIES = ("ask", "ours", "theirs", "newest", "both")
+Strategy = str | Callable[["MergeConflict"], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class MergeConflict:
+    """One thing that both timelines changed in different ways.
+
+    Values are as `get(…, plain=True)` gives them; `DELETED` stands where there is none.
+    """
+
+    key: str
+    path: str
+    """The key, then the way into the value: `plan.steps[3].done`."""
+    base: Any
+    """What it was when both had it in common; `DELETED` also if that cannot be said."""
+    ours: Any
+    theirs: Any
+    our_entry: Entry | None
+    """The entry that last wrote (or removed) the key on our side: its time, its cause."""
+    their_entry: Entry | None
+
+    def __str__(self) -> str:
+        lines = [f"{self.path}: was {shorten(self.base)}"]
+        for name, value, entry in (
+            ("ours", self.ours, self.our_entry),
+            ("theirs", self.theirs, self.their_entry),
+        ):
+            lines.append(f"  {name}: {shorten(value)}{_told(entry)}")
+        return "\n".join(lines)
+
+
+def _told(entry: Entry | None) -> str:
+    if entry is None:
+        return ""
+    who = f" by {entry.cause.actor}" if entry.cause.actor else ""
+    when = entry.time.isoformat(" ", "seconds")
+    return f"  ({entry.timeline}@{entry.sequence}{who}, {when})"
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a merge did, or would do."""
+
+    scope: Scope
+    timeline: str
+    point: str
+    """What was merged, TIMELINE@SEQUENCE."""
+    base: tuple[str, ...]
+    """The newest common past; more than one if the two were merged crosswise before."""
+    keys: list[str]
+    """Keys that were written."""
+    conflicts: list[MergeConflict]
+    """What both had changed in different ways, and the strategy decided."""
+    entry: int | None
+    """The entry that it became; None if there was nothing to merge, or of a dry run."""
+    dry_run: bool = False
+    diff: Any = None
+    """Of a dry run: what would change. Where nobody has decided, nothing."""
+    left: tuple[str, ...] = ()
+    """Sticky keys that the other timeline has changed, which were left alone."""
+
+    def __str__(self) -> str:
+        if self.entry is None and not self.dry_run:
+            head = f"{self.scope}: nothing of {self.point} is new to {self.timeline}"
+        else:
+            keys = f"{len(self.keys)} keys" if len(self.keys) != 1 else "1 key"
+            into = f"{self.timeline}@{self.entry}" if self.entry is not None else self.timeline
+            done = "would change by" if self.dry_run else "changed by"
+            head = f"{self.scope}: {keys} {done} merging {self.point} into {into}"
+        return "\n".join([head, *(f"  {key}" for key in self.keys), *map(str, self.conflicts)])
+
+
+def merge_state(
+    handle: LineHandle, other: Any, *, strategy: Strategy, dry_run: bool, reason: str | None
+) -> Merged:
+    """Look and commit until nobody was faster in between."""
+    check_flag(dry_run, "dry_run")
+    if strategy not in STRATEGIES and not callable(strategy):
+        raise InvalidInputError(f"strategy is {', '.join(STRATEGIES)} or a function")
+    point = other_point(handle, other)
+    if not dry_run:
+        handle.ask("merge", f"{point[0]}@{point[1]}")
+    for attempt in range(1, UPDATES + 1):
+        merging = Merging(handle, point, strategy)
+        merging.settle()
+        if dry_run or not merging.changed:
+            return merging.result(None, dry_run=dry_run)
+        if strategy == "ask" and merging.conflicts:
+            raise MergeConflictError(_asked(merging), merging.conflicts)
+        try:
+            return merging.result(_commit(merging, reason, attempt))
+        except Conflict:
+            if attempt == UPDATES:
+                raise
+    raise AssertionError
+
+
+def other_point(handle: LineHandle, other: Any) -> tuple[str, int]:
+    """(timeline, entry) of what is to be merged: the newest entry, if a timeline is named."""
+    points = handle.history.points
+    if isinstance(other, str) and "@" not in other:
+        check_timeline(other)
+        return other, points.line(other).sequence
+    return points.find(other)
+
+
+def _asked(merging: Merging) -> str:
+    paths = [conflict.path for conflict in merging.conflicts]
+    shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
+    return (
+        f"{merging.handle.scope}: {merging.label} and {merging.handle.timeline} have both changed "
+        f"{shown}; nothing was merged. Give a strategy: ours, theirs, newest, both or a function"
+    )
+
+
+def _commit(merging: Merging, reason: str | None, attempt: int) -> int:
+    core = merging.handle.core
+    cause = cause_now(reason=reason if reason is not None else f"merge of {merging.label}")
+    change = build_change(core, [merging.asked], cause=cause, looked=True, attempt=attempt)
+    (target,) = change.targets
+    target.create = False  # a scope that is deleted meanwhile does not come back
+    if target.ledger is None or target.ledger.number != merging.ledger.number:
+        raise Conflict(f"{target.scope} was deleted meanwhile", [str(target.scope)])
+    target.ops.insert(0, ("merge", "", merging.theirs, merging.their_hash, merging.rests))
+    try:
+        return core.run(change)[0].sequence
+    except LimitExceededError as error:
+        raise LimitExceededError(
+            f"{error}. What differs between two timelines is merged as one entry: `adopt` takes "
+            "over another timeline whole, whatever its size"
+        ) from None
+
+
+class Merging:
+    """What it takes to merge a point of another timeline, seen from the newest entry of this."""
+
+    def __init__(self, handle: LineHandle, point: tuple[str, int], strategy: Strategy) -> None:
+        self.handle = handle
+        self.strategy = strategy
+        self.label = f"{point[0]}@{point[1]}"
+        self.points = handle.history.points
+        self.line = self.points.line()
+        self.ledger = self.line.ledger
+        self.ancestry = Ancestry(self.ledger)
+        with self.line.lock:
+            self.head = self.line.sequence
+            self.rests = (self.line.origin, self.line.merged)
+            self.ours = self.ancestry.know(self.line)
+        other = self.points.line(point[0])
+        with other.lock:
+            self.ancestry.know(other)
+        self.theirs: Point = (other.number, point[1])
+        self.bases = self.ancestry.common(self.ours, self.theirs)
+        self._names = {0: "main", self.line.number: handle.timeline, other.number: point[0]}
+        self.saves = True
+        self._removals: dict[Point, dict[str, int]] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        self.changed: dict[str, tuple[list[Slot | None], Slot | None]] = {}
+        self.conflicts: list[MergeConflict] = []
+        self.operations: list[Operation] = []
+        self.expects: dict[str, int] = {}
+        self.left: list[str] = []
+        self.diff = Diff(f"{self.handle.timeline}@{self.head}", "merged")
+
+    # deciding
+
+    def settle(self) -> None:
+        """Decide for each key; also where the saved index is damaged, and entries must do."""
+        try:
+            self._settle()
+        except DamagedIndexError:
+            self.saves = False
+            self.handle.reader.rebuild()
+            self.line = self.points.line()
+            self._begin()
+            self._settle()
+
+    def _settle(self) -> None:
+        self.changed = self._changed()
+        for key, (bases, theirs) in self.changed.items():
+            ours = _settled(self.line, key)
+            self.expects[key] = self.line.version(ours)
+            self._merge_key(key, bases, ours, theirs)
+
+    def _changed(self) -> dict[str, tuple[list[Slot | None], Slot | None]]:
+        """Keys that theirs has changed since any of the bases: what each was there, and is."""
+        if self.theirs in self.bases:
+            return {}
+        bases = [self._view(base) for base in self.bases]
+        now = self._view(self.theirs)
+        keys: set[str] = set()
+        for was in bases:
+            keys |= _differing(was.overlay, now.overlay) | _differing(was.stored, now.stored)
+            differ = tree_changes(self.ledger.trees, was.root(), now.root())
+            keys.update(key for key, _, _ in differ)
+        found: dict[str, tuple[list[Slot | None], Slot | None]] = {}
+        alone = sticky_prefixes(self.line.declared)
+        for key in sorted(keys):
+            if derived(key):
+                continue  # the terms of what is merged follow from it
+            before, after = [_settled(was, key) for was in bases], _settled(now, key)
+            if all(_ref(slot) == _ref(after) for slot in before):
+                continue
+            if not key.startswith(alone):
+                found[key] = (before, after)
+            elif not key.startswith(PREFIX):
+                self.left.append(key)
+        return found
+
+    def _view(self, point: Point) -> Timeline:
+        if self.saves:
+            return self.points.view(self._name(point[0]), point[1])
+        return Timeline(self.ledger, point[0]).load(point[1], saves=False)
+
+    def _merge_key(
+        self, key: str, bases: list[Slot | None], ours: Slot | None, theirs: Slot | None
+    ) -> None:
+        refs, mine = [_ref(slot) for slot in bases], _ref(ours)
+        if mine == _ref(theirs):
+            return
+        value = here = self._value(ours)
+        there = self._value(theirs)
+        decide = self._decider(key, ours, theirs)
+        if any(ref != refs[0] for ref in refs):
+            # Merged crosswise, and then not alike: nothing says which of them it was before.
+            value = decide(key, DELETED, here, there)
+        elif mine == refs[0]:
+            value = there
+        else:
+            value = merge_values(key, self._value(bases[0]), here, there, decide)
+        if type(value) is Both:
+            beside = free_name(key, self._taken)
+            self._write(beside, DELETED, value.theirs)
+            self.expects[beside] = 0
+            value = value.ours
+        self._write(key, here, value)
+
+    def _taken(self, key: str) -> bool:
+        return self.line.slot(key) is not None or key in self.expects or key in self.changed
+
+    def _write(self, key: str, before: Any, after: Any) -> None:
+        if same(before, after):
+            return
+        value_changes(key, key, before, after, self.diff)
+        if after is DELETED:
+            self.operations.append(Operation("delete", key))
+            return
+        known = len(before) if type(before) is list else 0
+        if known and type(after) is list and same(before, after[:known]):
+            self.operations.append(Operation("append", key, after[known:]))
+        else:
+            self.operations.append(Operation("set", key, after))
+
+    # conflicts
+
+    def _decider(self, key: str, ours: Slot | None, theirs: Slot | None) -> Callable[..., Any]:
+        def decide(path: str, base: Any, here: Any, there: Any) -> Any:
+            mine = self._writer(key, ours, self.ours)
+            other = self._writer(key, theirs, self.theirs)
+            conflict = MergeConflict(key, path, base, here, there, mine, other)
+            self.conflicts.append(conflict)
+            return self._decide(conflict)
+
+        return decide
+
+    def _decide(self, conflict: MergeConflict) -> Any:
+        strategy, ours, theirs = self.strategy, conflict.ours, conflict.theirs
+        if callable(strategy):
+            return strategy(conflict)
+        if strategy == "both":
+            if ours is DELETED or theirs is DELETED:
+                return theirs if ours is DELETED else ours
+            return Both(ours, theirs)
+        if strategy == "newest":
+            mine, other = conflict.our_entry, conflict.their_entry
+            newer = other is not None and (mine is None or other.time > mine.time)
+            return theirs if newer else ours
+        return theirs if strategy == "theirs" else ours
+
+    def _writer(self, key: str, slot: Slot | None, side: Point) -> Entry | None:
+        if slot is not None:
+            return self._entry((slot.timeline, slot.sequence))
+        origin = self.ancestry.origin(side)
+        removed = self._removed(side, origin).get(key, origin)
+        return self._entry((side[0], removed)) if removed else None
+
+    def _removed(self, side: Point, origin: int) -> dict[str, int]:
+        """Keys that a side has deleted since its last restore or fork, and the entry that did."""
+        if side not in self._removals:
+            found: dict[str, int] = {}
+            history = History(self.handle.core, self.handle.scope, self._name(side[0]))
+            for row, _, body in history.entries(newest_first=False, low=origin, high=side[1]):
+                gone = [op[1] for op in body.ops if op[0] == entries.DELETE]
+                found.update(dict.fromkeys(gone, rows.sequence_of(row)))
+            self._removals[side] = found
+        return self._removals[side]
+
+    def _entry(self, point: Point) -> Entry:
+        history = History(self.handle.core, self.handle.scope, self._name(point[0]))
+        key = rows.entry(rows.line(b"E", self.ledger.number, point[0]), point[1])
+        return history.entry(key, *self.ledger.open_entry(key, self.ledger.storage.get([key])[0]))
+
+    def _name(self, timeline: int) -> str:
+        if timeline not in self._names:
+            known = self.handle.core.timelines(self.ledger)
+            self._names |= {number: name for number, name, _, _ in known}
+        return self._names[timeline]
+
+    # what comes of it
+
+    @property
+    def asked(self) -> Any:
+        """What `build_change` takes. A gate may change it, so it gets a list of its own."""
+        line = self.handle
+        return line.scope, line.timeline, list(self.operations), self.expects, None
+
+    @property
+    def their_hash(self) -> bytes:
+        """The hash of the entry that is merged: it binds the history that this one rests on."""
+        return bytes.fromhex(self._entry(self.theirs).hash)
+
+    def result(self, entry: int | None, *, dry_run: bool = False) -> Merged:
+        """What there is to say, once it is known which entry it became."""
+        return Merged(
+            self.handle.scope,
+            self.handle.timeline,
+            self.label,
+            tuple(f"{self._name(timeline)}@{number}" for timeline, number in self.bases),
+            sorted(operation.key for operation in self.operations),
+            self.conflicts,
+            entry,
+            dry_run,
+            self.diff if dry_run else None,
+            tuple(self.left),
+        )
+
+    def _value(self, slot: Slot | None) -> Any:
+        """A value in plain form: what is written again is exactly what was stored."""
+        if slot is None:
+            return DELETED
+        return self.ledger.value(slot.ref, slot.location, self.ledger.codec.plain_reader)
+
+
+def _differing(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
+    """Keys of which two timelines in memory say different things, above their trees."""
+    return {key for key in {**before, **after} if before.get(key, 0) != after.get(key, 0)}
+
+
+def _settled(line: Timeline, key: str) -> Slot | None:
+    slot = line.slot(key)
+    return line.settled(slot) if slot is not None else None
+
+
+def _ref(slot: Slot | None) -> bytes | None:
+    return slot.ref if slot is not None else None

@@ -1,0 +1,204 @@
+"""Proofs that leave the house: one key of one signed state, checkable without the store.
+
+A checkpoint's signature covers the root of the index, and the root covers every node on the way to
+a key and every part of its value. So those nodes and parts, with the checkpoint, are a proof. In
+an encrypted store each of them comes with what opens its commitment, and with nothing of any key.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import (
+    CheckpointNotFoundError,
+    InvalidInputError,
+    LimitExceededError,
+    StateIntegrityError,
+)
+from holdfast.store import entries, refs, rows
+from holdfast.store.arguments import check_flag
+from holdfast.store.cosigning import signatures_of
+from holdfast.store.entries import Envelope
+from holdfast.store.feed import LANES
+from holdfast.store.history import fold_once
+from holdfast.store.ledger import Ledger
+from holdfast.store.proof_files import Opened, Proof, chain_file, write_whole
+from holdfast.store.scopes import check_key
+from holdfast.store.slots import slot_of
+from holdfast.store.timeline import Timeline
+from holdfast.store.trees import Node
+
+if TYPE_CHECKING:
+    from holdfast.store.handles import LineHandle
+
+MOST = 1 << 20
+"""Bytes of a value that a proof carries at most."""
+_PAGE = 1000
+
+
+def prove_key(handle: LineHandle, key: str, at: Any) -> Proof:
+    """The proof of what a key was at a checkpoint (default: the newest); see `State.prove`."""
+    key = check_key(key, owner=True)
+    handle.core.check_open()
+    source, sequence = _checkpoint(handle, at)
+    ledger = source.ledger
+    row = rows.entry(source.prefix, sequence)
+    envelope, _ = ledger.open_entry(row, ledger.storage.get([row])[0])
+    statement = envelope.statement
+    assert statement is not None
+    if statement.algorithm == entries.UNSIGNED:
+        raise InvalidInputError(
+            f"{handle.scope}: the checkpoint at entry {sequence} is not signed, so nobody vouches "
+            "for it; open the store with its signer and make another"
+        )
+    root = fold_once(source)
+    if root.hash != statement.root:
+        raise StateIntegrityError(
+            f"{handle.scope}: the checkpoint at entry {sequence} names another state than its "
+            "entries give; run `holdfast verify`"
+        )
+    path, element = _path(ledger, root, key)
+    value: list[Opened] = []
+    if element is not None:
+        slot = source.settled(slot_of(element))
+        size = refs.size_of(slot.ref)
+        if size > MOST:
+            raise LimitExceededError(
+                f"{handle.scope}: the value of {key!r} has {size} bytes, a proof carries {MOST}; "
+                "keep what is to be proven under a key of its own, or prove a key that holds its "
+                "hash"
+            )
+        value = list(_parts(ledger, slot.ref, slot.location))
+    body = _plain_body(ledger, row)
+    return Proof(
+        handle.core.lineage,
+        ledger.id,
+        row,
+        envelope.data,
+        (body, ledger.opening(b"body", body)),
+        signatures_of(handle.core, ledger, row, envelope),
+        key,
+        path,
+        value,
+    )
+
+
+def _checkpoint(handle: LineHandle, at: Any) -> tuple[Timeline, int]:
+    """The state at a checkpoint, and its number."""
+    points = handle.history.points
+    if at is None:
+        timeline, sequence = handle.timeline, points.line().checkpoint
+        if not sequence:
+            raise CheckpointNotFoundError(
+                f"{handle.scope}: there is no checkpoint to prove from; make one"
+            )
+    else:
+        timeline, sequence = points.find(at)
+    handle.history.checkpoint_at(timeline, sequence)
+    return points.view(timeline, sequence), sequence
+
+
+def _plain_body(ledger: Ledger, row: bytes) -> bytes:
+    """The bytes that the envelope commits to; they have been opened and checked before."""
+    stored = ledger.storage.get([row])[0]
+    assert stored is not None
+    envelope, _ = entries.split_row(stored)
+    return ledger.seal.open(ledger.ad(row), stored, envelope.writer, len(envelope.data))
+
+
+def _path(ledger: Ledger, root: Node, key: str) -> tuple[list[Opened], Any]:
+    """The nodes to look at for a key, and its element, if it is there."""
+    node, found = root, [_node(ledger, root)]
+    while node.level:
+        child = next((e for e in node.elements if e[0] >= key), None)
+        if child is None:
+            return found, None
+        node = ledger.trees.load(child[2], child[1])
+        found.append(_node(ledger, node))
+    return found, next((e for e in node.elements if e[0] == key), None)
+
+
+def _node(ledger: Ledger, node: Node) -> Opened:
+    plain = ledger.trees.canonical(node)
+    return plain, ledger.opening(b"node", plain)
+
+
+def _parts(ledger: Ledger, ref: bytes, location: Any) -> Iterator[Opened]:
+    """What a value is made of, in the order in which a reader who goes down needs it."""
+    ref = refs.bare(ref)
+    if ref[0] == refs.ATOM:
+        data = ledger.atom(ref, location)
+        yield data, ledger.opening(b"value", data)
+    elif ref[0] == refs.TREE:
+        yield from _tree(ledger, ledger.trees.load(location, refs.read_tree(ref)[1]))
+
+
+def _tree(ledger: Ledger, node: Node) -> Iterator[Opened]:
+    yield _node(ledger, node)
+    for element in node.elements:
+        if node.level:
+            yield from _tree(ledger, ledger.trees.load(element[2], element[1]))
+        else:
+            yield from _parts(ledger, element[1], element[2])
+
+
+def export_chain(handle: LineHandle, path: str | os.PathLike[str], feed: bool) -> int:
+    """Write the envelopes of a timeline to a file; see `State.export_chain`."""
+    check_flag(feed, "feed")
+    core = handle.core
+    core.check_open()
+    # The lanes first: then the chain has all that they name.
+    ends = {lane: core.lanes.end(lane)[0] for lane in range(LANES)} if feed else {}
+    line = handle.history.points.line()
+    first, last = line.ledger.before + 1, line.sequence
+
+    def objects() -> Iterator[Any]:
+        yield core.lineage, line.ledger.id, line.prefix, first, last - first + 1
+        signed: list[Any] = []
+        for key, envelope in _envelopes(line, first, last):
+            yield envelope.data
+            found = signatures_of(core, line.ledger, key, envelope)
+            signed += [(rows.sequence_of(key), *one) for one in found]
+        yield len(signed)
+        yield from signed
+        lanes = [(lane, end) for lane, end in ends.items() if end]
+        yield len(lanes)
+        for lane, end in lanes:
+            yield lane, end
+            yield from _lane(handle, lane, end)
+
+    write_whole(path, chain_file(objects()))
+    return last - first + 1
+
+
+def _envelopes(line: Timeline, first: int, last: int) -> Iterator[tuple[bytes, Envelope]]:
+    low, high = rows.entry(line.prefix, first), rows.entry(line.prefix, last) + b"\0"
+    sequence = first
+    while page := line.ledger.storage.scan(low, high, limit=_PAGE):
+        for key, row in page:
+            if rows.sequence_of(key) != sequence:
+                break
+            yield key, entries.split_row(row)[0]
+            sequence += 1
+        low = page[-1][0] + b"\0"
+    if sequence != last + 1:
+        raise line.ledger.damage(rows.entry(line.prefix, sequence), "it is missing")
+
+
+def _lane(handle: LineHandle, lane: int, end: int) -> Iterator[Opened]:
+    """Rows of a lane: what they name, and what opens their tags."""
+    core, before, number = handle.core, bytes(32), 0
+    while number < end:
+        low, high = rows.feed(lane, number + 1), rows.feed(lane, end) + b"\0"
+        page = core.storage.scan(low, high, limit=_PAGE)
+        if not page or int.from_bytes(page[-1][0][2:], "big") != number + len(page):
+            raise StateIntegrityError(
+                f"rows of the feed are missing in lane {lane}; run `holdfast verify`"
+            )
+        for _, row in page:
+            number += 1
+            named = bytes([lane]) + number.to_bytes(6, "big") + before + row[:-32]
+            yield row[:-32], core.commitments.opening(b"feed", named)
+            before = row[-32:]

@@ -1,0 +1,109 @@
+"""What a store proves, on the blocking face; proofs are loaded when they are first used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.store.arguments import check_filters, check_function, check_seconds
+from holdfast.store.witness import make_witness, store_identity, store_stats
+
+if TYPE_CHECKING:
+    from holdfast.store.handles import LineHandle, StoreHandle
+    from holdfast.store.items import Checkpoint
+    from holdfast.store.proof_files import Proof
+    from holdfast.store.scopes import Scope
+    from holdfast.store.verify import Report
+
+
+class StateProving:
+    """What a state can show to somebody who has neither the store nor its keys."""
+
+    _handle: LineHandle
+
+    def prove(self, key: str, *, at: Any = None) -> Proof:
+        """A proof of what a key was, or that it was absent, at a checkpoint (default the newest).
+
+        `holdfast-verify` checks it, without the store and without a key. Whoever has it can read
+        the value, the checkpoint's name, time and cause, and what `Proof.reveals` names. A value
+        of more than 1 MiB is refused.
+        """
+        from holdfast.store.proving import prove_key
+
+        return prove_key(self._handle, key, at)
+
+    def export_chain(self, path: str | os.PathLike[str], *, feed: bool = False) -> int:
+        """Write the timeline's chain to a file: envelopes and signatures, no content.
+
+        `holdfast-verify` checks it without a key. With `feed` it also holds the rows of all lanes
+        of the store (numbers and hashes, some 80 bytes a commit), so that a witness can be compared
+        with it. Returns the number of entries.
+        """
+        from holdfast.store.proving import export_chain
+
+        return export_chain(self._handle, path, feed)
+
+    def cosign(self, checkpoint: Any, *, signer: str, verify: str = "full") -> Checkpoint:
+        """Add a signature to a checkpoint: yours, who looked at the state and vouch for it.
+
+        The state is checked first, as `restore` does. `signer` is `file:PATH`. The checkpoint's
+        own bytes and hash stay; `verify(trust=[…], require=…)` counts the signatures.
+        """
+        from holdfast.store.cosigning import cosign
+
+        return cosign(self._handle, checkpoint, signer, verify)
+
+
+class StoreProving:
+    """What a store can show about itself."""
+
+    _handle: StoreHandle
+
+    def identity(self) -> str:
+        """What to pin elsewhere: which store this is, whether encrypted, and who signs for it."""
+        return store_identity(self._handle.core)
+
+    def witness(self) -> str:
+        """A small signed token over all that is in the store now. Keep it elsewhere."""
+        return make_witness(self._handle.core)
+
+    def verify(
+        self,
+        scope: Scope | str | None = None,
+        *,
+        expect: str | None = None,
+        identity: str | None = None,
+        trust: Sequence[str] = (),
+        require: int | None = None,
+        budget: float | None = None,
+        resume: str | None = None,
+        progress: Callable[[str, int], None] | None = None,
+    ) -> Report:
+        """Check everything that is stored, of one scope or of all; returns a report.
+
+        `expect` takes a witness, `identity` what `identity()` gave. With `trust`, public keys, each
+        checkpoint must be signed by `require` (1) of them. With a `budget` in seconds it
+        stops when that is used up, and `resume=report.resume` goes on.
+        """
+        from holdfast.store.verify import verify_store  # a program that only reads starts sooner
+
+        check_filters(expect=expect, identity=identity, resume=resume)
+        check_seconds(budget, "budget")
+        if progress is not None:
+            check_function(progress, "progress")
+        return verify_store(
+            self._handle.core,
+            self._handle.line(scope).scope if scope is not None else None,
+            expect=expect,
+            identity=identity,
+            trust=trust,
+            require=require,
+            budget=budget,
+            resume=resume,
+            progress=progress,
+        )
+
+    def stats(self) -> dict[str, Any]:
+        """Figures of the store: scopes, entries, bytes, caches."""
+        return store_stats(self._handle.core)

@@ -1,0 +1,211 @@
+"""Verifying long values that were written ahead: each chunk is itself, each row has its entry.
+
+The packs are read once, in order. Nodes of uploads are checked like all others (`verify_nodes`);
+here it is that their leaves lead to the chunks that they name. An entry says how many packs its
+upload has: neither fewer nor more may be stored. Rows under a pin are of a value that is not
+finished, or was given up; they are counted, and are no finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.storage.contract import Storage
+from holdfast.store import entries, refs, rows
+from holdfast.store.check import leaves
+from holdfast.store.entries import Body
+from holdfast.store.ledger import Ledger
+from holdfast.store.timeline import Timeline
+from holdfast.store.trees import Place
+from holdfast.store.values import AHEAD
+from holdfast.store.verify_nodes import DAMAGE, NodeCheck
+
+if TYPE_CHECKING:
+    from holdfast.store.verify import _Check
+
+
+def check_pins(check: _Check, known: set[int]) -> None:
+    """Count pins of scopes that are still to be made, and find what only looks like one."""
+    low = b"P"
+    while page := check.core.storage.cells(low, b"Q"):
+        for key, _ in page:
+            if len(key) != 12:
+                check.find("unaccounted", rows.describe(key), "nothing accounts for this cell")
+            elif int.from_bytes(key[1:7], "big") not in known:
+                check.report.unfinished += 1
+        low = page[-1][0] + b"\0"
+
+
+def is_pinned(storage: Storage, scope: int) -> bool:
+    """Whether a scope has rows that are not finished: it may be made by the entry to come."""
+    prefix = b"P" + scope.to_bytes(rows.SCOPE, "big")
+    return bool(storage.cells(prefix, rows.after(prefix), limit=1))
+
+
+class UploadCheck:
+    """The uploads of one scope."""
+
+    def __init__(self, check: _Check, nodes: NodeCheck, ledger: Ledger) -> None:
+        self.check = check
+        self.nodes = nodes
+        self.ledger = ledger
+        self.named: dict[int, tuple[int, int]] = {}
+        """How many packs, and packs of nodes, an entry says that its upload has."""
+        self.read: dict[int, int] = {}
+        """The newest entry of each timeline that was noted."""
+        self.pinned = self._pinned()
+        self._hashes: dict[tuple[int, int], bytes] = {}
+        """(upload, ordinal) of a pack to the hashes of its chunks, joined."""
+        self._damaged: set[int] = set()
+
+    def find(self, kind: str, key: bytes, message: str) -> None:
+        """Note a finding in this scope."""
+        self.check.find(kind, rows.describe(key), message, str(self.ledger.scope))
+        self._damaged.add(rows.sequence_of(key))
+
+    def note(self, key: bytes, body: Body) -> None:
+        """Take an entry without atoms into account: it may name an upload."""
+        for op in body.ops:
+            if op[0] == entries.SET and type(op[2]) is list and op[2][0] == AHEAD:
+                _, ref, place, number, packs, nodes = op[2]
+                self.nodes.expect(tuple(place), refs.read_tree(ref)[1], key)
+                if number:
+                    self.named[number] = packs, nodes
+
+    def note_since(self, read: dict[int, int]) -> None:
+        """Note the entries of each timeline behind the one that is given."""
+        self.read = read
+        for line, sequence in read.items():
+            prefix = rows.line(b"E", self.ledger.number, line)
+            low = rows.entry(prefix, sequence + 1)
+            while page := self.ledger.storage.scan(low, rows.after(prefix), limit=200):
+                for key, row in page:
+                    with suppress(*DAMAGE):  # found and named with its timeline
+                        self.note(key, self.ledger.open_entry(key, row)[1])
+                low = page[-1][0] + b"\0"
+
+    def run(self) -> None:
+        """Check what is stored, once all entries of the scope have been noted."""
+        self.nodes.finish()
+        self.check.report.unfinished += len(self._pinned())
+        stored: dict[int, list[int]] = {}
+        for key, row in self._rows(b"V"):
+            stored.setdefault(rows.sequence_of(key), [0, 0])[0] += 1
+            self._pack(key, row)
+        for key, row in self._rows(b"N"):
+            stored.setdefault(rows.sequence_of(key), [0, 0])[1] += 1
+            self._leaves(key, row)
+        for number, counts in self.named.items():
+            self._compare(number, counts, stored.get(number, [0, 0]))
+        unknown = stored.keys() - self.named.keys() - self.pinned - self._pinned()
+        if unknown:
+            self.note_since(self.read)  # one may have been finished meanwhile
+            for number in sorted(unknown - self.named.keys()):
+                key = rows.pack(self._line(b"V"), number, 1)
+                self.find("unaccounted", key, "no entry names these values, and no pin")
+        if self._damaged:
+            self._name_keys()
+
+    def _line(self, kind: bytes) -> bytes:
+        return rows.line(kind, self.ledger.number, rows.UPLOADS)
+
+    def _rows(self, kind: bytes) -> Iterator[tuple[bytes, bytes]]:
+        line = low = self._line(kind)
+        while page := self.ledger.storage.scan(low, rows.after(line), limit=100):
+            yield from page
+            low = page[-1][0] + b"\0"
+
+    def _pinned(self) -> set[int]:
+        """Uploads that are not finished."""
+        found = set()
+        prefix = low = b"P" + self.ledger.number.to_bytes(rows.SCOPE, "big")
+        while page := self.ledger.storage.cells(low, rows.after(prefix)):
+            found |= {int.from_bytes(key[7:], "big") for key, _ in page}
+            low = page[-1][0] + b"\0"
+        return found
+
+    # rows
+
+    def _pack(self, key: bytes, row: bytes) -> None:
+        try:
+            hashes = [self.ledger.value_hash(atom) for atom in self.ledger.atoms_in(key, row)]
+        except DAMAGE as error:
+            self.find("damage", key, str(error))
+            return
+        self.check.report.values += len(hashes)
+        name = rows.sequence_of(key), int.from_bytes(key[14:], "big")
+        self._hashes[name] = b"".join(hashes)
+
+    def _leaves(self, key: bytes, row: bytes) -> None:
+        """Check that the leaves of a pack lead to the chunks that they name."""
+        number, ordinal = rows.sequence_of(key), int.from_bytes(key[14:], "big")
+        if number not in self.named:
+            return  # not finished: what it leads to may be on its way
+        elsewhere: dict[Any, list[tuple[int, bytes]]] = {}
+        try:
+            for index, data in enumerate(self.ledger.atoms_in(key, row)):
+                place: Place = (rows.UPLOADS, number, ordinal, index)
+                node = self.ledger.trees.unpack(data, _hash_of(self.ledger, data), place)
+                for _, ref, hint in node.elements if node.level == 0 else ():
+                    if ref[0] == refs.ATOM and hint[0] != rows.UPLOADS:
+                        elsewhere.setdefault(hint[:3], []).append((hint[3], ref))
+                    elif ref[0] == refs.ATOM:
+                        self._chunk(key, ref, hint)
+            self.ledger.check_atoms(elsewhere, read=True)
+        except DAMAGE as error:
+            self.find("damage", key, str(error))
+
+    def _chunk(self, key: bytes, ref: bytes, place: Place) -> None:
+        held = self._hashes.get(place[1:3], b"")
+        if held[32 * place[3] : 32 * place[3] + 32] != ref[1:33]:
+            self.find("damage", key, "it leads to values that are missing or others")
+
+    def _compare(self, number: int, named: tuple[int, int], stored: list[int]) -> None:
+        for kind, wanted, found in zip((b"V", b"N"), named, stored, strict=True):
+            key = rows.pack(self._line(kind), number, found)
+            if found < wanted:
+                self.find("damage", key, f"{wanted - found} packs of an upload are missing")
+            elif found > wanted:
+                self.find("unaccounted", key, f"its entry names {wanted} packs, not {found}")
+
+    def _name_keys(self) -> None:
+        """Name the keys of the newest states that use what is damaged."""
+        keys: set[str] = set()
+        for number in self.read:
+            try:
+                line = Timeline(self.ledger, number).load()
+                for key, slot in line.scan():
+                    if self._uses(line.settled(slot)):
+                        keys.add(key)
+            except DAMAGE:
+                continue  # found and named before
+        if keys:
+            self.check.find(
+                "damage",
+                f"keys of {self.ledger.scope}",
+                f"{len(keys)} keys of the newest state use damaged records: "
+                f"{', '.join(sorted(keys)[:10])}",
+                str(self.ledger.scope),
+                sorted(keys),
+            )
+
+    def _uses(self, slot: Any) -> bool:
+        """Whether a value has something in a damaged upload; a tree that cannot be read has."""
+        try:
+            places = [place for _, place in leaves(self.ledger, slot.ref, slot.location)]
+        except DAMAGE:
+            return True
+        lies = [*places, slot.location]
+        return any(
+            type(p) is tuple and p[0] == rows.UPLOADS and p[1] in self._damaged for p in lies
+        )
+
+
+def _hash_of(ledger: Ledger, data: bytes) -> bytes:
+    """The hash of a stored node; that it is the right one is checked with its parent."""
+    canonical: bytes = msgspec.msgpack.decode(data)[0]
+    return ledger.commit_node(canonical)
