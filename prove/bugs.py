@@ -334,8 +334,8 @@ BUGS = (
     ),
     Bug(
         "merge rests on a past that a restore has ended",
-        "store/stage.py",
-        "if rests != (self.origin, self.merged):",
+        "store/operating.py",
+        "if rests != (stage.origin, stage.merged):",
         "if False:",
         "tests/store/test_merge.py",
     ),
@@ -489,8 +489,8 @@ BUGS = (
     Bug(
         "a sweep removes what was renewed since it looked",
         "store/expiring.py",
-        "if slot is not None and slot.over(stage.now) else []",
-        "if slot is not None else []",
+        "if slot is not None and slot.over(stage.now) else None",
+        "if slot is not None else None",
         "tests/store/test_expiry.py",
     ),
     Bug(
@@ -502,7 +502,7 @@ BUGS = (
     ),
     Bug(
         "what is sensitive is compressed",
-        "store/stage.py",
+        "store/operating.py",
         "packer.quiet |= class_ == SENSITIVE",
         "packer.quiet |= False",
         "tests/store/test_classes.py",
