@@ -29,7 +29,8 @@ def show(session: Session, scope: str, at: str | None, prefix: str, reveal: bool
         state: Any = session.state(store, scope)
         view = state if at is None else state.at(point(at))
         _, timeline, number = view.place()
-        found = {name: tagged(value) for name, value in _shown(view, prefix, reveal)}
+        shown = shown_values(view, view.keys(prefix), reveal)
+        found = {name: tagged(value) for name, value in shown}
     if session.json:
         place = {"scope": str(view.scope), "timeline": timeline, "entry": number}
         output.document({**place, "state": found})
@@ -37,15 +38,12 @@ def show(session: Session, scope: str, at: str | None, prefix: str, reveal: bool
         output.value(found)
 
 
-def _shown(view: Any, prefix: str, reveal: bool) -> list[tuple[str, Any]]:
+def shown_values(view: Any, keys: list[str], reveal: bool) -> list[tuple[str, Any]]:
     """Keys and values; those of class sensitive are not even read unless they are revealed."""
-    if reveal:
-        return list(view.items(prefix))
-    hidden = {name for name in view.keys(prefix) if view.class_of(name) == SENSITIVE}
-    if not hidden:
-        return list(view.items(prefix))
-    open_ = view.get_many([name for name in view.keys(prefix) if name not in hidden])
-    return sorted([*open_.items(), *((name, MASK) for name in hidden)])
+    hidden = {name for name in keys if not reveal and view.class_of(name) == SENSITIVE}
+    found = view.get_many([name for name in keys if name not in hidden], plain=True)
+    found |= dict.fromkeys(hidden, MASK)
+    return [(name, found[name]) for name in keys if name in found]
 
 
 @click.command(cls=Command)

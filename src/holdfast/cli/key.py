@@ -246,11 +246,18 @@ def _opened(file: str) -> AbstractContextManager[BinaryIO]:
 @at_option
 @click.option("-o", "--output", "path", metavar="FILE", help="Into this file; else to stdout.")
 @click.option("--range", "span", metavar="A:B", help="From byte A to byte B, as Python slices.")
+@reveal_option
 @pass_session
 def fetch(
-    session: Session, scope: str, name: str, at: str | None, path: str | None, span: str | None
+    session: Session,
+    scope: str,
+    name: str,
+    at: str | None,
+    path: str | None,
+    span: str | None,
+    reveal: bool,
 ) -> None:
-    """The bytes under a key, of any size, as they are."""
+    """The bytes under a key, of any size, as they are; of a sensitive one only with --reveal."""
     if session.json and path is None:
         raise InvalidInputError("stdout takes the bytes themselves; use --output with --json")
     from holdfast.store.long_files import whole_file
@@ -260,6 +267,8 @@ def fetch(
         view = state if at is None else state.at(point(at))
         if not view.exists(name):
             raise _no_key(state.scope, name, at)
+        if view.class_of(name) == SENSITIVE and not reveal:
+            raise InvalidInputError(f"{name!r} is sensitive: --reveal gives its bytes")
         with view.open_read(name) as source:
             low, high, _ = _span(span).indices(source.size)
             source.seek(low)

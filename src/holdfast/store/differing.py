@@ -9,6 +9,7 @@ from holdfast.store import refs
 from holdfast.store.compare import MISSING, Diff, masked_changes, tree_changes, value_changes
 from holdfast.store.items import LongValue
 from holdfast.store.ledger import Ledger
+from holdfast.store.lifetimes import Meta
 from holdfast.store.lookups import derived
 from holdfast.store.reading import Reader, moment
 from holdfast.store.slots import meta_of, slot_of
@@ -45,10 +46,16 @@ def diff_states(
             masked_changes(key, values[0], values[1], found)
         else:
             value_changes(key, key, values[0], values[1], found)
-        ends = [moment(e) if (e := meta_of(one).expires) else MISSING for one in slots]
-        if None not in slots and ends[0] != ends[1]:
-            value_changes(key, f"{key} (expires)", ends[0], ends[1], found)
+        if None not in slots:
+            expiry_changes(key, meta_of(slots[0]), meta_of(slots[1]), found)
     return found
+
+
+def expiry_changes(key: str, before: Meta, after: Meta, found: Diff) -> None:
+    """Add that a key expires at another time."""
+    ends = [moment(meta.expires) if meta.expires else MISSING for meta in (before, after)]
+    if ends[0] != ends[1]:
+        value_changes(key, f"{key} (expires)", ends[0], ends[1], found)
 
 
 def shown_value(ledger: Ledger, ref: bytes, location: Any) -> Any:

@@ -98,6 +98,11 @@ KEEP = Terms(keep=True)
 NEVER = Terms()
 
 
+def terms_of(meta: Meta) -> Terms | None:
+    """What to ask for so that just this is known of a key, with the time at which it expires."""
+    return Terms(0, meta.expires, meta.term, meta.class_) if any(meta) else None
+
+
 def asked_terms(
     ttl: object = None, expires: object = None, sliding: object = False, class_: object = None
 ) -> Terms | None:

@@ -22,10 +22,10 @@ from holdfast.store.following import Follower
 from holdfast.store.gates import Operation
 from holdfast.store.handles import UPDATES, LineHandle, StoreHandle
 from holdfast.store.items import Entry, Left, Reverted
-from holdfast.store.lifetimes import Terms, read_meta
+from holdfast.store.lifetimes import terms_of
 from holdfast.store.lookups import derived
 from holdfast.store.scopes import Scope
-from holdfast.store.slots import Slot
+from holdfast.store.slots import Slot, meta_of
 from holdfast.store.timeline import DELTA_EVERY, Timeline
 from holdfast.store.writing import Asked, build_change
 
@@ -167,14 +167,6 @@ def _numbers(handle: LineHandle, points: list[Any]) -> set[int]:
     if not found:
         raise InvalidInputError("entries is empty: name at least one")
     return found
-
-
-def _terms(slot: Slot | None) -> Terms | None:
-    """The terms that a key had, with the time at which it was to expire then."""
-    if slot is None or not slot.meta:
-        return None
-    meta = read_meta(slot.meta)
-    return Terms(0, meta.expires, meta.term, meta.class_)
 
 
 def _nobody(where: str, what: str) -> str:
@@ -322,10 +314,10 @@ class Undoing:
                 self.left.append(Left(key, self._why(key, since, moved), self._entry(since)))
             else:
                 value = self._value(was)
-                kind = "delete" if was is None else "set"
-                self.operations.append(
-                    Operation(kind, key, value if value is not MISSING else None, _terms(was))
-                )
+                operation = Operation("delete", key)
+                if was is not None:
+                    operation = Operation("set", key, value, terms_of(meta_of(was)))
+                self.operations.append(operation)
                 self.expects[key] = self.now.version(self.handle.reader.live(self.now, key))
                 if diff is not None:
                     self._show(key, [now, was], value, diff)
