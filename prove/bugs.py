@@ -494,6 +494,27 @@ BUGS = (
         "tests/store/test_expiry.py",
     ),
     Bug(
+        "a lookup gives what has expired",
+        "store/finding.py",
+        "            if self._expired(name):\n",
+        "            if False:\n",
+        "tests/store/test_expiry_beside.py",
+    ),
+    Bug(
+        "a merge forgets when a key expires",
+        "store/merging.py",
+        "terms = KEEP if stays else terms_of(meta)",
+        "terms = KEEP if stays else None",
+        "tests/store/test_expiry_beside.py",
+    ),
+    Bug(
+        "a conflict shows what is sensitive",
+        "store/merging.py",
+        "conflict.masked() if masked else conflict",
+        "conflict",
+        "tests/store/test_expiry_beside.py",
+    ),
+    Bug(
         "a diff shows what is sensitive",
         "store/differing.py",
         "if after.masks(new, key, slots, reveal=reveal):",

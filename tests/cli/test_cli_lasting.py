@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 import pytest
 from cli_kit import Cli
 
+from holdfast import Lookup, sync
+
 
 def seconds_left(cli: Cli, key: str) -> float | None:
     """How long a key lasts from now on."""
@@ -86,3 +88,32 @@ def test_sensitive_values_are_shown_on_demand(cli: Cli) -> None:
     assert cli("show agent:7 --json").json["state"]["plan"] == 1
     refused = cli("key", "set", "agent:7", "other", '{"$sensitive": true}')
     assert refused.code != 0, "a mask is no value"
+
+
+def test_sensitive_values_are_not_shown_by_queries_merges_and_fetches(cli: Cli) -> None:
+    with sync.open("sqlite:holdfast.db") as store:
+        state = store.agent("7")
+        state.declare(Lookup("by_kind", terms="kind"))
+        state.set("api_token", {"kind": "x", "text": "s3cr3t"})
+        state.set("plan", {"kind": "x"})
+        state.set("file_token", b"s3cr3t")
+        trial = state.fork("trial")
+        state.set("api_token", {"kind": "x", "text": "s3cr3t one"})
+        trial.set("api_token", {"kind": "x", "text": "s3cr3t two"})
+    for command in (
+        "query agent:7 by_kind kind=x",
+        "query agent:7 by_kind kind=x --json",
+        "merge agent:7 trial",
+        "merge agent:7 trial --json",
+        "merge agent:7 trial --strategy theirs --dry-run",
+        "key fetch agent:7 file_token",
+    ):
+        done = cli(command)
+        assert "s3cr3t" not in done.out + done.err, command
+    assert cli("query agent:7 by_kind kind=x --json").json["found"] == [
+        {"key": "api_token", "value": {"$sensitive": True}},
+        {"key": "plan", "value": {"kind": "x"}},
+    ]
+    assert "s3cr3t one" in cli("query agent:7 by_kind kind=x --reveal").out
+    assert "--reveal" in cli("key fetch agent:7 file_token").err
+    assert cli("key fetch agent:7 file_token --reveal").code == 0

@@ -9,43 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_kit import Place
+from store_kit import Hands, Place
 
 import holdfast
 from holdfast import sync
 from holdfast.errors import ChangeIdError, Conflict, InvalidInputError, MissingError, Unavailable
 from holdfast.store.timeline import DELTA_EVERY, TAIL
-
-START = 1_700_000_000.0
-
-
-class Hands:
-    """A clock that is moved by hand: time passes, or the wall clock alone jumps."""
-
-    def __init__(self) -> None:
-        self.wall = START
-        self.passed = 0.0
-        self.clock = holdfast.Clock(lambda: self.wall, lambda: self.passed)
-
-    def move(self, seconds: float) -> None:
-        """Let time pass."""
-        self.wall += seconds
-        self.passed += seconds
-
-    def time(self, seconds: float = 0) -> datetime:
-        """The moment so many seconds after the start."""
-        return datetime.fromtimestamp(START + seconds, UTC)
-
-
-@pytest.fixture
-def hands() -> Hands:
-    return Hands()
-
-
-@pytest.fixture
-def timed(place: Place, hands: Hands) -> sync.Store:
-    """A store whose clock is moved by hand."""
-    return place.open(clock=hands.clock)
 
 
 def absent(state: Any, key: str) -> bool:

@@ -19,10 +19,12 @@ from holdfast.store import refs
 from holdfast.store.declared import NOTHING, Declared, PrefixDeclaration
 from holdfast.store.ephemeral import ephemeral_prefixes
 from holdfast.store.lifetimes import check_class, read_meta
+from holdfast.store.lookups import TERMS, Lookup
 from holdfast.store.splitting import Atom, Branch, Part
 
 if TYPE_CHECKING:
     from holdfast.store.ledger import Ledger
+    from holdfast.store.slots import Slot
 
 SENSITIVE, EXTERNAL, TRUSTED, STANDARD = "sensitive", "external", "trusted", "standard"
 
@@ -48,6 +50,8 @@ DEPTH = 32
 BYTES = 1 << 20
 """How deep and how long a value of class external may be."""
 
+Find = Callable[[str], "Slot | None"]
+"""What is known of a key."""
 _PARTS = re.compile(r"[/:.]")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
@@ -82,13 +86,33 @@ def class_of(key: str, meta: bytes = b"", declared: Declared = NOTHING) -> str:
     return told
 
 
-def any_sensitive(keys: Iterable[tuple[str, bytes]], declared: Callable[[], Declared]) -> bool:
+def any_sensitive(
+    keys: Iterable[tuple[str, bytes]], declared: Callable[[], Declared], find: Find
+) -> bool:
     """Whether one of some keys, each with its meta, is sensitive, or may be for all we know."""
     try:
         known = declared()
     except (StateIntegrityError, NewerFormatError):
         return True
-    return any(class_of(key, meta, known) == SENSITIVE for key, meta in keys)
+    for key, meta in keys:
+        if key.startswith(TERMS):
+            if tells(key, known, find):
+                return True
+        elif class_of(key, meta, known) == SENSITIVE:
+            return True
+    return False
+
+
+def tells(term: str, declared: Declared, find: Find) -> bool:
+    """Whether a key of a lookup holds terms of a value that is sensitive, or may be."""
+    name = term[len(TERMS) :].partition("/")[0]
+    try:
+        lookup = next(one for one in declared.of(Lookup) if one.name == name)
+        key = lookup.key_in(term)
+        slot = find(key)
+        return class_of(key, slot.meta if slot is not None else b"", declared) == SENSITIVE
+    except (StopIteration, ValueError, IndexError):
+        return True  # what it stands for cannot be said
 
 
 @lru_cache(4096)

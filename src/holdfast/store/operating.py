@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Conflict, MissingError
 from holdfast.store import entries
-from holdfast.store.classes import EXTERNAL, SENSITIVE, check_external, class_of
+from holdfast.store.classes import EXTERNAL, SENSITIVE, check_external, class_of, tells
 from holdfast.store.lifetimes import NONE, Meta
+from holdfast.store.lookups import TERMS
 from holdfast.store.scopes import RESERVED
 from holdfast.store.slots import meta_of
 from holdfast.store.trimming import staged_trim
@@ -24,6 +25,8 @@ def operate(
 ) -> None:
     """Apply an operation to a stage, and add to `made` what the entry says of it."""
     kind, key = op[0], op[1]
+    if key.startswith(TERMS) and not packer.quiet:
+        packer.quiet = tells(key, stage.declared, stage.slot)
     if kind == "set":
         meta = NONE
         if len(op) > 3:

@@ -348,7 +348,7 @@ class Stage:
         saved = (
             slots_in(nodes) if root is not None else ((k, s.meta) for k, s in slots.items() if s)
         )
-        quiet = any_sensitive(saved, lambda: self.declared)
+        quiet = any_sensitive(saved, lambda: self.declared, self.slot)
         places, packs = self._lay_nodes(at, nodes, quiet)
         if kind == DELTA:
             for key, slot in slots.items():

@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.errors import StateIntegrityError
 from holdfast.store import refs
+from holdfast.store.classes import SENSITIVE, class_of
 from holdfast.store.declared import PREFIX as DECLARED
 from holdfast.store.lookups import (
     BUILT,
@@ -229,6 +230,9 @@ class Keeper:
             old, new = self._old_keys(lookup, key, was), self._keys(lookup, key, now)
         if len(new - old) > MOST_TERMS:
             raise lookup.too_many(key)
+        if old - new and was is not None:  # it may have been sensitive, and be so no more
+            class_ = class_of(key, was.meta, self._stage.declared)
+            self._packer.quiet |= class_ == SENSITIVE
         self._more += [("delete", name) for name in sorted(old - new)]
         self._more += [("set", name, nothing(self._stage.ledger)) for name in sorted(new - old)]
 
