@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_kit import Place, put_row, rows_of
+from store_kit import Hands, Place, put_row, rows_of
 
 import holdfast
-from holdfast import Lookup, Sticky, sync
+from holdfast import Classed, Ephemeral, Lookup, Sticky, sync
 from holdfast.checkpoints import bringing
 from holdfast.errors import (
     CheckpointNotFoundError,
@@ -109,6 +109,48 @@ def test_sticky_keys_and_declarations_stay(state: sync.State) -> None:
     assert all_of(state) == {"plan": 2, "memory/a": LONG, "memory/b": 2, "memory2": 1}
     assert done.restored.left == ("memory/b",)
     assert state.declared() == [Sticky("memory/b")]
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_expiry_and_class_come_along(timed: sync.Store, hands: Hands, elsewhere: bool) -> None:
+    state = timed.agent("1")
+    state.declare(Classed("secret/", "sensitive"))
+    state.set("short", 1, ttl=10)
+    state.set("long", 1, ttl=100)
+    state.set("secret/a", "hidden value")
+    state.set("marked", "hidden value", class_="sensitive")
+    safe = state.checkpoint("safe")
+    target = timed.agent("2") if elsewhere else state
+    target.set("short", 2)
+    target.set("long", 2)
+    for key in ("secret/a", "marked"):
+        target.set(key, "another", class_="sensitive")
+    hands.move(50)
+    checkpoints = sync.Checkpoints(target)
+    asked: dict[str, Any] = {"prefixes": ["s", "l", "m"], "source": state}
+    shown = str(checkpoints.restore(safe, dry_run=True, **asked).restored.diff)
+    assert "long (expires)" in shown
+    assert "hidden value" not in shown
+    done = checkpoints.restore(safe, **asked)
+    assert all_of(target) == {"long": 1, "secret/a": "hidden value", "marked": "hidden value"}
+    assert target.item("long").expires == hands.time(100)  # type: ignore[union-attr]
+    assert [target.class_of(key) for key in ("secret/a", "marked")] == ["sensitive"] * 2
+    assert done.restored.root == target.root()
+    assert checkpoints.restore(safe, **asked).backup_created is None, "nothing differs"
+    hands.move(51)
+    assert not target.exists("long")
+    assert timed.verify().findings == []
+
+
+def test_ephemeral_keys_are_left_alone(store: sync.Store) -> None:
+    state = store.agent("1")
+    put(state, {"scratch/a": 1, "k": 1})
+    safe = state.checkpoint("safe")
+    put(state, {"k": 2})
+    state.declare(Ephemeral("scratch/"))
+    state.set("scratch/a", 2)
+    sync.Checkpoints(state).restore(safe, prefixes=["scratch/", "k"])
+    assert state.get_many(["scratch/a", "k"]) == {"scratch/a": 2, "k": 1}
 
 
 def test_lookups_follow(store: sync.Store) -> None:
