@@ -215,7 +215,7 @@ def test_a_source_is_of_the_same_store(state: sync.State) -> None:
             sync.Checkpoints(state).restore(1, source=other.agent("1"))
 
 
-def test_a_hundred_thousand_keys(plain: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hundred_thousand_keys(plain: Place) -> None:
     """All or nothing: into another agent, in part, and whole."""
     if plain.engine == "memory":
         pytest.skip("one engine is enough for the size")
@@ -226,7 +226,6 @@ def test_a_hundred_thousand_keys(plain: Place, monkeypatch: pytest.MonkeyPatch) 
             for number in range(start, start + 10_000):
                 change.set(f"k{number:06}", number)
     safe = state.checkpoint("safe")
-    began = time.monotonic()
     seen: list[int] = []
 
     class Watcher(holdfast.Gate):
@@ -245,7 +244,6 @@ def test_a_hundred_thousand_keys(plain: Place, monkeypatch: pytest.MonkeyPatch) 
         state.set(f"k{prefix:06}", "changed")
     assert sync.Checkpoints(state).restore(safe).restored.keys == 100_000
     assert state.get("k000000") == 0
-    assert time.monotonic() - began < 60
 
 
 @given(
