@@ -30,6 +30,7 @@ def test_the_master_key(cli: Cli) -> None:
         "new_key_held": True,
         "scopes": 2,
         "data_keys": 2,
+        "subjects": 0,
         "retired": 0,
         "left": 0,
     }

@@ -266,7 +266,8 @@ class _Walk:
         time, cause = self.told[leaf.writer]
         timeline, sequence = leaf.writer
         name = self.names.get(timeline, "?")
-        return Blamed(leaf.path, leaf.value, name, sequence, moment(time), cause, leaf.exact)
+        value = self.handle.core.codec.plain_viewer.opened(leaf.value)
+        return Blamed(leaf.path, value, name, sequence, moment(time), cause, leaf.exact)
 
     # versions
 

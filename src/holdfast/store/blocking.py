@@ -130,25 +130,30 @@ class State(
         change, finish = plan
         return finish(self._handle.core.run(change))
 
-    def set(self, key: str, value: Any, *, if_version: int | None = None) -> int:
+    def set(
+        self, key: str, value: Any, *, if_version: int | None = None, subject: str | None = None
+    ) -> int:
         """Set a key; returns the entry's number, which is the key's new version.
 
         With `if_version` (0: the key must be absent) it is applied only if the key still has
         that version, else `Conflict`. Setting a long value again stores what differs.
+
+        With `subject`, the value is sealed for that person: `Store.erase_subject` closes it for
+        ever, wherever it was copied to.
         """
-        return self._run(self._handle.plan_set(key, value, if_version))  # type: ignore[no-any-return]
+        return self._run(self._handle.plan_set(key, value, if_version, subject))  # type: ignore[no-any-return]
 
     def delete(self, key: str, *, if_version: int | None = None) -> bool:
         """Remove a key; tells whether it was there."""
         return self._run(self._handle.plan_delete(key, if_version))  # type: ignore[no-any-return]
 
-    def append(self, key: str, item: Any) -> int:
+    def append(self, key: str, item: Any, *, subject: str | None = None) -> int:
         """Add an item to the end of a list, which is made if the key is absent."""
-        return self._run(self._handle.plan_extend(key, [item]))  # type: ignore[no-any-return]
+        return self._run(self._handle.plan_extend(key, [item], subject))  # type: ignore[no-any-return]
 
-    def extend(self, key: str, items: Iterable[Any]) -> int:
+    def extend(self, key: str, items: Iterable[Any], *, subject: str | None = None) -> int:
         """Add items to the end of a list, as one entry."""
-        return self._run(self._handle.plan_extend(key, items))  # type: ignore[no-any-return]
+        return self._run(self._handle.plan_extend(key, items, subject))  # type: ignore[no-any-return]
 
     def update(self, key: str, function: Callable[[Any], Any], default: Any = None) -> Any:
         """Set a key to a function of its value; tried again when somebody was faster.

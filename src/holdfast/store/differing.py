@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.errors import DamagedIndexError
 from holdfast.store import refs
-from holdfast.store.compare import MISSING, Diff, tree_changes, value_changes
+from holdfast.store.compare import MISSING, Diff, Difference, tree_changes, value_changes
 from holdfast.store.items import LongValue
 from holdfast.store.ledger import Ledger
 from holdfast.store.lookups import derived
@@ -31,7 +31,10 @@ def diff_states(
         for element in (was, now):
             slot = slot_of(element) if element is not None else None
             values.append(shown_value(ledger, slot.ref, slot.location) if slot else MISSING)
+        listed = len(found)
         value_changes(key, key, values[0], values[1], found)
+        if len(found) == listed:  # what differs is sealed for erased subjects
+            found.changes.append(Difference(key, key, "changed", values[0], values[1]))
     return found
 
 

@@ -24,13 +24,16 @@ class Operation:
     """One operation of a change, as a gate sees it: values as the caller gave them."""
 
     kind: str
-    """set, append, delete, trim, checkpoint, cosign, restore, fork, merge, delete scope or erase
-    scope"""
+    """set, append, delete, trim, checkpoint, cosign, restore, fork, merge, delete scope, erase
+    scope or (with the scope `global`) erase subject"""
     key: str = ""
     value: Any = None
     """Of long bytes that are written in pieces: a `LongValue`, which says how many there are so
     far. A gate is asked when they have become long and once more, with all of them, at the end; it
     may refuse them, and not replace them."""
+    subject: str | None = None
+    """Whom a value that is set, or each item that is appended, is sealed for; a gate sees it open,
+    and may name somebody."""
 
 
 @dataclass(slots=True)

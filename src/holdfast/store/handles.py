@@ -69,12 +69,15 @@ class LineHandle:
         change = build_change(self.core, [target], cause=cause or cause_now(), attempt=attempt)
         return change, finish
 
-    def plan_set(self, key: str, value: Any, if_version: int | None) -> Plan:
+    def plan_set(
+        self, key: str, value: Any, if_version: int | None, subject: str | None = None
+    ) -> Plan:
         """Set one key."""
         key = check_key(key)
         check_version(if_version)
         expects = {key: if_version} if if_version is not None else None
-        return self._plan([Operation("set", key, value)], self._version, expects=expects)
+        operation = Operation("set", key, value, subject)
+        return self._plan([operation], self._version, expects=expects)
 
     def plan_delete(self, key: str, if_version: int | None) -> Plan:
         """Remove one key; tells whether it was there."""
@@ -85,11 +88,10 @@ class LineHandle:
             [Operation("delete", key)], lambda w: bool(w and w[0].answer[0]), expects=expects
         )
 
-    def plan_extend(self, key: str, items: Iterable[Any]) -> Plan:
+    def plan_extend(self, key: str, items: Iterable[Any], subject: str | None = None) -> Plan:
         """Add items to a list."""
-        return self._plan(
-            [Operation("append", check_key(key), listed(items, "extend"))], self._version
-        )
+        operation = Operation("append", check_key(key), listed(items, "extend"), subject)
+        return self._plan([operation], self._version)
 
     def plan_update(
         self, key: str, change: Callable[[Any], Any], default: Any, attempt: int
@@ -100,11 +102,12 @@ class LineHandle:
         timeline = self.reader.now()
         slot = self.reader.slot(timeline, key) if timeline is not None else None
         before = default
-        version = 0
+        version, subject = 0, None
         if timeline is not None and slot is not None:
-            before, version = self.reader.value(timeline, slot), timeline.version(slot)
+            before, subject = self.reader.to_update(timeline, slot, key)
+            version = timeline.version(slot)
         after = change(before)
-        operations = [Operation("set", key, after)]
+        operations = [Operation("set", key, after, subject)]
         plan = self._plan(operations, self._version, expects={key: version}, attempt=attempt)
         return plan, after
 
@@ -313,6 +316,11 @@ class ChangeParts:
         if name not in self.parts:
             self.parts[name] = ScopedChange(line.reader)
         return self.parts[name]
+
+    @property
+    def subjects(self) -> set[str | None]:
+        """Whom it seals for; None stands for nobody."""
+        return {noted.subject for part in self.parts.values() for noted in part.operations}
 
     def plan(self) -> Plan | None:
         """The change, or None if nothing was written. What is noted later is refused."""

@@ -11,6 +11,7 @@ from unicodedata import normalize
 
 from holdfast.errors import DamagedIndexError, InvalidInputError
 from holdfast.seal.codec import Codec, convert
+from holdfast.seal.parts import ERASED
 from holdfast.store import refs, rows
 from holdfast.store.arguments import (
     check_count,
@@ -28,6 +29,7 @@ from holdfast.store.finding import Question, find
 from holdfast.store.items import Item, Page
 from holdfast.store.scopes import RESERVED, Scope, check_key
 from holdfast.store.slots import Slot
+from holdfast.store.subjects import erased, kept_subject
 from holdfast.store.timeline import Timeline
 
 _NOTHING = Cause()
@@ -97,6 +99,8 @@ class Reader:
             return default
         assert timeline is not None
         value = self.value(timeline, slot, plain)
+        if value is ERASED:
+            raise erased(self.scope, key)
         return convert(value, as_) if as_ is not None else value
 
     def value(self, timeline: Timeline, slot: Slot, plain: bool = False) -> Any:
@@ -104,8 +108,17 @@ class Reader:
         slot = timeline.settled(slot)
         return timeline.ledger.value(slot.ref, slot.location, self._codec(plain))
 
+    def to_update(self, timeline: Timeline, slot: Slot, key: str) -> tuple[Any, str | None]:
+        """A value that is about to be changed, and the subject that it is sealed for."""
+        with self.core.subjects.noting() as opened:
+            value = self.value(timeline, slot)
+        if value is ERASED:
+            raise erased(self.scope, key)
+        slot = timeline.settled(slot)
+        return value, kept_subject(timeline.ledger, slot, key, self.core, len(opened))
+
     def _codec(self, plain: bool) -> Codec | None:
-        return self.core.codec.plain_reader if plain else None
+        return self.core.codec.plain_viewer if plain else None
 
     @_rebuilding
     def get_many(self, keys: Iterable[str], plain: bool = False) -> dict[str, Any]:
@@ -274,7 +287,7 @@ class Reader:
     def _small_list(
         self, timeline: Timeline, slot: Slot, key: str, plain: bool = False
     ) -> list[Any]:
-        value = self.value(timeline, slot, plain) if not refs.is_tree(slot.ref) else None
+        value = self.value(timeline, slot, plain) if slot.ref[0] != refs.TREE else None
         if type(value) is not list:
             raise InvalidInputError(f"{self.scope}: the value of {key!r} is not a list")
         return value

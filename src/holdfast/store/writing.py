@@ -8,6 +8,7 @@ from typing import Any
 from unicodedata import normalize
 
 from holdfast.errors import Conflict, InvalidInputError
+from holdfast.seal.parts import ERASED
 from holdfast.store.arguments import check_count, check_prefixes, check_text, check_version, listed
 from holdfast.store.change import Change, Target
 from holdfast.store.core import Core
@@ -19,6 +20,7 @@ from holdfast.store.lookups import Lookup
 from holdfast.store.outcomes import content_of
 from holdfast.store.reading import Reader
 from holdfast.store.scopes import Scope, check_key
+from holdfast.store.subjects import Subject, erased
 from holdfast.store.trimming import check_trim, going, trim_of
 
 MOST_OPERATIONS = 100_000
@@ -41,10 +43,12 @@ def build_change(
     """A change of what is asked for in each scope; `looked` says that it rests on reads."""
     core.check_writable()
     content = b""
+    subjects: dict[str, Subject] = {}
     if id is not None:
         check_text(id, "the id of a change", 256, least=1)
         if not looked:  # what was read may be another value by now, and the change the same
-            content = content_of(core, [target[:3] for target in targets])
+            asked = [(t[0], t[1], core.subjects.sealed(t[2], subjects)) for t in targets]
+            content = content_of(core, asked)
     made = []
     for scope, timeline, operations, expects, head in targets:
         if len(operations) > MOST_OPERATIONS:
@@ -55,10 +59,12 @@ def build_change(
             scope, timeline, operations = request.scope, request.timeline, request.operations
             for operation in operations:
                 check_key(operation.key, owner=operation.key in given)
-        target = _target(core, scope, timeline, operations)
+        target = _target(core, scope, timeline, core.subjects.sealed(operations, subjects))
         target.expects, target.head = expects, head
         made.append(target)
-    return Change(made, cause, id, content, attempt)
+    change = Change(made, cause, id, content, attempt)
+    change.fences += tuple(subjects.values())
+    return change
 
 
 def _target(core: Core, scope: Scope, timeline: str, operations: list[Operation]) -> Target:
@@ -102,17 +108,19 @@ class ScopedChange:
 
     # writing
 
-    def set(self, key: str, value: Any, *, if_version: int | None = None) -> None:
+    def set(
+        self, key: str, value: Any, *, if_version: int | None = None, subject: str | None = None
+    ) -> None:
         """Set a key."""
-        self._note("set", key, value, if_version)
+        self._note("set", key, value, if_version, subject)
 
-    def append(self, key: str, item: Any) -> None:
+    def append(self, key: str, item: Any, *, subject: str | None = None) -> None:
         """Add an item to the end of a list, which is made if the key is absent."""
-        self._note("append", key, [item])
+        self._note("append", key, [item], subject=subject)
 
-    def extend(self, key: str, items: Iterable[Any]) -> None:
+    def extend(self, key: str, items: Iterable[Any], *, subject: str | None = None) -> None:
         """Add items to the end of a list."""
-        self._note("append", key, listed(items, "extend"))
+        self._note("append", key, listed(items, "extend"), subject=subject)
 
     def trim(self, key: str, *, keep_last: int | None = None, before: int | None = None) -> None:
         """Remove the oldest items of a list; see `State.trim`."""
@@ -122,7 +130,14 @@ class ScopedChange:
         """Remove a key; one that is absent is no error."""
         self._note("delete", key, None, if_version)
 
-    def _note(self, kind: str, key: str, value: Any = None, if_version: int | None = None) -> None:
+    def _note(
+        self,
+        kind: str,
+        key: str,
+        value: Any = None,
+        if_version: int | None = None,
+        subject: str | None = None,
+    ) -> None:
         if self.over:
             raise InvalidInputError(
                 f"{self._reader.scope}: this change is over; what it writes must stand in its block"
@@ -136,7 +151,7 @@ class ScopedChange:
                 [key],
             )
         # The caller may change its object before the block ends; what was meant is what it is now.
-        self.operations.append(Operation(kind, key, deepcopy(value)))
+        self.operations.append(Operation(kind, key, deepcopy(value), subject))
 
     # reading
 
@@ -145,6 +160,8 @@ class ScopedChange:
         value = self._staged(key)
         if value is _MISSING:
             return default
+        if value is ERASED:
+            raise erased(self._reader.scope, key)
         if as_ is not None:
             from holdfast.seal.codec import convert
 
