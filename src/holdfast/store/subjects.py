@@ -30,7 +30,9 @@ from holdfast.errors import (
     ErasedError,
     InvalidInputError,
     KeyMissingError,
+    OutcomeUnknown,
     SubjectNotFoundError,
+    Unavailable,
 )
 from holdfast.seal.codec import Codec, Typed
 from holdfast.seal.parts import ERASED, ID, KEY, SEALED, PartSeal
@@ -232,6 +234,10 @@ class Subjects:
         except Conflict:
             drop_subject(ring, id, erased=False)
             return None
+        except OutcomeUnknown as unknown:
+            raise Unavailable(
+                "whether the subject is made is not known; nothing else was written: try again"
+            ) from unknown
         return Subject(self._core, name, key, cell, row.seal(ring, id))
 
     def _found(self, ring: Ring, name: str, key: bytes, cell: bytes) -> Subject | None:
