@@ -171,7 +171,8 @@ class StateStreaming:
     _handle: LineHandle
 
     def open_write(self, key: str, *, if_version: int | None = None) -> WriteStream:
-        """What is written in its block becomes the value of a key; any size, in bounded memory.
+        """What is written becomes the value of the key when its block ends; any size, in bounded
+        memory.
 
         It is the same value as `set` of those bytes. Chunks that the key's value had before are
         not stored again. Nothing is seen of it before the block ends without an error; then the
@@ -190,10 +191,11 @@ class StoreStreaming:
     _handle: StoreHandle
 
     async def sweep(self, *, wait: bool = False) -> Swept:
-        """Drop what was written of long values whose writers are gone; see `sync.Store.sweep`.
+        """Drop what was written of long values whose writers are gone.
 
         A writer counts as gone once it has shown no sign of life for a minute, by this process's
-        clock, while this process looked. With `wait` it takes that minute if there is reason to.
+        clock, while this process looked: at every sweep, and whenever it writes long values itself.
+        With `wait` it takes that minute if there is reason to.
         """
         self._handle.core.check_writable()
         return await asyncio.to_thread(lambda: self._handle.core.pins.sweep(wait=wait))
