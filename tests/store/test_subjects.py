@@ -18,6 +18,7 @@ import pytest
 from store_kit import Place, rows_of
 
 import holdfast
+import holdfast_verify
 from holdfast import sync
 from holdfast.errors import (
     ChangeIdError,
@@ -37,6 +38,7 @@ from holdfast.seal.subject_rows import drop_subject, holds_subject
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Storage
 from holdfast.storage.wrappers import Fault, Faulty
+from holdfast.store import entries
 from holdfast.store.handles import StoreHandle
 from holdfast.store.opening import open_core
 
@@ -288,6 +290,65 @@ def test_update_keeps_the_subject(sealed: Place) -> None:
         state.set("copy", state.get("list"))
 
 
+def test_an_update_does_not_bring_back_what_was_erased(sealed: Place) -> None:
+    store, beside = sealed.open(), sealed.open()
+    state = store.agent("a")
+    state.set("k", SECRET, subject=WHO)
+
+    def change(value: str) -> str:
+        beside.erase_subject(WHO)
+        beside.agent("a").set("new", 1, subject=WHO)
+        return value + "!"
+
+    with pytest.raises(ErasedError):
+        state.update("k", change)
+    assert state.get_many(["k", "new"]) == {"k": holdfast.ERASED, "new": 1}
+
+
+def plain_rows(store: sync.Store, state: sync.State) -> bytes:
+    """All that the rows of a scope hold, and the store's own, once they are opened."""
+    core = store._core
+    line = core.current(state.scope)
+    assert line is not None
+    ledger, found = line.ledger, []
+    for kind in (b"E", b"V", b"S", b"N", b"T", b"I", b"D"):
+        for key, row in rows_of(core.storage, kind):
+            if kind == b"E":
+                envelope = entries.split_row(row)[0]
+                start = len(envelope.data)
+                found.append(ledger.seal.open(ledger.ad(key), row, envelope.writer, start))
+            else:
+                found.append((core if kind in b"ID" else ledger).open_row(key, row))
+    return b"".join(found)
+
+
+def test_who_has_the_key_of_the_scope_finds_no_plain_text(sealed: Place) -> None:
+    store = sealed.open()
+    state = store.agent("a")
+    state.declare(holdfast.Lookup("all", "", "said"))
+    fill(state)
+    state.set("inline", "Ada!", subject=WHO)
+    state.set("list", [[SECRET] * 3] * 100, subject=WHO)
+    state.set("list", [[SECRET] * 3] * 101, subject=WHO)
+    with state.change(id="once") as change:
+        change.set("said", {"said": SECRET}, subject=WHO)
+    state.update("short", lambda value: value + value)
+    trial = state.fork("trial", at=state.checkpoint("safe"))
+    trial.append("talk", SECRET, subject=WHO)
+    state.merge(trial)
+    for number in range(300):
+        state.set(f"n/{number % 7}", f"open {number}")
+    state.restore("safe")
+    assert state.get("inline") == "Ada!"
+    held = plain_rows(store, state)
+    assert b"for all" in held
+    assert b"open 299" in held
+    assert b"by nobody" in held
+    assert SECRET.encode() not in held
+    assert b"Ada!" not in held
+    assert b"of another" not in held
+
+
 def test_changes(sealed: Place) -> None:
     store = sealed.open()
     a, b = store.agent("a"), store.agent("b")
@@ -360,8 +421,13 @@ def test_a_proof_shows_what_is_sealed(sealed: Place) -> None:
     assert SECRET.encode() not in proof
     assert b"$sealed" in proof
     store.erase_subject(WHO)
-    again = state.prove("k")
-    assert b"$sealed" in again.to_bytes()
+    assert b"$sealed" in state.prove("k").to_bytes()
+    file = sealed.folder / "k.proof"
+    file.write_bytes(proof)
+    program = [sys.executable, holdfast_verify.__file__, str(file), "--json"]
+    checked = subprocess.run(program, capture_output=True, timeout=60, check=False)
+    assert b'"valid": true' in checked.stdout
+    assert SECRET.encode() not in checked.stdout
 
 
 class Watching(holdfast.Gate):

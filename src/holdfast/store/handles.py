@@ -102,13 +102,15 @@ class LineHandle:
         timeline = self.reader.now()
         slot = self.reader.slot(timeline, key) if timeline is not None else None
         before = default
-        version, subject = 0, None
+        version, kept = 0, None
         if timeline is not None and slot is not None:
-            before, subject = self.reader.to_update(timeline, slot, key)
+            before, kept = self.reader.to_update(timeline, slot, key)
             version = timeline.version(slot)
         after = change(before)
-        operations = [Operation("set", key, after, subject)]
+        operations = [Operation("set", key, after, kept.name if kept is not None else None)]
         plan = self._plan(operations, self._version, expects={key: version}, attempt=attempt)
+        if kept is not None:
+            kept.check(self.scope, key, plan[0].fences)
         return plan, after
 
     def _version(self, written: list[Written]) -> int:

@@ -29,7 +29,7 @@ from holdfast.store.finding import Question, find
 from holdfast.store.items import Item, Page
 from holdfast.store.scopes import RESERVED, Scope, check_key
 from holdfast.store.slots import Slot
-from holdfast.store.subjects import erased, kept_subject
+from holdfast.store.subjects import Kept, erased, kept_subject
 from holdfast.store.timeline import Timeline
 
 _NOTHING = Cause()
@@ -108,14 +108,14 @@ class Reader:
         slot = timeline.settled(slot)
         return timeline.ledger.value(slot.ref, slot.location, self._codec(plain))
 
-    def to_update(self, timeline: Timeline, slot: Slot, key: str) -> tuple[Any, str | None]:
+    def to_update(self, timeline: Timeline, slot: Slot, key: str) -> tuple[Any, Kept | None]:
         """A value that is about to be changed, and the subject that it is sealed for."""
         with self.core.subjects.noting() as opened:
             value = self.value(timeline, slot)
         if value is ERASED:
             raise erased(self.scope, key)
         slot = timeline.settled(slot)
-        return value, kept_subject(timeline.ledger, slot, key, self.core, len(opened))
+        return value, kept_subject(self.core, timeline.ledger, slot, key, len(opened))
 
     def _codec(self, plain: bool) -> Codec | None:
         return self.core.codec.plain_viewer if plain else None

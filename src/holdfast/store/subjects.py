@@ -17,9 +17,9 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from unicodedata import normalize
 
 import msgspec
@@ -53,6 +53,7 @@ from holdfast.store.scopes import Scope
 
 if TYPE_CHECKING:
     from holdfast.seal.ring import Ring
+    from holdfast.store.change import Fence
     from holdfast.store.core import Core
     from holdfast.store.ledger import Ledger
     from holdfast.store.slots import Slot
@@ -280,12 +281,10 @@ class Subjects:
                 found.append(row.name)
         return sorted(found)
 
-    def name_of(self, id: bytes) -> str:
-        """The name of a subject."""
+    def name_of(self, id: bytes) -> str | None:
+        """The name of a subject; None if it is erased."""
         row = read_subject(self._ring(), id)
-        if row is None:
-            raise Conflict("a subject was erased meanwhile; read again")
-        return row.name
+        return row.name if row is not None else None
 
     # erasing
 
@@ -373,8 +372,21 @@ def erased(scope: Scope, key: str) -> ErasedError:
     )
 
 
-def kept_subject(ledger: Ledger, slot: Slot, key: str, core: Core, opened: int) -> str | None:
-    """Whom a value that is about to be updated is sealed for; `opened` sealed parts were in it."""
+class Kept(NamedTuple):
+    """Whom a value that is about to be updated is sealed for."""
+
+    name: str
+    id: bytes
+
+    def check(self, scope: Scope, key: str, fences: Iterable[Fence]) -> None:
+        """Refuse to seal what was read for this subject for another one of its name."""
+        for fence in fences:
+            if type(fence) is Subject and fence.name == self.name and fence.seal.id != self.id:
+                raise erased(scope, key)
+
+
+def kept_subject(core: Core, ledger: Ledger, slot: Slot, key: str, opened: int) -> Kept | None:
+    """Whom the value of a slot is sealed for; `opened` sealed parts were found in it."""
     if not opened:
         return None
     exact = ledger.value(slot.ref, slot.location, core.codec.plain_reader)
@@ -383,4 +395,7 @@ def kept_subject(ledger: Ledger, slot: Slot, key: str, core: Core, opened: int) 
             f"{ledger.scope}: parts of the value of {key!r} are sealed for subjects, and update "
             "would write them back open; use append, extend and trim, or set it with subject="
         )
-    return core.subjects.name_of(exact.value[:ID])
+    name = core.subjects.name_of(exact.value[:ID])
+    if name is None:
+        raise erased(ledger.scope, key)
+    return Kept(name, exact.value[:ID])
