@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_kit import Place, rows_of
+from store_kit import Place, put_row, rows_of
 
 import holdfast
 import holdfast_verify
@@ -31,12 +31,13 @@ from holdfast.errors import (
     KeyMissingError,
     OutcomeUnknown,
     ReadOnlyError,
+    StateIntegrityError,
     SubjectNotFoundError,
     Unavailable,
 )
 from holdfast.seal.subject_rows import drop_subject, holds_subject
 from holdfast.storage import open_storage
-from holdfast.storage.contract import Storage
+from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store import entries
 from holdfast.store.handles import StoreHandle
@@ -664,6 +665,36 @@ def test_a_missing_key_is_no_erase(sealed: Place) -> None:
     with pytest.raises(KeyMissingError):
         again.agent("a").set("k", 1, subject=WHO)
     assert [finding.kind for finding in again.verify().findings] == ["damage"]
+
+
+@pytest.mark.parametrize("kind", ["cell", "tombstone", "ring"])
+def test_damage_is_found(tmp_path: Path, kind: str) -> None:
+    """A changed byte of any row of a subject is named by verify, and opens nothing."""
+    place = Place("memory", tmp_path, sealed=True)
+    store = place.open()
+    fill(store.agent("a"))
+    store.erase_subject(OTHER)
+    storage, ring = place.storage(), ring_of(place)
+    ((cell, whole),) = store._core.subjects.cells()
+    key, row = rows_of(ring, b"U")[0] if kind == "ring" else rows_of(storage, b"U")[0]
+    for at in range(len(whole if kind == "cell" else row)):
+        flipped = bytearray(whole if kind == "cell" else row)
+        flipped[at] ^= 1
+        if kind == "cell":
+            storage.commit(Batch(cells=[(cell, whole, bytes(flipped))]))
+        else:
+            put_row(ring if kind == "ring" else storage, key, bytes(flipped))
+        fresh = place.open()
+        assert [finding.kind for finding in fresh.verify().findings] == ["damage"]
+        assert dict(fresh.agent("a").items("other")) == {"other": holdfast.ERASED}
+        if kind != "tombstone":
+            with pytest.raises((StateIntegrityError, KeyMissingError)):  # the epoch is a byte, too
+                fresh.agent("a").set("k", 1, subject=WHO)
+        if kind == "cell":
+            storage.commit(Batch(cells=[(cell, bytes(flipped), whole)]))
+    put_row(storage, b"U" + b"x" * 15, b"")
+    assert "unaccounted" in {finding.kind for finding in place.open().verify().findings}
+    place.close()
 
 
 # ---- failing and stopping ------------------------------------------------------------------
