@@ -935,3 +935,33 @@ def test_on_the_async_face(sealed: Place) -> None:
                 await store.erase_subject(WHO)
 
     asyncio.run(work())
+
+
+def test_expiry_and_classes(sealed: Place) -> None:
+    store = sealed.open()
+    state = store.agent("a")
+    state.set("k", SECRET, ttl=1000, subject=WHO)
+    state.set("password", SECRET, subject=WHO)
+    item = state.item("k")
+    assert item is not None
+    assert (item.value, item.expires is not None) == (SECRET, True)
+    state.update("k", lambda value: value + "!")
+    assert state.get("k") == SECRET + "!"
+    assert state.item("k").expires == item.expires  # type: ignore[union-attr]
+    state.set("password", "another", subject=WHO)
+    assert [(one.path, str(one.after)) for one in state.diff(3)] == [("password", "<sensitive>")]
+    with pytest.raises(InvalidValueError, match="sealed for a subject"):
+        state.set("outside", 1, class_="external", subject=WHO)
+    with state.change() as change:
+        change.set("k", 1, ttl=5, subject=WHO)
+    before = state.place()[2]
+    state.persist("k")
+    assert [(one.path, one.kind) for one in state.diff(before)] == [
+        (one.path, one.kind) for one in state.diff(before) if one.before is not holdfast.ERASED
+    ]
+    store.erase_subject(WHO)
+    assert state.get_many(["k", "password"]) == dict.fromkeys(["k", "password"], holdfast.ERASED)
+    assert [one.path for one in state.diff(1) if one.before is holdfast.ERASED] == ["k"]
+    state.expire("k", 10)
+    assert state.diff(state.place()[2] - 1)
+    assert store.verify().findings == []

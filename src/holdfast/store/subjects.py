@@ -128,7 +128,7 @@ class Subjects:
             value = self._part(seal, value)
         elif type(value) is list:
             value = [self._part(seal, item) for item in value]
-        return Operation(operation.kind, operation.key, value)
+        return Operation(operation.kind, operation.key, value, operation.terms)
 
     def _part(self, seal: PartSeal, value: Any) -> Typed:
         codec = self._core.codec
