@@ -18,6 +18,8 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast import sync as sync
+    from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
+    from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest
     from holdfast.seal.codec import Typed, ValueLimits
     from holdfast.seal.registry import Registry, default_registry
     from holdfast.store.async_state import Change, State, View
@@ -69,6 +71,9 @@ __all__ = [
     "Cause",
     "Change",
     "Checkpoint",
+    "CheckpointGroups",
+    "CheckpointRequest",
+    "Checkpoints",
     "Classed",
     "Clock",
     "Declaration",
@@ -85,6 +90,7 @@ __all__ = [
     "Lease",
     "LeaseInfo",
     "Left",
+    "Locator",
     "LongValue",
     "Lookup",
     "MergeConflict",
@@ -100,6 +106,7 @@ __all__ = [
     "Report",
     "Request",
     "Resealed",
+    "RestoreRequest",
     "Restored",
     "Reverted",
     "Scope",
@@ -119,6 +126,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "holdfast.checkpoints.async_checkpoints": "CheckpointGroups Checkpoints",
+    "holdfast.checkpoints.requests": "CheckpointRequest Locator RestoreRequest",
     "holdfast.seal.codec": "Typed ValueLimits",
     "holdfast.seal.registry": "Registry",
     "holdfast.store.async_state": "Change State View",
