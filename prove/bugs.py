@@ -420,6 +420,27 @@ BUGS = (
         "tests/store/test_sticky.py",
     ),
     Bug(
+        "operation that does not undo what one inside of it did",
+        "checkpoints/operations.py",
+        "(inner == outer or inner.startswith(outer + WITHIN))",
+        "inner == outer",
+        "tests/store/test_checkpoint_operations.py",
+    ),
+    Bug(
+        "restore in part that overwrites who was faster",
+        "checkpoints/bringing.py",
+        "        expects = {one.key: now.version(one.now) if now else 0 for one in piece}\n",
+        "        expects: dict[str, int] = {}\n",
+        "tests/store/test_checkpoint_restores.py",
+    ),
+    Bug(
+        "restore in many pieces that drops what others wrote meanwhile",
+        "checkpoints/bringing.py",
+        "cause=self.cause, if_head=head",
+        "cause=self.cause",
+        "tests/store/test_checkpoint_restores.py",
+    ),
+    Bug(
         "ephemeral keys seen before the rest is committed",
         "store/committer.py",
         "            self.held.setdefault(id(change), []).append((stage.timeline, made, done))\n",

@@ -19,6 +19,8 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast import sync as sync
+    from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
+    from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest
     from holdfast.seal.codec import Typed, ValueLimits
     from holdfast.seal.parts import ERASED
     from holdfast.seal.registry import Registry, default_registry
@@ -73,6 +75,9 @@ __all__ = [
     "Cause",
     "Change",
     "Checkpoint",
+    "CheckpointGroups",
+    "CheckpointRequest",
+    "Checkpoints",
     "Classed",
     "Clock",
     "Declaration",
@@ -90,6 +95,7 @@ __all__ = [
     "Lease",
     "LeaseInfo",
     "Left",
+    "Locator",
     "LongValue",
     "Lookup",
     "MergeConflict",
@@ -105,6 +111,7 @@ __all__ = [
     "Report",
     "Request",
     "Resealed",
+    "RestoreRequest",
     "Restored",
     "Reverted",
     "Scope",
@@ -124,6 +131,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "holdfast.checkpoints.async_checkpoints": "CheckpointGroups Checkpoints",
+    "holdfast.checkpoints.requests": "CheckpointRequest Locator RestoreRequest",
     "holdfast.seal.codec": "Typed ValueLimits",
     "holdfast.seal.parts": "ERASED",
     "holdfast.seal.registry": "Registry",

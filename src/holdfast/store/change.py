@@ -47,6 +47,8 @@ class Target:
     """The newest entry that the change rests on, if on all of the state."""
     special: Callable[[Stage, Any], Any] | None = None
     """Builds an entry that is not made of operations on keys: a checkpoint, a restore."""
+    backup: bool = False
+    """Whether a checkpoint of the state before stands in front of its entry, in the same commit."""
     create: bool = True
     """Whether the scope may be brought into being."""
     fork: Fork | None = None
