@@ -7,7 +7,8 @@
         await state.restore(safe)
 
 `holdfast.sync` has the same names without `await`. `DELETED` stands for a value where there is none
-(in the conflicts of a merge). Start with docs/getting-started.md.
+(in the conflicts of a merge), `ERASED` for one that was sealed for a subject who is erased. Start
+with docs/getting-started.md.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest
     from holdfast.seal.codec import Typed, ValueLimits
+    from holdfast.seal.parts import ERASED
     from holdfast.seal.registry import Registry, default_registry
     from holdfast.store.async_state import Change, State, View
     from holdfast.store.async_store import Store, open
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
         Checkpoint,
         Entry,
         Erased,
+        ErasedSubject,
         Item,
         Left,
         LongValue,
@@ -65,6 +68,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DELETED",
+    "ERASED",
     "Begins",
     "Blame",
     "Blamed",
@@ -82,6 +86,7 @@ __all__ = [
     "Entry",
     "Ephemeral",
     "Erased",
+    "ErasedSubject",
     "Finding",
     "Gate",
     "HoldfastError",
@@ -129,6 +134,7 @@ _HOMES = {
     "holdfast.checkpoints.async_checkpoints": "CheckpointGroups Checkpoints",
     "holdfast.checkpoints.requests": "CheckpointRequest Locator RestoreRequest",
     "holdfast.seal.codec": "Typed ValueLimits",
+    "holdfast.seal.parts": "ERASED",
     "holdfast.seal.registry": "Registry",
     "holdfast.store.async_state": "Change State View",
     "holdfast.store.async_store": "Store open",
@@ -144,8 +150,8 @@ _HOMES = {
     "holdfast.store.finding": "Begins Range",
     "holdfast.store.gates": "Gate Operation Reading Request",
     "holdfast.store.items": (
-        "Checkpoint Entry Erased Item Left LongValue Page Position Restored Reverted ScopeInfo "
-        "Swept TimelineInfo"
+        "Checkpoint Entry Erased ErasedSubject Item Left LongValue Page Position Restored Reverted "
+        "ScopeInfo Swept TimelineInfo"
     ),
     "holdfast.store.proof_files": "Proof",
     "holdfast.store.keyring": "Keyring",

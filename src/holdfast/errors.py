@@ -6,11 +6,13 @@ different branches, because a caller answers each of them differently.
     HoldfastError
     ├── MissingError                 what was asked for is not there
     │   ├── CheckpointNotFoundError
+    │   ├── ErasedError              the subject that a value was sealed for is erased
     │   ├── LeaseNotFoundError
     │   ├── LookupNotFoundError
     │   ├── PointNotFoundError
     │   ├── ScopeNotFoundError
     │   ├── StoreNotFoundError
+    │   ├── SubjectNotFoundError
     │   └── TimelineNotFoundError
     ├── Conflict                     someone else changed what this change rests on
     ├── StateIntegrityError          what is stored is not what was written
@@ -79,6 +81,10 @@ class CheckpointNotFoundError(MissingError):
     """No checkpoint of this scope has that id or name."""
 
 
+class ErasedError(MissingError):
+    """The value was sealed for a subject that has been erased; nobody can read it any more."""
+
+
 class LeaseNotFoundError(MissingError):
     """No lease of that name was ever taken."""
 
@@ -97,6 +103,10 @@ class ScopeNotFoundError(MissingError):
 
 class StoreNotFoundError(MissingError):
     """There is no store at that place and none may be created."""
+
+
+class SubjectNotFoundError(MissingError):
+    """Nothing was ever sealed for a subject of that name, or it is erased."""
 
 
 class TimelineNotFoundError(MissingError):
