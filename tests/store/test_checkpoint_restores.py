@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from holdfast.checkpoints import bringing
 from holdfast.errors import (
     CheckpointNotFoundError,
     Conflict,
+    ErasedError,
     GateRefusedError,
     OutcomeUnknown,
     PointNotFoundError,
@@ -140,6 +142,26 @@ def test_expiry_and_class_come_along(timed: sync.Store, hands: Hands, elsewhere:
     hands.move(51)
     assert not target.exists("long")
     assert timed.verify().findings == []
+
+
+def test_what_is_sealed_for_a_subject_stays_so(tmp_path: Path) -> None:
+    place = Place("sqlite", tmp_path, sealed=True)
+    store = place.open()
+    state, other = store.agent("1"), store.agent("2")
+    for key, value in (("short", 1), ("long", LONG)):
+        state.set(key, value, subject="user:42")
+    safe = state.checkpoint("safe")
+    put(state, {"short": 2})
+    sync.Checkpoints(state).restore(safe, keys=["short", "long"])
+    sync.Checkpoints(other).restore(safe, source=state)
+    assert all_of(state) == all_of(other) == {"short": 1, "long": LONG}
+    store.erase_subject("user:42")
+    for one in (state, other):
+        for key in ("short", "long"):
+            with pytest.raises(ErasedError):
+                one.get(key)
+    assert store.verify().findings == []
+    place.close()
 
 
 def test_ephemeral_keys_are_left_alone(store: sync.Store) -> None:
