@@ -31,6 +31,7 @@ different branches, because a caller answers each of them differently.
     │   │   ├── InvalidScopeError
     │   │   ├── InvalidValueError
     │   │   │   └── LimitExceededError
+    │   │   ├── PolicyValidationError
     │   │   └── UnknownTypeError
     │   ├── KeyringError             the key given does not fit the store
     │   │   ├── KeyMissingError
@@ -188,6 +189,14 @@ class InvalidValueError(InvalidInputError):
 
 class LimitExceededError(InvalidValueError):
     """A value is too deep, too large or has too many items."""
+
+
+class PolicyValidationError(InvalidInputError):
+    """A checkpoint policy cannot be used; nothing was set. `problems` holds all that is wrong."""
+
+    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
 
 
 class UnknownTypeError(InvalidInputError):

@@ -1,0 +1,27 @@
+"""Checkpoints that take care of themselves: policies that say when one is made.
+
+`holdfast.checkpoints.sync` has the same names for the blocking face.
+"""
+
+from __future__ import annotations
+
+from holdfast.checkpoints.async_policies import Policies
+from holdfast.checkpoints.conditions import Condition
+from holdfast.checkpoints.engine import Triggered
+from holdfast.checkpoints.explaining import Explained, Reading
+from holdfast.checkpoints.policy import DEFAULTS, Frequency, Policy, Retention, Setting
+from holdfast.checkpoints.tracker import Event
+
+__all__ = [
+    "DEFAULTS",
+    "Condition",
+    "Event",
+    "Explained",
+    "Frequency",
+    "Policies",
+    "Policy",
+    "Reading",
+    "Retention",
+    "Setting",
+    "Triggered",
+]
