@@ -18,6 +18,14 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast import sync as sync
+    from holdfast.checkpoints.async_policies import Policies
+    from holdfast.checkpoints.conditions import Condition
+    from holdfast.checkpoints.policy import (
+        Policy,
+        PolicyFrequency,
+        PolicyRetention,
+        PolicySetting,
+    )
     from holdfast.seal.codec import Typed, ValueLimits
     from holdfast.seal.registry import Registry, default_registry
     from holdfast.store.async_state import Change, State, View
@@ -69,6 +77,7 @@ __all__ = [
     "Change",
     "Checkpoint",
     "Clock",
+    "Condition",
     "Declaration",
     "Diff",
     "Difference",
@@ -89,6 +98,11 @@ __all__ = [
     "Merged",
     "Operation",
     "Page",
+    "Policies",
+    "Policy",
+    "PolicyFrequency",
+    "PolicyRetention",
+    "PolicySetting",
     "Position",
     "Proof",
     "Range",
@@ -116,6 +130,9 @@ __all__ = [
 ]
 
 _HOMES = {
+    "holdfast.checkpoints.async_policies": "Policies",
+    "holdfast.checkpoints.conditions": "Condition",
+    "holdfast.checkpoints.policy": "Policy PolicyFrequency PolicyRetention PolicySetting",
     "holdfast.seal.codec": "Typed ValueLimits",
     "holdfast.seal.registry": "Registry",
     "holdfast.store.async_state": "Change State View",

@@ -1,27 +1,7 @@
-"""Checkpoints that take care of themselves: policies that say when one is made.
+"""Checkpoints that take care of themselves.
 
-`holdfast.checkpoints.sync` has the same names for the blocking face.
+- **Policy**: when a checkpoint of an agent is made by itself (`policy`): **conditions** that
+  compare a **metric** with a threshold (`conditions`, `metrics`), how often, how long it is kept.
+- **Tracker**: one agent under its policies (`tracker`); the **engine** watches all of them behind
+  a gate (`engine`), and a **worker** makes what they ask for (`worker`).
 """
-
-from __future__ import annotations
-
-from holdfast.checkpoints.async_policies import Policies
-from holdfast.checkpoints.conditions import Condition
-from holdfast.checkpoints.engine import Triggered
-from holdfast.checkpoints.explaining import Explained, Reading
-from holdfast.checkpoints.policy import DEFAULTS, Frequency, Policy, Retention, Setting
-from holdfast.checkpoints.tracker import Event
-
-__all__ = [
-    "DEFAULTS",
-    "Condition",
-    "Event",
-    "Explained",
-    "Frequency",
-    "Policies",
-    "Policy",
-    "Reading",
-    "Retention",
-    "Setting",
-    "Triggered",
-]

@@ -16,7 +16,7 @@ from holdfast.store.scopes import Scope
 
 
 class Policies:
-    """The checkpoint policies of a store's agents; see `holdfast.checkpoints.sync.Policies`."""
+    """The checkpoint policies of a store's agents; see `holdfast.sync.Policies`."""
 
     def __init__(
         self,

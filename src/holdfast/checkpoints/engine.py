@@ -77,7 +77,8 @@ class Engine(Gate):
         self.errors: deque[str] = deque(maxlen=100)
         self.fired: deque[tuple[Scope, Triggered]] = deque(maxlen=100)
         self._sampled = frozenset(name for name, ask in metrics.items() if ask is not None)
-        self._trackers: dict[Scope, Tracker] = {}
+        self._trackers: dict[str, Tracker] = {}
+        """By the agents' ids: the hash of a text is known already."""
         self._lock = threading.RLock()
         self.worker = Worker(core)
 
@@ -86,31 +87,33 @@ class Engine(Gate):
     def after(self, change: Change, written: Sequence[Written]) -> None:
         """Count what was written, and look at the policies where one may be met."""
         targets = change.targets
-        for number, one in enumerate(written):
+        for one in written:
+            target = targets[0]
             scope = one.scope
+            if target.scope is not scope or target.timeline != one.timeline:
+                places = ((t.scope, t.timeline) for t in targets)
+                target = targets[[*places].index((scope, one.timeline))]
             if scope.kind != "agent" or one.timeline != "main" or one.repeated or not one.hash:
                 continue
-            target = targets[number]
-            if target.scope is not scope:  # others of the change were only read
-                target = next(t for t in targets if (t.scope, t.timeline) == (scope, "main"))
             with self._lock:
-                tracker = self._trackers.get(scope)
+                tracker = self._trackers.get(scope.id)
                 if tracker is None:
                     tracker = self._begin(scope)
                 elif target.special is not None:
                     self._special(tracker, one)
-                elif not tracker.note(target.ops, one.sequence, self.core.clock.ticks):
-                    if not scope_rules(target):
-                        continue
-                    tracker.stale = True
+                elif not tracker.note(target.ops, one.sequence):
+                    continue
                 self._look(tracker, WRITE)
 
     def _begin(self, scope: Scope) -> Tracker:
         if len(self._trackers) >= AGENTS:
             idle = (name for name, one in self._trackers.items() if not one.active)
             del self._trackers[next(idle, next(iter(self._trackers)))]
-        tracker = self._trackers[scope] = Tracker(scope, self._sampled)
+        tracker = self._trackers[scope.id] = self._new(scope)
         return tracker
+
+    def _new(self, scope: Scope) -> Tracker:
+        return Tracker(scope, self._sampled, self.core.clock.ticks)
 
     def _special(self, tracker: Tracker, one: Written) -> None:
         """A checkpoint begins a new count; what else is no operation on keys is measured anew."""
@@ -143,22 +146,21 @@ class Engine(Gate):
             elif tracker.due < float("inf"):
                 self.worker.at(tracker.scope, tracker.due, lambda: self._step(tracker))
         if tracker.stale or tracker.firing is not None:
-            tracker.event = event
+            tracker.event = event if tracker.stale else TIMER
             self.worker.do(tracker.scope, lambda: self._step(tracker))
 
     def _step(self, tracker: Tracker) -> None:
         """What the worker does for an agent: the next thing that is due."""
-        if self._trackers.get(tracker.scope) is not tracker:
+        if self._trackers.get(tracker.scope.id) is not tracker:
             return
+        event, tracker.event = tracker.event, TIMER
         try:
             if tracker.firing is not None:
                 self._fire(tracker, *tracker.firing)
                 return
-            if tracker.stale:
-                self.refresh(tracker)
+            self._renew(tracker)
             self._sample(tracker)
             with self._lock:
-                event, tracker.event = tracker.event, TIMER
                 self._look(tracker, event)
         except Exception as error:
             self._failed(tracker, error)
@@ -195,7 +197,7 @@ class Engine(Gate):
             tracker.follow(merged(self.defaults, own), own)
             keys = found.keys.union(more[1])
             same = found.basis.checkpoint == tracker.metrics.basis.checkpoint
-            tracker.active = (same and tracker.active) or found.operations + more[0] > 0
+            tracker.active = (same and tracker.active) or bool(keys)
             tracker.metrics.begin(found.basis, keys, found.operations + more[0])
             tracker.sequence = head
             tracker.stale = False
@@ -203,19 +205,25 @@ class Engine(Gate):
     def tracked(self, scope: Scope) -> Tracker:
         """What is known of an agent, brought up to date; of one that is not watched, read anew."""
         with self._lock:
-            tracker = self._trackers.get(scope) or Tracker(scope, self._sampled)
-        if tracker.stale:
-            self.refresh(tracker)
+            tracker = self._trackers.get(scope.id) or self._new(scope)
+        self._renew(tracker)
         self._sample(tracker)
         return tracker
+
+    def _renew(self, tracker: Tracker) -> None:
+        """Measure anew if that is needed: others may have written, and no gate told of it."""
+        if tracker.stale or self.handle(tracker.scope).place()[2] > tracker.sequence:
+            self.refresh(tracker)
 
     def ready(self, tracker: Tracker) -> list[Policy]:
         """Policies that would fire now; nothing comes of asking."""
         with self._lock:
             line, now = self._line(tracker.scope), self.core.clock.ticks()
-            if line is None or not tracker.active:
+            if line is None:
                 return []
             tracker.metrics.settle(line)
+            if not tracker.active:
+                return []
             found = [policy for policy in tracker.policies if tracker.met(policy, now)]
             return [policy for policy in found if now >= tracker.ready_at(policy, now)]
 
@@ -238,7 +246,10 @@ class Engine(Gate):
     def tell(self, scope: Scope, event: Event, note: Callable[[Tracker], None]) -> None:
         """Note something that happened to an agent, and look at its policies."""
         with self._lock:
-            tracker = self._trackers.get(scope) or self._begin(scope)
+            tracker = self._trackers.get(scope.id) or self._begin(scope)
+        if tracker.stale:
+            self.refresh(tracker)  # else it would not be known in which windows it counts
+        with self._lock:
             note(tracker)
             tracker.active = True
             self._look(tracker, event)
@@ -275,15 +286,15 @@ class Engine(Gate):
         readings = [
             {"condition": str(one), "value": value} for one, value in tracker.readings(policy, now)
         ]
-        data = policy.data()
-        return {
+        about = {
+            "trigger": result.event.type,
             "policy": policy.id,
-            "trigger_event": {"type": result.event.type, "name": result.event.name},
             "reason": result.reason,
             "readings": readings,
-            "retention": data["retention"],
             "priority": policy.priority,
+            "retention": policy.retention.kept(),
         }
+        return {**about, "event": result.event.name} if result.event.name else about
 
 
 def _expecting(target: Target, basis: int) -> Callable[[Stage, Body], Any]:
@@ -297,11 +308,6 @@ def _expecting(target: Target, basis: int) -> Callable[[Stage, Body], Any]:
         return build(stage, body)
 
     return special
-
-
-def scope_rules(target: Target) -> bool:
-    """Whether a change is about the agent's policies."""
-    return any(op[1].startswith(PREFIX) for op in target.ops)
 
 
 def stored_policies(handle: LineHandle) -> dict[str, Policy]:

@@ -88,10 +88,10 @@ class Metrics:
         self.basis = Basis(0, None, 0, 0.0)
         self.fresh: set[str] = set()
         """Keys that were written and not counted yet."""
-        self.changed: dict[str, tuple[int, int]] = {}
-        """(bytes that count as changed, bytes by which the state grew) of each key."""
+        self.changed: dict[str, tuple[int, int, bytes | None]] = {}
+        """(bytes that count as changed, bytes by which it grew, what it was) of each key."""
         self.bytes = self.growth = 0
-        """Sums of those."""
+        """Sums of the first two."""
         self.operations = 0
         self.told: Counter[str] = Counter()
         """What was reported since the last checkpoint."""
@@ -140,25 +140,30 @@ class Metrics:
 
     def settle(self, line: Timeline) -> None:
         """Count the keys that were written since this was last done."""
-        root, find = self.basis.root, line.ledger.trees.find
         for key in self.fresh:
-            was = find(root, key) if root is not None else None
+            old = self.changed.get(key)
+            then = old[2] if old is not None else self._then(line, key)
             slot = line.slot(key)
-            before = _size(key, was[1]) if was is not None else 0
+            before = _size(key, then) if then is not None else 0
             now = 0
-            same = slot is None and was is None
+            same = slot is None and then is None
             if slot is not None:
-                now = _size(key, slot.ref) + sum(refs.size_of(one[1]) for one in slot.tail or ())
-                same = not slot.tail and was is not None and was[1] == slot.ref
-            self._count(key, 0 if same else now or before, now - before)
+                now = _size(key, slot.ref)
+                if slot.tail:
+                    now += sum(refs.size_of(one[1]) for one in slot.tail)
+                same = not slot.tail and then == slot.ref
+            changed, growth = 0 if same else now or before, now - before
+            self.bytes += changed - (old[0] if old is not None else 0)
+            self.growth += growth - (old[1] if old is not None else 0)
+            if old is not None or len(self.changed) < MOST_KEYS:
+                self.changed[key] = (changed, growth, then)
         self.fresh.clear()
 
-    def _count(self, key: str, changed: int, growth: int) -> None:
-        old = self.changed.get(key, (0, 0))
-        self.bytes += changed - old[0]
-        self.growth += growth - old[1]
-        if key in self.changed or len(self.changed) < MOST_KEYS:
-            self.changed[key] = (changed, growth)
+    def _then(self, line: Timeline, key: str) -> bytes | None:
+        """What the value of a key was at the last checkpoint."""
+        root = self.basis.root
+        found = line.ledger.trees.find(root, key) if root is not None else None
+        return found[1] if found is not None else None
 
     def read(self, condition: Condition, now: float) -> float | None:
         """What a condition reads; None if that is not known here. `settle` first."""

@@ -29,7 +29,7 @@ _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w":
 
 
 @dataclass(frozen=True, slots=True)
-class Frequency:
+class PolicyFrequency:
     """How often a policy may fire: not again for `interval` and a share of `jitter` (ms).
 
     The share follows from agent and policy, so that a thousand agents do not fire together. With
@@ -41,15 +41,20 @@ class Frequency:
 
 
 @dataclass(frozen=True, slots=True)
-class Retention:
+class PolicyRetention:
     """How long a policy's checkpoints are kept: milliseconds, and how many; None: no bound."""
 
     max_age: float | None = None
     max_count: int | None = None
 
+    def kept(self) -> dict[str, float]:
+        """What a checkpoint says of it, with the age in seconds."""
+        age = {} if self.max_age is None else {"max_age": self.max_age / 1000}
+        return age if self.max_count is None else {**age, "max_count": self.max_count}
+
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class PolicySetting:
     """A demand on compression or encryption."""
 
     enabled: bool
@@ -64,11 +69,11 @@ class Policy:
     conditions: tuple[Condition, ...]
     """All must be met."""
     name: str = ""
-    frequency: Frequency = field(default_factory=Frequency)
-    retention: Retention = field(default_factory=Retention)
-    compression: Setting | None = None
+    frequency: PolicyFrequency = field(default_factory=PolicyFrequency)
+    retention: PolicyRetention = field(default_factory=PolicyRetention)
+    compression: PolicySetting | None = None
     """None: as the store does it."""
-    encryption: Setting | None = None
+    encryption: PolicySetting | None = None
     priority: str = "medium"
     enabled: bool = True
     """A policy that is off hides the default one of its id."""
@@ -152,7 +157,7 @@ class Policy:
             yield "max_count is a whole number of at least 1"
 
 
-def _cipher(setting: Setting, encrypted: bool) -> Iterator[str]:
+def _cipher(setting: PolicySetting, encrypted: bool) -> Iterator[str]:
     if setting.algorithm != CIPHER:
         yield f"encryption is {CIPHER}"
     if setting.enabled and not encrypted:
@@ -171,20 +176,20 @@ DEFAULTS = (
         "default-time-based",
         (Condition("time_interval", SINCE, "greater_than", 300_000),),
         "Time-based Checkpoint",
-        Frequency(300_000, 30_000),
-        Retention(86_400_000, 100),
-        Setting(True, "lz4"),
-        Setting(True, CIPHER),
+        PolicyFrequency(300_000, 30_000),
+        PolicyRetention(86_400_000, 100),
+        PolicySetting(True, "lz4"),
+        PolicySetting(True, CIPHER),
         "medium",
     ),
     Policy(
         "default-state-change",
         (Condition("state_change", RATIO, "greater_than", 0.1),),
         "State Change Checkpoint",
-        Frequency(0, 0),
-        Retention(604_800_000, 50),
-        Setting(True, "lz4"),
-        Setting(True, CIPHER),
+        PolicyFrequency(0, 0),
+        PolicyRetention(604_800_000, 50),
+        PolicySetting(True, "lz4"),
+        PolicySetting(True, CIPHER),
         "high",
     ),
 )
@@ -229,10 +234,10 @@ def _read(cls: type[Policy], data: Any, problems: list[str]) -> Policy | None:
         enabled=data.get("enabled", True),
     )
     parts: dict[str, Any] = {}
-    for part, kind in (("frequency", Frequency), ("retention", Retention)):
+    for part, kind in (("frequency", PolicyFrequency), ("retention", PolicyRetention)):
         parts[part] = _part(kind, data.get(part), part, problems) or kind()
     for part in ("compression", "encryption"):
-        parts[part] = _part(Setting, data.get(part), part, problems)
+        parts[part] = _part(PolicySetting, data.get(part), part, problems)
     return replace(policy, **parts)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,8 @@ from holdfast.checkpoints.conditions import (
     base_of,
 )
 from holdfast.checkpoints.metrics import Metrics
-from holdfast.checkpoints.policy import Policy
+from holdfast.checkpoints.policy import PREFIX, Policy
+from holdfast.store.scopes import RESERVED
 from holdfast.store.splitting import Atom
 
 if TYPE_CHECKING:
@@ -58,8 +59,9 @@ ASKED = Event("asked")
 class Tracker:
     """What is known of one agent. Not for several threads at once: the engine has the lock."""
 
-    def __init__(self, scope: Scope, sampled: Collection[str]) -> None:
+    def __init__(self, scope: Scope, sampled: Collection[str], ticks: Callable[[], float]) -> None:
         self.scope = scope
+        self._ticks = ticks
         self.metrics = Metrics()
         self.stale = True
         """What is counted is not what is stored: measure anew before looking."""
@@ -80,7 +82,7 @@ class Tracker:
         """Since when the conditions of a policy are met."""
         self._fired: dict[str, float] = {}
         self._served: set[str] = set()
-        """Policies that have fired, and were met without a break since."""
+        """Policies that have fired, were not ended by that, and were met without a break since."""
 
     def follow(self, policies: list[Policy], own: dict[str, Policy]) -> None:
         """Take up the agent's policies as they are now."""
@@ -88,7 +90,7 @@ class Tracker:
         self.policies = [policy for policy in policies if policy.enabled]
         self.metrics.watch(one for policy in self.policies for one in policy.conditions)
 
-    def note(self, ops: Sequence[tuple[Any, ...]], sequence: int, now: Any) -> bool:
+    def note(self, ops: Sequence[tuple[Any, ...]], sequence: int) -> bool:
         """Note a write; tells whether to look at the policies."""
         if sequence != self.sequence + 1:
             if sequence <= self.sequence:
@@ -98,22 +100,26 @@ class Tracker:
         self.sequence = sequence
         self.active = True
         metrics, spare = self.metrics, self.spare
-        metrics.operations += len(ops)
         for op in ops:
-            metrics.fresh.add(op[1])
-            if spare != NEVER:
-                spare -= self._most(op)
+            key = op[1]
+            metrics.fresh.add(key)
+            if spare is not NEVER:
+                part = op[2] if op[0] == "set" else None
+                if type(part) is Atom and part.encoded is not None:
+                    spare -= len(part.encoded) + len(key) + 1
+                else:
+                    spare -= self._most(op)
+            if key[0] == RESERVED and key.startswith(PREFIX):
+                self.stale = True  # the policies are others now
         self.spare = spare
+        metrics.operations = count = metrics.operations + len(ops)
         if metrics.windows:
-            metrics.happened(OPERATIONS, now(), len(ops))
-        return spare <= 0 or metrics.operations >= self.at_operations
+            metrics.happened(OPERATIONS, self._ticks(), len(ops))
+        return count >= self.at_operations or spare <= 0 or self.stale
 
     def _most(self, op: tuple[Any, ...]) -> float:
-        """The most bytes that an operation can add to what is changed; NEVER: find out."""
-        kind, key = op[0], op[1]
-        if kind == "set" and type(op[2]) is Atom and op[2].encoded is not None:
-            return len(op[2].encoded) + len(key) + 1
-        if kind == "append" and key in self.metrics.changed:
+        """The most bytes that it can add to what is changed; NEVER: that must be looked up."""
+        if op[0] == "append" and op[1] in self.metrics.changed:
             parts = op[2]
             if all(type(part) is Atom and part.encoded is not None for part in parts):
                 return sum(len(part.encoded) for part in parts)
@@ -164,8 +170,9 @@ class Tracker:
         """A checkpoint was made, which serves all policies that were ready."""
         for policy in policies:
             self._fired[policy.id] = now
-            self._served.add(policy.id)
             self._met.pop(policy.id, None)
+            if not any(map(_begins_anew, policy.conditions)):
+                self._served.add(policy.id)
 
     # when to look again
 
@@ -174,7 +181,7 @@ class Tracker:
         for policy in self.policies:
             kind, amount = self._next(policy, now)
             if kind == "bytes":
-                self.spare = min(self.spare, max(amount, 1))
+                self.spare = min(self.spare, max(amount, 1.0))
             elif kind == "operations":
                 self.at_operations = min(self.at_operations, amount)
             elif kind == "time" and self.active:
@@ -201,8 +208,8 @@ class Tracker:
             return "told", 0
         rising = condition.operator in _RISING and value <= threshold
         if metric == SINCE:
-            more = 0.001 if condition.operator == "greater_than" else 0.0
-            return ("time", self.metrics.basis.since + threshold / 1000 + more) if rising else _TOLD
+            at = self.metrics.basis.since + threshold / 1000 + 0.001  # behind it, by any rounding
+            return ("time", at) if rising else _TOLD
         if metric == OPERATIONS and rising:
             more = math.floor(threshold) + 1 if condition.operator == "greater_than" else threshold
             return "operations", self.metrics.operations + max(1, math.ceil(more - value))
@@ -228,6 +235,14 @@ class Tracker:
 
 
 _TOLD = ("told", 0.0)
+
+
+def _begins_anew(condition: Condition) -> bool:
+    """Whether a checkpoint ends it: it waits for something to grow that is counted from there."""
+    since = condition.metric in (SINCE, RATIO) or (
+        condition.span is None and base_of(condition.metric) in (OPERATIONS, *REPORTED)
+    )
+    return since and condition.operator in _RISING
 
 
 def is_reported(metric: str) -> bool:
