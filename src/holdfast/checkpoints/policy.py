@@ -256,7 +256,7 @@ def _condition(data: Any, problems: list[str]) -> Condition | None:
     if missing or extra:
         return None
     if data.get("window") is not None:
-        data["window"] = _milliseconds(data["window"])
+        data["window"] = milliseconds(data["window"])
     return Condition(**data)
 
 
@@ -274,7 +274,7 @@ def _part(kind: type, data: Any, what: str, problems: list[str]) -> Any:
         return None
     for name in ("interval", "jitter", "max_age"):
         if name in data:
-            data[name] = _milliseconds(data[name])
+            data[name] = milliseconds(data[name])
     try:
         return kind(**data)
     except TypeError:
@@ -289,7 +289,7 @@ def _mapping(data: Any, what: str, problems: list[str]) -> dict[str, Any] | None
     return None
 
 
-def _milliseconds(value: Any) -> Any:
+def milliseconds(value: Any) -> Any:
     """A number of milliseconds, also of text like "7d"; what it is not is left to be refused."""
     if isinstance(value, str):
         found = re.fullmatch(r"(\d{1,12})(ms|s|m|h|d|w)", value)
