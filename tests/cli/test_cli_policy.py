@@ -36,10 +36,10 @@ def test_list_set_explain_remove(cli: Cli) -> None:
     assert data["retention"] == {"max_age": 604_800_000, "max_count": None}
     assert data["effective"]["encryption"] == "off"
     found = cli("policy explain agent:7").out.splitlines()
-    assert found[0] == "often\tno\toperation_count is 2, not ≥ 3"
+    assert found[0] == "often\tno\toperation_count is 1, not ≥ 3"
     assert found[1].startswith("default-state-change\tyes\t")
     whole = cli("policy explain agent:7 --json").json["policies"][0]
-    assert (whole["fires"], whole["readings"][0]["value"]) == (False, 2)
+    assert (whole["fires"], whole["readings"][0]["value"]) == (False, 1)
     assert cli("policy remove agent:7 often").out == "agent:7 often: removed\n"
     assert cli("policy set agent:7 default-state-change --off").out.endswith("switched off\n")
     assert "default-state-change (off)" in cli("policy list agent:7").out

@@ -14,7 +14,7 @@ from store_kit import Place
 import holdfast
 from holdfast import Condition, Policy, PolicyFrequency, PolicyRetention, PolicySetting, sync
 from holdfast.checkpoints.policy import DEFAULTS
-from holdfast.errors import InvalidInputError, MissingError, PolicyValidationError
+from holdfast.errors import InvalidInputError, MissingError, PolicyValidationError, Unavailable
 
 A = "agent:a"
 
@@ -523,7 +523,7 @@ def test_a_policy_set_while_it_runs_counts_at_once(place: Place) -> None:
         state = store.agent("a")
         state.set("k", 1)
         assert made(store, policies) == 0
-        policies.set(A, Policy("p", (count("greater_than", 3),)))
+        policies.set(A, Policy("p", (count("greater_than", 2),)))
         state.set("k", 2)
         assert made(store, policies) == 0
         state.set("k", 3)
@@ -563,6 +563,49 @@ def test_two_processes_make_one_checkpoint(plain: Place, hands: Hands) -> None:
         assert second.wait(20)
         assert len(one.agent("a").checkpoints()) == 1
         assert (first.errors(), second.errors()) == ((), ())
+
+
+def test_a_checkpoint_rests_on_the_one_its_policy_was_judged_by(plain: Place) -> None:
+    store, other = plain.open(), plain.open()
+
+    class Meanwhile(holdfast.Gate):
+        """Another process is faster, at the last moment."""
+
+        def before(self, request: holdfast.Request) -> None:
+            if request.operations[0].kind == "checkpoint":
+                other.agent("a").checkpoint("theirs")
+
+    store.add_gate(Meanwhile())
+    with alone(store, Policy("p", (count("greater_than_or_equal", 2),))) as policies:
+        state = store.agent("a")
+        state.set("k", 1)
+        state.set("k", 2)
+        assert policies.wait(20)
+        assert [one.name for one in state.checkpoints()] == ["theirs"]
+        assert (policies.errors(), policies.fired()) == ((), ())
+
+
+def test_what_cannot_be_measured_is_not_tried_with_every_write(
+    plain: Place, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def fails(handle: Any) -> Any:
+        tried.append(handle)
+        raise Unavailable("not now")
+
+    store = plain.open(clock=hands.clock())
+    with alone(store, Policy("p", (count("greater_than_or_equal", 1),))) as policies:
+        with monkeypatch.context() as patch:
+            patch.setattr("holdfast.checkpoints.engine.measure", fails)
+            for number in range(50):
+                store.agent("a").set("k", number)
+                assert policies.wait(20)
+            assert len(tried) == 1
+        hands.at += 6
+        assert policies.wait(20)
+        assert len(store.agent("a").checkpoints()) == 1
+        assert policies.errors() == ("agent:a: Unavailable",)
 
 
 def test_a_busy_agent_never_has_two_on_their_way(place: Place) -> None:
@@ -664,14 +707,14 @@ def test_the_async_face(tmp_path: Path) -> None:
                 assert await policies.wait(20)
                 await state.set("k", "x" * 10_000)
                 assert await policies.wait(20)
-                assert len(await state.checkpoints()) == 2
+                assert len(await state.checkpoints()) == 1
                 assert (await policies.evaluate(A)).triggered is False
                 assert [one.fires for one in await policies.explain(A)] == [False] * 3
                 await policies.report(A, "user_action")
                 await policies.remove(A, "p")
                 assert policies.errors() == ()
-                assert len(policies.fired()) == 2
+                assert len(policies.fired()) == 1
             await state.set("k", "y" * 10_000)
-            assert len(await state.checkpoints()) == 2
+            assert len(await state.checkpoints()) == 1
 
     asyncio.run(work())

@@ -25,7 +25,7 @@ from holdfast.checkpoints.metrics import (
 from holdfast.checkpoints.policy import PREFIX, Policy, merged
 from holdfast.checkpoints.tracker import TIMER, WRITE, Event, Tracker
 from holdfast.checkpoints.worker import Worker
-from holdfast.errors import Conflict, PolicyValidationError
+from holdfast.errors import Conflict, HoldfastError, PolicyValidationError
 from holdfast.store.cause import acting
 from holdfast.store.gates import Gate
 from holdfast.store.handles import LineHandle
@@ -103,7 +103,10 @@ class Engine(Gate):
                     self._special(tracker, one)
                 elif not tracker.note(target.ops, one.sequence):
                     continue
-                self._look(tracker, WRITE)
+                try:
+                    self._look(tracker, WRITE)
+                except Exception as error:
+                    self._failed(tracker, error)
 
     def _begin(self, scope: Scope) -> Tracker:
         if len(self._trackers) >= AGENTS:
@@ -136,8 +139,8 @@ class Engine(Gate):
 
     def _look(self, tracker: Tracker, event: Event) -> None:
         """Let what is ready fire, or arrange to look again."""
-        if tracker.firing is not None:
-            return  # it is looked at behind the checkpoint
+        if tracker.firing is not None or self.core.clock.ticks() < tracker.rests:
+            return  # it is looked at behind the checkpoint, or when it is tried again
         line = self._line(tracker.scope) if not tracker.stale else None
         if line is not None:
             ready = tracker.look(line, self.core.clock.ticks())
@@ -172,9 +175,11 @@ class Engine(Gate):
         if self.core.closed:
             return
         self.errors.append(f"{tracker.scope}: {type(error).__name__}")
-        logging.getLogger("holdfast.policies").warning("%s: %s", tracker.scope, error)
-        again = self.core.clock.ticks() + AGAIN
-        self.worker.at(tracker.scope, again, lambda: self._step(tracker))
+        # What is not of this package may show values.
+        told = error if isinstance(error, HoldfastError) else type(error).__name__
+        logging.getLogger("holdfast.policies").warning("%s: %s", tracker.scope, told)
+        tracker.rests = self.core.clock.ticks() + AGAIN
+        self.worker.at(tracker.scope, tracker.rests, lambda: self._step(tracker))
 
     def handle(self, scope: Scope) -> LineHandle:
         """The agent's timeline."""

@@ -3,7 +3,7 @@
 The tree of the state at the last checkpoint is remembered (`Basis`), so that what a key was then
 can be looked up at any time: a write only notes its keys, and bytes are counted when it matters.
 What is noted twice counts once, and what is again as it was then counts nothing. Terms of lookups
-are counted as they were at the last checkpoint.
+and policies are no change of the agent's; its bytes hold them as of the last checkpoint.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from holdfast.checkpoints.conditions import (
     Condition,
     base_of,
 )
+from holdfast.checkpoints.policy import PREFIX
 from holdfast.store import refs
 from holdfast.store.compare import tree_changes
 from holdfast.store.differing import index_of
@@ -240,10 +241,10 @@ def measure(handle: LineHandle) -> Measured:
     basis = Basis(checkpoint, root, root.size if root is not None else 0, since)
     below = root if root is not None else line.ledger.trees.empty
     changes = tree_changes(line.ledger.trees, below, index_of(view(handle.timeline, head)))
-    keys = set(islice((key for key, _, _ in changes if not derived(key)), MOST_KEYS))
+    keys = set(islice((key for key, _, _ in changes if counted(key)), MOST_KEYS))
     found = handle.history.entries(newest_first=True, low=first, high=head)
     pairs = (pair for _, _, body in islice(found, MOST_ENTRIES) for pair in touched(body.ops))
-    count = sum(1 for _, key in pairs if key and not derived(key))
+    count = sum(1 for _, key in pairs if key and counted(key))
     return Measured(basis, keys, count, head)
 
 
@@ -259,6 +260,11 @@ def operations_behind(handle: LineHandle, done: int, head: int) -> tuple[int, li
                 count += 1
                 keys.append(key)
     return count, keys
+
+
+def counted(key: str) -> bool:
+    """Whether a key is the agent's own: neither a term of a lookup nor a policy."""
+    return not derived(key) and not key.startswith(PREFIX)
 
 
 def process_memory() -> float | None:

@@ -69,6 +69,8 @@ class Tracker:
         """Whose checkpoint is on its way: nothing else fires meanwhile."""
         self.event = TIMER
         """What made the worker look next."""
+        self.rests = 0.0
+        """Until when nothing is tried, because something failed."""
         self.active = False
         """Something happened since the last checkpoint: else there is nothing to keep."""
         self.sequence = 0
@@ -110,7 +112,7 @@ class Tracker:
                 else:
                     spare -= self._most(op)
             if key[0] == RESERVED and key.startswith(PREFIX):
-                self.stale = True  # the policies are others now
+                self.stale = True  # the policies are others now: all is read anew
         self.spare = spare
         metrics.operations = count = metrics.operations + len(ops)
         if metrics.windows:
