@@ -517,6 +517,22 @@ def test_memory_of_the_process(plain: Place) -> None:
         assert 1_000_000 < value < 100_000_000_000
 
 
+def test_keys_with_an_expiry_count_like_others(plain: Place) -> None:
+    store = plain.open()
+    rule = Policy("p", (when("memory_usage", "memory_usage", "greater_than", 300),))
+    with alone(store, rule) as policies:
+        state = store.agent("a")
+        for number in range(3):
+            state.set(f"k{number}", "x" * 80, ttl=3600)
+            assert made(store, policies) == 0
+        state.set("k3", "x" * 80, ttl=3600)
+        assert made(store, policies) == 1
+        assert (
+            state.checkpoints()[0].metadata["readings"][0]["value"]
+            == store._core.timeline(store._core.ledger(state.scope)).folded().size
+        )
+
+
 def test_a_policy_set_while_it_runs_counts_at_once(place: Place) -> None:
     store = place.open()
     with alone(store) as policies:

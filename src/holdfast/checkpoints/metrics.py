@@ -149,10 +149,11 @@ class Metrics:
             now = 0
             same = slot is None and then is None
             if slot is not None:
-                now = _size(key, slot.ref)
+                ref = slot.described()
+                now = _size(key, ref)
                 if slot.tail:
                     now += sum(refs.size_of(one[1]) for one in slot.tail)
-                same = not slot.tail and then == slot.ref
+                same = not slot.tail and then == ref
             changed, growth = 0 if same else now or before, now - before
             self.bytes += changed - (old[0] if old is not None else 0)
             self.growth += growth - (old[1] if old is not None else 0)

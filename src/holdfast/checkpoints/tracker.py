@@ -107,7 +107,7 @@ class Tracker:
             metrics.fresh.add(key)
             if spare is not NEVER:
                 part = op[2] if op[0] == "set" else None
-                if type(part) is Atom and part.encoded is not None:
+                if type(part) is Atom and part.encoded is not None and len(op) == 3:
                     spare -= len(part.encoded) + len(key) + 1
                 else:
                     spare -= self._most(op)
