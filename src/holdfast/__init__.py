@@ -18,6 +18,7 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast import sync as sync
+    from holdfast.checkpoints.async_optimizer import Optimizer
     from holdfast.checkpoints.async_policies import Policies
     from holdfast.checkpoints.conditions import Condition
     from holdfast.checkpoints.policy import (
@@ -99,6 +100,7 @@ __all__ = [
     "MergeConflict",
     "Merged",
     "Operation",
+    "Optimizer",
     "Page",
     "Policies",
     "Policy",
@@ -133,6 +135,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "holdfast.checkpoints.async_optimizer": "Optimizer",
     "holdfast.checkpoints.async_policies": "Policies",
     "holdfast.checkpoints.conditions": "Condition",
     "holdfast.checkpoints.policy": "Policy PolicyFrequency PolicyRetention PolicySetting",

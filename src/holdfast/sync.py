@@ -19,19 +19,20 @@ from holdfast.store.opening import open_core
 from holdfast.store.watching import Watch
 
 if TYPE_CHECKING:
+    from holdfast.checkpoints.optimizer import Optimizer
     from holdfast.checkpoints.policies import Policies
 else:
 
     def __getattr__(name: str) -> object:
         """Import what stands above the store when it is first used: most programs have none."""
-        if name != "Policies":
+        if name not in ("Optimizer", "Policies"):
             raise AttributeError(f"module 'holdfast.sync' has no attribute {name!r}")
-        from holdfast.checkpoints.policies import Policies
+        from holdfast.checkpoints import optimizer
 
-        return Policies
+        return getattr(optimizer, name)
 
 
-__all__ = ["Change", "Lease", "Policies", "State", "Store", "View", "Watch", "open"]
+__all__ = ["Change", "Lease", "Optimizer", "Policies", "State", "Store", "View", "Watch", "open"]
 
 
 def open(

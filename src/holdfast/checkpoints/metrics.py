@@ -29,7 +29,7 @@ from holdfast.checkpoints.policy import PREFIX
 from holdfast.store import refs
 from holdfast.store.compare import tree_changes
 from holdfast.store.differing import index_of
-from holdfast.store.entries import touched
+from holdfast.store.entries import shown
 from holdfast.store.lookups import derived
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def measure(handle: LineHandle) -> Measured:
     changes = tree_changes(line.ledger.trees, below, index_of(view(handle.timeline, head)))
     keys = set(islice((key for key, _, _ in changes if counted(key)), MOST_KEYS))
     found = handle.history.entries(newest_first=True, low=first, high=head)
-    pairs = (pair for _, _, body in islice(found, MOST_ENTRIES) for pair in touched(body.ops))
+    pairs = (pair for _, _, body in islice(found, MOST_ENTRIES) for pair in shown(body.ops))
     count = sum(1 for _, key in pairs if key and counted(key))
     return Measured(basis, keys, count, head)
 
@@ -254,7 +254,7 @@ def operations_behind(handle: LineHandle, done: int, head: int) -> tuple[int, li
     entries = handle.history.entries(newest_first=False, low=done + 1, high=head)
     count, keys = 0, []
     for _, _, body in entries:
-        for _, key in touched(body.ops):
+        for _, key in shown(body.ops):
             if not key:
                 return None
             if not derived(key):
