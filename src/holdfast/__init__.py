@@ -7,7 +7,8 @@
         await state.restore(safe)
 
 `holdfast.sync` has the same names without `await`. `DELETED` stands for a value where there is none
-(in the conflicts of a merge). Start with docs/getting-started.md.
+(in the conflicts of a merge), `ERASED` for one that was sealed for a subject who is erased. Start
+with docs/getting-started.md.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast import sync as sync
+    from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.async_optimizer import Optimizer
     from holdfast.checkpoints.async_policies import Policies
     from holdfast.checkpoints.conditions import Condition
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
         PolicyRetention,
         PolicySetting,
     )
+    from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest
     from holdfast.seal.codec import Typed, ValueLimits
+    from holdfast.seal.parts import ERASED
     from holdfast.seal.registry import Registry, default_registry
     from holdfast.store.async_state import Change, State, View
     from holdfast.store.async_store import Store, open
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
         Checkpoint,
         Entry,
         Erased,
+        ErasedSubject,
         Item,
         Left,
         LongValue,
@@ -72,12 +77,16 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DELETED",
+    "ERASED",
     "Begins",
     "Blame",
     "Blamed",
     "Cause",
     "Change",
     "Checkpoint",
+    "CheckpointGroups",
+    "CheckpointRequest",
+    "Checkpoints",
     "Classed",
     "Clock",
     "Condition",
@@ -87,6 +96,7 @@ __all__ = [
     "Entry",
     "Ephemeral",
     "Erased",
+    "ErasedSubject",
     "Finding",
     "Gate",
     "HoldfastError",
@@ -95,6 +105,7 @@ __all__ = [
     "Lease",
     "LeaseInfo",
     "Left",
+    "Locator",
     "LongValue",
     "Lookup",
     "MergeConflict",
@@ -116,6 +127,7 @@ __all__ = [
     "Report",
     "Request",
     "Resealed",
+    "RestoreRequest",
     "Restored",
     "Reverted",
     "Scope",
@@ -135,11 +147,14 @@ __all__ = [
 ]
 
 _HOMES = {
+    "holdfast.checkpoints.async_checkpoints": "CheckpointGroups Checkpoints",
+    "holdfast.checkpoints.requests": "CheckpointRequest Locator RestoreRequest",
     "holdfast.checkpoints.async_optimizer": "Optimizer",
     "holdfast.checkpoints.async_policies": "Policies",
     "holdfast.checkpoints.conditions": "Condition",
     "holdfast.checkpoints.policy": "Policy PolicyFrequency PolicyRetention PolicySetting",
     "holdfast.seal.codec": "Typed ValueLimits",
+    "holdfast.seal.parts": "ERASED",
     "holdfast.seal.registry": "Registry",
     "holdfast.store.async_state": "Change State View",
     "holdfast.store.async_store": "Store open",
@@ -155,8 +170,8 @@ _HOMES = {
     "holdfast.store.finding": "Begins Range",
     "holdfast.store.gates": "Gate Operation Reading Request",
     "holdfast.store.items": (
-        "Checkpoint Entry Erased Item Left LongValue Page Position Restored Reverted ScopeInfo "
-        "Swept TimelineInfo"
+        "Checkpoint Entry Erased ErasedSubject Item Left LongValue Page Position Restored Reverted "
+        "ScopeInfo Swept TimelineInfo"
     ),
     "holdfast.store.proof_files": "Proof",
     "holdfast.store.keyring": "Keyring",

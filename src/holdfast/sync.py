@@ -19,20 +19,23 @@ from holdfast.store.opening import open_core
 from holdfast.store.watching import Watch
 
 if TYPE_CHECKING:
+    from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.optimizer import Optimizer
     from holdfast.checkpoints.policies import Policies
-else:
 
-    def __getattr__(name: str) -> object:
-        """Import what stands above the store when it is first used: most programs have none."""
-        if name not in ("Optimizer", "Policies"):
-            raise AttributeError(f"module 'holdfast.sync' has no attribute {name!r}")
-        from holdfast.checkpoints import optimizer
-
-        return getattr(optimizer, name)
-
-
-__all__ = ["Change", "Lease", "Optimizer", "Policies", "State", "Store", "View", "Watch", "open"]
+__all__ = [
+    "Change",
+    "CheckpointGroups",
+    "Checkpoints",
+    "Lease",
+    "Optimizer",
+    "Policies",
+    "State",
+    "Store",
+    "View",
+    "Watch",
+    "open",
+]
 
 
 def open(
@@ -64,3 +67,20 @@ def open(
         storage=storage,
     )
     return Store(StoreHandle(core))
+
+
+if not TYPE_CHECKING:
+    _ABOVE = {
+        "CheckpointGroups": "blocking",
+        "Checkpoints": "blocking",
+        "Optimizer": "optimizer",
+        "Policies": "policies",
+    }
+
+    def __getattr__(name: str) -> object:
+        """Import what stands above the store when it is first used."""
+        if name not in _ABOVE:
+            raise AttributeError(f"module 'holdfast.sync' has no attribute {name!r}")
+        from importlib import import_module
+
+        return getattr(import_module(f"holdfast.checkpoints.{_ABOVE[name]}"), name)

@@ -1,4 +1,4 @@
-"""Checkpoints that take care of themselves.
+"""Rules about checkpoints, above the store: made from a State or a Store, no methods of them.
 
 - **Policy**: when a checkpoint of an agent is made by itself (`policy`): **conditions** that
   compare a **metric** with a threshold (`conditions`, `metrics`), how often, how long it is kept.
