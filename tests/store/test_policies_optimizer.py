@@ -1,4 +1,8 @@
-"""The optimizer: what it predicts is what comes of it, on a recorded week of an agent's writes."""
+"""The optimizer: what it predicts is what comes of it, on a week of writes.
+
+The week is made up (bursts on working days, by a seeded generator), and the prediction shares the
+tracker with what is measured: this shows that the replay is faithful, not how agents behave.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +17,14 @@ from holdfast.checkpoints.optimizer import Cost
 from holdfast.checkpoints.policy import DEFAULTS
 from holdfast.errors import InvalidInputError
 
-WEEK = json.loads(Path(__file__).with_name("recorded_week.json").read_text())
+WEEK = json.loads(Path(__file__).with_name("week_of_writes.json").read_text())
 """[seconds, key, bytes or null for a delete] of each write, in order."""
 A = "agent:a"
 _numbers = itertools.count()
 
 
 def live(*policies: Policy, watch: bool = True) -> sync.Store:
-    """Live the recorded week once more, under policies or none."""
+    """Live the week once more, under policies or none."""
     at = [0.0]
     clock = Clock(lambda: 1_700_000_000 + at[0], lambda: at[0])
     store = sync.open(f"memory:week-{next(_numbers)}", clock=clock)
