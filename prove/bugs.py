@@ -643,4 +643,25 @@ BUGS = (
         "return False",
         "tests/store/test_forks_together.py",
     ),
+    Bug(
+        "the lowest priority firing of several policies",
+        "checkpoints/policy.py",
+        "key=lambda one: (-rank(one), one.id)",
+        "key=lambda one: (rank(one), one.id)",
+        "tests/store/test_policies.py",
+    ),
+    Bug(
+        "a key counted as often as it is written",
+        "checkpoints/metrics.py",
+        "self.bytes += changed - (old[0] if old is not None else 0)",
+        "self.bytes += changed",
+        "tests/store/test_policies_model.py",
+    ),
+    Bug(
+        "a policy's checkpoint made though another process was faster",
+        "checkpoints/engine.py",
+        "if stage.checkpoint != basis:",
+        "if False:",
+        "tests/store/test_policies.py",
+    ),
 )

@@ -20,6 +20,15 @@ from holdfast.errors import HoldfastError
 if TYPE_CHECKING:
     from holdfast import sync as sync
     from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
+    from holdfast.checkpoints.async_optimizer import Optimizer
+    from holdfast.checkpoints.async_policies import Policies
+    from holdfast.checkpoints.conditions import Condition
+    from holdfast.checkpoints.policy import (
+        Policy,
+        PolicyFrequency,
+        PolicyRetention,
+        PolicySetting,
+    )
     from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest
     from holdfast.seal.codec import Typed, ValueLimits
     from holdfast.seal.parts import ERASED
@@ -80,6 +89,7 @@ __all__ = [
     "Checkpoints",
     "Classed",
     "Clock",
+    "Condition",
     "Declaration",
     "Diff",
     "Difference",
@@ -101,7 +111,13 @@ __all__ = [
     "MergeConflict",
     "Merged",
     "Operation",
+    "Optimizer",
     "Page",
+    "Policies",
+    "Policy",
+    "PolicyFrequency",
+    "PolicyRetention",
+    "PolicySetting",
     "Position",
     "Proof",
     "Range",
@@ -133,6 +149,10 @@ __all__ = [
 _HOMES = {
     "holdfast.checkpoints.async_checkpoints": "CheckpointGroups Checkpoints",
     "holdfast.checkpoints.requests": "CheckpointRequest Locator RestoreRequest",
+    "holdfast.checkpoints.async_optimizer": "Optimizer",
+    "holdfast.checkpoints.async_policies": "Policies",
+    "holdfast.checkpoints.conditions": "Condition",
+    "holdfast.checkpoints.policy": "Policy PolicyFrequency PolicyRetention PolicySetting",
     "holdfast.seal.codec": "Typed ValueLimits",
     "holdfast.seal.parts": "ERASED",
     "holdfast.seal.registry": "Registry",

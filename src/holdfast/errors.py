@@ -35,6 +35,7 @@ different branches, because a caller answers each of them differently.
     │   │   ├── InvalidScopeError
     │   │   ├── InvalidValueError
     │   │   │   └── LimitExceededError
+    │   │   ├── PolicyValidationError
     │   │   ├── RestoreValidationError
     │   │   └── UnknownTypeError
     │   ├── KeyringError             the key given does not fit the store
@@ -214,6 +215,14 @@ class InvalidValueError(InvalidInputError):
 
 class LimitExceededError(InvalidValueError):
     """A value is too deep, too large or has too many items."""
+
+
+class PolicyValidationError(InvalidInputError):
+    """A checkpoint policy cannot be used; nothing was set. `problems` holds all that is wrong."""
+
+    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
 
 
 class RestoreValidationError(InvalidInputError):

@@ -20,12 +20,16 @@ from holdfast.store.watching import Watch
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
+    from holdfast.checkpoints.optimizer import Optimizer
+    from holdfast.checkpoints.policies import Policies
 
 __all__ = [
     "Change",
     "CheckpointGroups",
     "Checkpoints",
     "Lease",
+    "Optimizer",
+    "Policies",
     "State",
     "Store",
     "View",
@@ -66,11 +70,17 @@ def open(
 
 
 if not TYPE_CHECKING:
+    _ABOVE = {
+        "CheckpointGroups": "blocking",
+        "Checkpoints": "blocking",
+        "Optimizer": "optimizer",
+        "Policies": "policies",
+    }
 
     def __getattr__(name: str) -> object:
         """Import what stands above the store when it is first used."""
-        if name not in ("CheckpointGroups", "Checkpoints"):
+        if name not in _ABOVE:
             raise AttributeError(f"module 'holdfast.sync' has no attribute {name!r}")
-        from holdfast.checkpoints import blocking
+        from importlib import import_module
 
-        return getattr(blocking, name)
+        return getattr(import_module(f"holdfast.checkpoints.{_ABOVE[name]}"), name)

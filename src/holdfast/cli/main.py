@@ -36,6 +36,7 @@ HOMES = {
     "merge": "holdfast.cli.merge:merge",
     "timelines": "holdfast.cli.checkpoint:timelines",
     "lease": "holdfast.cli.lease:lease",
+    "policy": "holdfast.cli.policy:policy",
     "verify": "holdfast.cli.proof:verify",
     "witness": "holdfast.cli.proof:witness",
     "prove": "holdfast.cli.proof:prove",
