@@ -7,7 +7,8 @@
         await state.restore(safe)
 
 `holdfast.sync` has the same names without `await`. `DELETED` stands for a value where there is none
-(in the conflicts of a merge). Start with docs/getting-started.md.
+(in the conflicts of a merge), `ERASED` for one that was sealed for a subject who is erased. Start
+with docs/getting-started.md.
 """
 
 from __future__ import annotations
@@ -18,27 +19,41 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast import sync as sync
+    from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
+    from holdfast.checkpoints.async_optimizer import Optimizer
+    from holdfast.checkpoints.async_policies import Policies
     from holdfast.checkpoints.async_retention import Retention
+    from holdfast.checkpoints.conditions import Condition
+    from holdfast.checkpoints.policy import (
+        Policy,
+        PolicyFrequency,
+        PolicyRetention,
+        PolicySetting,
+    )
+    from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest
     from holdfast.checkpoints.retention import Judged, LinePlan, RetentionPlan
     from holdfast.checkpoints.rules import Rule
     from holdfast.seal.codec import Typed, ValueLimits
+    from holdfast.seal.parts import ERASED
     from holdfast.seal.registry import Registry, default_registry
     from holdfast.store.async_state import Change, State, View
     from holdfast.store.async_store import Store, open
     from holdfast.store.async_streaming import ReadStream, WriteStream
     from holdfast.store.async_watching import Watch
     from holdfast.store.blaming import Blame, Blamed
+    from holdfast.store.classes import Classed
     from holdfast.store.clock import Clock
     from holdfast.store.compare import DELETED, Diff, Difference
     from holdfast.store.declared import Declaration
     from holdfast.store.entries import Cause
     from holdfast.store.ephemeral import Ephemeral
     from holdfast.store.finding import Begins, Range
-    from holdfast.store.gates import Gate, Operation, Request
+    from holdfast.store.gates import Gate, Operation, Reading, Request
     from holdfast.store.items import (
         Checkpoint,
         Entry,
         Erased,
+        ErasedSubject,
         Item,
         Left,
         LongValue,
@@ -67,19 +82,26 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DELETED",
+    "ERASED",
     "Begins",
     "Blame",
     "Blamed",
     "Cause",
     "Change",
     "Checkpoint",
+    "CheckpointGroups",
+    "CheckpointRequest",
+    "Checkpoints",
+    "Classed",
     "Clock",
+    "Condition",
     "Declaration",
     "Diff",
     "Difference",
     "Entry",
     "Ephemeral",
     "Erased",
+    "ErasedSubject",
     "Finding",
     "Gate",
     "HoldfastError",
@@ -91,21 +113,30 @@ __all__ = [
     "LeaseInfo",
     "Left",
     "LinePlan",
+    "Locator",
     "LongValue",
     "Lookup",
     "MergeConflict",
     "Merged",
     "Operation",
+    "Optimizer",
     "Page",
+    "Policies",
+    "Policy",
+    "PolicyFrequency",
+    "PolicyRetention",
+    "PolicySetting",
     "Position",
     "Proof",
     "Pruned",
     "Range",
     "ReadStream",
+    "Reading",
     "Registry",
     "Report",
     "Request",
     "Resealed",
+    "RestoreRequest",
     "Restored",
     "Retention",
     "RetentionPlan",
@@ -131,23 +162,31 @@ _HOMES = {
     "holdfast.checkpoints.async_retention": "Retention",
     "holdfast.checkpoints.retention": "Judged LinePlan RetentionPlan",
     "holdfast.checkpoints.rules": "Rule",
+    "holdfast.checkpoints.async_checkpoints": "CheckpointGroups Checkpoints",
+    "holdfast.checkpoints.requests": "CheckpointRequest Locator RestoreRequest",
+    "holdfast.checkpoints.async_optimizer": "Optimizer",
+    "holdfast.checkpoints.async_policies": "Policies",
+    "holdfast.checkpoints.conditions": "Condition",
+    "holdfast.checkpoints.policy": "Policy PolicyFrequency PolicyRetention PolicySetting",
     "holdfast.seal.codec": "Typed ValueLimits",
+    "holdfast.seal.parts": "ERASED",
     "holdfast.seal.registry": "Registry",
     "holdfast.store.async_state": "Change State View",
     "holdfast.store.async_store": "Store open",
     "holdfast.store.async_streaming": "ReadStream WriteStream",
     "holdfast.store.async_watching": "Watch",
     "holdfast.store.blaming": "Blame Blamed",
+    "holdfast.store.classes": "Classed",
     "holdfast.store.clock": "Clock",
     "holdfast.store.compare": "DELETED Diff Difference",
     "holdfast.store.declared": "Declaration",
     "holdfast.store.entries": "Cause",
     "holdfast.store.ephemeral": "Ephemeral",
     "holdfast.store.finding": "Begins Range",
-    "holdfast.store.gates": "Gate Operation Request",
+    "holdfast.store.gates": "Gate Operation Reading Request",
     "holdfast.store.items": (
-        "Checkpoint Entry Erased Item Left LongValue Page Position Restored Reverted ScopeInfo "
-        "Swept TimelineInfo"
+        "Checkpoint Entry Erased ErasedSubject Item Left LongValue Page Position Restored Reverted "
+        "ScopeInfo Swept TimelineInfo"
     ),
     "holdfast.store.proof_files": "Proof",
     "holdfast.store.keep": "Keep",

@@ -19,9 +19,25 @@ from holdfast.store.opening import open_core
 from holdfast.store.watching import Watch
 
 if TYPE_CHECKING:
+    from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
+    from holdfast.checkpoints.optimizer import Optimizer
+    from holdfast.checkpoints.policies import Policies
     from holdfast.checkpoints.retention import Retention
 
-__all__ = ["Change", "Lease", "Retention", "State", "Store", "View", "Watch", "open"]
+__all__ = [
+    "Change",
+    "CheckpointGroups",
+    "Checkpoints",
+    "Lease",
+    "Optimizer",
+    "Policies",
+    "Retention",
+    "State",
+    "Store",
+    "View",
+    "Watch",
+    "open",
+]
 
 
 def open(
@@ -56,11 +72,18 @@ def open(
 
 
 if not TYPE_CHECKING:
+    _ABOVE = {
+        "CheckpointGroups": "blocking",
+        "Checkpoints": "blocking",
+        "Optimizer": "optimizer",
+        "Policies": "policies",
+        "Retention": "retention",
+    }
 
     def __getattr__(name: str) -> object:
         """Import what stands above the store when it is first used."""
-        if name != "Retention":
+        if name not in _ABOVE:
             raise AttributeError(f"module 'holdfast.sync' has no attribute {name!r}")
-        from holdfast.checkpoints.retention import Retention
+        from importlib import import_module
 
-        return Retention
+        return getattr(import_module(f"holdfast.checkpoints.{_ABOVE[name]}"), name)

@@ -14,7 +14,7 @@ import lz4.block
 import msgspec
 import zstandard
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESSIV
 
 unpack = msgspec.msgpack.decode
 pack = msgspec.msgpack.encode
@@ -52,6 +52,10 @@ def hasher(key: bytes | None) -> Commit:
 def expand(method: int, data: bytes, length: int) -> bytes:
     if method == 1:
         return bytes(lz4.block.decompress(data, uncompressed_size=length))
+    if method == 3:
+        assert len(data) == length
+        assert length % 256 == 0
+        return data[: data.rstrip(b"\0").rindex(b"\x80")]
     return zstandard.ZstdDecompressor().decompress(data) if method == 2 else data
 
 
@@ -115,6 +119,18 @@ class Ring:
         found = {int.from_bytes(e, "big"): unpack(self.unwrap(b"K", scope_id, e)) for e in epochs}
         (commitment,) = {commitment for commitment, _ in found.values()}
         return commitment, {epoch: data for epoch, (_, data) in found.items()}
+
+    def subject(self, id: bytes) -> tuple[str, bytes]:
+        """Name and key of a subject."""
+        name, key = unpack(self.unwrap(b"U", id, bytes(4)))
+        return name, key
+
+
+def object_of(part: Any) -> tuple[str, int, Any]:
+    """Name, version and fields of a registered object that is kept whole."""
+    assert (type(part), part.code) == (msgspec.msgpack.Ext, 4)
+    name, version, fields = unpack(part.data)
+    return name, version, fields
 
 
 class EntryRow(NamedTuple):
@@ -193,7 +209,7 @@ class Scope:
         newest = max(key for key in self.store.rows if key.startswith(line))
         anchor = self.entry(self.key(b"E", timeline, (unpack(self.open(newest)), 5)))
         ((operation, floor, hash_, bases),) = anchor.body[1]
-        assert operation == 11
+        assert operation == 12
         assert floor < anchor.sequence
         assert self.entry(self.key(b"E", timeline, (floor, 5))).hash == hash_
         kept = {}
@@ -231,6 +247,14 @@ class Scope:
         assert self.commit(b"value", found[index]) == ref[1:33]
         assert varint(ref, 33)[0] == len(found[index])
         return bytes(found[index])
+
+    def atoms_of(self, timeline: int, sequence: int) -> list[bytes]:
+        """All atoms of an entry: its own, then those of its packs."""
+        body = self.entry(self.key(b"E", timeline, (sequence, 5))).body
+        found = list(body[2])
+        for ordinal in range(len(body[5]) if len(body) > 5 else 0):
+            found += unpack(self.open(self.key(b"V", timeline, (sequence, 5), (ordinal + 1, 3))))
+        return found
 
     def value(self, ref: bytes, place: list[int]) -> Any:
         """A value in plain form; extension parts and registered objects as they are stored."""
@@ -274,8 +298,12 @@ class Scope:
         found = list(self.walk(place, root))
         assert self.build(found, indexed=True).hash == root
         state = {}
+        self.terms: dict[str, list[Any]] = {}
         for key, ref, hint in found:
             where = hint[2:] if len(hint) == 6 else hint
+            if ref[0] == 4:
+                meta, ref = described(ref)
+                self.terms[key] = unpack(meta)
             state[key] = self.value(ref, where)
         return state
 
@@ -317,6 +345,12 @@ class Scope:
         return Node(self.commit(b"node", pack(body)), count, size)
 
 
+def described(ref: bytes) -> tuple[bytes, bytes]:
+    """What is known of a key besides its value, and the ref of that."""
+    length, at = varint(ref, 1)
+    return ref[at : at + length], ref[at + length :]
+
+
 def size_of(key: Any, ref: bytes) -> int:
     extra = 0 if key is None else len(key) + 1 if type(key) is str else 4
     if ref[0] == 0:
@@ -325,6 +359,9 @@ def size_of(key: Any, ref: bytes) -> int:
         return extra + varint(ref, 33)[0]
     if ref[0] == 2:
         return extra + varint(ref, varint(ref, 34)[1])[0]
+    if ref[0] == 4:
+        meta, inner = described(ref)
+        return extra + len(meta) + size_of(None, inner)
     length, at = varint(ref, 1)
     name = ref[at : at + length].decode()
     _, at = varint(ref, at + length)
@@ -355,6 +392,15 @@ class Store:
 
     def tag(self, label: bytes, text: str) -> bytes:
         return self.commit(b"tag/" + label, text.encode())[:16]
+
+    def unseal(self, part: Any) -> bytes:
+        """The encoded value in a part that is sealed for a subject."""
+        assert self.ring is not None
+        name, version, payload = part if type(part) is tuple else object_of(part)
+        assert (name, version) == ("$sealed", 1)
+        bound = [b"holdfast/1/part", self.lineage, payload[:16]]
+        key = self.ring.subject(payload[:16])[1]
+        return bytes(AESSIV(key).decrypt(payload[16:], bound))
 
     def scopes(self) -> Iterator[Scope]:
         """Every incarnation of every scope."""

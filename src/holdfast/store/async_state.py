@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from holdfast.errors import Conflict
 from holdfast.store.arguments import check_flag
 from holdfast.store.async_declaring import StateDeclaring, StateTrimming, ViewDeclaring
+from holdfast.store.async_keeping import made
+from holdfast.store.async_lasting import StateLasting
 from holdfast.store.async_looking_up import StateLookups, ViewFinding
 from holdfast.store.async_proving import StateProving
 from holdfast.store.async_streaming import StateStreaming, ViewStreaming
@@ -26,6 +28,7 @@ from holdfast.store.compare import Diff
 from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, Reverted, TimelineInfo
+from holdfast.store.lifetimes import asked_terms
 from holdfast.store.lookup_building import settle_after
 from holdfast.store.merges import AsyncStateMerging
 from holdfast.store.pruning_faces import AsyncStatePruning
@@ -90,6 +93,10 @@ class View(ViewDeclaring, ViewFinding, ViewStreaming):
         """Whether a key is there."""
         return await self._do(self._read.exists, key)
 
+    async def class_of(self, key: str) -> str:
+        """The state class of a key; of one that is absent, what it would have."""
+        return await self._do(self._read.class_of, key)
+
     async def keys(
         self, prefix: str = "", *, limit: int | None = None, after: str = ""
     ) -> list[str]:
@@ -131,6 +138,7 @@ class State(
     AsyncStateMerging,
     StateProving,
     AsyncStatePruning,
+    StateLasting,
 ):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
@@ -141,25 +149,43 @@ class State(
     async def _run(self, plan: Plan) -> Any:
         return await self._pump.commit(plan)
 
-    async def set(self, key: str, value: Any, *, if_version: int | None = None) -> int:
+    async def set(
+        self,
+        key: str,
+        value: Any,
+        *,
+        if_version: int | None = None,
+        ttl: float | timedelta | None = None,
+        expires: datetime | None = None,
+        sliding: bool = False,
+        class_: str | None = None,
+        subject: str | None = None,
+    ) -> int:
         """Set a key; returns the entry's number, which is the key's new version.
 
         With `if_version` (0: the key must be absent) it is applied only if the key still has
-        that version, else `Conflict`. Setting a long value again stores what differs.
+        that version, else `Conflict`. Setting a long value again stores what differs. With `ttl`
+        (seconds) or `expires` it is absent from then on; with `sliding`, reads begin the term anew.
+        `class_` names the state class, if it is not the one declared or told by the key. With
+        `subject` it is sealed for that person: `Store.erase_subject` closes it for ever.
         """
-        return await self._run(self._handle.plan_set(key, value, if_version))  # type: ignore[no-any-return]
+        terms = asked_terms(ttl, expires, sliding, class_)
+        await made(self._handle.core, [subject])
+        return await self._run(self._handle.plan_set(key, value, if_version, terms, subject))  # type: ignore[no-any-return]
 
     async def delete(self, key: str, *, if_version: int | None = None) -> bool:
         """Remove a key; tells whether it was there."""
         return await self._run(self._handle.plan_delete(key, if_version))  # type: ignore[no-any-return]
 
-    async def append(self, key: str, item: Any) -> int:
+    async def append(self, key: str, item: Any, *, subject: str | None = None) -> int:
         """Add an item to the end of a list, which is made if the key is absent."""
-        return await self._run(self._handle.plan_extend(key, [item]))  # type: ignore[no-any-return]
+        await made(self._handle.core, [subject])
+        return await self._run(self._handle.plan_extend(key, [item], subject))  # type: ignore[no-any-return]
 
-    async def extend(self, key: str, items: Iterable[Any]) -> int:
+    async def extend(self, key: str, items: Iterable[Any], *, subject: str | None = None) -> int:
         """Add items to the end of a list, as one entry."""
-        return await self._run(self._handle.plan_extend(key, items))  # type: ignore[no-any-return]
+        await made(self._handle.core, [subject])
+        return await self._run(self._handle.plan_extend(key, items, subject))  # type: ignore[no-any-return]
 
     async def update(self, key: str, function: Callable[[Any], Any], default: Any = None) -> Any:
         """Set a key to a function of its value; tried again when somebody was faster.
@@ -195,6 +221,7 @@ class State(
         cause = cause_now(actor, reason, correlation, parent)
         parts = ChangeParts(StoreHandle(self._handle.core), cause, id)
         yield ChangePart(parts.part(self._handle))
+        await made(self._handle.core, parts.subjects)
         plan = parts.plan()
         if plan is not None:
             await self._run(plan)
@@ -283,9 +310,12 @@ class State(
         """All timelines of the scope."""
         return await asyncio.to_thread(self._handle.history.timelines)
 
-    async def diff(self, since: Any, until: Any = None) -> Diff:
-        """What changed from one point to another, or to the newest state."""
-        return await asyncio.to_thread(self._handle.diff, since, until)
+    async def diff(self, since: Any, until: Any = None, *, reveal: bool = False) -> Diff:
+        """What changed from one point to another, or to the newest state.
+
+        Values of class sensitive are masked, unless `reveal` is given.
+        """
+        return await asyncio.to_thread(self._handle.diff, since, until, reveal)
 
     async def log(
         self,
@@ -340,14 +370,20 @@ class State(
         )
 
     async def blame(
-        self, key: str, path: str | Sequence[str | int] | None = None, *, limit: int = 1000
+        self,
+        key: str,
+        path: str | Sequence[str | int] | None = None,
+        *,
+        limit: int = 1000,
+        reveal: bool = False,
     ) -> Blame:
         """Who wrote each part of a value: for each field and item the entry that gave it.
 
         `path` (`steps[3].done`, or `["steps", 3, "done"]`) asks for one part only. At most `limit`
-        versions of the key are looked at; what is older than those is marked so.
+        versions of the key are looked at; what is older than those is marked so. Values of class
+        sensitive are masked, unless `reveal` is given.
         """
-        return await asyncio.to_thread(blame_value, self._handle, key, path, limit)
+        return await asyncio.to_thread(blame_value, self._handle, key, path, limit, reveal)
 
     async def replay(
         self,
@@ -370,6 +406,8 @@ class ChangePart:
         self.append = part.append
         self.extend = part.extend
         self.delete = part.delete
+        self.expire = part.expire
+        self.persist = part.persist
         self.trim = part.trim
 
     async def get(self, key: str, default: Any = None, *, as_: Any = None) -> Any:

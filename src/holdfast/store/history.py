@@ -38,7 +38,7 @@ from holdfast.store.ledger import Ledger
 from holdfast.store.lookups import count_keys, derived
 from holdfast.store.packing import Packer
 from holdfast.store.points import Points
-from holdfast.store.reading import microseconds, moment
+from holdfast.store.reading import Reader, microseconds, moment
 from holdfast.store.saves import BEFORE
 from holdfast.store.scopes import Scope, check_key
 from holdfast.store.stage import Sign, Stage
@@ -80,7 +80,7 @@ class History:
 
         def special(stage: Stage, body: Body) -> None:
             body.ops = [op]
-            made[:] = [self._signed(stage, body)]
+            made[:] = [self.signed(stage, body)]
 
         target = Target(self.scope, self.timeline, special=special)
         return Change([target], cause), lambda _: made[0]
@@ -111,7 +111,7 @@ class History:
             op.pop()
         return op
 
-    def _signed(self, stage: Stage, body: Body) -> Checkpoint:
+    def signed(self, stage: Stage, body: Body) -> Checkpoint:
         """Build a checkpoint. Reading it back could fail after it is durable."""
         stage.finish(body, sign=self._sign(stage))
         key, row = stage.rows[-1]
@@ -119,7 +119,7 @@ class History:
         signer = self.core.signer
         if signer is not None and signer.hybrid:
             stage.rows.append(signature_row(stage.ledger, key, stage.head, signer))
-        return self._checkpoint(stage.timeline, self.timeline, stage.sequence, envelope, body)
+        return self.described(stage.timeline, self.timeline, stage.sequence, envelope, body)
 
     def _sign(self, stage: Stage) -> Sign:
         root = stage.fold().hash
@@ -137,9 +137,10 @@ class History:
 
         return sign
 
-    def _checkpoint(
+    def described(
         self, line: Timeline, timeline: str, sequence: int, envelope: Envelope, body: Body
     ) -> Checkpoint:
+        """A checkpoint for people."""
         assert envelope.statement is not None
         op = next(op for op in body.ops if op[0] == entries.CHECKPOINT)
         op = [*op, *([], "", b"")[len(op) - 4 :]]
@@ -172,7 +173,7 @@ class History:
                 f"{self.scope}: {timeline}@{sequence} is no checkpoint; only those are signed: "
                 "`checkpoints()` lists them"
             )
-        return self._checkpoint(line, timeline, sequence, envelope, body)
+        return self.described(line, timeline, sequence, envelope, body)
 
     def checkpoints(
         self,
@@ -191,7 +192,7 @@ class History:
         for line, sequence, envelope, body in self.points.statements():
             if limit is not None and len(found) >= limit:
                 break
-            item = self._checkpoint(line, self.timeline, sequence, envelope, body)
+            item = self.described(line, self.timeline, sequence, envelope, body)
             wanted = (type is None or type == item.type) and (tag is None or tag in item.tags)
             if wanted and (name is None or name == item.name):
                 found.append(item)
@@ -232,7 +233,7 @@ class History:
             if damage is None:
                 note = f"before restore of {label}"
                 op = [entries.CHECKPOINT, note, "recovery", str(self.scope)]
-                backup[:] = [self._signed(stage, Body(body.time, [op], [], body.cause))]
+                backup[:] = [self.signed(stage, Body(body.time, [op], [], body.cause))]
                 prefixes = sticky_prefixes(stage.declared)
                 kept[:] = [keep_sticky(stage.ledger.trees, root, stage.fold(), prefixes)]
             done = kept[0]
@@ -267,6 +268,7 @@ class History:
 
         target = Target(self.scope, self.timeline, special=special, create=False, head=if_head)
         target.stranded = line if damage is not None else None
+        target.backup = damage is None
         return Change([target], cause), finish
 
     def dry_restore(self, point: Any, *, verify: str) -> Restored:
@@ -275,9 +277,12 @@ class History:
         source = self.points.view(timeline, sequence)
         root, checked = self.check_point(source, sequence, verify)
         label = f"{timeline}@{sequence}"
-        line = self.points.line()
+        line, now = self.points.line(), self.core.clock.checked()
         prefixes = sticky_prefixes(line.declared)
-        diff = diff_states(line, source, self.timeline, label, without=prefixes)
+        before = Reader(self.core, self.scope, self.timeline, line, now)
+        # What is restored is judged by today: what has expired since does not come back.
+        after = Reader(self.core, self.scope, timeline, source, now)
+        diff = diff_states(before, after, without=prefixes)
         kept = keep_sticky(line.ledger.trees, root, index_of(line), prefixes)
         return Restored(
             self.scope, self.timeline, line.sequence, label, kept.root.hash.hex(), None, verify,
@@ -436,7 +441,7 @@ class History:
             return False
         before = self.points.view(self.timeline, entry.sequence - 1).slot(key)
         after = self.points.view(self.timeline, entry.sequence).slot(key)
-        return (before and before.ref) != (after and after.ref)
+        return (before and before.described()) != (after and after.described())
 
 
 def fold_once(source: Timeline) -> Node:
@@ -459,11 +464,11 @@ def public_entry(
         timeline,
         rows.sequence_of(key),
         moment(body.time),
-        tuple(pair for pair in entries.touched(body.ops) if not derived(pair[1])),
+        tuple(pair for pair in entries.shown(body.ops) if not derived(pair[1])),
         body.cause or _NOTHING,
         ledger.entry_hash(key, envelope.data).hex(),
         body.change,
-        core.place_names(body.also) if body.also else (),
+        _place_names(core, body.also) if body.also else (),
         body.step,
         _point_of(core, ledger, body),
     )
@@ -475,3 +480,17 @@ def _point_of(core: Core, ledger: Ledger, body: Body) -> str:
             names = {n: name for n, name, _, _ in core.timelines(ledger)} if op[1] else {0: "main"}
             return f"{names.get(op[1], '?')}@{op[2]}"
     return ""
+
+
+def _place_names(
+    core: Core, places: Sequence[tuple[int, int, int]]
+) -> tuple[tuple[str, str, int], ...]:
+    """(scope, timeline, sequence) with names for numbers, where they are still known."""
+    names = {number: scope for scope, number, _, _ in core.scopes()}
+    found = []
+    for number, line, sequence in places:
+        scope = names.get(number)
+        lines = core.timelines(core.ledger(scope)) if scope and line else []
+        name = next((n for t, n, _, _ in lines if t == line), "main" if not line else "?")
+        found.append((str(scope) if scope else "deleted", name, sequence))
+    return tuple(found)

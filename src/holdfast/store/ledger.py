@@ -125,9 +125,11 @@ class Ledger:
         """Associated data of a row: store, scope and place."""
         return self._ad + _BYTE[len(key)] + key
 
-    def seal_row(self, key: bytes, plain: bytes, commit: Callable[[bytes], bytes]) -> bytes:
+    def seal_row(
+        self, key: bytes, plain: bytes, commit: Callable[[bytes], bytes], *, quiet: bool = False
+    ) -> bytes:
         """A row's bytes at rest."""
-        return self.seal.seal(self.ad(key), plain, commit(plain))
+        return self.seal.seal(self.ad(key), plain, commit(plain), quiet=quiet)
 
     def open_row(self, key: bytes, row: bytes | None) -> bytes:
         """A row's plain bytes; what fails its check is read once more before it is damage."""
@@ -198,7 +200,8 @@ class Ledger:
 
     # atoms and nodes
 
-    def _row_of(self, place: Sequence[int]) -> bytes:
+    def row_of(self, place: Sequence[int]) -> bytes:
+        """The key of the row that a place lies in."""
         timeline, sequence, ordinal = place[:3]
         if ordinal == 0:
             return rows.entry(rows.line(b"E", self.number, timeline), sequence)
@@ -226,7 +229,7 @@ class Ledger:
         held = self._atoms.get((self.number, place))
         if held is not None and held[0] == ref:
             return held[1]  # type: ignore[no-any-return]
-        key = self._row_of(place)
+        key = self.row_of(place)
         data = self._pick(key, self.atoms_in(key, self.storage.get([key])[0]), ref, place)
         self._atoms.put((self.number, place), ref, data)
         return data
@@ -246,7 +249,7 @@ class Ledger:
         by_row: dict[bytes, list[tuple[bytes, Any]]] = {}
         for ref, place in wanted:
             if ref[0] == refs.ATOM and not self._atoms.holds((self.number, place), ref):
-                by_row.setdefault(self._row_of(place), []).append((ref, place))
+                by_row.setdefault(self.row_of(place), []).append((ref, place))
         keys = list(by_row)
         for start in range(0, len(keys), _PREFETCH):
             page = keys[start : start + _PREFETCH]
@@ -258,7 +261,7 @@ class Ledger:
 
     def read_atoms(self, wanted: Sequence[tuple[bytes, Any]]) -> list[bytes]:
         """The bytes of atoms, checked; they are not kept, for they are read once."""
-        keys = [self._row_of(place) if ref[0] == refs.ATOM else b"" for ref, place in wanted]
+        keys = [self.row_of(place) if ref[0] == refs.ATOM else b"" for ref, place in wanted]
         names = [name for name in dict.fromkeys(keys) if name]
         read = zip(names, self.storage.get(names), strict=True)
         found = {name: self.atoms_in(name, row) for name, row in read}
@@ -275,7 +278,7 @@ class Ledger:
         names = sorted(records)
         for start in range(0, len(names), _PREFETCH):
             page = names[start : start + _PREFETCH]
-            keys = [self._row_of(name) for name in page]
+            keys = [self.row_of(name) for name in page]
             for name, key, row in zip(page, keys, self.storage.get(keys), strict=True):
                 if row is None:
                     raise self.damage(key, "it is missing")

@@ -16,6 +16,7 @@
 | K | scope(6) epoch(4) | the scope has a new data key, of this epoch |
 | A | scope(6) timeline(2) number(4) | which entry is the timeline's anchor of this number |
 | B | scope(6) timeline(2) sequence(5) | a base: the saved index of an entry that is kept below it |
+| U | subject id(16) | the subject is erased |
 
 A long value is written before the entry that names it: an *upload*. Its packs (V, N) lie on the
 line `UPLOADS`, which is no timeline, under a random number in place of an entry's. While it is not
@@ -27,6 +28,7 @@ Cells have keys of their own:
 | --- | --- | --- |
 | CL | tag(16) part(1) | a lease: 0 its token, 1 its beat |
 | A | scope(6) | who prunes the scope now |
+| CS | tag(16) | the id of the subject of a name |
 """
 
 from __future__ import annotations
@@ -132,6 +134,20 @@ def pruner(scope: int) -> bytes:
     return b"A" + scope.to_bytes(SCOPE, "big")
 
 
+SUBJECTS = b"CS"
+SUBJECT = len(SUBJECTS) + 16
+
+
+def subject(tag: bytes) -> bytes:
+    """Key of the cell that says which id the subject of a name has."""
+    return SUBJECTS + tag
+
+
+def subject_tombstone(id: bytes) -> bytes:
+    """Key of the row that says that a subject is erased."""
+    return b"U" + id
+
+
 LEASES = b"CL"
 LEASE = len(LEASES) + 16 + 1
 TOKEN, BEAT = 0, 1
@@ -171,6 +187,8 @@ def sequence_of(key: bytes) -> int:
 def describe(key: bytes) -> str:
     """A row's key for people: kind and numbers."""
     kind = key[:1].decode("latin-1")
+    if key.startswith(SUBJECTS) and len(key) == SUBJECT:
+        return f"subject ({key[len(SUBJECTS) :].hex()})"
     if kind in "TEVSNCB" and len(key) >= 9:
         parts = [f"scope {int.from_bytes(key[1:7], 'big'):x}"]
         line = key[7] * 256 + key[8]
@@ -203,4 +221,5 @@ _KINDS = {
     "K": "key epoch",
     "A": "anchor",
     "B": "base",
+    "U": "erased subject",
 }

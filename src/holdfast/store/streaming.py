@@ -63,16 +63,18 @@ class StateStreaming:
 
 
 class StoreStreaming:
-    """Clearing away long values that were never finished."""
+    """Clearing away what has expired or was never finished."""
 
     _handle: StoreHandle
 
-    def sweep(self, *, wait: bool = False) -> Swept:
-        """Drop what was written of long values whose writers are gone.
+    def sweep(self, *, limit: int | None = None, wait: bool = False) -> Swept:
+        """Remove keys that have expired, `limit` at most, of every timeline of every scope, and
+        what was written of long values whose writers are gone.
 
         A writer counts as gone once it has shown no sign of life for a minute, by this process's
         clock, while this process looked: at every sweep, and whenever it writes long values itself.
         With `wait` it takes that minute if there is reason to.
         """
-        self._handle.core.check_writable()
-        return self._handle.core.pins.sweep(wait=wait)
+        from holdfast.store.expiring import sweep_store
+
+        return sweep_store(self._handle, limit, wait)

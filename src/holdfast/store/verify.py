@@ -33,6 +33,7 @@ from holdfast.store.verify_feed import FeedCheck
 from holdfast.store.verify_floor import find_floors, pruned_meanwhile
 from holdfast.store.verify_line import LineCheck
 from holdfast.store.verify_nodes import DAMAGE, NodeCheck
+from holdfast.store.verify_subjects import check_subjects
 from holdfast.store.verify_uploads import UploadCheck, check_pins, is_pinned
 from holdfast.store.witness import Witness, read_witness, store_identity
 
@@ -72,6 +73,9 @@ class Report:
     """Entries of which only the envelope is left; an anchor says so."""
     pruning: int = 0
     """Scopes whose pruning is under way or was cut short; prune again to finish that."""
+    subjects: int = 0
+    subjects_erased: int = 0
+    """Those whose sealed values nobody can read any more; that is no damage."""
     seconds: float = 0.0
     trust: str = ""
     """Whose key vouched for the checkpoints, and what that is worth."""
@@ -395,7 +399,7 @@ class _Check:
     # rows that belong to nothing
 
     def _others(self) -> None:
-        for kind in (b"G", b"H", b"J", b"L", b"M", b"O", b"P", b"Q", b"U"):
+        for kind in (b"G", b"H", b"J", b"L", b"M", b"O", b"P", b"Q"):
             for key, _ in self.core.storage.scan(kind, rows.after(kind), limit=100):
                 if key != b"Mstore":
                     self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
@@ -404,6 +408,7 @@ class _Check:
                 self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
         check_pins(self, self.known)
         self._cells()
+        check_subjects(self)
         for kind in rows.OF_SCOPE:
             self._strays(kind)
         self._outcomes()
@@ -413,8 +418,9 @@ class _Check:
 
     def _cells(self) -> None:
         storage, leases = self.core.storage, self.core.leases
-        others = ((b"", rows.LEASES), (rows.after(rows.LEASES), b"P"), (b"Q", b"\xff" * 64))
-        for low, high in others:
+        known = (rows.LEASES, rows.SUBJECTS, b"P")
+        bounds = [b"", *(bound for kind in known for bound in (kind, rows.after(kind)))]
+        for low, high in zip(bounds[::2], [*bounds[1::2], b"\xff" * 64], strict=True):
             for key, _ in storage.cells(low, high, limit=100):
                 if key[:1] == b"A" and len(key) == 7 and self._is_known(rows.scope_of(key)):
                     continue  # somebody prunes this scope

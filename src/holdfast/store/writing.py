@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
+from datetime import datetime, timedelta
 from typing import Any
 from unicodedata import normalize
 
 from holdfast.errors import Conflict, InvalidInputError
+from holdfast.seal.parts import ERASED
 from holdfast.store.arguments import check_count, check_prefixes, check_text, check_version, listed
 from holdfast.store.change import Change, Target
+from holdfast.store.classes import TRUSTED, class_of
 from holdfast.store.core import Core
+from holdfast.store.declared import NOTHING
 from holdfast.store.entries import Cause
 from holdfast.store.finding import question
 from holdfast.store.gates import Operation, Request
 from holdfast.store.items import Page
+from holdfast.store.lifetimes import NEVER, Terms, asked_expiry, asked_terms
 from holdfast.store.lookups import Lookup
 from holdfast.store.outcomes import content_of
 from holdfast.store.reading import Reader
 from holdfast.store.scopes import Scope, check_key
+from holdfast.store.subjects import Subject, erased
 from holdfast.store.trimming import check_trim, going, trim_of
 
 MOST_OPERATIONS = 100_000
@@ -41,24 +47,39 @@ def build_change(
     """A change of what is asked for in each scope; `looked` says that it rests on reads."""
     core.check_writable()
     content = b""
+    subjects: dict[str, Subject] = {}
     if id is not None:
         check_text(id, "the id of a change", 256, least=1)
         if not looked:  # what was read may be another value by now, and the change the same
-            content = content_of(core, [target[:3] for target in targets])
+            asked = [(t[0], t[1], core.subjects.sealed(t[2], subjects)) for t in targets]
+            content = content_of(core, asked)
     made = []
     for scope, timeline, operations, expects, head in targets:
         if len(operations) > MOST_OPERATIONS:
             raise InvalidInputError(f"a change has at most {MOST_OPERATIONS} operations")
         if core.gates.front and operations:
             given = {operation.key for operation in operations}
-            request = core.gates.ask(Request(scope, timeline, operations, cause, attempt))
+            request = Request(scope, timeline, operations, cause, attempt)
+            request = core.gates.ask(request, trusted=_trusted(core, request))
             scope, timeline, operations = request.scope, request.timeline, request.operations
             for operation in operations:
                 check_key(operation.key, owner=operation.key in given)
-        target = _target(core, scope, timeline, operations)
+        target = _target(core, scope, timeline, core.subjects.sealed(operations, subjects))
         target.expects, target.head = expects, head
         made.append(target)
-    return Change(made, cause, id, content, attempt)
+    change = Change(made, cause, id, content, attempt)
+    change.fences += tuple(subjects.values())
+    return change
+
+
+def _trusted(core: Core, request: Request) -> bool:
+    """Whether all that is to be written is of class trusted."""
+    line = core.current(request.scope, request.timeline)
+    declared = line.declared if line is not None else NOTHING
+    return all(
+        ((one.terms and one.terms.class_) or class_of(one.key, b"", declared)) == TRUSTED
+        for one in request.operations
+    )
 
 
 def _target(core: Core, scope: Scope, timeline: str, operations: list[Operation]) -> Target:
@@ -67,7 +88,9 @@ def _target(core: Core, scope: Scope, timeline: str, operations: list[Operation]
     for operation in operations:
         key = check_key(operation.key, owner=True)
         if operation.kind == "set":
-            ops.append(("set", key, core.split(ledger, key, operation.value)))
+            part = core.split(ledger, key, operation.value)
+            terms = operation.terms
+            ops.append(("set", key, part) if terms is None else ("set", key, part, terms))
         elif operation.kind == "append":
             if type(operation.value) is not list:
                 raise InvalidInputError(f"{scope}: append takes a list of items for {key!r}")
@@ -76,6 +99,8 @@ def _target(core: Core, scope: Scope, timeline: str, operations: list[Operation]
                 ops.append(("append", key, parts))
         elif operation.kind == "delete":
             ops.append(("delete", key))
+        elif operation.kind == "expire":
+            ops.append(("expire", key, operation.terms or NEVER))
         elif operation.kind == "trim":
             check_trim(operation.value)
             ops.append(("trim", key, operation.value))
@@ -102,17 +127,44 @@ class ScopedChange:
 
     # writing
 
-    def set(self, key: str, value: Any, *, if_version: int | None = None) -> None:
+    def set(
+        self,
+        key: str,
+        value: Any,
+        *,
+        if_version: int | None = None,
+        ttl: float | timedelta | None = None,
+        expires: datetime | None = None,
+        sliding: bool = False,
+        class_: str | None = None,
+        subject: str | None = None,
+    ) -> None:
         """Set a key."""
-        self._note("set", key, value, if_version)
+        terms = asked_terms(ttl, expires, sliding, class_)
+        self._note("set", key, value, if_version, terms, subject)
 
-    def append(self, key: str, item: Any) -> None:
+    def expire(
+        self,
+        key: str,
+        ttl: float | timedelta | None = None,
+        *,
+        expires: datetime | None = None,
+        sliding: bool = False,
+    ) -> None:
+        """Let a key that is there expire; its value and version stay."""
+        self._note("expire", key, terms=asked_expiry(ttl, expires, sliding))
+
+    def persist(self, key: str) -> None:
+        """Let a key never expire."""
+        self._note("expire", key, terms=NEVER)
+
+    def append(self, key: str, item: Any, *, subject: str | None = None) -> None:
         """Add an item to the end of a list, which is made if the key is absent."""
-        self._note("append", key, [item])
+        self._note("append", key, [item], subject=subject)
 
-    def extend(self, key: str, items: Iterable[Any]) -> None:
+    def extend(self, key: str, items: Iterable[Any], *, subject: str | None = None) -> None:
         """Add items to the end of a list."""
-        self._note("append", key, listed(items, "extend"))
+        self._note("append", key, listed(items, "extend"), subject=subject)
 
     def trim(self, key: str, *, keep_last: int | None = None, before: int | None = None) -> None:
         """Remove the oldest items of a list; see `State.trim`."""
@@ -122,7 +174,15 @@ class ScopedChange:
         """Remove a key; one that is absent is no error."""
         self._note("delete", key, None, if_version)
 
-    def _note(self, kind: str, key: str, value: Any = None, if_version: int | None = None) -> None:
+    def _note(
+        self,
+        kind: str,
+        key: str,
+        value: Any = None,
+        if_version: int | None = None,
+        terms: Terms | None = None,
+        subject: str | None = None,
+    ) -> None:
         if self.over:
             raise InvalidInputError(
                 f"{self._reader.scope}: this change is over; what it writes must stand in its block"
@@ -136,7 +196,7 @@ class ScopedChange:
                 [key],
             )
         # The caller may change its object before the block ends; what was meant is what it is now.
-        self.operations.append(Operation(kind, key, deepcopy(value)))
+        self.operations.append(Operation(kind, key, deepcopy(value), terms, subject))
 
     # reading
 
@@ -145,6 +205,8 @@ class ScopedChange:
         value = self._staged(key)
         if value is _MISSING:
             return default
+        if value is ERASED:
+            raise erased(self._reader.scope, key)
         if as_ is not None:
             from holdfast.seal.codec import convert
 
@@ -162,7 +224,7 @@ class ScopedChange:
         prefix = normalize("NFC", prefix)
         found = set(self._reader.keys(prefix))
         for operation in self.operations:
-            if operation.key.startswith(prefix) and operation.kind != "trim":
+            if operation.key.startswith(prefix) and operation.kind not in ("expire", "trim"):
                 (found.discard if operation.kind == "delete" else found.add)(operation.key)
         return sorted(found)
 
@@ -220,7 +282,7 @@ class ScopedChange:
                 value, known = deepcopy(operation.value), True
             elif operation.kind == "delete":
                 value, known = _MISSING, True
-            else:
+            elif operation.kind in ("append", "trim"):
                 if not known:
                     value, known = self._read(key), True
                 items = self._items(key, value)
@@ -233,11 +295,12 @@ class ScopedChange:
     def _read(self, key: str) -> Any:
         self.looked = True
         timeline = self._reader.now()
-        slot = self._reader.slot(timeline, key) if timeline is not None else None
+        slot = self._reader.live(timeline, key) if timeline is not None else None
         version = timeline.version(slot) if timeline is not None else 0
         self.expects.setdefault(key, version)
         if timeline is None or slot is None:
             return _MISSING
+        self._reader.told(timeline, [(key, slot)])
         return self._reader.value(timeline, slot)
 
     def _expect_head(self) -> None:
