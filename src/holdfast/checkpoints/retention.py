@@ -22,14 +22,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from holdfast.checkpoints.holding import held
 from holdfast.checkpoints.rules import PRIORITIES, Rule, importance, rule_of, rules_of
 from holdfast.errors import (
     InvalidInputError,
     NotConfirmedError,
     PointNotFoundError,
-    PrunedError,
 )
-from holdfast.store import entries, rows
+from holdfast.store import rows
 from holdfast.store.arguments import check_flag, check_text
 from holdfast.store.declaring import plan_declare
 from holdfast.store.gates import Operation
@@ -46,6 +46,12 @@ DAY = timedelta(days=1)
 LOOKED_AT = 100
 MOST = 0.2
 """Part of a scope's checkpoints that may go by age alone without being asked about."""
+
+
+_NEEDED = {
+    "operation": "its operation is not over",
+    "restore": "the backup of a restore that is not confirmed",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +174,7 @@ class Retention:
     def _judged(self, main: LineHandle, line: LineHandle, now: datetime | None) -> list[Judged]:
         marked = self.marked(main.scope)
         starts = {(info.parent, info.start) for info in main.history.timelines()}
+        needed = {one.checkpoint.id: _NEEDED[one.why] for one in held(line)}
         newest = line.place()[2]
         counted: dict[tuple[str, ...], int] = {}
         released: set[str] = set()
@@ -181,8 +188,8 @@ class Retention:
             why = marked.get(one.id, "")
             if not why and (line.timeline, one.sequence) in starts:
                 why = "a timeline starts from it"
-            if not why and one.id not in released:
-                why = _needed(line, one)
+            if not why:
+                why = needed.get(one.id, "")
             if not why and one.sequence == newest:
                 why = "it is the newest entry"
             found.append(_judge(one, rule, number, why, released, now))
@@ -290,28 +297,6 @@ def _judge(
         return Judged(one, not done, "its operation is over" if done else "not released")
     over = rule.over(number, one.time, now)
     return Judged(one, not over, f"over its {over}" if over else "within its rule")
-
-
-def _needed(line: LineHandle, one: Checkpoint) -> str:
-    """What a checkpoint that is not released is needed for."""
-    if one.type == "pre_operation" and "operation" in one.metadata:
-        return "its operation is not over"
-    if one.type != "recovery":
-        return ""
-    if "restores" in one.metadata:
-        return "the backup of a restore that is not confirmed"
-    timeline = line.history.points.line()
-    key = rows.entry(timeline.prefix, one.sequence + 1)
-    row = timeline.ledger.storage.get([key])[0]
-    if row is None:
-        return ""
-    try:
-        body = timeline.ledger.open_entry(key, row)[1]
-    except PrunedError:  # a restore would not be
-        return ""
-    if any(op[0] == entries.RESTORE for op in body.ops):
-        return "the backup of a restore that is not confirmed"
-    return ""
 
 
 def _confirmed(lines: list[LineHandle], now: datetime) -> bool:
