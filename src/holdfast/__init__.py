@@ -18,6 +18,11 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast import sync as sync
+    from holdfast.checkpoints.async_scheduler import Scheduler
+    from holdfast.checkpoints.calendar import Cron, Every
+    from holdfast.checkpoints.runner import Run
+    from holdfast.checkpoints.schedules import ScheduleInfo
+    from holdfast.checkpoints.shutdown import ShutdownCheckpoints
     from holdfast.seal.codec import Typed, ValueLimits
     from holdfast.seal.registry import Registry, default_registry
     from holdfast.store.async_state import Change, State, View
@@ -69,12 +74,14 @@ __all__ = [
     "Change",
     "Checkpoint",
     "Clock",
+    "Cron",
     "Declaration",
     "Diff",
     "Difference",
     "Entry",
     "Ephemeral",
     "Erased",
+    "Every",
     "Finding",
     "Gate",
     "HoldfastError",
@@ -99,8 +106,12 @@ __all__ = [
     "Resealed",
     "Restored",
     "Reverted",
+    "Run",
+    "ScheduleInfo",
+    "Scheduler",
     "Scope",
     "ScopeInfo",
+    "ShutdownCheckpoints",
     "State",
     "Sticky",
     "Store",
@@ -116,6 +127,11 @@ __all__ = [
 ]
 
 _HOMES = {
+    "holdfast.checkpoints.async_scheduler": "Scheduler",
+    "holdfast.checkpoints.calendar": "Cron Every",
+    "holdfast.checkpoints.runner": "Run",
+    "holdfast.checkpoints.schedules": "ScheduleInfo",
+    "holdfast.checkpoints.shutdown": "ShutdownCheckpoints",
     "holdfast.seal.codec": "Typed ValueLimits",
     "holdfast.seal.registry": "Registry",
     "holdfast.store.async_state": "Change State View",

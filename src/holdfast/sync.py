@@ -6,6 +6,8 @@ several threads; all that wait at one moment share a commit.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from holdfast.seal.codec import ValueLimits
 from holdfast.seal.registry import Registry
 from holdfast.storage.contract import Storage
@@ -16,7 +18,20 @@ from holdfast.store.leasing import Lease
 from holdfast.store.opening import open_core
 from holdfast.store.watching import Watch
 
-__all__ = ["Change", "Lease", "State", "Store", "View", "Watch", "open"]
+if TYPE_CHECKING:
+    from holdfast.checkpoints.scheduler import Scheduler
+else:
+
+    def __getattr__(name: str) -> object:
+        """Import the scheduler when it is first used: most programs have none."""
+        if name != "Scheduler":
+            raise AttributeError(f"module 'holdfast.sync' has no attribute {name!r}")
+        from holdfast.checkpoints.scheduler import Scheduler
+
+        return Scheduler
+
+
+__all__ = ["Change", "Lease", "Scheduler", "State", "Store", "View", "Watch", "open"]
 
 
 def open(

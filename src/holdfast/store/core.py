@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -76,6 +76,8 @@ class Core:
         self.clock = clock
         self.read_only = read_only
         self.closed = ""
+        self.closing: list[Callable[[], None]] = []
+        """What is to be done first when the store is closed; it may still write."""
         self.writer = new_writer()
         self.gates = Gates()
         self.atoms = AtomCache()
@@ -467,6 +469,8 @@ class Core:
         """Commit what waits and release everything."""
         if self.closed:
             return
+        while self.closing:
+            self.closing.pop()()
         try:
             self.committer.drain()
             self.leases.close()

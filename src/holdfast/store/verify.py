@@ -27,6 +27,7 @@ from holdfast.store.core import Core
 from holdfast.store.cosigning import Trust
 from holdfast.store.feed import LANES, items_of
 from holdfast.store.ledger import Ledger
+from holdfast.store.schedule_cells import check_schedules
 from holdfast.store.scopes import Scope
 from holdfast.store.tombstones import by_number, read_tombstone
 from holdfast.store.verify_accounts import Accounts
@@ -411,10 +412,12 @@ class _Check:
 
     def _cells(self) -> None:
         storage, leases = self.core.storage, self.core.leases
-        others = ((b"", rows.LEASES), (rows.after(rows.LEASES), b"P"), (b"Q", b"\xff" * 64))
-        for low, high in others:
+        kinds = (rows.LEASES, rows.SCHEDULES, b"P")
+        lows = (b"", *map(rows.after, kinds))
+        for low, high in zip(lows, (*kinds, b"\xff" * 64), strict=True):
             for key, _ in storage.cells(low, high, limit=100):
                 self.find("unaccounted", rows.describe(key), "nothing accounts for this cell")
+        check_schedules(self)
         token = b""
         for key, row in leases.cells():
             if len(key) == rows.LEASE and key == rows.token(key):
