@@ -613,7 +613,10 @@ def test_the_async_face(plain: Place, commit: str) -> None:
                 assert asyncio.get_running_loop() is loop
                 async with store.shared.change(id=run.id) as change:
                     change.append("slots", run.slot)
+                if run.slot == 2:
+                    twice.set()
 
+            twice = asyncio.Event()
             loop = asyncio.get_running_loop()
             jobs = {"note": note, "plain": lambda run: None}
             async with holdfast.Scheduler(store, jobs=jobs) as scheduler:
@@ -621,8 +624,7 @@ def test_the_async_face(plain: Place, commit: str) -> None:
                 await scheduler.every(0.1, job="note")
                 await scheduler.every(0.1, job="plain")
                 await scheduler.cron("0 3 * * *", agent, zone="Europe/Berlin", name="nightly")
-                while len(await store.shared.get("slots", [])) < 2:
-                    await asyncio.sleep(0.01)
+                await asyncio.wait_for(twice.wait(), 20)
                 await scheduler.remove("nightly")
                 names = [info.name for info in await scheduler.schedules()]
                 assert names == ["agent:1", "note", "plain"]
