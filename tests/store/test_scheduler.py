@@ -265,14 +265,15 @@ def test_jobs_by_name(place: Place, clock: Time) -> None:
         raise ValueError("a secret")
 
     scheduler = sync.Scheduler(store, jobs={"report": report, "broken": broken})
-    for job in ("report", "broken", "elsewhere"):
+    for job in ("report", "broken"):
         scheduler.every(10, job=job)
+    with pytest.raises(InvalidInputError, match="no job 'elsewhere'"):
+        scheduler.every(10, job="elsewhere")
     clock.go(10)
     ran = {run.schedule: (run.outcome, run.error) for run in scheduler.run_due()}
     assert ran == {
         "report": ("done", None),
         "broken": ("failed", "ValueError"),
-        "elsewhere": ("failed", "InvalidInputError"),
     }
     assert [run.slot for run in seen] == store.shared.get("reports") == [1]
     told = {info.name: (info.runs, info.failed) for info in scheduler.schedules()}
@@ -280,6 +281,23 @@ def test_jobs_by_name(place: Place, clock: Time) -> None:
     clock.go(10)
     scheduler.run_due()
     assert store.shared.get("reports") == [1, 2]
+
+
+def test_a_job_that_this_process_does_not_have_is_left_to_another(
+    place: Place, clock: Time
+) -> None:
+    first, second = (place.open(clock=clock.clock) for _ in range(2))
+    without = sync.Scheduler(first)
+    without.every(10, job="job")
+    clock.go(10)
+    assert outcomes(without.run_due()) == [("job", "unknown job")]
+    assert without.running
+    without.stop()
+    assert not without.running
+    slots: list[int] = []
+    having = sync.Scheduler(second, jobs={"job": lambda run: slots.append(run.slot)})
+    assert outcomes(having.run_due()) == [("job", "done")]
+    assert slots == [1]
 
 
 def test_a_job_that_failed_is_told_until_it_goes_well(store: sync.Store) -> None:
@@ -431,7 +449,7 @@ def test_names_and_scopes_do_not_show_in_an_encrypted_store(place: Place) -> Non
 
 def test_cells_that_are_changed_moved_or_added_are_found(place: Place) -> None:
     store = place.open()
-    scheduler = sync.Scheduler(store, jobs={"a": lambda run: None})
+    scheduler = sync.Scheduler(store)
     scheduler.every(60, job="a")
     scheduler.every(60, job="b")
     storage = place.storage()

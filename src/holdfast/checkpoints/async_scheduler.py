@@ -117,6 +117,11 @@ class Scheduler:
         """Stop running, after what is being saved or done just now; another may take over."""
         await asyncio.shield(asyncio.to_thread(self._blocking.stop))
 
+    @property
+    def running(self) -> bool:
+        """Whether this process runs the schedules, as far as it knows; if not, another may."""
+        return self._blocking.running
+
     async def run_due(self) -> list[Run]:
         """Run what is due now, if no other process does so; for loops of your own.
 

@@ -16,7 +16,7 @@ import heapq
 import itertools
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -65,7 +65,8 @@ class Run:
     id: str
     """The same however often this slot is tried: for `change(id=run.id)`."""
     outcome: str = "due"
-    """Once it has run: saved, repeated, unchanged, absent, done or failed."""
+    """Once it was its turn: saved, repeated (saved before), unchanged (since the last checkpoint),
+    absent (no such scope), done, unknown job (in this process) or failed."""
     checkpoint: Checkpoint | None = None
     error: str | None = None
     """The name of the error."""
@@ -128,6 +129,11 @@ class Runner:
             return ran, LOOK
         left = self._heap[0][0] - self.core.clock.ticks() if self._heap else LOOK
         return ran, min(max(left, 0.0), LOOK)
+
+    @property
+    def held(self) -> bool:
+        """Whether this is the runner, as far as it knows."""
+        return self._lease is not None and self._lease.held
 
     def release(self) -> None:
         """Let another be the runner."""
@@ -290,23 +296,25 @@ class Runner:
     def _work(self, entry: _Entry, lease: Lease) -> Run:
         run = _due_run(entry)
         job = self.jobs.get(entry.schedule.job or "")
-        error: BaseException | None = None
+        if job is None:
+            # Another process may have it: the slot is not used up.
+            _log.error(
+                "the schedule %r runs the job %r, which is not named in jobs= of this process",
+                run.schedule,
+                entry.schedule.job,
+            )
+            self._again(entry)
+            return replace(run, outcome="unknown job")
+        told = None
         try:
-            if job is None:
-                raise InvalidInputError(
-                    f"the schedule {run.schedule!r} runs the job {entry.schedule.job!r}, which "
-                    "this process was not given: name it in jobs="
-                )
             job(run)
         except (LeaseLostError, StoreClosedError):
             raise
-        except Exception as raised:
+        except Exception as error:
             _log.exception("the job of the schedule %r failed", run.schedule)
-            error = raised
-        told = type(error).__name__ if error is not None else None
+            told = type(error).__name__
         self._store([(entry, told)], lease)
-        outcome = "failed" if error is not None else "done"
-        return Run(run.schedule, run.slot, run.id, outcome, error=told)
+        return replace(run, outcome="failed" if told else "done", error=told)
 
     def _again(self, entry: _Entry) -> None:
         """The storage could not serve: the same slot, after a while."""
@@ -365,7 +373,7 @@ def _due_run(entry: _Entry) -> Run:
 def _ran(entry: _Entry, saved: Saved) -> Run:
     run = _due_run(entry)
     error = type(saved.error).__name__ if saved.error is not None else None
-    return Run(run.schedule, run.slot, run.id, saved.outcome, saved.checkpoint, error)
+    return replace(run, outcome=saved.outcome, checkpoint=saved.checkpoint, error=error)
 
 
 def _wanted(entry: _Entry) -> Wanted:

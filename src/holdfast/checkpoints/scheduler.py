@@ -24,7 +24,8 @@ class Scheduler:
     Inside its block, or between `start` and `stop`, a thread runs what is due, if no other process
     does so already; the others take over when that one ends or is no more. Schedules are stored:
     they outlive processes, and what was missed meanwhile is run once. `jobs` are the functions
-    that this process can run, by their names; give all processes the same. They are called with a
+    that this process can run, by their names; give all processes the same, for one that this
+    process was not given waits until another is the runner. They are called with a
     `Run`, one after the other, at least once for each slot that is run: what they write to the
     store is refused once another process has taken over, and done once with `change(id=run.id)`.
     A job that raises has run; the name of its error is kept. `lease` is the time in seconds
@@ -104,6 +105,8 @@ class Scheduler:
             raise InvalidInputError("give either what a checkpoint is made of, or job=")
         if job is not None and (not isinstance(job, str) or not job):
             raise InvalidInputError("a job is given by its name; jobs= has the functions")
+        if job is not None and self._jobs and job not in self._jobs:
+            raise InvalidInputError(f"this scheduler has no job {job!r}; name it in jobs=")
         default = job or (f"{scope}" if timeline == "main" else f"{scope}/{timeline}")
         made = self._schedules.put(name or default, when, scope, timeline, job)
         self._wake.set()
@@ -140,6 +143,11 @@ class Scheduler:
             thread.join()
         with self._lock:
             self._runner.release()
+
+    @property
+    def running(self) -> bool:
+        """Whether this process runs the schedules, as far as it knows; if not, another may."""
+        return self._runner.held
 
     def run_due(self) -> list[Run]:
         """Run what is due now, if no other process does so, in this thread; for loops of your own.

@@ -125,9 +125,7 @@ class Schedules:
     def remove(self, name: str) -> None:
         """Remove a schedule."""
         if not self.cells.replace(check_name(name), lambda _: None):
-            raise ScheduleNotFoundError(
-                f"there is no schedule {name!r}; `schedules()` names them all"
-            )
+            raise ScheduleNotFoundError(f"there is no schedule {name!r}; `schedules()` lists them")
 
     def all(self) -> Iterator[Schedule]:
         """All schedules, in no order."""

@@ -35,6 +35,7 @@ HOMES = {
     "merge": "holdfast.cli.merge:merge",
     "timelines": "holdfast.cli.checkpoint:timelines",
     "lease": "holdfast.cli.lease:lease",
+    "schedule": "holdfast.cli.schedule:schedule",
     "verify": "holdfast.cli.proof:verify",
     "witness": "holdfast.cli.proof:witness",
     "prove": "holdfast.cli.proof:prove",
