@@ -362,6 +362,18 @@ def test_a_runner_that_was_overtaken_writes_nothing(place: Place, clock: Time) -
     assert outcomes(second.run_due()) == [("job", "done")]
 
 
+def test_a_runner_that_was_overtaken_does_not_say_how_far_it_came(
+    place: Place, clock: Time
+) -> None:
+    first, second = (place.open(clock=clock.clock) for _ in range(2))
+    jobs = {"job": lambda run: second.break_lease(runner.LEASE)}
+    overtaken = sync.Scheduler(first, jobs=jobs)
+    overtaken.every(60, job="job")
+    clock.go(60)
+    assert overtaken.run_due() == []
+    assert overtaken.schedules()[0].runs == 0, "another decides whether it is done"
+
+
 def test_a_kill_between_the_checkpoint_and_its_cell_makes_no_second_one(
     place: Place, clock: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,8 @@ LEASE = "holdfast/schedules"
 """Held by the process that runs the schedules of a store."""
 LOOK = 1.0
 """Seconds after which a runner looks what others added, and the others whether it is gone."""
+GRAIN = 0.1
+"""Seconds between two turns: what is due meanwhile is run together."""
 TOGETHER = 256
 """Schedules that are run together: their checkpoints share a commit."""
 STEP = 1.0
@@ -108,32 +110,39 @@ class Runner:
         self._counted: bytes | None = None
         self._fresh = True
         """All cells have to be read again."""
+        self._look = 0.0
+        """When to look what others added."""
         self._offset = 0.0
         """By which the wall clock is ahead of the monotonic one."""
 
     # turns
 
     def turn(self) -> tuple[list[Run], float]:
-        """Run what is due, if this is the runner; seconds until there may be more to do."""
+        """Run some of what is due, if this is the runner; seconds until there may be more to do.
+
+        0: there is more at once.
+        """
         lease = self._held()
         if lease is None:
             return [], LOOK
-        ran: list[Run] = []
         try:
             with lease.fencing(), acting("scheduler"):
                 self._follow()
-                while self._sure(lease) and (due := self._due()):
-                    ran += self._run(due, lease)
+                ran = self._run(self._due(), lease)
         except LeaseLostError:
             self._drop()
-            return ran, LOOK
+            return [], LOOK
         left = self._heap[0][0] - self.core.clock.ticks() if self._heap else LOOK
-        return ran, min(max(left, 0.0), LOOK)
+        return ran, 0.0 if ran and left <= 0 else min(max(left, GRAIN), LOOK)
 
     @property
     def held(self) -> bool:
         """Whether this is the runner, as far as it knows."""
         return self._lease is not None and self._lease.held
+
+    def stir(self) -> None:
+        """Something was added or removed: look in the next turn."""
+        self._look = 0.0
 
     def release(self) -> None:
         """Let another be the runner."""
@@ -163,11 +172,14 @@ class Runner:
 
     def _follow(self) -> None:
         """Take in what was added or removed, and a clock that was set."""
-        counted = self.schedules.cells.count()
-        if self._fresh or counted != self._counted:
-            self._read()
-            self._counted, self._fresh = counted, False
-        offset = self.core.clock.claimed() / 1_000_000 - self.core.clock.ticks()
+        ticks = self.core.clock.ticks()
+        if self._fresh or ticks >= self._look:
+            self._look = ticks + LOOK
+            counted = self.schedules.cells.count()
+            if self._fresh or counted != self._counted:
+                self._read()
+                self._counted, self._fresh = counted, False
+        offset = self.core.clock.claimed() / 1_000_000 - ticks
         if abs(offset - self._offset) > STEP:
             self._offset = offset
             for entry in self._entries.values():
@@ -258,7 +270,7 @@ class Runner:
     def _run(self, due: list[_Entry], lease: Lease) -> list[Run]:
         saving = [entry for entry in due if entry.schedule.scope is not None]
         working = [entry for entry in due if entry.schedule.scope is None]
-        ran = self._save(saving, lease) if saving else []
+        ran = self._save(saving, lease)
         for entry in working:
             if not self._sure(lease):
                 raise lease.lost()

@@ -109,12 +109,16 @@ class Scheduler:
             raise InvalidInputError(f"this scheduler has no job {job!r}; name it in jobs=")
         default = job or (f"{scope}" if timeline == "main" else f"{scope}/{timeline}")
         made = self._schedules.put(name or default, when, scope, timeline, job)
-        self._wake.set()
+        self._stir()
         return self._schedules.info(made)
 
     def remove(self, name: str) -> None:
         """Remove a schedule; what it made stays."""
         self._schedules.remove(name)
+        self._stir()
+
+    def _stir(self) -> None:
+        self._runner.stir()
         self._wake.set()
 
     def schedules(self) -> list[ScheduleInfo]:
@@ -154,8 +158,13 @@ class Scheduler:
 
         From then on this process is the runner, until `stop`.
         """
+        found: list[Run] = []
         with self._lock:
-            return self._runner.turn()[0]
+            while True:
+                ran, pause = self._runner.turn()
+                found += ran
+                if pause:
+                    return found
 
     def _work(self) -> None:
         while not self._stopped:
@@ -168,5 +177,6 @@ class Scheduler:
             except Exception:
                 # Whatever it is, schedules go on: the storage may serve again in a moment.
                 _log.exception("schedules could not be run just now")
-            self._wake.wait(pause)
-            self._wake.clear()
+            if pause:
+                self._wake.wait(pause)
+                self._wake.clear()
