@@ -18,6 +18,7 @@ from holdfast.checkpoints.schedules import Schedules
 from holdfast.errors import (
     GateRefusedError,
     InvalidInputError,
+    OutcomeUnknown,
     ReadOnlyError,
     ScheduleNotFoundError,
     StorageReadOnlyError,
@@ -25,6 +26,9 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.storage.contract import Batch
+from holdfast.storage.wrappers import MODES, Fault, Faulty
+from holdfast.store.handles import StoreHandle
+from holdfast.store.opening import open_core
 
 START = datetime(2026, 11, 15, 10, 0, 30, tzinfo=UTC).timestamp()
 
@@ -574,6 +578,44 @@ def test_what_the_storage_could_not_serve_is_tried_again_with_pauses(
         assert outcomes(scheduler.run_due()) == [("agent:1", "repeated")], "it had been made"
         assert len(agent.checkpoints()) == 1
         scheduler.stop()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_whichever_call_fails_each_slot_is_done_once(plain: Place, mode: str) -> None:
+    for nth in range(1, 45, 3):
+        clock = Time()
+        faulty = Faulty(plain.storage())
+        core = open_core(plain.url, storage=faulty, **plain.options(clock=clock.clock))
+        store = sync.Store(StoreHandle(core))
+        agent = store.agent(f"{mode}-{nth}")
+
+        def work(run: Run, store: sync.Store = store, key: str = f"{mode}-{nth}") -> None:
+            with store.shared.change(id=run.id) as change:
+                change.append(key, run.slot)
+
+        agent.set("k", 0)
+        scheduler = sync.Scheduler(store, jobs={"work": work})
+        scheduler.every(60, agent, name="agent")
+        scheduler.every(60, job="work")
+        faulty.plan = (Fault("*", faulty.calls["*"] + nth, mode),)
+        for number in range(1, 31):
+            clock.go(20)
+            try:
+                scheduler.run_due()
+                agent.set("k", number)
+            except (Unavailable, OutcomeUnknown):
+                continue  # it goes on
+        assert len(faulty.failed) == 1
+        slots = store.shared.get(f"{mode}-{nth}")
+        assert slots == list(range(1, len(slots) + 1))
+        assert len(slots) >= 7
+        made = [one.metadata["slot"] for one in agent.checkpoints()]
+        assert made == list(range(len(made), 0, -1))
+        assert len(made) >= 7
+        for info in scheduler.schedules():
+            scheduler.remove(info.name)
+        store.close()
+    assert plain.open().verify().findings == []
 
 
 # threads and loops

@@ -53,6 +53,8 @@ STEP = 1.0
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Seconds after which a slot is tried again that the storage could not serve."""
 
+_PASSING = (Unavailable, OutcomeUnknown)
+"""Errors after which the same slot is tried again."""
 _log = logging.getLogger("holdfast.schedules")
 _numbers = itertools.count()
 
@@ -295,7 +297,7 @@ class Runner:
             if isinstance(saved.error, LeaseLostError | StoreClosedError):
                 raise saved.error
             ran.append(_ran(entry, saved))
-            if isinstance(saved.error, Unavailable | OutcomeUnknown):
+            if isinstance(saved.error, _PASSING):
                 self._again(entry)
             elif saved.outcome in ("unchanged", "absent"):
                 entry.schedule = self._advanced(entry, runs=entry.schedule.runs)
@@ -325,6 +327,9 @@ class Runner:
         except Exception as error:
             _log.exception("the job of the schedule %r failed", run.schedule)
             told = type(error).__name__
+            if isinstance(error, _PASSING):
+                self._again(entry)
+                return replace(run, outcome="failed", error=told)
         self._store([(entry, told)], lease)
         return replace(run, outcome="failed" if told else "done", error=told)
 

@@ -28,8 +28,9 @@ class Scheduler:
     process was not given waits until another is the runner. They are called with a
     `Run`, one after the other, at least once for each slot that is run: what they write to the
     store is refused once another process has taken over, and done once with `change(id=run.id)`.
-    A job that raises has run; the name of its error is kept. `lease` is the time in seconds
-    after which another process takes over from one that is gone.
+    A job that raises has run, unless the storage could not serve it; the name of its error is
+    kept. `lease` is the time in seconds after which another process takes over from one that is
+    gone.
     """
 
     def __init__(
