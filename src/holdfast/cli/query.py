@@ -9,7 +9,8 @@ import click
 
 from holdfast.cli import json_values, output
 from holdfast.cli.commands import Command, pass_session
-from holdfast.cli.key import at_option, scope_argument
+from holdfast.cli.history import shown_values
+from holdfast.cli.key import at_option, reveal_option, scope_argument
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, InvalidValueError
@@ -26,6 +27,7 @@ _SIDES = {">": "gt", ">=": "ge", "<": "lt", "<=": "le"}
 @click.option("--order", metavar="TERM", help="Sort by a term; -TERM for the other direction.")
 @click.option("--limit", type=click.IntRange(1), default=100, help="At most so many. [100]")
 @click.option("--after", metavar="CURSOR", help="Go on behind the page before.")
+@reveal_option
 @pass_session
 def query(
     session: Session,
@@ -36,8 +38,9 @@ def query(
     order: str | None,
     limit: int,
     after: str | None,
+    reveal: bool,
 ) -> None:
-    """Keys and values that a lookup leads to.
+    """Keys and values that a lookup leads to; those that are sensitive only with --reveal.
 
     CONDITION is TERM=VALUE, TERM>VALUE (also >=, <, <=) or TERM^=BEGINNING; all must hold. VALUE
     is JSON (`1`, `true`, `"1"`, `{"$time": …}`), or plain text where it is none.
@@ -46,14 +49,13 @@ def query(
     with session.reading() as store:
         state: Any = session.state(store, scope)
         view = state if at is None else state.at(point(at))
-        page = view.find(
-            lookup, where, order=order, limit=limit, after=after, values=True, plain=True
-        )
+        page = view.find(lookup, where, order=order, limit=limit, after=after)
+        values = shown_values(view, page.items, reveal)
     if session.json:
-        found = [{"key": key, "value": json_values.tagged(value)} for key, value in page.items]
+        found = [{"key": key, "value": json_values.tagged(value)} for key, value in values]
         output.document({"scope": str(view.scope), "found": found, "after": page.after})
         return
-    output.table(["key", "value"], [[key, json_values.dumps(value)] for key, value in page.items])
+    output.table(["key", "value"], [[key, json_values.dumps(value)] for key, value in values])
     if page.after is not None:
         output.note(f"there are more: --after {page.after}")
 
