@@ -644,6 +644,27 @@ def test_a_thread_runs_what_is_due_and_stops(place: Place) -> None:
     assert "holdfast-schedules" not in [thread.name for thread in threading.enumerate()]
 
 
+def test_what_takes_longer_than_its_interval_runs_once_a_call(clock: Time) -> None:
+    with sync.open("memory:", clock=clock.clock) as store:
+        scheduler = sync.Scheduler(store, jobs={"slow": lambda run: clock.go(25)})
+        scheduler.every(10, job="slow")
+        for _ in range(3):
+            clock.go(10)
+            assert outcomes(scheduler.run_due()) == [("slow", "done")]
+        scheduler.stop()
+
+
+def test_a_job_may_stop_its_scheduler(store: sync.Store) -> None:
+    scheduler = sync.Scheduler(store, jobs={"last": lambda run: scheduler.stop()})
+    scheduler.every(0.1, job="last")
+    scheduler.start()
+    thread = scheduler._thread
+    assert thread is not None
+    thread.join(20)
+    assert not thread.is_alive()
+    assert [info.owner for info in store.leases()] == [None]
+
+
 def test_closing_the_store_ends_the_thread(place: Place) -> None:
     store = place.open()
     scheduler = sync.Scheduler(store)

@@ -112,6 +112,8 @@ class Runner:
         self._counted: bytes | None = None
         self._fresh = True
         """All cells have to be read again."""
+        self._until = 0.0
+        """What is due until then is run."""
         self._look = 0.0
         """When to look what others added."""
         self._offset = 0.0
@@ -119,10 +121,10 @@ class Runner:
 
     # turns
 
-    def turn(self) -> tuple[list[Run], float]:
-        """Run some of what is due, if this is the runner; seconds until there may be more to do.
+    def turn(self, *, more: bool = False) -> tuple[list[Run], float]:
+        """Run some of what is due, if this is the runner; seconds to wait for the next turn.
 
-        0: there is more at once.
+        0: not all of it was run. With `more`, only of what was due in the turn before.
         """
         lease = self._held()
         if lease is None:
@@ -130,12 +132,16 @@ class Runner:
         try:
             with lease.fencing(), acting("scheduler"):
                 self._follow()
+                if not more:
+                    self._until = self.core.clock.ticks()
                 ran = self._run(self._due(), lease)
         except LeaseLostError:
             self._drop()
             return [], LOOK
+        if self._heap and self._heap[0][0] <= self._until:
+            return ran, 0.0
         left = self._heap[0][0] - self.core.clock.ticks() if self._heap else LOOK
-        return ran, 0.0 if ran and left <= 0 else min(max(left, GRAIN), LOOK)
+        return ran, min(max(left, GRAIN), LOOK)
 
     @property
     def held(self) -> bool:
@@ -246,8 +252,7 @@ class Runner:
     def _due(self) -> list[_Entry]:
         """Schedules whose time has come; some of them if they are many."""
         found: list[_Entry] = []
-        now = self.core.clock.ticks()
-        while self._heap and self._heap[0][0] <= now and len(found) < TOGETHER:
+        while self._heap and self._heap[0][0] <= self._until and len(found) < TOGETHER:
             place = heapq.heappop(self._heap)
             if self._counts(place) and self._choose(place[2]):
                 found.append(place[2])

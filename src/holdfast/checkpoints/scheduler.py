@@ -41,10 +41,11 @@ class Scheduler:
         self._jobs = dict(jobs or {})
         for name, job in self._jobs.items():
             check_function(job, f"the job {name!r}")
-        self._runner = Runner(store._core, self._jobs, lease)
+        self._core = store._core
+        self._runner = Runner(self._core, self._jobs, lease)
         self._schedules = self._runner.schedules
-        self._lock = threading.Lock()
-        """Held by whoever uses the runner."""
+        self._lock = threading.RLock()
+        """Held by whoever uses the runner; a job may stop its own scheduler."""
         self._wake = threading.Event()
         self._stopped = False
         self._thread: threading.Thread | None = None
@@ -130,10 +131,11 @@ class Scheduler:
     # running
 
     def start(self) -> None:
-        """Begin to run what is due, in a thread."""
-        self._schedules.core.check_writable()
+        """Begin to run what is due, in a thread, until `stop` or the end of the store."""
+        self._core.check_writable()
         if self._thread is None:
             self._stopped = False
+            self._core.closing.append(self.stop)
             self._thread = threading.Thread(
                 target=self._work, name="holdfast-schedules", daemon=True
             )
@@ -143,6 +145,8 @@ class Scheduler:
         """Stop running, after what is being saved or done just now; another may take over."""
         self._stopped = True
         self._wake.set()
+        if self.stop in self._core.closing:
+            self._core.closing.remove(self.stop)
         thread, self._thread = self._thread, None
         if thread is not None and thread is not threading.current_thread():
             thread.join()
@@ -162,7 +166,7 @@ class Scheduler:
         found: list[Run] = []
         with self._lock:
             while True:
-                ran, pause = self._runner.turn()
+                ran, pause = self._runner.turn(more=bool(found))
                 found += ran
                 if pause:
                     return found

@@ -203,12 +203,15 @@ class Leases:
         self._lock = threading.Lock()
         self._stir = threading.Event()
         self._thread: threading.Thread | None = None
+        self._closing = False
 
     # taking
 
     def take(self, name: str, duration: float, owner: str) -> Lease | None:
         """The lease, if it is free or its holder has not renewed it in time; else None."""
         self.core.check_writable()
+        if self._closing:
+            raise StoreClosedError("the store is being closed; open it again")
         key = self.key_of(name)
         if any(one.key == key and one.core is self.core and not one.over for one in leases_now()):
             raise InvalidInputError(
@@ -385,12 +388,15 @@ class Leases:
 
     def close(self) -> None:
         """Give back what is held and end the thread."""
-        for lease in self._live():
-            lease.release()
-        self.stir()
-        thread = self._thread
-        if thread is not None:
-            thread.join()
+        self._closing = True
+        while True:
+            for lease in self._live():
+                lease.release()
+            self.stir()
+            thread = self._thread
+            if thread is None or not thread.is_alive():
+                return
+            thread.join(0.1)  # another thread may just have taken one, which is given back, too
 
 
 def swap_cells(storage: Storage, cells: list[Swap]) -> bool:
