@@ -136,7 +136,7 @@ class Runner:
                     self._until = self.core.clock.ticks()
                 ran = self._run(self._due(), lease)
         except LeaseLostError:
-            self._drop()
+            self.release()
             return [], LOOK
         if self._heap and self._heap[0][0] <= self._until:
             return ran, 0.0
@@ -153,14 +153,19 @@ class Runner:
         self._look = 0.0
 
     def release(self) -> None:
-        """Let another be the runner."""
+        """Let another be the runner.
+
+        Said to the lease also if it may be lost: who keeps an error that has seen it, as a log
+        does, must not have it renewed for ever.
+        """
         if self._lease is not None:
             self._lease.release()
-        self._drop()
+        self._lease = None
+        self._entries, self._heap = {}, []
 
     def _held(self) -> Lease | None:
         if self._lease is not None and not self._sure(self._lease):
-            self._drop()
+            self.release()
         if self._lease is None:
             self._lease = self._asking.take()
             self._fresh = True
@@ -171,10 +176,6 @@ class Runner:
         if not lease.held and not lease.over:
             lease.beat()
         return lease.held
-
-    def _drop(self) -> None:
-        self._lease = None
-        self._entries, self._heap = {}, []
 
     # what there is
 
