@@ -19,19 +19,21 @@ from holdfast.store.opening import open_core
 from holdfast.store.watching import Watch
 
 if TYPE_CHECKING:
+    from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.scheduler import Scheduler
-else:
 
-    def __getattr__(name: str) -> object:
-        """Import the scheduler when it is first used: most programs have none."""
-        if name != "Scheduler":
-            raise AttributeError(f"module 'holdfast.sync' has no attribute {name!r}")
-        from holdfast.checkpoints.scheduler import Scheduler
-
-        return Scheduler
-
-
-__all__ = ["Change", "Lease", "Scheduler", "State", "Store", "View", "Watch", "open"]
+__all__ = [
+    "Change",
+    "CheckpointGroups",
+    "Checkpoints",
+    "Lease",
+    "Scheduler",
+    "State",
+    "Store",
+    "View",
+    "Watch",
+    "open",
+]
 
 
 def open(
@@ -63,3 +65,14 @@ def open(
         storage=storage,
     )
     return Store(StoreHandle(core))
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Import what stands above the store when it is first used."""
+        if name not in ("CheckpointGroups", "Checkpoints", "Scheduler"):
+            raise AttributeError(f"module 'holdfast.sync' has no attribute {name!r}")
+        from holdfast.checkpoints import blocking, scheduler
+
+        return getattr(scheduler if name == "Scheduler" else blocking, name)

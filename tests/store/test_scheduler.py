@@ -51,7 +51,7 @@ def clock() -> Time:
 
 
 def schedule_cells(place: Place) -> dict[bytes, bytes]:
-    return dict(place.storage().cells(b"CS", b"CT"))
+    return dict(place.storage().cells(b"CT", b"CU"))
 
 
 def outcomes(runs: list[Run]) -> list[tuple[str, str]]:
@@ -473,13 +473,13 @@ def test_cells_that_are_changed_moved_or_added_are_found(place: Place) -> None:
     assert (len(cells), store.verify().findings) == (3, [])
     keys = Schedules(store._core).cells
     one, other = keys.key_of("a"), keys.key_of("b")
-    for key in (one, b"CS"):
+    for key in (one, b"CT"):
         changed = cells[key][:-1] + bytes([cells[key][-1] ^ 1])
         for found in (changed, cells[other]):
             storage.commit(Batch(cells=[(key, cells[key], found)]))
             assert [finding.kind for finding in store.verify().findings] == ["damage"]
             storage.commit(Batch(cells=[(key, found, cells[key])]))
-    for key in (b"CR", b"CS1", one + b"0", b"CT"):
+    for key in (b"CR", b"CT1", one + b"0", b"CU"):
         storage.commit(Batch(cells=[(key, None, b"?")]))
         assert [finding.kind for finding in store.verify().findings] == ["unaccounted"]
         storage.commit(Batch(cells=[(key, b"?", None)]))

@@ -1,6 +1,1 @@
-"""Checkpoints that take care of themselves.
-
-`Scheduler` runs checkpoints and jobs at intervals and by the calendar, once, in one of several
-processes. `ShutdownCheckpoints` makes the last ones before a process ends. Both are made from an
-open store; schedules are cells of it, and no state.
-"""
+"""Rules about checkpoints, above the store: made from a State or a Store, no methods of them."""
