@@ -664,4 +664,25 @@ BUGS = (
         "if False:",
         "tests/store/test_policies.py",
     ),
+    Bug(
+        "the checkpoint of a slot without an id",
+        "checkpoints/runner.py",
+        '"scheduled", metadata, run.id)',
+        '"scheduled", metadata, None)',
+        "tests/store/test_scheduler.py",
+    ),
+    Bug(
+        "how far a schedule is, stored after the lease was lost",
+        "store/schedule_cells.py",
+        "[*swaps, (lease.key, lease.cell, lease.cell)]",
+        "swaps",
+        "tests/store/test_scheduler.py",
+    ),
+    Bug(
+        "each of many missed slots run, instead of one for all",
+        "checkpoints/calendar.py",
+        "        found.append((now, now))\n",
+        "        pass\n",
+        "tests/store/test_calendar.py",
+    ),
 )

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.async_optimizer import Optimizer
     from holdfast.checkpoints.async_policies import Policies
+    from holdfast.checkpoints.async_scheduler import Scheduler
+    from holdfast.checkpoints.calendar import Cron, Every
     from holdfast.checkpoints.conditions import Condition
     from holdfast.checkpoints.policy import (
         Policy,
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
         PolicySetting,
     )
     from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest
+    from holdfast.checkpoints.runner import Run
+    from holdfast.checkpoints.schedules import ScheduleInfo
+    from holdfast.checkpoints.shutdown import ShutdownCheckpoints
     from holdfast.seal.codec import Typed, ValueLimits
     from holdfast.seal.parts import ERASED
     from holdfast.seal.registry import Registry, default_registry
@@ -90,6 +95,7 @@ __all__ = [
     "Classed",
     "Clock",
     "Condition",
+    "Cron",
     "Declaration",
     "Diff",
     "Difference",
@@ -97,6 +103,7 @@ __all__ = [
     "Ephemeral",
     "Erased",
     "ErasedSubject",
+    "Every",
     "Finding",
     "Gate",
     "HoldfastError",
@@ -130,8 +137,12 @@ __all__ = [
     "RestoreRequest",
     "Restored",
     "Reverted",
+    "Run",
+    "ScheduleInfo",
+    "Scheduler",
     "Scope",
     "ScopeInfo",
+    "ShutdownCheckpoints",
     "State",
     "Sticky",
     "Store",
@@ -153,6 +164,11 @@ _HOMES = {
     "holdfast.checkpoints.async_policies": "Policies",
     "holdfast.checkpoints.conditions": "Condition",
     "holdfast.checkpoints.policy": "Policy PolicyFrequency PolicyRetention PolicySetting",
+    "holdfast.checkpoints.async_scheduler": "Scheduler",
+    "holdfast.checkpoints.calendar": "Cron Every",
+    "holdfast.checkpoints.runner": "Run",
+    "holdfast.checkpoints.schedules": "ScheduleInfo",
+    "holdfast.checkpoints.shutdown": "ShutdownCheckpoints",
     "holdfast.seal.codec": "Typed ValueLimits",
     "holdfast.seal.parts": "ERASED",
     "holdfast.seal.registry": "Registry",

@@ -10,6 +10,7 @@ different branches, because a caller answers each of them differently.
     │   ├── LeaseNotFoundError
     │   ├── LookupNotFoundError
     │   ├── PointNotFoundError
+    │   ├── ScheduleNotFoundError
     │   ├── ScopeNotFoundError
     │   ├── StoreNotFoundError
     │   ├── SubjectNotFoundError
@@ -96,6 +97,10 @@ class LookupNotFoundError(MissingError):
 
 class PointNotFoundError(MissingError):
     """The entry or time lies outside the history of this scope."""
+
+
+class ScheduleNotFoundError(MissingError):
+    """The store has no schedule of that name."""
 
 
 class ScopeNotFoundError(MissingError):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.optimizer import Optimizer
     from holdfast.checkpoints.policies import Policies
+    from holdfast.checkpoints.scheduler import Scheduler
 
 __all__ = [
     "Change",
@@ -30,6 +31,7 @@ __all__ = [
     "Lease",
     "Optimizer",
     "Policies",
+    "Scheduler",
     "State",
     "Store",
     "View",
@@ -75,6 +77,7 @@ if not TYPE_CHECKING:
         "Checkpoints": "blocking",
         "Optimizer": "optimizer",
         "Policies": "policies",
+        "Scheduler": "scheduler",
     }
 
     def __getattr__(name: str) -> object:

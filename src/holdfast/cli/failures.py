@@ -45,6 +45,7 @@ _WORDS = (
     ),
     ("`checkpoints()` lists them", "`holdfast checkpoint list` shows them"),
     ("`leases()` lists them", "`holdfast lease list` shows them"),
+    ("`schedules()` lists them", "`holdfast schedule list` shows them"),
     ("`timelines()` lists them", "`holdfast timelines` shows them"),
     ("pin identity=", "give --identity"),
     ("open the store with the new key, or give it to this one with add_key()", "give that one"),

@@ -37,6 +37,7 @@ HOMES = {
     "timelines": "holdfast.cli.checkpoint:timelines",
     "lease": "holdfast.cli.lease:lease",
     "policy": "holdfast.cli.policy:policy",
+    "schedule": "holdfast.cli.schedule:schedule",
     "verify": "holdfast.cli.proof:verify",
     "witness": "holdfast.cli.proof:witness",
     "prove": "holdfast.cli.proof:prove",
