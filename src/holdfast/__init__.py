@@ -18,6 +18,13 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast import sync as sync
+    from holdfast.checkpoints.async_exports import (
+        export_checkpoint,
+        import_checkpoint,
+        inspect_export,
+    )
+    from holdfast.checkpoints.export_records import Export
+    from holdfast.checkpoints.importing import Imported
     from holdfast.seal.codec import Typed, ValueLimits
     from holdfast.seal.registry import Registry, default_registry
     from holdfast.store.async_state import Change, State, View
@@ -75,9 +82,11 @@ __all__ = [
     "Entry",
     "Ephemeral",
     "Erased",
+    "Export",
     "Finding",
     "Gate",
     "HoldfastError",
+    "Imported",
     "Item",
     "Keyring",
     "Lease",
@@ -111,11 +120,17 @@ __all__ = [
     "View",
     "Watch",
     "WriteStream",
+    "export_checkpoint",
+    "import_checkpoint",
+    "inspect_export",
     "open",
     "register",
 ]
 
 _HOMES = {
+    "holdfast.checkpoints.async_exports": "export_checkpoint import_checkpoint inspect_export",
+    "holdfast.checkpoints.export_records": "Export",
+    "holdfast.checkpoints.importing": "Imported",
     "holdfast.seal.codec": "Typed ValueLimits",
     "holdfast.seal.registry": "Registry",
     "holdfast.store.async_state": "Change State View",

@@ -6,6 +6,7 @@ several threads; all that wait at one moment share a commit.
 
 from __future__ import annotations
 
+from holdfast.checkpoints.exports import export_checkpoint, import_checkpoint, inspect_export
 from holdfast.seal.codec import ValueLimits
 from holdfast.seal.registry import Registry
 from holdfast.storage.contract import Storage
@@ -16,7 +17,18 @@ from holdfast.store.leasing import Lease
 from holdfast.store.opening import open_core
 from holdfast.store.watching import Watch
 
-__all__ = ["Change", "Lease", "State", "Store", "View", "Watch", "open"]
+__all__ = [
+    "Change",
+    "Lease",
+    "State",
+    "Store",
+    "View",
+    "Watch",
+    "export_checkpoint",
+    "import_checkpoint",
+    "inspect_export",
+    "open",
+]
 
 
 def open(

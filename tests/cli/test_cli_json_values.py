@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.cli.json_values import SAFE, dumps, loads
 from holdfast.errors import InvalidValueError
 from holdfast.seal.codec import Typed
+from holdfast.seal.json_values import SAFE, dumps, loads
 from holdfast.store.compare import same
 
 ZONES = st.one_of(

@@ -8,11 +8,11 @@ import click
 
 from holdfast.cli import output, shapes
 from holdfast.cli.commands import Command, pass_session
-from holdfast.cli.json_values import tagged
 from holdfast.cli.key import at_option, scope_argument
 from holdfast.cli.points import bound, point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
+from holdfast.seal.json_values import tagged
 
 
 @click.command(cls=Command)

@@ -10,12 +10,13 @@ from typing import Any, BinaryIO
 
 import click
 
-from holdfast.cli import json_values, output, shapes
+from holdfast.cli import output, shapes
 from holdfast.cli.commands import Group, pass_session
 from holdfast.cli.completion import complete_key, complete_scope
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MissingError
+from holdfast.seal import json_values
 
 scope_argument = click.argument("scope", shell_complete=complete_scope)
 key_argument = click.argument("name", metavar="KEY", shell_complete=complete_key)

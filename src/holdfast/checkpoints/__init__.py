@@ -1,0 +1,13 @@
+"""What is done with checkpoints beyond making and restoring them.
+
+Glossary of this layer:
+
+- **Export**: a checkpoint as one file that stands for itself: signed, encrypted if a key is given,
+  read in bounded time and memory (`exports`, `export_files`, `export_records`).
+- **Readable forms**: the same state as JSON for people (`readable_json`) and as a Protocol Buffers
+  message for programs (`readable_protobuf`, `checkpoint.proto`). They are not imported.
+- **Import**: what is in an export becomes the state of a scope, by a restore that can be undone
+  (`importing`).
+
+Import the modules themselves; this package re-exports nothing.
+"""
