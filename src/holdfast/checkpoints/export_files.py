@@ -238,10 +238,10 @@ def _opened(head: bytes, packed: bytes, source: KeySource | None) -> _Sealing | 
                 "is what you expect of it"
             )
         return None
-    if source is None:
-        raise KeyMissingError("this export is encrypted: give the key that it was made with")
     try:
         meta = unpack_meta(packed, _GENERATION)
+        if source is None:
+            raise KeyMissingError("this export is encrypted: give the key that it was made with")
         key = fitting(meta, source)
     except NewerFormatError:
         raise NewerFormatError("this export was made by a newer version; update holdfast") from None

@@ -207,7 +207,7 @@ def _staged(handle: LineHandle, file: ExportFile, said: Description, reason: str
     if Source(line, view, name).measure() != (said.keys, said.size, said.digest):
         raise StateIntegrityError(
             f"{handle.scope}: what was written to the timeline {name} is not what the export "
-            "holds; nothing was taken over"
+            "holds, and nothing was taken over; does a gate change what is written?"
         )
     return staged
 
