@@ -167,7 +167,7 @@ def test_any_state_comes_back(
         source, target = store.agent("source"), store.agent("target")
         kept = []
         for number, wanted in enumerate(states):
-            for key in source.keys():
+            for key in everything(source):
                 source.delete(key)
             for key, value in wanted.items():
                 try:
