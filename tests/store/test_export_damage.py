@@ -150,6 +150,14 @@ def test_a_forger_without_the_signer(store: sync.Store, tmp_path: Path) -> None:
     path.write_bytes(b"".join(export_parts(frame, [evil], None)))
     with pytest.raises(DamagedExportError):
         import_checkpoint(state, path, untrusted=True)
+    state.set("plan", {"goal": "sink", "steps": list(range(20))})
+    state.checkpoint("as long")
+    export_checkpoint(state, tmp_path / "as long")
+    with (tmp_path / "as long").open("rb") as file:
+        content = ExportFile(file, None).read(said.size)
+    path.write_bytes(b"".join(export_parts(frame, [content], None)))
+    with pytest.raises(DamagedExportError):
+        inspect_export(path)
     # A signature of the forger's, in the true signer's name, and in the forger's own.
     forger = Signer.generate()
     forged(path, said, [evil], forger, keys=1, signer=said.signer)
