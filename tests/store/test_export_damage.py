@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from holdfast import Sticky, ValueLimits, sync
+from holdfast.checkpoints import export_files
 from holdfast.checkpoints.export_files import FRAME, MAGIC, ExportFile, export_parts
 from holdfast.checkpoints.export_records import (
     BYTES,
@@ -137,6 +138,21 @@ def _frames(data: bytes) -> list[bytes]:
         found.append(data[at:end])
         at = end
     return found
+
+
+def test_frozen_randomness_repeats_no_nonce(
+    store: sync.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a machine that was cloned: the same key and random numbers, other content."""
+    monkeypatch.setattr(export_files, "_random", lambda n: bytes(n))
+    state, key = store.agent("1"), f"file:{tmp_path / 'export.key'}"
+    nonces = []
+    for name in ("a", "b"):
+        state.set("plan", name)
+        state.checkpoint(name)
+        export_checkpoint(state, tmp_path / name, key=key)
+        nonces += [frame[9:21] for frame in _frames((tmp_path / name).read_bytes())[1:]]
+    assert len(set(nonces)) == len(nonces) == 4
 
 
 def test_a_forger_without_the_signer(store: sync.Store, tmp_path: Path) -> None:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
 import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
@@ -349,8 +354,17 @@ def test_what_cannot_be_asked_for(store: sync.Store, place: Place, tmp_path: Pat
         export_checkpoint(state, tmp_path / "no" / "folder", plain=True)
     with pytest.raises(InvalidInputError, match="cannot read"):
         import_checkpoint(state, tmp_path / "nothing")
+    for nothing in (tmp_path, 0, "", "a\0b"):
+        with pytest.raises(InvalidInputError):
+            inspect_export(nothing)  # type: ignore[arg-type]
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InvalidInputError, match="no such file"):
+        inspect_export(tmp_path / "pipe")
     assert not path.exists()
     export_checkpoint(state, path, plain=True)
+    with pytest.raises(InvalidInputError):
+        import_checkpoint(state, path, reason=7)  # type: ignore[arg-type]
+    assert len(state.timelines()) == 1
     reading = place.open(read_only=True)
     inspect_export(path)
     export_checkpoint(reading.agent("1"), path, plain=True)
@@ -406,6 +420,71 @@ def test_whatever_fails_it_is_all_or_nothing(place: Place, tmp_path: Path) -> No
     assert failed > 3
     assert done
     assert place.open().verify().findings == []
+
+
+IMPORT = """
+import sys
+from holdfast import sync
+store = sync.open(sys.argv[1], key=sys.argv[3] or None, signer=sys.argv[4], durability="normal")
+print("open", flush=True)
+while True:
+    sync.import_checkpoint(store.agent("2"), sys.argv[2])
+    store.agent("2").restore(1)
+"""
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_killed_anywhere_it_is_all_or_nothing(tmp_path: Path, sealed: bool) -> None:
+    place = Place("sqlite", tmp_path, sealed=sealed)
+    store = place.open()
+    export_checkpoint(filled(store), tmp_path / "x", plain=True)
+    store.agent("2").set("mine", 1)
+    wanted = everything(store.agent("1").at("good"))
+    arguments = [place.url, str(tmp_path / "x"), place.key or "", place.signer]
+    for number in range(6):
+        with subprocess.Popen(
+            [sys.executable, "-c", IMPORT, *arguments],
+            env=place.environment(),
+            stdout=subprocess.PIPE,
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"open\n"
+            time.sleep(0.03 + number * 0.021)
+            process.kill()
+        now = everything(store.agent("2"))
+        assert now == {"mine": 1} or same(now, wanted)
+    assert store.verify().findings == []
+    import_checkpoint(store.agent("2"), tmp_path / "x")
+    assert same(everything(store.agent("2")), wanted)
+    place.close()
+
+
+def test_beside_a_writer_nothing_is_lost(place: Place, tmp_path: Path) -> None:
+    """What others write before the restore is in its backup, what they write after it stays."""
+    store = place.open()
+    export_checkpoint(filled(store), tmp_path / "x", plain=True)
+    state, writer, written = store.agent("2"), place.open().agent("2"), dict[int, int]()
+    writer.set("n", -1)
+    over = threading.Event()
+
+    def write() -> None:
+        while not over.is_set():
+            written[writer.set("n", len(written))] = len(written)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        done = import_checkpoint(state, tmp_path / "x")
+    finally:
+        over.set()
+        thread.join()
+    assert done.backup is not None
+    before = [n for version, n in written.items() if version < done.sequence]
+    after = [n for version, n in written.items() if version > done.sequence]
+    assert state.at(done.backup).get("n") == (before[-1] if before else -1)
+    assert state.get("n") == (after[-1] if after else None)
+    assert state.keys() == sorted([*EXACT, *(["n"] if after else [])])
+    assert store.verify().findings == []
 
 
 def test_other_timelines_and_states_of_the_past(store: sync.Store, tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ from holdfast.store.declared import PREFIX, Declaration, parse_declared
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle
 from holdfast.store.items import Checkpoint
+from holdfast.store.long_files import check_path
 from holdfast.store.long_writing import LongWriter
 from holdfast.store.lookups import derived
 from holdfast.store.scopes import Scope
@@ -85,12 +86,15 @@ class Imported:
 
 @contextmanager
 def _opened(path: Path, key: str | None) -> Iterator[tuple[ExportFile, Description]]:
+    # A pipe without a writer would be waited for.
+    if not os.path.isfile(check_path(path)):
+        raise InvalidInputError(f"cannot read {path!r}: there is no such file")
     try:
         with open(path, "rb") as file:
             found = ExportFile(file, parse_key(key))
             yield found, read_description(found.description)
     except OSError as error:
-        raise InvalidInputError(f"cannot read {path}: {error.strerror}") from None
+        raise InvalidInputError(f"cannot read {path!r}: {error.strerror}") from None
 
 
 def inspect_file(path: Path, *, key: str | None, trust: Sequence[str] | None) -> Export:
@@ -116,6 +120,7 @@ def import_state(
     """Let a state be what is in a file; see `import_checkpoint`."""
     check_flag(untrusted, "untrusted")
     check_count(limit, "limit")
+    cause_now(reason=reason)  # refused now, if it cannot be one
     if handle.reader.at is not None:
         raise ReadOnlyError(f"{handle.scope}: a view of the past cannot be changed; fork it")
     core = handle.core
