@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 PROOF, CHAIN, WITNESS = b"holdfast-proof/1\0", b"holdfast-chain/1\0", b"holdfast-witness1:"
 Options = argparse.Namespace
 LARGEST, DEEPEST = 1 << 30, 300
+dumps = json.JSONEncoder(default=lambda data: {"$bytes": base64.b64encode(data).decode()}).encode
 
 
 class Refused(Exception):
@@ -155,10 +156,7 @@ def signers_of(place: bytes, envelope: bytes, found: list[Any]) -> set[bytes]:
     valid: dict[bytes, bool] = {}
     for public, signature in (fields(one, "b b") for one in found):
         ours = sha256(b"holdfast/1/signer\0", public)[:8] == statement[33:41]
-        ours = ours and (statement[0], len(public), not signature) in (
-            (1, 32, True),
-            (2, 33, False),
-        )
+        ours = ours and (len(public), not signature) == ((32, True), (33, False))[statement[0] - 1]
         need((ours or signature) and public not in valid, "a signature is missing, or there twice")
         text = b"holdfast/cosign/1\0" + place + hash_ + public if signature else own
         check_signature(public, text, signature or statement[41:105])
@@ -246,11 +244,6 @@ def find(path: list[Any], root: bytes, key: str) -> bytes | None:
     raise Refused("the path ends before it reaches the key")
 
 
-def dumps(found: Any) -> str:
-    """JSON, bytes in base64."""
-    return json.dumps(found, default=lambda data: {"$bytes": base64.b64encode(data).decode()})
-
-
 def check_proof(data: bytes, options: Options) -> dict[str, Any]:
     """What a proof shows."""
     form = "b16 b16 b14 b l l t l l"
@@ -261,12 +254,19 @@ def check_proof(data: bytes, options: Options) -> dict[str, Any]:
     need(committed(b"body", plain, opening) == commitment, "the checkpoint is not its own")
     moment, (operation, *_), *_ = unpack(plain)
     code, name, _, text = fields(operation[:4], "n t t t")
-    ref = find(path, statement[1:33], key)
-    found = {"value": value_of(parts, ref)} if ref else {}
+    ref, meta = find(path, statement[1:33], key) or b"", []
+    if ref[:1] == b"\4":
+        reader = Reader(ref, 1)
+        meta, ref = unpack(reader.take(reader.varint())), ref[reader.at :]
+        need(ref)
+    end, _, class_ = fields(meta + [0, 0, ""][len(meta) :], "n n t")
+    until = datetime.fromtimestamp(end / 1e6, UTC).isoformat() if end else None
+    found = {"value": value_of(parts, ref), "class": class_, "expires": until} if ref else {}
     need(next(parts, None) is None and code == 5, "there is more in it than there should be")
     number, time = int.from_bytes(row[9:], "big"), datetime.fromtimestamp(moment / 1e6, UTC)
     told = f"{dumps(text)} {dumps(key)} at entry {number}, checkpoint {dumps(name)} of {time}, "
     told += f"is {dumps(found['value']):.200}" if found else "is absent"
+    told += f", {'expired since' if end <= moment else 'until'} {until}" if end else ""
     about = {"scope": text, "key": key, "absent": not found, **found, "checkpoint": name}
     about |= {"time": time.isoformat(), "entry": number, "hash": hash_.hex(), "_place": place}
     return {"kind": "proof", "told": told, "store": lineage.hex(), "signer": signer, **about}

@@ -32,13 +32,14 @@ if TYPE_CHECKING:
     from holdfast.store.async_streaming import ReadStream, WriteStream
     from holdfast.store.async_watching import Watch
     from holdfast.store.blaming import Blame, Blamed
+    from holdfast.store.classes import Classed
     from holdfast.store.clock import Clock
     from holdfast.store.compare import DELETED, Diff, Difference
     from holdfast.store.declared import Declaration
     from holdfast.store.entries import Cause
     from holdfast.store.ephemeral import Ephemeral
     from holdfast.store.finding import Begins, Range
-    from holdfast.store.gates import Gate, Operation, Request
+    from holdfast.store.gates import Gate, Operation, Reading, Request
     from holdfast.store.items import (
         Checkpoint,
         Entry,
@@ -75,6 +76,7 @@ __all__ = [
     "Cause",
     "Change",
     "Checkpoint",
+    "Classed",
     "Clock",
     "Declaration",
     "Diff",
@@ -102,6 +104,7 @@ __all__ = [
     "Proof",
     "Range",
     "ReadStream",
+    "Reading",
     "Registry",
     "Report",
     "Request",
@@ -138,13 +141,14 @@ _HOMES = {
     "holdfast.store.async_streaming": "ReadStream WriteStream",
     "holdfast.store.async_watching": "Watch",
     "holdfast.store.blaming": "Blame Blamed",
+    "holdfast.store.classes": "Classed",
     "holdfast.store.clock": "Clock",
     "holdfast.store.compare": "DELETED Diff Difference",
     "holdfast.store.declared": "Declaration",
     "holdfast.store.entries": "Cause",
     "holdfast.store.ephemeral": "Ephemeral",
     "holdfast.store.finding": "Begins Range",
-    "holdfast.store.gates": "Gate Operation Request",
+    "holdfast.store.gates": "Gate Operation Reading Request",
     "holdfast.store.items": (
         "Checkpoint Entry Erased Item Left LongValue Page Position Restored Reverted ScopeInfo "
         "Swept TimelineInfo"

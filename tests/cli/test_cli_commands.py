@@ -173,6 +173,8 @@ def test_key_get(cli: Cli, agent: str) -> None:
         "key": "plan",
         "value": {"goal": "ship", "step": 2},
         "version": 4,
+        "class": "standard",
+        "expires": None,
         "cause": {"actor": "tester"},
     }
     now = datetime.now(UTC).isoformat()

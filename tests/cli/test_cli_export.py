@@ -58,14 +58,14 @@ def test_between_stores_with_a_passphrase(cli: Cli, agent: str, here: Path) -> N
     assert (wrong.code, "give it with --trust" in wrong.err) == (2, True)
     assert cli(f"{into} --file-passphrase-file pass --trust {made['signer']} --limit 1").code == 2
     assert cli(f"{into} --file-passphrase-file pass --trust {made['signer']}").code == 0
-    assert cli("--store sqlite:other.db key get agent:8 token").out.strip() == '"hush"'
+    assert cli("--store sqlite:other.db key get agent:8 token --reveal").out.strip() == '"hush"'
     assert cli(f"checkpoint export {agent} -o y --file-key passphrase:secret").code == 2
     assert cli("checkpoint inspect x --file-key file:a --file-passphrase-file pass").code == 2
 
 
 def test_readable(cli: Cli, agent: str, here: Path) -> None:
     assert cli(f"checkpoint export {agent} -o x.json --format json").code == 0
-    assert json.loads((here / "x.json").read_text())["state"]["token"] == {"$masked": True}
+    assert json.loads((here / "x.json").read_text())["state"]["token"] == {"$sensitive": True}
     assert cli(f"checkpoint export {agent} -o x.json --format json --reveal").code == 0
     assert json.loads((here / "x.json").read_text())["state"]["token"] == "hush"
     assert cli(f"checkpoint export {agent} -o x.pb --format protobuf").code == 0

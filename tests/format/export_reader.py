@@ -19,6 +19,8 @@ class Read(NamedTuple):
     said: list[Any]
     records: dict[str, tuple[int, Any]]
     """Kind, and the encoded value, the bytes, or the encoded items."""
+    metas: dict[str, list[Any]]
+    """When a key expires, its term, its class; trimmed."""
 
 
 def mac(key: bytes, label: bytes, data: bytes = b"") -> bytes:
@@ -50,11 +52,12 @@ def read_export(data: bytes, key: bytes | None) -> Read:
     public.verify(signature, b"holdfast/export/1\0" + packed)
     content = b"".join(frames[1:])
     assert (len(content), hashlib.sha256(content).digest()) == (said[16], said[17])
-    return Read(said, read_records(content))
+    return Read(said, *read_records(content))
 
 
-def read_records(content: bytes) -> dict[str, tuple[int, Any]]:
-    """Kind and content of each record."""
+def read_records(content: bytes) -> tuple[dict[str, tuple[int, Any]], dict[str, list[Any]]]:
+    """Kind and content of each record, and what else is said of its key."""
+    metas: dict[str, list[Any]] = {}
     found: dict[str, tuple[int, Any]] = {}
     at = 0
 
@@ -64,7 +67,8 @@ def read_records(content: bytes) -> dict[str, tuple[int, Any]]:
         return content[at - size : at]
 
     while at < len(content):
-        key, kind, size = unpack(take(int.from_bytes(take(2), "big")))
+        key, kind, size, meta = unpack(take(int.from_bytes(take(2), "big")))
+        metas[key] = unpack(meta) if meta else []
         if kind == 2:
             items = [take(int.from_bytes(take(4), "big")) for _ in range(size)]
             found[key] = kind, items
@@ -72,4 +76,4 @@ def read_records(content: bytes) -> dict[str, tuple[int, Any]]:
             assert kind in (0, 1)
             found[key] = kind, take(size)
     assert at == len(content)
-    return found
+    return found, metas

@@ -22,7 +22,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -132,13 +132,14 @@ def fill(store: sync.Store, clock: Hands) -> None:
     """Every kind of row, operation and value."""
     agent, shared = store.agent("golden"), store.shared
     agent.set("small", [None, True, -1, 1.5, "text", b"bytes", {"a": 1, 2: "b"}])
-    agent.set("odd", [1 << 70, "\ud800", datetime(2026, 2, 3, 4, 5, 6, 7, tzinfo=UTC)])
+    odd = [1 << 70, "\ud800", datetime(2026, 2, 3, 4, 5, 6, 7, tzinfo=UTC)]
+    agent.set("odd", odd, ttl=timedelta(days=365_000), sliding=True)
     agent.set("plan", Plan("ship", [f"step {number}" for number in range(150)]))
     agent.extend("messages", [{"role": "user", "content": "m" * 30 + str(n)} for n in range(90)])
     agent.append("messages", {"role": "assistant", "content": "done"})
     clock.move()
     agent.set("text", "".join(chr(0x61 + byte % 26) for byte in noise(16_500, b"text")) + "é")
-    agent.set("bytes", noise(16_500, b"bytes"))
+    agent.set("bytes", noise(16_500, b"bytes"), expires=datetime(3000, 1, 1, tzinfo=UTC))
     agent.set("map", {f"key {number}": number for number in range(200)})
     with store.acting("tester", correlation="run-1", reason="golden"):
         safe = agent.checkpoint("safe", type="manual", tags=["a", "b"], metadata={"n": 1})
@@ -165,6 +166,7 @@ def fill(store: sync.Store, clock: Hands) -> None:
         agent.set(f"count/{number % 5}", number)
         clock.move()
     follow_rules(store.workflow("rules"))
+    agent.set("note", "hunter2" * 50, class_="sensitive")
     store.session("gone").set("x", 1)
     store.delete("session:gone")
     store.session("gone").set("x", 2)
@@ -206,6 +208,8 @@ def facts(store: sync.Store) -> dict[str, Any]:
         "values": {key: hashlib.sha256(text.encode()).hexdigest() for key, text in texts.items()},
         "heads": {info.name: info.head for info in agent.timelines()},
         "root": agent.root(),
+        "class": agent.item("note").class_,  # type: ignore[union-attr]
+        "expires": {key: str(agent.item(key).expires) for key in texts},  # type: ignore[union-attr]
         "checkpoint": [point.id, point.name, point.root, point.hash, point.signed_by],
         "trial": store.agent("golden").on("trial").get("only here"),
         "again": store.session("gone").get("x"),

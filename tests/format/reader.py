@@ -52,6 +52,10 @@ def hasher(key: bytes | None) -> Commit:
 def expand(method: int, data: bytes, length: int) -> bytes:
     if method == 1:
         return bytes(lz4.block.decompress(data, uncompressed_size=length))
+    if method == 3:
+        assert len(data) == length
+        assert length % 256 == 0
+        return data[: data.rstrip(b"\0").rindex(b"\x80")]
     return zstandard.ZstdDecompressor().decompress(data) if method == 2 else data
 
 
@@ -254,8 +258,12 @@ class Scope:
         found = list(self.walk(place, root))
         assert self.build(found, indexed=True).hash == root
         state = {}
+        self.terms: dict[str, list[Any]] = {}
         for key, ref, hint in found:
             where = hint[2:] if len(hint) == 6 else hint
+            if ref[0] == 4:
+                meta, ref = described(ref)
+                self.terms[key] = unpack(meta)
             state[key] = self.value(ref, where)
         return state
 
@@ -297,6 +305,12 @@ class Scope:
         return Node(self.commit(b"node", pack(body)), count, size)
 
 
+def described(ref: bytes) -> tuple[bytes, bytes]:
+    """What is known of a key besides its value, and the ref of that."""
+    length, at = varint(ref, 1)
+    return ref[at : at + length], ref[at + length :]
+
+
 def size_of(key: Any, ref: bytes) -> int:
     extra = 0 if key is None else len(key) + 1 if type(key) is str else 4
     if ref[0] == 0:
@@ -305,6 +319,9 @@ def size_of(key: Any, ref: bytes) -> int:
         return extra + varint(ref, 33)[0]
     if ref[0] == 2:
         return extra + varint(ref, varint(ref, 34)[1])[0]
+    if ref[0] == 4:
+        meta, inner = described(ref)
+        return extra + len(meta) + size_of(None, inner)
     length, at = varint(ref, 1)
     name = ref[at : at + length].decode()
     _, at = varint(ref, at + length)

@@ -9,6 +9,7 @@ import base64
 import re
 import sys
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from holdfast.seal.signer import Signer
 from holdfast.sync import export_checkpoint, import_checkpoint, inspect_export
 
 FOLDER = Path(__file__).parent
+END = datetime(2999, 1, 1, tzinfo=UTC)
 KEY = bytes(range(32))
 SIGNER = Signer.from_seed(bytes(range(100, 132)))
 FILES = {"plain": FOLDER / "golden-plain.hfx", "encrypted": FOLDER / "golden-encrypted.hfx"}
@@ -57,6 +59,9 @@ def test_golden_files_are_taken_over(name: str, tmp_path: Path) -> None:
         done = import_checkpoint(store.agent("1"), FILES[name], key=key, trust=trust)
         assert dict(store.agent("1").items()) == values(name)
         assert done.declarations == 1
+        item = store.agent("1").item("token")
+        assert item is not None
+        assert (item.expires, item.class_) == (END, "sensitive")
         assert store.agent("1").declared() == [Sticky("done/")]
         store.agent("1").checkpoint("again")
         again = export_checkpoint(store.agent("1"), tmp_path / "again")
@@ -82,6 +87,8 @@ def test_a_second_reader_reads_them(name: str) -> None:
         assert [reader.unpack(item) for item in found.records["list"][1]] == LONG["list"]
     for key, value in SMALL.items():
         assert reader.unpack(found.records[key][1]) == value
+    assert found.metas["token"] == [32472144000000000, 0, "sensitive"]
+    assert not any(meta for key, meta in found.metas.items() if key != "token")
 
 
 def make() -> None:
@@ -96,7 +103,8 @@ def make() -> None:
                 state = store.agent("golden")
                 state.declare(Sticky("done/"))
                 for key, value in values(name).items():
-                    state.set(key, value)
+                    expires, class_ = (END, "sensitive") if key == "token" else (None, None)
+                    state.set(key, value, expires=expires, class_=class_)
                 state.checkpoint("golden", tags=["a"], metadata={"n": 1})
                 export_checkpoint(state, path, key=key_of(name, Path(folder)))
 

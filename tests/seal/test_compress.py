@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import DamagedRecordError, FormatError
-from holdfast.seal.compress import LZ4, NONE, ZSTD, expand, squeeze
+from holdfast.seal.compress import BLOCK, LZ4, NONE, PADDED, ZSTD, expand, pad, squeeze
 
 
 @given(st.binary(max_size=300) | st.builds(bytes.__mul__, st.binary(max_size=9), st.just(5000)))
@@ -87,8 +87,20 @@ def test_garbage() -> None:
 
 
 def test_unknown_method() -> None:
-    with pytest.raises(FormatError, match="method 3"):
-        expand(3, b"", 0)
+    with pytest.raises(FormatError, match="method 4"):
+        expand(4, b"", 0)
+
+
+@pytest.mark.parametrize("length", [0, 1, 254, 255, 256, 5000])
+def test_padding(length: int) -> None:
+    for data in (bytes(length), b"\x80" * length):
+        padded = pad(data)
+        assert len(padded) % BLOCK == 0
+        assert len(padded) - BLOCK <= len(data) < len(padded)
+        assert expand(PADDED, padded, len(padded)) == data
+    for bad, stated in ((b"", 0), (bytes(BLOCK), BLOCK), (pad(b"x"), 5)):
+        with pytest.raises(DamagedRecordError):
+            expand(PADDED, bad, stated)
 
 
 def test_threads() -> None:

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from holdfast.errors import (
     DamagedRecordError,
-    FormatError,
     InvalidInputError,
     KeyMissingError,
 )
@@ -362,12 +361,27 @@ def test_the_writer_key_is_as_written_down() -> None:
     assert AESGCM(key).decrypt(sealed[19:31], sealed[31:], bound) == b"abc"
 
 
-def test_what_is_authentic_but_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A later version's compression method is told apart from damage."""
+def test_what_is_authentic_but_badly_padded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sealer, "squeeze", lambda data: (3, data))
     for seal in (PlainSeal(WRITER), key_seal()):
-        with pytest.raises(FormatError, match="method 3"):
+        with pytest.raises(DamagedRecordError, match="padded"):
             seal.open(AD, put(seal))
+
+
+def test_a_quiet_record_says_little_by_its_length() -> None:
+    seal = key_seal()
+    lengths = set()
+    for data in (b"", b"a" * 255, bytes(200), noise(255)):
+        sealed = put(seal, data, quiet=True)
+        assert seal.open(AD, sealed) == data
+        lengths.add(len(sealed))
+    assert len(lengths) == 1
+    plain = PlainSeal(WRITER)
+    assert plain.open(AD, put(plain, b"a" * 1000, quiet=True)) == b"a" * 1000
+
+
+def noise(length: int) -> bytes:
+    return hashlib.shake_256(b"noise").digest(length)
 
 
 def test_the_nonce_is_as_written_down(monkeypatch: pytest.MonkeyPatch) -> None:

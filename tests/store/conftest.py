@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from store_kit import PLACES, Place
+from store_kit import PLACES, Hands, Place
 
 from holdfast import sync
 
@@ -32,3 +32,15 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 def store(place: Place) -> sync.Store:
     """An open store that is new."""
     return place.open()
+
+
+@pytest.fixture
+def hands() -> Hands:
+    """A clock that is moved by hand."""
+    return Hands()
+
+
+@pytest.fixture
+def timed(place: Place, hands: Hands) -> sync.Store:
+    """A store whose clock is moved by hand."""
+    return place.open(clock=hands.clock)

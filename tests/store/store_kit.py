@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,26 @@ from holdfast.store.opening import open_core
 SOURCE = str(Path(holdfast.__file__).parents[1])
 PLACES = ["memory-plain", "memory-sealed", "sqlite-plain", "sqlite-sealed"]
 _numbers = itertools.count()
+START = 1_700_000_000.0
+"""Where the clock of `Hands` begins."""
+
+
+class Hands:
+    """A clock that is moved by hand: time passes, or the wall clock alone jumps."""
+
+    def __init__(self) -> None:
+        self.wall = START
+        self.passed = 0.0
+        self.clock = holdfast.Clock(lambda: self.wall, lambda: self.passed)
+
+    def move(self, seconds: float) -> None:
+        """Let time pass."""
+        self.wall += seconds
+        self.passed += seconds
+
+    def time(self, seconds: float = 0) -> datetime:
+        """The moment so many seconds after the start."""
+        return datetime.fromtimestamp(START + seconds, UTC)
 
 
 class Place:

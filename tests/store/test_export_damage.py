@@ -222,6 +222,18 @@ HOSTILE = {
         LimitExceededError,
     ),
     "bytes beyond all limits": (lambda: [record_head("a", BYTES, 1 << 50)], LimitExceededError),
+    "an expiry that is none": (
+        lambda: [record_head("a", VALUE, 1, pack(["x"])) + b"\0"],
+        DamagedExportError,
+    ),
+    "a class that is none": (
+        lambda: [record_head("a", VALUE, 1, pack([0, 0, "ephemeral"])) + b"\0"],
+        DamagedExportError,
+    ),
+    "long bytes with a class": (
+        lambda: [record_head("a", BYTES, 1, pack([0, 0, "sensitive"])) + b"\0"],
+        DamagedExportError,
+    ),
     "no msgpack": (lambda: [record_head("a", VALUE, 1), b"\xc1"], DamagedExportError),
     "two values in one": (lambda: [record_head("a", VALUE, 2), b"\1\2"], DamagedExportError),
     "very deep": (

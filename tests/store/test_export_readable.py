@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,10 @@ import pytest
 from store_kit import Place, same
 
 import holdfast
-from holdfast import Sticky, Typed, sync
-from holdfast.checkpoints import readable_json
+from holdfast import Classed, Sticky, Typed, sync
 from holdfast.errors import InvalidInputError
 from holdfast.seal.codec import Unbuilt
-from holdfast.seal.json_values import loads, write
+from holdfast.store.json_values import loads, write
 from holdfast.sync import export_checkpoint, import_checkpoint
 
 VALUES: dict[str, Any] = {
@@ -68,30 +68,41 @@ def test_json_is_for_people(state: sync.State, tmp_path: Path) -> None:
         import_checkpoint(state, path)
 
 
-def test_what_sounds_like_a_secret_is_masked(state: sync.State, tmp_path: Path) -> None:
-    """In keys and in the parts of values, all that is below; unless it is asked for."""
+def test_what_is_sensitive_is_masked(state: sync.State, tmp_path: Path) -> None:
+    """Whole keys, by their class: named by the write, declared, or told by the name."""
+    state.declare(Classed("billing/", "sensitive"))
+    state.set("billing/card", "4111")
+    state.set("note", "call Ann", class_="sensitive")
+    state.set("gone", "long ago", ttl=0.001)
+    time.sleep(0.002)
+    state.checkpoint("secrets")
+    told = Told()
+    state._handle.core.gates.add(told)
     export_checkpoint(state, tmp_path / "x", format="json", plain=True)
+    assert told.keys == []
     text = (tmp_path / "x").read_text()
-    found = json.loads(text)
-    mask = readable_json.MASK
-    assert found["state"]["users/secrets/1"] == mask
-    assert found["state"]["users/1"] == {
-        "name": "Ann",
-        "Password": mask,
-        "keys": [{"api_token": mask, "n": 1}],
-    }
-    assert found["checkpoint"]["metadata"] == {"access_token": mask}
-    assert same(loads(write(found["state"]["odd"])), VALUES["odd"])
-    assert same(loads(write(found["state"]["plan"])), VALUES["plan"])
-    for secret in ("1234", "hidden", '"abc"'):
+    found = json.loads(text)["state"]
+    hidden = {"users/secrets/1", "billing/card", "note"}
+    assert {key for key, value in found.items() if value == {"$sensitive": True}} == hidden
+    assert same(loads(write(found["odd"])), VALUES["odd"])
+    for secret in ("4111", "call Ann", "hidden", "long ago"):
         assert secret not in text
-    hidden = {"$object": {"name": "A", "version": 1, "fields": {"token": 1, "b": 2}}}
-    assert readable_json.masked("", {"$map": [["secret", 1], [7, hidden]]}) == {
-        "$map": [
-            ["secret", mask],
-            [7, {"$object": {**hidden["$object"], "fields": {"token": mask, "b": 2}}}],
-        ]
-    }
+    export_checkpoint(state, tmp_path / "x", format="json", plain=True, reveal=True)
+    assert json.loads((tmp_path / "x").read_text())["state"]["billing/card"] == "4111"
+    assert set(told.keys) == hidden
+    told.keys.clear()
+    export_checkpoint(state, tmp_path / "x", plain=True)
+    assert set(told.keys) == hidden
+
+
+class Told(holdfast.Gate):
+    """Notes which sensitive keys are read."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+
+    def reading(self, reading: Any) -> None:
+        self.keys += reading.keys
 
 
 def test_an_empty_state_is_json(store: sync.Store, tmp_path: Path) -> None:
@@ -139,7 +150,7 @@ def value_of(found: Any) -> Any:
     part = getattr(found, kind)
     if kind == "null":
         return None
-    if kind == "masked":
+    if kind == "sensitive":
         return "(masked)"
     if kind == "big_integer":
         return int.from_bytes(part, "big", signed=True)
@@ -183,5 +194,10 @@ def test_protobuf_is_read_by_googles_library(state: sync.State, tmp_path: Path) 
     export_checkpoint(state, path, format="protobuf", plain=True)
     masked = {one.key: value_of(one.value) for one in read(path.read_bytes()).state}
     assert masked["users/secrets/1"] == "(masked)"
-    assert masked["users/1"]["Password"] == masked["users/1"]["keys"][0]["api_token"] == "(masked)"
-    assert b"1234" not in path.read_bytes()
+    assert b"hidden" not in path.read_bytes()
+    state.set("text", 1, expires=datetime(2999, 1, 1, tzinfo=UTC), class_="sensitive")
+    state.checkpoint("terms")
+    export_checkpoint(state, path, format="protobuf", plain=True)
+    one = next(one for one in read(path.read_bytes()).state if one.key == "text")
+    assert datetime.fromtimestamp(one.expires / 1e6, UTC).year == 2999
+    assert getattr(one, "class") == "sensitive"

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from store_kit import Place, same
 
 import holdfast
-from holdfast import Ephemeral, Lookup, Sticky, Typed, sync
+from holdfast import Classed, Ephemeral, Lookup, Sticky, Typed, sync
 from holdfast.errors import (
     CheckpointNotFoundError,
     Conflict,
@@ -294,6 +294,44 @@ def test_rules_of_a_scope(store: sync.Store, other: sync.Store, tmp_path: Path) 
     state.delete("task/0")
     import_checkpoint(state, tmp_path / "x")
     assert len(state.find("by status", status="closed").items) == 10
+    assert other.verify().findings == store.verify().findings == []
+
+
+def test_expiry_and_classes_come_along(
+    store: sync.Store, other: sync.Store, tmp_path: Path
+) -> None:
+    """Also of keys that have expired since, and of long values; not of what had expired before."""
+    state = store.agent("1")
+    state.declare(Classed("billing/", "sensitive"))
+    state.set("billing/card", "4111")
+    end = datetime(2999, 1, 1, tzinfo=UTC)
+    state.set("offer", 1, expires=end, class_="trusted")
+    state.set("login", 2, ttl=3600, sliding=True)
+    state.set("list", ["x" * 1000] * 2000, expires=end, class_="sensitive")
+    state.set("classed bytes", bytes(2 << 20), class_="sensitive")
+    state.set("bytes", bytes(2 << 20), expires=end)
+    state.set("before", "gone", ttl=0.001)
+    time.sleep(0.002)
+    state.set("short", 3, ttl=0.5)
+    state.set("short list", ["y" * 1000] * 2000, ttl=0.5)
+    point = state.checkpoint("x")
+    made = export_checkpoint(state, tmp_path / "x", plain=True)
+    assert made.keys == 8
+    time.sleep(0.5)
+    there = other.agent("2")
+    done = import_checkpoint(there, tmp_path / "x", untrusted=True)
+    assert there.keys() == ["billing/card", "bytes", "classed bytes", "list", "login", "offer"]
+    assert there.at(done.sequence).get("short") is None
+    for key in there.keys():  # noqa: SIM118
+        mine, its = state.at(point).item(key), there.item(key)
+        assert mine is not None
+        assert its is not None
+        assert (its.value, its.expires, its.class_) == (mine.value, mine.expires, mine.class_)
+    state.sweep()
+    state.checkpoint("y")
+    export_checkpoint(state, tmp_path / "y", plain=True)
+    root = state.root()
+    assert import_checkpoint(state, tmp_path / "y").root == root
     assert other.verify().findings == store.verify().findings == []
 
 

@@ -15,7 +15,7 @@ import pytest
 from store_kit import Place
 
 import holdfast
-from holdfast import Begins, Lookup, Range, sync
+from holdfast import Begins, Classed, Lookup, Range, sync
 from holdfast.errors import (
     Conflict,
     MissingError,
@@ -68,6 +68,7 @@ def reads(slips: Any) -> None:
     slips("get as_", (3, "int", [int]), lambda _, s, x: s.get("n", as_=x))
     slips("item key", KEYS, lambda _, s, x: s.item(x))
     slips("exists key", KEYS, lambda _, s, x: s.exists(x))
+    slips("class_of key", KEYS, lambda _, s, x: s.class_of(x))
     slips("get_many", (None, 5, "abc", b"abc", [None], [b"k"]), lambda _, s, x: s.get_many(x))
     slips("keys prefix", TEXTS, lambda _, s, x: s.keys(x))
     slips("keys limit", COUNTS, lambda _, s, x: s.keys(limit=x))
@@ -91,6 +92,7 @@ def writes(slips: Any) -> None:
     slips("set key", NEW_KEYS, lambda _, s, x: s.set(x, 1))
     slips("set value", VALUES, lambda _, s, x: s.set("k", x))
     slips("set if_version", versions, lambda _, s, x: s.set("n", 1, if_version=x))
+    lasting(slips)
     slips("delete key", NEW_KEYS, lambda _, s, x: s.delete(x))
     slips("delete if_version", versions, lambda _, s, x: s.delete("n", if_version=x))
     slips("append key", NEW_KEYS, lambda _, s, x: s.append(x, 1))
@@ -226,6 +228,26 @@ def written(file: Any) -> Any:
 
 def in_seek(_: Any, state: Any, wrong: Any) -> Any:
     return inside(state.open_read("b"), lambda file: file.seek(*wrong))
+
+
+def lasting(slips: Any) -> None:
+    """Expiry and classes."""
+    terms = (0, -1, True, "1", b"1", [1], float("nan"), 1e18)
+    slips("set ttl", terms, lambda _, s, x: s.set("n", 1, ttl=x))
+    slips("set expires", (*TIMES, 5), lambda _, s, x: s.set("n", 1, expires=x))
+    slips("set sliding", FLAGS, lambda _, s, x: s.set("n", 1, ttl=1, sliding=x))
+    slips("set class_", (1, "", "secret", b"x"), lambda _, s, x: s.set("n", 1, class_=x))
+    slips("expire key", (*NEW_KEYS, "nothing"), lambda _, s, x: s.expire(x, 1))
+    slips("expire ttl", (*terms, None), lambda _, s, x: s.expire("n", x))
+    slips("expire expires", (*TIMES, 5), lambda _, s, x: s.expire("n", expires=x))
+    slips("persist key", (*NEW_KEYS, "nothing"), lambda _, s, x: s.persist(x))
+    slips("sweep limit", COUNTS, lambda _, s, x: s.sweep(limit=x))
+    slips("sweep everywhere limit", COUNTS, lambda t, _, x: t.sweep(limit=x))
+    slips("Classed", (1, "", "ephemeral", b"x"), lambda _, s, x: s.declare(Classed("a/", x)))
+    slips("declare", (None, 1, "a/"), lambda _, s, x: s.declare(x))
+    slips("undeclare", (None, 1, "a/"), lambda _, s, x: s.undeclare(x))
+    slips("diff reveal", FLAGS, lambda _, s, x: s.diff(1, reveal=x))
+    slips("blame reveal", FLAGS, lambda _, s, x: s.blame("m", reveal=x))
 
 
 def undoing(slips: Any) -> None:
@@ -579,6 +601,11 @@ def test_after_close_everything_is_refused(tmp_path: Any) -> None:
         "fork": lambda _, s: s.fork("new"),
         "timelines": lambda _, s: s.timelines(),
         "diff": lambda _, s: s.diff("safe"),
+        "class_of": lambda _, s: s.class_of("n"),
+        "expire": lambda _, s: s.expire("n", 1),
+        "persist": lambda _, s: s.persist("n"),
+        "sweep": lambda _, s: s.sweep(),
+        "sweep everywhere": lambda t, _: t.sweep(),
         "log": lambda _, s: s.log(),
         "replay": lambda _, s: s.replay(lambda a, _: a),
         "revert": lambda _, s: s.revert(entries=[1]),
@@ -589,7 +616,6 @@ def test_after_close_everything_is_refused(tmp_path: Any) -> None:
         "read_range": lambda _, s: s.read_range("b"),
         "open_write": lambda _, s: inside(s.open_write("b"), written),
         "put_file": lambda _, s: s.put_file("b", __file__),
-        "sweep": lambda t, _: t.sweep(),
         "merge": lambda _, s: s.merge("trial"),
         "dry merge": lambda _, s: s.merge("trial", dry_run=True),
         "find": lambda _, s: s.find("by_a"),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import shutil
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -493,3 +496,41 @@ def test_rows_of_one_store_in_another(tmp_path: Path) -> None:
         assert store.agent("a").get("k") == urls[1]
         assert store.verify().findings
     shutil.rmtree(tmp_path)
+
+
+@pytest.mark.parametrize("engine", ["memory", "sqlite"])
+def test_beside_running_writers_nothing_is_found(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is newer than what is looked at is neither damage nor unaccounted for."""
+    monkeypatch.setattr("holdfast.store.timeline.DELTA_EVERY", 8)
+    monkeypatch.setattr("holdfast.store.long_writing.SHORT", 20_000)
+    place = Place(engine, tmp_path, sealed=True)
+    place.open().agent("0").set("k", 0)
+    over = threading.Event()
+
+    def work(number: int) -> None:
+        store, draw = place.open(), random.Random(number)
+        state, turn = store.agent("0"), 0
+        while not over.is_set():
+            turn += 1
+            state.set(f"k{draw.randrange(50)}", {"n": turn})
+            state.set("big", [{"i": n, "x": draw.random()} for n in range(100)])
+            with store.change(id=f"{number} {turn}", correlation="run") as change:
+                change[state].append("list", turn)
+                change[store.agent("1")].set("n", turn)
+            store.agent(f"new {number} {turn}").set("n", 1)
+            if turn % 3 == 0:
+                state.restore(state.checkpoint())
+                state.fork(f"fork {number} {turn}").set("n", 1)
+                with state.open_write("file") as file:
+                    file.write(draw.randbytes(60_000))
+
+    with ThreadPoolExecutor(3) as pool:
+        work_done = [pool.submit(work, number) for number in range(2)]
+        found = [place.open().verify().findings for _ in range(6)]
+        over.set()
+    assert [done.result() for done in work_done] == [None, None]
+    assert found == [[]] * 6
+    assert place.open().verify().findings == []
+    place.close()

@@ -4,13 +4,15 @@ The description names the content by its size and its SHA-256, and stands in fro
 reads a file knows, before anything else of it is looked at, who vouches for it and how much there
 is. The content is one record after the other, in the order of their keys:
 
-    length (2), then msgpack [key, kind, size], then by kind
+    length (2), then msgpack [key, kind, size, meta], then by kind
     0  a value: its encoding, `size` bytes
     1  long bytes: themselves, `size` bytes
     2  a long list: `size` items, each length (4) and encoding
 
-Not in it: what is declared of the scope, which the description has, and what a lookup has derived
-from values, which is made again where it is needed.
+The meta says when the key expires and which class its write named, as in an index (`lifetimes`).
+Not in it: keys that had expired by the time of the checkpoint, what is declared of the scope, which
+the description has, and what a lookup has derived from values, which is made again where it is
+needed.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from holdfast.errors import HoldfastError, LimitExceededError
 from holdfast.seal.codec import Codec, Unbuilt, ValueLimits
 from holdfast.seal.signer import Signer
 from holdfast.store.entries import Cause
+from holdfast.store.lifetimes import LATEST, Meta, check_class, read_meta
 from holdfast.store.reading import moment
 from holdfast.store.scopes import Scope, check_key
 
@@ -35,6 +38,7 @@ VALUE, BYTES, LIST = 0, 1, 2
 PIECE = 1 << 20
 """Values of more bytes than this are written and read in pieces, if they are bytes or lists."""
 _DOMAIN = b"holdfast/export/1\0"
+_HEAD = tuple[str, int, int, bytes]
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -159,22 +163,22 @@ def public_export(said: Description, encrypted: bool) -> Export:
 # --- records ---------------------------------------------------------------------------------
 
 
-def record_head(key: str, kind: int, size: int) -> bytes:
+def record_head(key: str, kind: int, size: int, meta: bytes = b"") -> bytes:
     """What stands in front of the content of a record."""
-    packed = _encode((key, kind, size))
+    packed = _encode((key, kind, size, meta))
     return len(packed).to_bytes(2, "big") + packed
 
 
 class Sink(Protocol):
     """What takes up the records of a file; all that it is given must be read to its end."""
 
-    def value(self, key: str, data: bytes) -> None:
+    def value(self, key: str, data: bytes, meta: Meta) -> None:
         """A value, encoded."""
 
-    def pieces(self, key: str, pieces: Iterator[bytes]) -> None:
+    def pieces(self, key: str, pieces: Iterator[bytes], meta: Meta) -> None:
         """Long bytes."""
 
-    def items(self, key: str, items: Iterator[bytes]) -> None:
+    def items(self, key: str, items: Iterator[bytes], meta: Meta) -> None:
         """Items of a long list, encoded."""
 
 
@@ -192,16 +196,16 @@ class Content:
         """Lead every record to a sink; refused if anything is not as it should be."""
         keys, last = 0, ""
         while self._left:
-            key, kind, size = self._head()
+            key, kind, size, meta = self._head()
             if key <= last:
                 raise damaged("has keys that are not in order")
             if kind == VALUE:
-                sink.value(key, self._value(size))
+                sink.value(key, self._value(size), meta)
             elif kind == BYTES:
                 self._bound(size, self._limits.long)
-                sink.pieces(key, self._pieces(size))
+                sink.pieces(key, self._pieces(size), meta)
             elif kind == LIST:
-                sink.items(key, self._items(size))
+                sink.items(key, self._items(size), meta)
             else:
                 raise damaged("has a record of a kind that is not known")
             keys, last = keys + 1, key
@@ -217,15 +221,15 @@ class Content:
         self._hash.update(found)
         return found
 
-    def _head(self) -> tuple[str, int, int]:
+    def _head(self) -> tuple[str, int, int, Meta]:
         packed = self._read(int.from_bytes(self._read(2), "big"))
         try:
-            key, kind, size = msgspec.msgpack.decode(packed, type=tuple[str, int, int])
+            key, kind, size, meta = msgspec.msgpack.decode(packed, type=_HEAD)
             if check_key(key, owner=True) != key or size < 0:
                 raise ValueError
+            return key, kind, size, _checked_meta(meta)
         except (msgspec.MsgspecError, ValueError, HoldfastError):
             raise damaged("has a record that cannot be read") from None
-        return key, kind, size
 
     def _bound(self, size: int, most: int) -> None:
         if size > most:
@@ -247,3 +251,16 @@ class Content:
     def _items(self, count: int) -> Iterator[bytes]:
         for _ in range(count):
             yield self._value(int.from_bytes(self._read(4), "big"))
+
+
+def _checked_meta(packed: bytes) -> Meta:
+    """What a record says of its key, if a key can have that."""
+    found = read_meta(packed)
+    times = (found.expires, found.term)
+    if any(type(time) is not int or not 0 <= time <= LATEST for time in times):
+        raise ValueError
+    if found.class_:
+        check_class(found.class_)
+    if found.pack() != packed:
+        raise ValueError
+    return found

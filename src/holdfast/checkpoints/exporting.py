@@ -25,9 +25,11 @@ from holdfast.seal.keys import parse_key
 from holdfast.store import refs
 from holdfast.store.arguments import check_flag
 from holdfast.store.declared import PREFIX
+from holdfast.store.lifetimes import read_meta
 from holdfast.store.long_files import whole_file
-from holdfast.store.long_reading import LongReader
+from holdfast.store.long_reading import ByteTree
 from holdfast.store.lookups import derived
+from holdfast.store.masking import MASK
 from holdfast.store.proving import checkpoint_view
 from holdfast.store.reading import Reader, microseconds
 from holdfast.store.slots import Slot
@@ -43,10 +45,15 @@ Path = str | os.PathLike[str]
 
 
 class Source:
-    """A state of the past: its keys and values, the same however often they are read."""
+    """A state of the past: its keys and values, the same however often they are read.
 
-    def __init__(self, handle: LineHandle, view: Timeline, timeline: str) -> None:
-        self.reader = Reader(handle.core, handle.scope, timeline, view)
+    A key that had expired by `time`, by default that of the state's entry, is not there.
+    """
+
+    def __init__(
+        self, handle: LineHandle, view: Timeline, timeline: str, time: int | None = None
+    ) -> None:
+        self.reader = Reader(handle.core, handle.scope, timeline, view, time)
         self.codec = handle.core.codec.plain_reader
 
     def slots(self) -> Iterator[tuple[Timeline, str, Slot]]:
@@ -55,14 +62,22 @@ class Source:
         assert view is not None
         own = ((k, s) for k, s in view.scan() if not (k.startswith(PREFIX) or derived(k)))
         while page := list(islice(own, PAGE)):
+            page = [(key, slot) for key, slot in page if self.reader.judged(slot) is not None]
             view.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in page)
             for key, slot in page:
                 yield view, key, view.settled(slot)
 
-    def values(self) -> Iterator[tuple[str, Any]]:
-        """Keys and values, each of them whole."""
+    def values(self, reveal: bool) -> Iterator[tuple[str, Slot, Any]]:
+        """Keys and values, each of them whole; what is sensitive is masked unless revealed."""
         for view, key, slot in self.slots():
-            yield key, self.reader.value(view, slot, True)
+            masked = self.reader.masks(view, key, [slot], reveal=reveal)
+            yield key, slot, MASK if masked else self.reader.value(view, slot, True)
+
+    def tell(self) -> None:
+        """Tell gates of the sensitive keys that are about to be read; they may refuse that."""
+        if self.reader.core.gates.readers:
+            for view, key, slot in self.slots():
+                self.reader.told(view, [(key, slot)])
 
     def declared(self) -> list[tuple[str, Any]]:
         """What is declared of the scope."""
@@ -78,21 +93,27 @@ class Source:
             yield from self._record(*found)
 
     def _record(self, view: Timeline, key: str, slot: Slot) -> Iterator[bytes]:
-        size = refs.size_of(slot.ref)
-        if size > PIECE and slot.ref[:2] == bytes([refs.TREE, refs.BYTES]):
-            found = LongReader(self.reader, key)
-            yield record_head(key, BYTES, found.size)
-            yield from found.pieces(0, found.size)
-        elif size > PIECE and (count := slot.length()):
-            yield record_head(key, LIST, count)
+        size, meta = slot.size(), slot.meta
+        shape = slot.ref[1] if slot.ref[0] == refs.TREE and size > PIECE else 0
+        # Who writes bytes in pieces cannot name a class: those with one were written whole.
+        if shape == refs.BYTES and not read_meta(meta).class_:
+            found = ByteTree(view.ledger, slot.ref, slot.location)
+            yield record_head(key, BYTES, found.size, meta)
+            yield from found.pieces()
+        elif shape == refs.LIST:
+            _, hash_, count, _ = refs.read_tree(slot.ref)
+            yield record_head(key, LIST, count, meta)
+            trees = view.ledger.trees
+            root = trees.load(slot.location, hash_)
             step = max(1, PIECE * count // size)
             for low in range(0, count, step):
-                for item in self.reader.slice(key, low, low + step, True):
+                part = list(trees.slice(root, low, min(low + step, count)))
+                for item in view.ledger.assemble(refs.LIST, part, self.codec):
                     data = self.encode(item)
                     yield len(data).to_bytes(4, "big") + data
         else:
             data = self.encode(self.reader.value(view, slot, True))
-            yield record_head(key, VALUE, len(data)) + data
+            yield record_head(key, VALUE, len(data), meta) + data
 
     def measure(self) -> tuple[int, int, bytes]:
         """Keys, bytes and SHA-256 of the content. Every value is read, and so checked."""
@@ -132,6 +153,8 @@ def export_state(
     view, checkpoint = checkpoint_view(handle, at)
     handle.history.check_point(view, checkpoint.sequence, "references")
     source = Source(handle, view, checkpoint.timeline)
+    if format == "holdfast":
+        source.tell()
     said = _describe(handle, source, checkpoint, signed=format == "holdfast" and not unsigned)
     if format == "holdfast":
         frame = sign_description(said, core.signer if said.signer else None)

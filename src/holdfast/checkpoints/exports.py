@@ -35,7 +35,7 @@ def export_checkpoint(
     not at hand one without a signature only with `unsigned=True`.
 
     `format="json"` is for people and `"protobuf"` for other programs: not encrypted, not signed,
-    not to be imported, and what sounds like a secret is masked in them unless `reveal` is given.
+    not to be imported, and what is of class sensitive is masked in them unless `reveal` is given.
     Every value is read and checked. Memory is bounded by the longest value, of long bytes and
     lists by a piece; json and protobuf hold values whole.
     """

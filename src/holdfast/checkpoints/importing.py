@@ -45,15 +45,17 @@ from holdfast.seal.keys import parse_key
 from holdfast.store.arguments import check_count, check_flag
 from holdfast.store.blocking import State
 from holdfast.store.cause import cause_now
+from holdfast.store.classes import Classed
 from holdfast.store.cosigning import Trust
 from holdfast.store.declared import PREFIX, Declaration, parse_declared
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle
 from holdfast.store.items import Checkpoint
+from holdfast.store.lifetimes import Meta, Terms, terms_of
 from holdfast.store.long_files import check_path
 from holdfast.store.long_writing import LongWriter
 from holdfast.store.lookups import derived
-from holdfast.store.scopes import Scope
+from holdfast.store.scopes import RESERVED, Scope
 from holdfast.store.tombstones import erased_ids
 from holdfast.store.writing import Asked, build_change
 
@@ -144,7 +146,8 @@ def import_state(
         state = State(handle)
         if not state.place()[2]:
             state.checkpoint("before import", type="migration")  # only what is there can be forked
-        staged = _staged(handle, file, said, reason)
+        rules = handle.reader.declared().all or declared
+        staged = _staged(handle, file, said, reason, rules)
     _check_erased(handle, said)
     done = state.restore(staged, verify="references", reason=reason)
     if handle.reader.stored_keys(PREFIX):
@@ -199,17 +202,29 @@ def _run(handle: LineHandle, operations: list[Operation], reason: str) -> None:
     handle.core.run(build_change(handle.core, [target], cause=cause_now(reason=reason)))
 
 
-def _staged(handle: LineHandle, file: ExportFile, said: Description, reason: str) -> State:
-    """A new timeline whose state is what is in the file, and nothing else."""
+def _staged(
+    handle: LineHandle,
+    file: ExportFile,
+    said: Description,
+    reason: str,
+    rules: tuple[Declaration, ...],
+) -> State:
+    """A new timeline whose state is what is in the file.
+
+    Of the rules that will hold, those about classes hold here, too: what is sensitive is stored as
+    that from the start.
+    """
     name = f"import-{said.digest.hex()[:8]}-{os.urandom(4).hex()}"
     staged = State(handle).fork(name, at=0)
+    staged.declare(*(rule for rule in rules if isinstance(rule, Classed)))
     line = handle.on(name)
     stage = _Stage(line, reason)
     Content(file, said, handle.core.codec.limits).give(stage)
     stage.flush()
     view = line.view(line.place()[2]).reader.at
     assert view is not None
-    if Source(line, view, name).measure() != (said.keys, said.size, said.digest):
+    # Keys that have expired since the checkpoint count as they did then.
+    if Source(line, view, name, said.time).measure() != (said.keys, said.size, said.digest):
         raise StateIntegrityError(
             f"{handle.scope}: what was written to the timeline {name} is not what the export "
             "holds, and nothing was taken over; does a gate change what is written?"
@@ -223,8 +238,11 @@ class _Check:
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
 
-    def value(self, key: str, data: bytes) -> None:
+    def value(self, key: str, data: bytes, meta: Meta) -> None:
         """A value."""
+        self._decode(key, data)
+
+    def _decode(self, key: str, data: bytes) -> None:
         if key.startswith(PREFIX) or derived(key):
             raise damaged("holds a key that is never exported")
         try:
@@ -234,15 +252,17 @@ class _Check:
         except HoldfastError:
             raise damaged("holds a value that cannot be read") from None
 
-    def pieces(self, key: str, pieces: Iterator[bytes]) -> None:
+    def pieces(self, key: str, pieces: Iterator[bytes], meta: Meta) -> None:
         """Long bytes."""
+        if key.startswith(RESERVED) or meta.class_:
+            raise damaged("holds long bytes where they are never exported")
         for _ in pieces:
             pass
 
-    def items(self, key: str, items: Iterator[bytes]) -> None:
+    def items(self, key: str, items: Iterator[bytes], meta: Meta) -> None:
         """A long list."""
         for item in items:
-            self.value(key, item)
+            self._decode(key, item)
 
 
 class _Stage:
@@ -255,21 +275,22 @@ class _Stage:
         self._operations: list[Operation] = []
         self._size = 0
 
-    def value(self, key: str, data: bytes) -> None:
+    def value(self, key: str, data: bytes, meta: Meta) -> None:
         """A value: with others, in one entry."""
-        self._note("set", key, self._decode(data), len(data) + len(key))
+        self._note("set", key, self._decode(data), len(data) + len(key), terms_of(meta))
 
-    def pieces(self, key: str, pieces: Iterator[bytes]) -> None:
+    def pieces(self, key: str, pieces: Iterator[bytes], meta: Meta) -> None:
         """Long bytes, which are not held."""
         self.flush()
         writer = LongWriter(self._line, key, None)
         for piece in pieces:
             writer.write(piece)
         writer.commit()
+        self._expire(key, meta)
 
-    def items(self, key: str, items: Iterator[bytes]) -> None:
-        """A long list, which grows."""
-        self._note("set", key, [], len(key))
+    def items(self, key: str, items: Iterator[bytes], meta: Meta) -> None:
+        """A long list, which grows. It expires when it is whole: what has expired begins anew."""
+        self._note("set", key, [], len(key), terms_of(Meta(class_=meta.class_)))
         for data in items:
             last = self._operations[-1] if self._operations else None
             if last is not None and (last.kind, last.key) == ("append", key):
@@ -277,9 +298,14 @@ class _Stage:
                 self._grow(len(data))
             else:
                 self._note("append", key, [self._decode(data)], len(data))
+        self._expire(key, meta)
 
-    def _note(self, kind: str, key: str, value: Any, size: int) -> None:
-        self._operations.append(Operation(kind, key, value))
+    def _expire(self, key: str, meta: Meta) -> None:
+        if meta.expires:
+            self._note("expire", key, None, len(key), terms_of(meta))
+
+    def _note(self, kind: str, key: str, value: Any, size: int, terms: Terms | None = None) -> None:
+        self._operations.append(Operation(kind, key, value, terms))
         self._grow(size)
 
     def _grow(self, size: int) -> None:

@@ -12,10 +12,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoints.export_records import public_export
-from holdfast.checkpoints.masks import sensitive
 from holdfast.checkpoints.readable_json import FORMAT
 from holdfast.seal.codec import Typed
-from holdfast.seal.json_values import tagged
+from holdfast.store.json_values import tagged
+from holdfast.store.lifetimes import read_meta
+from holdfast.store.masking import Masked
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.export_records import Description
@@ -27,7 +28,6 @@ _WORD = (1 << 64) - 1
 
 def protobuf_parts(said: Description, source: Source, reveal: bool) -> Iterator[bytes]:
     """The message in pieces: one for each key."""
-    value = _Values(reveal).value
     texts: dict[int, str | None]
     texts = {1: FORMAT, 3: said.scope, 4: said.timeline, 6: said.name, 7: said.type}
     texts |= {10: said.description, 12: said.cause.actor, 13: said.cause.reason}
@@ -40,48 +40,41 @@ def protobuf_parts(said: Description, source: Source, reveal: bool) -> Iterator[
         yield _int(number, count)
     for tag in said.tags:
         yield _bytes(9, tag.encode())
-    yield _bytes(11, value("", public_export(said, encrypted=False).metadata))
+    yield _bytes(11, _value(public_export(said, encrypted=False).metadata))
     for key, declared in source.declared():
-        yield _bytes(19, _bytes(1, key.encode()) + _bytes(2, value("", declared)))
-    for key, content in source.values():
-        yield _bytes(20, _bytes(1, key.encode()) + _bytes(2, value(key, content)))
+        yield _bytes(19, _bytes(1, key.encode()) + _bytes(2, _value(declared)))
+    for key, slot, content in source.values(reveal):
+        meta = read_meta(slot.meta)
+        terms = _int(3, meta.expires) + _bytes(4, meta.class_.encode())
+        yield _bytes(20, _bytes(1, key.encode()) + _bytes(2, _value(content)) + terms)
 
 
-class _Values:
-    """Writes values, with or without what sounds like a secret."""
-
-    def __init__(self, reveal: bool) -> None:
-        self._reveal = reveal
-
-    def value(self, name: object, part: Any) -> bytes:
-        """The content of a Value."""
-        if not self._reveal and sensitive(name):
-            return _int(13, 1)
-        kind = type(part)
-        if part is None:
-            return _int(1, 1)
-        if kind is bool:
-            return _int(2, part)
-        if kind is int:
-            return _whole(part)
-        if kind is float:
-            return _varint(5 << 3 | _DOUBLE) + struct.pack("<d", part)
-        if kind is str:
-            return _text(part)
-        if kind is bytes:
-            return _bytes(8, part)
-        if kind is datetime:
-            return _bytes(9, _moment(part))
-        if kind is list:
-            return _bytes(10, b"".join(_bytes(1, self.value("", one)) for one in part))
-        if kind is Typed:
-            fields = _bytes(3, self.value("", part.value))
-            return _bytes(12, _bytes(1, part.name.encode()) + _int(2, part.version) + fields)
-        pairs = (
-            _bytes(1, self.value("", key)) + _bytes(2, self.value(key, one))
-            for key, one in part.items()
-        )
-        return _bytes(11, b"".join(_bytes(1, pair) for pair in pairs))
+def _value(part: Any) -> bytes:
+    """The content of a Value."""
+    kind = type(part)
+    if part is None:
+        return _int(1, 1)
+    if kind is bool:
+        return _int(2, part)
+    if kind is int:
+        return _whole(part)
+    if kind is float:
+        return _varint(5 << 3 | _DOUBLE) + struct.pack("<d", part)
+    if kind is str:
+        return _text(part)
+    if kind is bytes:
+        return _bytes(8, part)
+    if kind is datetime:
+        return _bytes(9, _moment(part))
+    if kind is list:
+        return _bytes(10, b"".join(_bytes(1, _value(one)) for one in part))
+    if kind is Typed:
+        fields = _bytes(3, _value(part.value))
+        return _bytes(12, _bytes(1, part.name.encode()) + _int(2, part.version) + fields)
+    if kind is Masked:
+        return _int(13, 1)
+    pairs = (_bytes(1, _value(key)) + _bytes(2, _value(one)) for key, one in part.items())
+    return _bytes(11, b"".join(_bytes(1, pair) for pair in pairs))
 
 
 def _whole(number: int) -> bytes:

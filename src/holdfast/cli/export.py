@@ -12,7 +12,7 @@ from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.key import scope_argument
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
-from holdfast.seal.json_values import tagged
+from holdfast.store.json_values import tagged
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.export_records import Export
@@ -45,7 +45,7 @@ def _file_key(function: _F) -> _F:
 @_file_key
 @click.option("--plain", is_flag=True, help="Of an encrypted store: a file that is not.")
 @click.option("--unsigned", is_flag=True, help="Without a signature.")
-@click.option("--reveal", is_flag=True, help="json, protobuf: also what sounds like a secret.")
+@click.option("--reveal", is_flag=True, help="json, protobuf: also what is sensitive.")
 @pass_session
 def export(
     session: Session,

@@ -8,30 +8,42 @@ import click
 
 from holdfast.cli import output, shapes
 from holdfast.cli.commands import Command, pass_session
-from holdfast.cli.key import at_option, scope_argument
+from holdfast.cli.key import at_option, reveal_option, scope_argument
 from holdfast.cli.points import bound, point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
-from holdfast.seal.json_values import tagged
+from holdfast.store.classes import SENSITIVE
+from holdfast.store.json_values import tagged
+from holdfast.store.masking import MASK
 
 
 @click.command(cls=Command)
 @scope_argument
 @at_option
 @click.option("--prefix", default="", help="Keys that begin so.")
+@reveal_option
 @pass_session
-def show(session: Session, scope: str, at: str | None, prefix: str) -> None:
+def show(session: Session, scope: str, at: str | None, prefix: str, reveal: bool) -> None:
     """The whole state of a scope: every key with its value."""
     with session.reading() as store:
         state: Any = session.state(store, scope)
         view = state if at is None else state.at(point(at))
         _, timeline, number = view.place()
-        found = {name: tagged(value) for name, value in view.items(prefix)}
+        shown = shown_values(view, view.keys(prefix), reveal)
+        found = {name: tagged(value) for name, value in shown}
     if session.json:
         place = {"scope": str(view.scope), "timeline": timeline, "entry": number}
         output.document({**place, "state": found})
     else:
         output.value(found)
+
+
+def shown_values(view: Any, keys: list[str], reveal: bool) -> list[tuple[str, Any]]:
+    """Keys and values; those of class sensitive are not even read unless they are revealed."""
+    hidden = {name for name in keys if not reveal and view.class_of(name) == SENSITIVE}
+    found = view.get_many([name for name in keys if name not in hidden], plain=True)
+    found |= dict.fromkeys(hidden, MASK)
+    return [(name, found[name]) for name in keys if name in found]
 
 
 @click.command(cls=Command)
@@ -103,12 +115,16 @@ def _check_kind(kind: str | None) -> None:
 @click.argument("since", metavar="POINT")
 @click.argument("until", metavar="[POINT]", required=False)
 @click.option("--exit-code", is_flag=True, help="Exit with 1 if there are differences.")
+@reveal_option
 @pass_session
-def diff(session: Session, scope: str, since: str, until: str | None, exit_code: bool) -> int:
+def diff(
+    session: Session, scope: str, since: str, until: str | None, exit_code: bool, reveal: bool
+) -> int:
     """What changed from one point to another, or to the newest state."""
     with session.reading() as store:
         state = session.state(store, scope)
-        found = state.diff(point(since), point(until) if until is not None else None)
+        end = point(until) if until is not None else None
+        found = state.diff(point(since), end, reveal=reveal)
     if session.json:
         output.document({"scope": str(state.scope), **shapes.diff(found)})
     else:

@@ -6,21 +6,25 @@ import re
 import shutil
 import sys
 from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
 from typing import Any, BinaryIO
 
 import click
 
-from holdfast.cli import output, shapes
+from holdfast.cli import lasting, output, shapes
 from holdfast.cli.commands import Group, pass_session
 from holdfast.cli.completion import complete_key, complete_scope
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MissingError
-from holdfast.seal import json_values
+from holdfast.store import json_values
+from holdfast.store.classes import SENSITIVE
+from holdfast.store.masking import MASK
 
 scope_argument = click.argument("scope", shell_complete=complete_scope)
 key_argument = click.argument("name", metavar="KEY", shell_complete=complete_key)
 at_option = click.option("--at", metavar="POINT", help="As it was at a point.")
+reveal_option = click.option("--reveal", is_flag=True, help="Show values of class sensitive.")
 PIECE = 1 << 20
 # A value such as -5 looks like an option.
 _VALUES = {"ignore_unknown_options": True}
@@ -62,30 +66,37 @@ def list_(
 @key_argument
 @at_option
 @click.option("--text", is_flag=True, help="Print a text (or bytes) as it is, not as JSON.")
+@reveal_option
 @pass_session
-def get(session: Session, scope: str, name: str, at: str | None, text: bool) -> None:
-    """The value of a key, as JSON."""
+def get(session: Session, scope: str, name: str, at: str | None, text: bool, reveal: bool) -> None:
+    """The value of a key, as JSON; one that is sensitive only with --reveal."""
     with session.reading() as store:
         state: Any = session.state(store, scope)
         view = state if at is None else state.at(point(at))
         item = view.item(name)
     if item is None:
         raise _no_key(state.scope, name, at)
+    hidden = item.class_ == SENSITIVE and not reveal
+    value = MASK if hidden else item.value
     if session.json:
         about = {
             "scope": str(view.scope),
             "timeline": view.timeline,
             "key": name,
-            "value": json_values.tagged(item.value),
+            "value": json_values.tagged(value),
             "version": item.version,
             "time": shapes.time_text(item.time),
+            "class": item.class_,
+            "expires": shapes.time_text(item.expires) if item.expires else None,
             "cause": shapes.cause(item.cause),
         }
         output.document(about)
-    elif text:
+    elif text and not hidden:
         _raw(item.value)
     else:
-        output.value(json_values.tagged(item.value))
+        output.value(json_values.tagged(value))
+    if hidden:
+        output.note("it is sensitive: --reveal shows it")
 
 
 def _no_key(scope: object, name: str, at: str | None) -> MissingError:
@@ -139,6 +150,9 @@ version_option = click.option(
 @value_argument
 @text_option
 @version_option
+@lasting.ttl_option
+@lasting.sliding_option
+@click.option("--class", "class_", metavar="CLASS", help="trusted, standard, sensitive, external.")
 @create_option
 @pass_session
 def set_(
@@ -148,13 +162,18 @@ def set_(
     value: str,
     text: bool,
     if_version: int | None,
+    ttl: timedelta | None,
+    sliding: bool,
+    class_: str | None,
     create: bool,
 ) -> None:
     """Set a key. VALUE is JSON; `-` reads it from stdin."""
     content = _read(value, text)
     with session.writing(create=create) as store:
         state = session.state(store, scope, new=True)
-        version = state.set(name, content, if_version=if_version)
+        version = state.set(
+            name, content, if_version=if_version, ttl=ttl, sliding=sliding, class_=class_
+        )
     _written(session, state, name, version)
 
 
@@ -228,11 +247,18 @@ def _opened(file: str) -> AbstractContextManager[BinaryIO]:
 @at_option
 @click.option("-o", "--output", "path", metavar="FILE", help="Into this file; else to stdout.")
 @click.option("--range", "span", metavar="A:B", help="From byte A to byte B, as Python slices.")
+@reveal_option
 @pass_session
 def fetch(
-    session: Session, scope: str, name: str, at: str | None, path: str | None, span: str | None
+    session: Session,
+    scope: str,
+    name: str,
+    at: str | None,
+    path: str | None,
+    span: str | None,
+    reveal: bool,
 ) -> None:
-    """The bytes under a key, of any size, as they are."""
+    """The bytes under a key, of any size, as they are; of a sensitive one only with --reveal."""
     if session.json and path is None:
         raise InvalidInputError("stdout takes the bytes themselves; use --output with --json")
     from holdfast.store.long_files import whole_file
@@ -242,6 +268,8 @@ def fetch(
         view = state if at is None else state.at(point(at))
         if not view.exists(name):
             raise _no_key(state.scope, name, at)
+        if view.class_of(name) == SENSITIVE and not reveal:
+            raise InvalidInputError(f"{name!r} is sensitive: --reveal gives its bytes")
         with view.open_read(name) as source:
             low, high, _ = _span(span).indices(source.size)
             source.seek(low)
@@ -270,3 +298,7 @@ def _copy(source: BinaryIO, target: BinaryIO, size: int) -> None:
     while piece := source.read(min(size, PIECE)):
         target.write(piece)
         size -= len(piece)
+
+
+key.add_command(lasting.expire)
+key.add_command(lasting.persist)

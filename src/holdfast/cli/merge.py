@@ -11,7 +11,7 @@ from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.key import scope_argument
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MergeConflictError
-from holdfast.seal import json_values
+from holdfast.store import json_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

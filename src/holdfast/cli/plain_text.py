@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli import output
 from holdfast.seal.codec import Typed
-from holdfast.seal.json_values import dumps
+from holdfast.store.json_values import dumps
 
 if TYPE_CHECKING:
     from holdfast.store.compare import Diff

@@ -9,11 +9,12 @@ import click
 
 from holdfast.cli import output
 from holdfast.cli.commands import Command, pass_session
-from holdfast.cli.key import at_option, scope_argument
+from holdfast.cli.history import shown_values
+from holdfast.cli.key import at_option, reveal_option, scope_argument
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, InvalidValueError
-from holdfast.seal import json_values
+from holdfast.store import json_values
 
 _CONDITION = re.compile(r"(?P<term>[^=<>^]+)(?P<sign>\^=|<=|>=|=|<|>)(?P<value>.*)", re.DOTALL)
 _SIDES = {">": "gt", ">=": "ge", "<": "lt", "<=": "le"}
@@ -27,6 +28,7 @@ _SIDES = {">": "gt", ">=": "ge", "<": "lt", "<=": "le"}
 @click.option("--order", metavar="TERM", help="Sort by a term; -TERM for the other direction.")
 @click.option("--limit", type=click.IntRange(1), default=100, help="At most so many. [100]")
 @click.option("--after", metavar="CURSOR", help="Go on behind the page before.")
+@reveal_option
 @pass_session
 def query(
     session: Session,
@@ -37,8 +39,9 @@ def query(
     order: str | None,
     limit: int,
     after: str | None,
+    reveal: bool,
 ) -> None:
-    """Keys and values that a lookup leads to.
+    """Keys and values that a lookup leads to; those that are sensitive only with --reveal.
 
     CONDITION is TERM=VALUE, TERM>VALUE (also >=, <, <=) or TERM^=BEGINNING; all must hold. VALUE
     is JSON (`1`, `true`, `"1"`, `{"$time": …}`), or plain text where it is none.
@@ -47,14 +50,13 @@ def query(
     with session.reading() as store:
         state: Any = session.state(store, scope)
         view = state if at is None else state.at(point(at))
-        page = view.find(
-            lookup, where, order=order, limit=limit, after=after, values=True, plain=True
-        )
+        page = view.find(lookup, where, order=order, limit=limit, after=after)
+        values = shown_values(view, page.items, reveal)
     if session.json:
-        found = [{"key": key, "value": json_values.tagged(value)} for key, value in page.items]
+        found = [{"key": key, "value": json_values.tagged(value)} for key, value in values]
         output.document({"scope": str(view.scope), "found": found, "after": page.after})
         return
-    output.table(["key", "value"], [[key, json_values.dumps(value)] for key, value in page.items])
+    output.table(["key", "value"], [[key, json_values.dumps(value)] for key, value in values])
     if page.after is not None:
         output.note(f"there are more: --after {page.after}")
 

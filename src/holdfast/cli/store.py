@@ -8,7 +8,9 @@ import click
 
 from holdfast.cli import output
 from holdfast.cli.commands import Command, pass_session
+from holdfast.cli.completion import complete_scope
 from holdfast.cli.session import Session
+from holdfast.errors import InvalidInputError, ScopeNotFoundError
 
 
 @click.command(cls=Command)
@@ -85,20 +87,46 @@ def stats(session: Session) -> None:
 
 
 @click.command(cls=Command)
-@click.option("--wait", is_flag=True, help="Take the minute that it needs to be sure.")
+@click.argument("scope", required=False, shell_complete=complete_scope)
+@click.option("--limit", type=click.IntRange(1), help="At most so many keys.")
+@click.option("--wait", is_flag=True, help="Take the minute that unfinished values need.")
 @pass_session
-def sweep(session: Session, wait: bool) -> None:
-    """Clear away long values that were never finished, once nobody goes on with them.
+def sweep(session: Session, scope: str | None, limit: int | None, wait: bool) -> None:
+    """Remove keys that have expired, of a scope's timeline or of all scopes.
 
-    A writer counts as gone when it has shown no sign of life for a minute while this program
-    looked. Without --wait only what another sweep has begun is cleared away.
+    They read as absent without it; it makes the state smaller. Their past stays. Of all scopes, it
+    also clears away long values that were never finished, once their writers have shown no sign
+    of life for a minute while this program looked. Without --wait only what another sweep has
+    begun is cleared away.
     """
+    if scope is not None:
+        if wait:
+            raise InvalidInputError("--wait is about the whole store; leave the scope out")
+        _sweep_scope(session, scope, limit)
+        return
     with session.writing() as store:
-        done = store.sweep(wait=wait)
+        done = store.sweep(limit=limit, wait=wait)
     if session.json:
         output.document({name: getattr(done, name) for name in done.__slots__})
         return
+    output.say(_removed(done.keys))
     output.say(f"{done.uploads} unfinished values swept: {done.rows} rows, {done.bytes} bytes")
     if done.waiting:
         why = "their writers live" if wait else "their writers may live; see --wait"
         output.note(f"{done.waiting} unfinished values are left: {why}")
+
+
+def _sweep_scope(session: Session, scope: str, limit: int | None) -> None:
+    with session.writing() as store:
+        state = session.state(store, scope)
+        if not state.place()[2]:
+            raise ScopeNotFoundError(f"there is no scope {state.scope} in this store")
+        removed = state.sweep(limit=limit)
+    if session.json:
+        output.document({"scope": str(state.scope), "timeline": state.timeline, "keys": removed})
+    else:
+        output.say(_removed(removed))
+
+
+def _removed(keys: int) -> str:
+    return f"{keys} expired {'key' if keys == 1 else 'keys'} removed"

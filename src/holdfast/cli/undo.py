@@ -10,10 +10,10 @@ import click
 from holdfast.cli import output, shapes
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.completion import complete_scope
-from holdfast.cli.key import key_argument, scope_argument
+from holdfast.cli.key import key_argument, reveal_option, scope_argument
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
-from holdfast.seal import json_values
+from holdfast.store import json_values
 
 if TYPE_CHECKING:
     from holdfast.store.items import Reverted
@@ -143,14 +143,17 @@ def _say(done: Reverted) -> None:
 @key_argument
 @click.argument("path", required=False)
 @click.option("--limit", type=click.IntRange(1), default=1000, help="Versions to look at. [1000]")
+@reveal_option
 @pass_session
-def blame(session: Session, scope: str, name: str, path: str | None, limit: int) -> None:
+def blame(
+    session: Session, scope: str, name: str, path: str | None, limit: int, reveal: bool
+) -> None:
     """Who wrote each part of a value: entry, actor, correlation and time.
 
     PATH asks for one part: `steps[3].done`. An entry that begins with ≤ is not newer than that.
     """
     with session.reading() as store:
-        found = session.state(store, scope).blame(name, path, limit=limit)
+        found = session.state(store, scope).blame(name, path, limit=limit, reveal=reveal)
     if session.json:
         output.document(shapes.blame(found))
         return

@@ -13,7 +13,7 @@ from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.completion import complete_scope
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
-from holdfast.seal.json_values import write
+from holdfast.store.json_values import write
 
 if TYPE_CHECKING:
     from holdfast.store.items import Entry, Position

@@ -6,8 +6,6 @@ Glossary of this layer:
   bytes, list, dict, `Typed` and extension parts only (`codec`).
 - **Typed**: the plain form of an object of a registered class: name, version, fields. Only
   classes in a **registry** are ever built, and nothing is imported to build one (`registry`).
-- **Tagged JSON**: values that plain JSON would change, written so that they come back
-  (`json_values`).
 - **Squeeze / expand**: compression of one record, never across records (`compress`).
 - **Commitment**: the 32-byte hash of content under a **domain**; SHA-256 in a plain store,
   HMAC-SHA-256 under the scope's commitment key in an encrypted one (`sealer`).

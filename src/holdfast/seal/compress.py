@@ -13,7 +13,9 @@ import zstandard
 
 from holdfast.errors import DamagedRecordError, FormatError
 
-NONE, LZ4, ZSTD = 0, 1, 2
+NONE, LZ4, ZSTD, PADDED = 0, 1, 2, 3
+BLOCK = 256
+"""A padded record has a multiple of this length."""
 
 SMALLEST = 200
 LZ4_UP_TO = 16 * 1024
@@ -40,6 +42,18 @@ def squeeze(data: bytes) -> tuple[int, bytes]:
     return method, small
 
 
+def pad(data: bytes) -> bytes:
+    """Data of a length that tells little about it: a mark, and then zeros."""
+    return data + b"\x80" + bytes(-(len(data) + 1) % BLOCK)
+
+
+def _unpadded(data: bytes, length: int) -> tuple[bytes, int]:
+    plain = data.rstrip(b"\0")
+    if len(data) != length or plain[-1:] != b"\x80":
+        raise DamagedRecordError("a padded record does not have the length or the end it should")
+    return plain[:-1], len(plain) - 1
+
+
 def expand(method: int, data: bytes, plain_length: int) -> bytes:
     """What `squeeze` was given; never more than `plain_length` bytes are made.
 
@@ -48,6 +62,8 @@ def expand(method: int, data: bytes, plain_length: int) -> bytes:
     """
     if method == NONE:
         plain = data
+    elif method == PADDED:
+        plain, plain_length = _unpadded(data, plain_length)
     elif method not in _MOST:
         raise FormatError(
             f"a record is compressed with method {method}, which this version does not know; "

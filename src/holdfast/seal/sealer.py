@@ -28,7 +28,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from holdfast.errors import DamagedRecordError, InvalidInputError, KeyMissingError
-from holdfast.seal.compress import expand, squeeze
+from holdfast.seal.compress import NONE, PADDED, expand, pad, squeeze
 
 WRITER = 16
 NONCE = 12
@@ -198,12 +198,13 @@ class Seal(Protocol):
         writer_outside: bool = False,
         writer: bytes | None = None,
         compress: bool = True,
+        quiet: bool = False,
     ) -> bytes:
         """The sealed record. `ad` is its place, `commitment` that of the plain bytes.
 
         With `writer_outside` the record does not hold its writer: the caller keeps it, passes
         it as `writer` here (because the seal's own may change between two calls) and again to
-        `open`.
+        `open`. One that is `quiet` says little by its length: it is not compressed, and padded.
         """
 
     def open(self, ad: bytes, sealed: bytes, writer: bytes | None = None, start: int = 0) -> bytes:
@@ -246,9 +247,13 @@ class PlainSeal:
         writer_outside: bool = False,
         writer: bytes | None = None,
         compress: bool = True,
+        quiet: bool = False,
     ) -> bytes:
-        """See `Seal.seal`; the commitment and writer have no part in a plain record."""
-        method, payload = squeeze(plain) if compress else (0, plain)
+        """See `Seal.seal`; the commitment and writer have no part in a plain record.
+
+        A quiet one is not padded: who has it can read it.
+        """
+        method, payload = squeeze(plain) if compress and not quiet else (0, plain)
         head = _SMALL[_FORMAT | method << _METHOD_SHIFT] + write_varint(len(plain))
         return head + payload + _plain_check(ad, head, payload)
 
@@ -277,10 +282,11 @@ def _plain_check(ad: bytes, head: bytes, payload: bytes) -> bytes:
     return state.digest()[:TAG]
 
 
-def sealed_under(sealed: bytes, start: int = 0) -> tuple[int, bool]:
-    """(key epoch, whether it is compressed) of an encrypted record, as its header says."""
+def sealed_under(sealed: bytes, start: int = 0) -> tuple[int, bool, bool]:
+    """(key epoch, whether it is packed somehow, whether quiet) of an encrypted record's header."""
     try:
-        return read_varint(sealed, start + 1)[0], bool(sealed[start] & _METHODS)
+        method = sealed[start] >> _METHOD_SHIFT & 3
+        return read_varint(sealed, start + 1)[0], method != NONE, method == PADDED
     except (IndexError, ValueError):
         raise _damaged("its header is damaged") from None
 
@@ -362,6 +368,7 @@ class KeySeal:
         writer_outside: bool = False,
         writer: bytes | None = None,
         compress: bool = True,
+        quiet: bool = False,
     ) -> bytes:
         """See `Seal.seal`."""
         if writer is None:
@@ -370,7 +377,11 @@ class KeySeal:
             raise InvalidInputError("writer= goes with writer_outside=True")
         epoch = self.epoch  # once: another thread may learn of a newer one
         aead, nonce_state = self._keys_of(epoch, writer)
-        method, payload = squeeze(plain) if compress else (0, plain)
+        if quiet:
+            plain = pad(plain)
+            method, payload = PADDED, plain
+        else:
+            method, payload = squeeze(plain) if compress else (0, plain)
         first = _FORMAT | _ENCRYPTED | method << _METHOD_SHIFT
         prefix, length = write_varint(epoch), write_varint(len(plain))
         if writer_outside:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from holdfast.errors import Conflict
 from holdfast.store.arguments import check_flag
 from holdfast.store.async_declaring import StateDeclaring, StateTrimming, ViewDeclaring
+from holdfast.store.async_lasting import StateLasting
 from holdfast.store.async_looking_up import StateLookups, ViewFinding
 from holdfast.store.async_proving import StateProving
 from holdfast.store.async_streaming import StateStreaming, ViewStreaming
@@ -26,6 +27,7 @@ from holdfast.store.compare import Diff
 from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, Reverted, TimelineInfo
+from holdfast.store.lifetimes import asked_terms
 from holdfast.store.lookup_building import settle_after
 from holdfast.store.merges import AsyncStateMerging
 from holdfast.store.pump import Pump
@@ -89,6 +91,10 @@ class View(ViewDeclaring, ViewFinding, ViewStreaming):
         """Whether a key is there."""
         return await self._do(self._read.exists, key)
 
+    async def class_of(self, key: str) -> str:
+        """The state class of a key; of one that is absent, what it would have."""
+        return await self._do(self._read.class_of, key)
+
     async def keys(
         self, prefix: str = "", *, limit: int | None = None, after: str = ""
     ) -> list[str]:
@@ -129,6 +135,7 @@ class State(
     StateStreaming,
     AsyncStateMerging,
     StateProving,
+    StateLasting,
 ):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
@@ -139,13 +146,26 @@ class State(
     async def _run(self, plan: Plan) -> Any:
         return await self._pump.commit(plan)
 
-    async def set(self, key: str, value: Any, *, if_version: int | None = None) -> int:
+    async def set(
+        self,
+        key: str,
+        value: Any,
+        *,
+        if_version: int | None = None,
+        ttl: float | timedelta | None = None,
+        expires: datetime | None = None,
+        sliding: bool = False,
+        class_: str | None = None,
+    ) -> int:
         """Set a key; returns the entry's number, which is the key's new version.
 
         With `if_version` (0: the key must be absent) it is applied only if the key still has
-        that version, else `Conflict`. Setting a long value again stores what differs.
+        that version, else `Conflict`. Setting a long value again stores what differs. With `ttl`
+        (seconds) or `expires` it is absent from then on; with `sliding`, reads begin the term anew.
+        `class_` names the state class, if it is not the one declared or told by the key.
         """
-        return await self._run(self._handle.plan_set(key, value, if_version))  # type: ignore[no-any-return]
+        terms = asked_terms(ttl, expires, sliding, class_)
+        return await self._run(self._handle.plan_set(key, value, if_version, terms))  # type: ignore[no-any-return]
 
     async def delete(self, key: str, *, if_version: int | None = None) -> bool:
         """Remove a key; tells whether it was there."""
@@ -281,9 +301,12 @@ class State(
         """All timelines of the scope."""
         return await asyncio.to_thread(self._handle.history.timelines)
 
-    async def diff(self, since: Any, until: Any = None) -> Diff:
-        """What changed from one point to another, or to the newest state."""
-        return await asyncio.to_thread(self._handle.diff, since, until)
+    async def diff(self, since: Any, until: Any = None, *, reveal: bool = False) -> Diff:
+        """What changed from one point to another, or to the newest state.
+
+        Values of class sensitive are masked, unless `reveal` is given.
+        """
+        return await asyncio.to_thread(self._handle.diff, since, until, reveal)
 
     async def log(
         self,
@@ -338,14 +361,20 @@ class State(
         )
 
     async def blame(
-        self, key: str, path: str | Sequence[str | int] | None = None, *, limit: int = 1000
+        self,
+        key: str,
+        path: str | Sequence[str | int] | None = None,
+        *,
+        limit: int = 1000,
+        reveal: bool = False,
     ) -> Blame:
         """Who wrote each part of a value: for each field and item the entry that gave it.
 
         `path` (`steps[3].done`, or `["steps", 3, "done"]`) asks for one part only. At most `limit`
-        versions of the key are looked at; what is older than those is marked so.
+        versions of the key are looked at; what is older than those is marked so. Values of class
+        sensitive are masked, unless `reveal` is given.
         """
-        return await asyncio.to_thread(blame_value, self._handle, key, path, limit)
+        return await asyncio.to_thread(blame_value, self._handle, key, path, limit, reveal)
 
     async def replay(
         self,
@@ -368,6 +397,8 @@ class ChangePart:
         self.append = part.append
         self.extend = part.extend
         self.delete = part.delete
+        self.expire = part.expire
+        self.persist = part.persist
         self.trim = part.trim
 
     async def get(self, key: str, default: Any = None, *, as_: Any = None) -> Any:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from holdfast.errors import InvalidInputError
+from holdfast.store.expiring import sweep_store
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.items import Swept
 from holdfast.store.long_files import PIECE, Path, check_piece, load_file, save_file, sought
@@ -171,7 +172,8 @@ class StateStreaming:
     _handle: LineHandle
 
     def open_write(self, key: str, *, if_version: int | None = None) -> WriteStream:
-        """What is written in its block becomes the value of a key; any size, in bounded memory.
+        """What is written becomes the value of the key when its block ends; any size, in bounded
+        memory.
 
         It is the same value as `set` of those bytes. Chunks that the key's value had before are
         not stored again. Nothing is seen of it before the block ends without an error; then the
@@ -185,18 +187,19 @@ class StateStreaming:
 
 
 class StoreStreaming:
-    """Clearing away long values that were never finished."""
+    """Clearing away what has expired or was never finished."""
 
     _handle: StoreHandle
 
-    async def sweep(self, *, wait: bool = False) -> Swept:
-        """Drop what was written of long values whose writers are gone; see `sync.Store.sweep`.
+    async def sweep(self, *, limit: int | None = None, wait: bool = False) -> Swept:
+        """Remove keys that have expired, `limit` at most, of every timeline of every scope, and
+        what was written of long values whose writers are gone.
 
         A writer counts as gone once it has shown no sign of life for a minute, by this process's
-        clock, while this process looked. With `wait` it takes that minute if there is reason to.
+        clock, while this process looked: at every sweep, and whenever it writes long values itself.
+        With `wait` it takes that minute if there is reason to.
         """
-        self._handle.core.check_writable()
-        return await asyncio.to_thread(lambda: self._handle.core.pins.sweep(wait=wait))
+        return await asyncio.to_thread(sweep_store, self._handle, limit, wait)
 
 
 async def _done(function: Callable[..., _T], *args: Any) -> _T:

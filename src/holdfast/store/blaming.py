@@ -18,11 +18,12 @@ from typing import Any
 from holdfast.errors import DamagedIndexError, InvalidInputError, MissingError
 from holdfast.seal.codec import Typed
 from holdfast.store import entries, rows
-from holdfast.store.arguments import check_count
+from holdfast.store.arguments import check_count, check_flag
 from holdfast.store.compare import identity, same, shorten
 from holdfast.store.entries import Body, Cause
 from holdfast.store.handles import LineHandle
 from holdfast.store.history import History
+from holdfast.store.masking import MASK
 from holdfast.store.reading import moment
 from holdfast.store.scopes import Scope, check_key
 from holdfast.store.sequence import changes
@@ -93,19 +94,24 @@ class Blame:
 
 
 def blame_value(
-    handle: LineHandle, key: str, path: str | Sequence[str | int] | None, limit: int
+    handle: LineHandle,
+    key: str,
+    path: str | Sequence[str | int] | None,
+    limit: int,
+    reveal: bool = False,
 ) -> Blame:
     """Lead each part of a key's value back to the entry that wrote it."""
     key = check_key(key, owner=True)
     check_count(limit, "limit")
+    check_flag(reveal, "reveal")
     if limit == 0:
         raise InvalidInputError("limit is the number of versions to look at: 1 or more")
     steps = _steps(path)
     try:
-        return _Walk(handle, key).run(steps, limit)
+        return _Walk(handle, key, reveal).run(steps, limit)
     except DamagedIndexError:
         handle.reader.rebuild()
-        return _Walk(handle, key, saves=False).run(steps, limit)
+        return _Walk(handle, key, reveal, saves=False).run(steps, limit)
 
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
@@ -169,14 +175,15 @@ class _Part:
 class _Walk:
     """From the newest version of one key to older ones."""
 
-    def __init__(self, handle: LineHandle, key: str, *, saves: bool = True) -> None:
+    def __init__(self, handle: LineHandle, key: str, reveal: bool, *, saves: bool = True) -> None:
         self.handle = handle
         self.key = key
         self.saves = saves
         line = handle.reader.now()
-        slot = line.slot(key) if line is not None else None
+        slot = handle.reader.live(line, key) if line is not None else None
         if line is None or slot is None:
             raise MissingError(f"{handle.scope} has no key {key!r} now; `keys()` lists them")
+        self.masked = handle.reader.masks(line, key, [slot], reveal=reveal)
         self.ledger = line.ledger
         self.at: At = (slot.timeline, slot.sequence)
         self.value = self._read(line, slot)
@@ -266,7 +273,8 @@ class _Walk:
         time, cause = self.told[leaf.writer]
         timeline, sequence = leaf.writer
         name = self.names.get(timeline, "?")
-        return Blamed(leaf.path, leaf.value, name, sequence, moment(time), cause, leaf.exact)
+        value = MASK if self.masked else leaf.value
+        return Blamed(leaf.path, value, name, sequence, moment(time), cause, leaf.exact)
 
     # versions
 

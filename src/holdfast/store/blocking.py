@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,8 @@ from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, TimelineInfo
 from holdfast.store.keeping import StoreKeys
+from holdfast.store.lasting import StateLasting
+from holdfast.store.lifetimes import asked_terms
 from holdfast.store.looking_up import StateLookups, ViewFinding
 from holdfast.store.lookup_building import settle_after
 from holdfast.store.merges import StateMerging
@@ -84,6 +86,10 @@ class View(ViewDeclaring, ViewFinding, ViewStreaming):
         """Whether a key is there."""
         return self._read.exists(key)
 
+    def class_of(self, key: str) -> str:
+        """The state class of a key; of one that is absent, what it would have."""
+        return self._read.class_of(key)
+
     def keys(self, prefix: str = "", *, limit: int | None = None, after: str = "") -> list[str]:
         """Keys in order; for the next page give the last key as `after`."""
         return self._read.keys(prefix, limit, after)
@@ -123,6 +129,7 @@ class State(
     StateStreaming,
     StateMerging,
     StateProving,
+    StateLasting,
 ):
     """A handle on one timeline of one scope. Making one touches nothing."""
 
@@ -130,13 +137,26 @@ class State(
         change, finish = plan
         return finish(self._handle.core.run(change))
 
-    def set(self, key: str, value: Any, *, if_version: int | None = None) -> int:
+    def set(
+        self,
+        key: str,
+        value: Any,
+        *,
+        if_version: int | None = None,
+        ttl: float | timedelta | None = None,
+        expires: datetime | None = None,
+        sliding: bool = False,
+        class_: str | None = None,
+    ) -> int:
         """Set a key; returns the entry's number, which is the key's new version.
 
         With `if_version` (0: the key must be absent) it is applied only if the key still has
-        that version, else `Conflict`. Setting a long value again stores what differs.
+        that version, else `Conflict`. Setting a long value again stores what differs. With `ttl`
+        (seconds) or `expires` it is absent from then on; with `sliding`, reads begin the term anew.
+        `class_` names the state class, if it is not the one declared or told by the key.
         """
-        return self._run(self._handle.plan_set(key, value, if_version))  # type: ignore[no-any-return]
+        terms = asked_terms(ttl, expires, sliding, class_)
+        return self._run(self._handle.plan_set(key, value, if_version, terms))  # type: ignore[no-any-return]
 
     def delete(self, key: str, *, if_version: int | None = None) -> bool:
         """Remove a key; tells whether it was there."""
@@ -265,9 +285,12 @@ class State(
         """All timelines of the scope."""
         return self._handle.history.timelines()
 
-    def diff(self, since: Any, until: Any = None) -> Diff:
-        """What changed from one point to another, or to the newest state."""
-        return self._handle.diff(since, until)
+    def diff(self, since: Any, until: Any = None, *, reveal: bool = False) -> Diff:
+        """What changed from one point to another, or to the newest state.
+
+        Values of class sensitive are masked, unless `reveal` is given.
+        """
+        return self._handle.diff(since, until, reveal)
 
     def log(
         self,

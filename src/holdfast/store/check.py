@@ -60,6 +60,8 @@ class _Check:
     def leaf(self, elements: Sequence[Element]) -> None:
         records = self.records
         for _, ref, hint in elements:
+            if ref[0] == refs.META:
+                ref = refs.read_described(ref)[1]
             if ref[0] == refs.ATOM:
                 record = hint[-4:-1]  # behind the entry that wrote a key, if it stands there
                 if record in records:

@@ -415,7 +415,7 @@ class _Attempt:
                 # Deleted by somebody else: what is written now belongs to a new incarnation.
                 self.core.ended(ledger)
                 return self._stage(target)
-            stage = self.stages[key] = Stage(timeline)
+            stage = self.stages[key] = Stage(timeline, self.core.clock)
             self.ledgers[ledger.number] = ledger
         elif stage.gone:
             raise _Later
@@ -433,7 +433,7 @@ class _Attempt:
         """A timeline that nobody else can write either: its state cannot be read."""
         if timeline.ledger.erased():
             raise gone(timeline.ledger.scope)
-        stage = Stage(timeline)
+        stage = Stage(timeline, self.core.clock)
         self.stages[(timeline.ledger.number, timeline.number)] = stage
         self.ledgers[timeline.ledger.number] = timeline.ledger
         return stage

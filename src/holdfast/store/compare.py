@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.seal.codec import Typed
 from holdfast.store.building import Element
+from holdfast.store.masking import MASK
 from holdfast.store.sequence import changes
 from holdfast.store.trees import Node, Trees
 
@@ -167,6 +168,8 @@ def value_changes(key: str, path: str, before: Any, after: Any, found: Diff) -> 
     if len(found.changes) >= MOST:
         found.omitted += 1
         return
+    if before is after:
+        return
     if before is _MISSING:
         found.changes.append(Difference(key, path, "added", None, after))
     elif after is _MISSING:
@@ -183,6 +186,15 @@ def value_changes(key: str, path: str, before: Any, after: Any, found: Diff) -> 
         _list_changes(key, path, before, after, found)
     elif not same(before, after):
         found.changes.append(Difference(key, path, "changed", before, after))
+
+
+def masked_changes(key: str, before: Any, after: Any, found: Diff) -> None:
+    """Add that two values differ, without showing what they are or where."""
+    if before is _MISSING or after is _MISSING:
+        was, now = (value if value is _MISSING else MASK for value in (before, after))
+        value_changes(key, key, was, now, found)
+    elif not same(before, after):
+        found.changes.append(Difference(key, key, "changed", MASK, MASK))
 
 
 def _list_changes(key: str, path: str, before: list[Any], after: list[Any], found: Diff) -> None:

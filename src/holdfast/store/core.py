@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -88,6 +88,8 @@ class Core:
         self.lanes = Lanes(storage, self.commitments.domain(b"feed"))
         self.committer = Committer(self, self.lanes)
         self.pins = Pins(storage)
+        self.later: Callable[[Change], None] | None = None
+        """Commits, behind who asks, what nobody waits for."""
         self.leases = Leases(self)
         self._ledgers: OrderedDict[Scope, Ledger] = OrderedDict()
         self._lock = threading.RLock()
@@ -258,19 +260,6 @@ class Core:
             low = page[-1][0] + b"\0"
         if last is not None and last[0][21] == 0:
             yield last
-
-    def place_names(
-        self, places: Sequence[tuple[int, int, int]]
-    ) -> tuple[tuple[str, str, int], ...]:
-        """(scope, timeline, sequence) with names for numbers, where they are still known."""
-        names = {number: scope for scope, number, _, _ in self.scopes()}
-        found = []
-        for number, line, sequence in places:
-            scope = names.get(number)
-            lines = self.timelines(self.ledger(scope)) if scope and line else []
-            name = next((n for t, n, _, _ in lines if t == line), "main" if not line else "?")
-            found.append((str(scope) if scope else "deleted", name, sequence))
-        return tuple(found)
 
     def forget(self, ledger: Ledger) -> None:
         """Drop what is held of a scope, so that it is read again."""
@@ -447,7 +436,7 @@ class Core:
         made: list[tuple[Any, ...]] = []
         for op in target.ops:
             if op[0] == "set":
-                made.append(("set", op[1], again(op[2])))
+                made.append(("set", op[1], again(op[2]), *op[3:]))
             elif op[0] == "append":
                 made.append(("append", op[1], [again(part) for part in op[2]]))
             else:

@@ -6,33 +6,56 @@ from typing import Any
 
 from holdfast.errors import DamagedIndexError
 from holdfast.store import refs
-from holdfast.store.compare import MISSING, Diff, tree_changes, value_changes
+from holdfast.store.compare import MISSING, Diff, masked_changes, tree_changes, value_changes
 from holdfast.store.items import LongValue
 from holdfast.store.ledger import Ledger
+from holdfast.store.lifetimes import Meta
 from holdfast.store.lookups import derived
-from holdfast.store.slots import slot_of
+from holdfast.store.reading import Reader, moment
+from holdfast.store.slots import meta_of, slot_of
 from holdfast.store.timeline import Timeline, folded_at
 from holdfast.store.trees import Node
 
 
 def diff_states(
-    before: Timeline, after: Timeline, old: str, new: str, *, without: tuple[str, ...] = ()
+    before: Reader,
+    after: Reader,
+    *,
+    without: tuple[str, ...] = (),
+    reveal: bool = False,
 ) -> Diff:
     """What differs between two states of the scope, values included.
 
-    Keys that begin with something of `without` are left out.
+    Only what entries changed is looked at: a key that has expired and was not swept yet is
+    not found by that alone. Keys that begin with something of `without` are left out.
     """
-    found = Diff(old, new)
-    ledger = before.ledger
-    for key, was, now in tree_changes(ledger.trees, index_of(before), index_of(after)):
+    old, new = before.now(), after.now()
+    assert old is not None
+    assert new is not None
+    found = Diff(f"{before.timeline}@{old.sequence}", f"{after.timeline}@{new.sequence}")
+    ledger = old.ledger
+    for key, was, now in tree_changes(ledger.trees, index_of(old), index_of(new)):
         if derived(key) or key.startswith(without):
             continue
-        values = []
-        for element in (was, now):
-            slot = slot_of(element) if element is not None else None
-            values.append(shown_value(ledger, slot.ref, slot.location) if slot else MISSING)
-        value_changes(key, key, values[0], values[1], found)
+        slots = [
+            reader.judged(slot_of(element)) if element is not None else None
+            for reader, element in ((before, was), (after, now))
+        ]
+        values = [shown_value(ledger, one.ref, one.location) if one else MISSING for one in slots]
+        if after.masks(new, key, slots, reveal=reveal):
+            masked_changes(key, values[0], values[1], found)
+        else:
+            value_changes(key, key, values[0], values[1], found)
+        if None not in slots:
+            expiry_changes(key, meta_of(slots[0]), meta_of(slots[1]), found)
     return found
+
+
+def expiry_changes(key: str, before: Meta, after: Meta, found: Diff) -> None:
+    """Add that a key expires at another time."""
+    ends = [moment(meta.expires) if meta.expires else MISSING for meta in (before, after)]
+    if ends[0] != ends[1]:
+        value_changes(key, f"{key} (expires)", ends[0], ends[1], found)
 
 
 def shown_value(ledger: Ledger, ref: bytes, location: Any) -> Any:

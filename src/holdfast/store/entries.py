@@ -40,7 +40,9 @@ and ML-DSA-65, in a row beside it. It is covered by all of them, so that none ca
 _SIGNATURE_FROM_END = 69
 
 # operations
-SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK, GONE, REKEY, MERGE = range(1, 11)
+SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK, GONE, REKEY, MERGE, META = range(1, 12)
+KEYED = frozenset((SET, APPEND, PATCH, DELETE, META))
+"""Those that name a key."""
 APPENDED, TRIMMED = 1, 2
 """How a list that is set or patched came about, behind the operation; 0 is left out."""
 NAMES = {
@@ -54,6 +56,7 @@ NAMES = {
     GONE: "delete scope",
     REKEY: "rotate key",
     MERGE: "merge",
+    META: "expire",
 }
 MARKS = {APPENDED: "append", TRIMMED: "trim"}
 KINDS = tuple(dict.fromkeys([*NAMES.values(), *MARKS.values()]))
@@ -258,7 +261,14 @@ def decode_body(data: bytes) -> Body:
 
 def touched(ops: list[Any]) -> list[tuple[str, str]]:
     """(operation, key) of each operation; the key is empty where it has none."""
-    return [(_name(op), op[1] if op[0] <= DELETE else "") for op in ops]
+    return [(_name(op), op[1] if op[0] in KEYED else "") for op in ops]
+
+
+def shown(ops: list[Any]) -> list[tuple[str, str]]:
+    """The same for people: the terms of a value that was just set are part of that."""
+    found = touched(ops)
+    alone = [op[0] != META or not n or ops[n - 1][1:2] != op[1:2] for n, op in enumerate(ops)]
+    return [pair for pair, stands in zip(found, alone, strict=True) if stands]
 
 
 def _name(op: list[Any]) -> str:

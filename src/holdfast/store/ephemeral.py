@@ -13,16 +13,20 @@ from dataclasses import dataclass, replace
 from heapq import merge
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from msgspec.structs import replace as replace_slot
+
 from holdfast.errors import (
     DamagedIndexError,
     DamagedRecordError,
     InvalidInputError,
     LimitExceededError,
+    MissingError,
     NewerFormatError,
 )
 from holdfast.store.declared import PREFIX, Declared, PrefixDeclaration
 from holdfast.store.entries import Cause
-from holdfast.store.slots import Slot
+from holdfast.store.lifetimes import KEEP, NONE, Meta, Terms
+from holdfast.store.slots import Slot, meta_of
 from holdfast.store.splitting import Atom, Part
 from holdfast.store.trimming import going
 
@@ -149,7 +153,7 @@ class Ephemerals:
         """The version of a key, ephemeral or stored, that the next entry rests on."""
         if stage.declared and key.startswith(ephemeral_prefixes(stage.declared)):
             slot = self._slots(stage).get(key)
-            return slot.sequence if slot is not None else 0
+            return slot.sequence if slot is not None and not slot.over(stage.now) else 0
         return stage.version(key)
 
     def _slots(self, stage: Stage) -> dict[str, Held]:
@@ -175,11 +179,13 @@ class Ephemerals:
         answers: list[Any] = []
         for op in mine:
             old = made[op[1]] if op[1] in made else slots.get(op[1])
+            if old is not None and old.over(stage.now):
+                old = None
             answers.append(old is not None if op[0] == "delete" else None)
             if op[0] in ("append", "trim"):
                 op, gone = _as_set(stage, op, old)
                 answers[-1] = gone
-            made[op[1]] = self._held(stage, op, time, cause)
+            made[op[1]] = self._held(stage, op, old, time, cause)
         growth = _size(made.values()) - _size(slots[key] for key in made if key in slots)
         if self._bytes + max(growth, 0) > MOST_BYTES:
             raise LimitExceededError(
@@ -189,13 +195,28 @@ class Ephemerals:
         return replace(target, ops=others), made, answers
 
     def _held(
-        self, stage: Stage, op: tuple[Any, ...], time: int, cause: Cause | None
+        self, stage: Stage, op: tuple[Any, ...], old: Held | None, time: int, cause: Cause | None
     ) -> Held | None:
         if op[0] == "delete":
             return None
+        if op[0] == "expire":
+            if old is None:
+                raise MissingError(f"{stage.ledger.scope} has no key {op[1]!r} that could expire")
+            meta = _meta(stage, op[2], old)._replace(class_=meta_of(old).class_)
+            return replace_slot(old, meta=meta.pack())
         data = _encoded(stage, op[2])
+        meta = _meta(stage, op[3], old) if len(op) > 3 else NONE
         self._version += 1
-        return Held(b"\0" + data, None, stage.timeline.number, self._version, None, time, cause)
+        place = (None, stage.timeline.number, self._version, None)
+        return Held(b"\0" + data, *place, meta.pack(), time, cause)
+
+    def sweep(self, timeline: Timeline, now: int) -> int:
+        """Drop what has expired; tells how many keys that were."""
+        with self._lock:
+            box = self.box(timeline)
+            gone = [key for key, slot in box.slots.items() if slot.over(now)] if box else []
+            self.apply(timeline, dict.fromkeys(gone))
+        return len(gone)
 
     def apply(self, timeline: Timeline, made: Made) -> None:
         """The change is committed: let readers see its ephemeral keys."""
@@ -213,6 +234,12 @@ class Ephemerals:
 def ephemeral_prefixes(declared: Declared) -> tuple[str, ...]:
     """The prefixes that are declared ephemeral."""
     return tuple(one.prefix for one in declared.of(Ephemeral))
+
+
+def _meta(stage: Stage, terms: Terms, old: Held | None) -> Meta:
+    if terms.term:
+        raise InvalidInputError("ephemeral keys do not slide: reading them writes nothing")
+    return terms.meta(stage.now, meta_of(old))
 
 
 def _as_set(
@@ -235,7 +262,7 @@ def _as_set(
         items = items[gone:]
     else:
         items += [codec.plain_reader.decode(_encoded(stage, part)) for part in what]
-    return ("set", key, splitter.atom(codec.encode(codec.plain(items)))), gone
+    return ("set", key, splitter.atom(codec.encode(codec.plain(items))), KEEP), gone
 
 
 def _encoded(stage: Stage, part: Part) -> bytes:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def answer_of(stage: Stage, op: tuple[Any, ...]) -> Any:
     """What an operation tells the caller besides the entry's number."""
     if op[0] == "delete":
-        return stage.slot(op[1]) is not None
+        return stage.live(op[1]) is not None
     return going(staged_length(stage, op[1]), op[2]) if op[0] == "trim" else None
 
 

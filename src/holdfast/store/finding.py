@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +91,7 @@ def find(reader: Reader, asked: Question, values: bool, plain: bool) -> Page:
     if timeline is None:
         raise LookupNotFoundError(f"there is no scope {reader.scope} in this store")
     with timeline.lock:
-        search = Search(timeline, asked)
+        search = Search(timeline, asked, reader.judged)
         found = list(search.names())
         more = asked.limit is not None and len(found) > asked.limit
         found = found[: asked.limit]
@@ -101,7 +101,9 @@ def find(reader: Reader, asked: Question, values: bool, plain: bool) -> Page:
             return Page(keys, after)
         slots = [(key, search.slot(key)) for key in keys]
     timeline.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in slots)
-    return Page([(key, reader.value(timeline, slot, plain)) for key, slot in slots], after)
+    page = Page([(key, reader.value(timeline, slot, plain)) for key, slot in slots], after)
+    reader.told(timeline, slots)
+    return page
 
 
 def lookup_named(timeline: Timeline, name: str) -> Lookup:
@@ -129,8 +131,11 @@ def lookup_named(timeline: Timeline, name: str) -> Lookup:
 class Search:
     """One question, put to one state."""
 
-    def __init__(self, timeline: Timeline, asked: Question) -> None:
+    def __init__(
+        self, timeline: Timeline, asked: Question, judged: Callable[[Slot], Slot | None]
+    ) -> None:
         self.timeline = timeline
+        self._judged = judged
         self.asked = asked
         self.lookup = lookup_named(timeline, asked.lookup)
         self.reverse = bool(asked.order and asked.order.startswith("-"))
@@ -196,9 +201,16 @@ class Search:
                 continue
             if self._further and not self._fits(name):
                 continue
+            if self._expired(name):
+                continue
             if not (repeats and self._seen_before(name)):
                 yield name
                 left = left - 1 if left is not None else None
+
+    def _expired(self, name: str) -> bool:
+        """Whether it stands for a key that has expired, and was not swept yet."""
+        slot = self.timeline.slot(self.lookup.key_in(name))
+        return slot is not None and self._judged(slot) is None
 
     def _fits(self, name: str) -> bool:
         found = self.lookup.terms_in(name)

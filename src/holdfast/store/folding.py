@@ -37,5 +37,5 @@ def edits_of(
         slot = overlay[key]
         if slot is not None:
             slot = settled(slot)
-        found.append((key, slot.ref, slot.hint()) if slot is not None else (key, None, None))
+        found.append((key, slot.described(), slot.hint()) if slot else (key, None, None))
     return found

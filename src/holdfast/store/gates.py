@@ -9,13 +9,17 @@ outside does not belong into a gate; it reads the feed.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.errors import GateRefusedError, HoldfastError, InvalidInputError
 from holdfast.store.change import Change, Written
+from holdfast.store.classes import SENSITIVE, inferred
 from holdfast.store.entries import Cause
+from holdfast.store.lifetimes import Terms
+from holdfast.store.masking import MASK
 from holdfast.store.scopes import Scope
 
 
@@ -24,13 +28,32 @@ class Operation:
     """One operation of a change, as a gate sees it: values as the caller gave them."""
 
     kind: str
-    """set, append, delete, trim, checkpoint, cosign, restore, fork, merge, delete scope or erase
-    scope"""
+    """set, append, delete, trim, expire, checkpoint, cosign, restore, fork, merge, sweep, delete
+    scope or erase scope"""
     key: str = ""
     value: Any = None
     """Of long bytes that are written in pieces: a `LongValue`, which says how many there are so
     far. A gate is asked when they have become long and once more, with all of them, at the end; it
     may refuse them, and not replace them."""
+    terms: Terms | None = None
+    """When the key is to expire, and its class, if that was asked for."""
+
+    def __repr__(self) -> str:
+        named = self.terms.class_ if self.terms is not None else ""
+        hidden = self.key and (named or inferred(self.key)) == SENSITIVE
+        return f"Operation({self.kind!r}, {self.key!r}, {MASK if hidden else self.value!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A read of keys of class sensitive."""
+
+    scope: Scope
+    timeline: str
+    entry: int
+    """The entry whose state is read."""
+    keys: tuple[str, ...]
+    cause: Cause
 
 
 @dataclass(slots=True)
@@ -48,7 +71,13 @@ class Request:
 
 
 class Gate:
-    """Base of gates; both methods do nothing."""
+    """Base of gates; its methods do nothing.
+
+    A gate that decides on `access` is asked about every change; others are not asked about one
+    that writes only what is of class trusted.
+    """
+
+    access = False
 
     def before(self, request: Request) -> Request | None:
         """Refuse by raising `GateRefusedError`, replace by returning a request, or pass (None)."""
@@ -57,6 +86,9 @@ class Gate:
     def after(self, change: Change, written: Sequence[Written]) -> None:
         """Take note of what is durable; raising here changes nothing."""
 
+    def reading(self, reading: Reading) -> None:
+        """Take note of a read of something sensitive; raising here refuses it."""
+
 
 class Gates:
     """The gates of one store, in order."""
@@ -64,6 +96,7 @@ class Gates:
     def __init__(self) -> None:
         self.front: list[Gate] = []
         self.behind: list[Gate] = []
+        self.readers: list[Gate] = []
         self.errors: deque[str] = deque(maxlen=100)
 
     def add(self, gate: Gate) -> None:
@@ -73,27 +106,29 @@ class Gates:
             self.front.append(gate)
         if type(gate).after is not Gate.after:
             self.behind.append(gate)
+        if type(gate).reading is not Gate.reading:
+            self.readers.append(gate)
 
     def remove(self, gate: Gate) -> None:
         """Take a gate away."""
         _check(gate)
         self.front = [g for g in self.front if g is not gate]
         self.behind = [g for g in self.behind if g is not gate]
+        self.readers = [g for g in self.readers if g is not gate]
 
-    def ask(self, request: Request) -> Request:
-        """Lead a request through the gates in front."""
+    def ask(self, request: Request, *, trusted: bool = False) -> Request:
+        """Lead a request through the gates in front; a trusted one only through those of access."""
         for gate in self.front:
-            try:
-                request = gate.before(request) or request
-            except HoldfastError:
-                raise
-            except Exception as error:
-                # A gate that breaks must not let through what it was there to check.
-                raise GateRefusedError(
-                    f"{request.scope}: the gate {type(gate).__name__} failed with "
-                    f"{type(error).__name__}; nothing was changed"
-                ) from error
+            if gate.access or not trusted:
+                with _refusing(gate, request.scope, "changed"):
+                    request = gate.before(request) or request
         return request
+
+    def reading(self, reading: Reading) -> None:
+        """Tell gates of a read, before the values are given."""
+        for gate in self.readers:
+            with _refusing(gate, reading.scope, "read"):
+                gate.reading(reading)
 
     def after(self, change: Change, written: Sequence[Written]) -> None:
         """Tell the gates behind."""
@@ -105,6 +140,20 @@ class Gates:
                 import logging  # here, because it loads slowly and hardly any program comes by
 
                 logging.getLogger("holdfast.gates").exception("a gate failed behind a change")
+
+
+@contextmanager
+def _refusing(gate: Gate, scope: Scope, what: str) -> Iterator[None]:
+    """A gate that breaks must not let through what it was there to check."""
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise GateRefusedError(
+            f"{scope}: the gate {type(gate).__name__} failed with "
+            f"{type(error).__name__}; nothing was {what}"
+        ) from error
 
 
 def _check(gate: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
 from holdfast.errors import (
@@ -31,7 +32,8 @@ from holdfast.store.entries import Body, Cause
 from holdfast.store.gates import Operation, Request
 from holdfast.store.history import History, Plan
 from holdfast.store.items import Entry, Page, ScopeInfo
-from holdfast.store.reading import Reader, moment
+from holdfast.store.lifetimes import KEEP, Terms
+from holdfast.store.reading import Reader, microseconds, moment
 from holdfast.store.scopes import KINDS, Scope, check_key
 from holdfast.store.stage import Stage
 from holdfast.store.timeline import Timeline
@@ -45,11 +47,18 @@ UPDATES = 100
 class LineHandle:
     """One timeline of one scope: reads, and plans of what to write."""
 
-    def __init__(self, core: Core, scope: Scope, timeline: str, at: Timeline | None = None) -> None:
+    def __init__(
+        self,
+        core: Core,
+        scope: Scope,
+        timeline: str,
+        at: Timeline | None = None,
+        time: int | None = None,
+    ) -> None:
         self.core = core
         self.scope = scope
         self.timeline = timeline
-        self.reader = Reader(core, scope, timeline, at)
+        self.reader = Reader(core, scope, timeline, at, time)
         self.history = History(core, scope, timeline)
 
     # plans
@@ -69,12 +78,18 @@ class LineHandle:
         change = build_change(self.core, [target], cause=cause or cause_now(), attempt=attempt)
         return change, finish
 
-    def plan_set(self, key: str, value: Any, if_version: int | None) -> Plan:
+    def plan_set(
+        self, key: str, value: Any, if_version: int | None, terms: Terms | None = None
+    ) -> Plan:
         """Set one key."""
         key = check_key(key)
         check_version(if_version)
         expects = {key: if_version} if if_version is not None else None
-        return self._plan([Operation("set", key, value)], self._version, expects=expects)
+        return self._plan([Operation("set", key, value, terms)], self._version, expects=expects)
+
+    def plan_expire(self, key: str, terms: Terms) -> Plan:
+        """Say when one key expires."""
+        return self._plan([Operation("expire", check_key(key), None, terms)], self._version)
 
     def plan_delete(self, key: str, if_version: int | None) -> Plan:
         """Remove one key; tells whether it was there."""
@@ -98,13 +113,14 @@ class LineHandle:
         check_function(change, "what update takes")
         key = check_key(key)
         timeline = self.reader.now()
-        slot = self.reader.slot(timeline, key) if timeline is not None else None
+        slot = self.reader.live(timeline, key) if timeline is not None else None
         before = default
         version = 0
         if timeline is not None and slot is not None:
             before, version = self.reader.value(timeline, slot), timeline.version(slot)
+            self.reader.told(timeline, [(key, slot)])
         after = change(before)
-        operations = [Operation("set", key, after)]
+        operations = [Operation("set", key, after, KEEP)]
         plan = self._plan(operations, self._version, expects={key: version}, attempt=attempt)
         return plan, after
 
@@ -192,21 +208,13 @@ class LineHandle:
         """A handle on the state at a point."""
         timeline, sequence = self.history.points.find(point)
         line = self.history.points.view(timeline, sequence)
-        return LineHandle(self.core, self.scope, timeline, line)
+        return LineHandle(self.core, self.scope, timeline, line, _time_of(point))
 
-    def diff(self, since: Any, until: Any) -> Diff:
+    def diff(self, since: Any, until: Any, reveal: bool = False) -> Diff:
         """What changed between two points; `until` is the newest state if it is left out."""
-        points = self.history.points
-        first = points.find(since)
-        before = points.view(*first)
-        if until is not None:
-            second = points.find(until)
-            after, name = points.view(*second), f"{second[0]}@{second[1]}"
-        else:
-            line = self.reader.now()
-            assert line is not None
-            after, name = line, f"{self.timeline}@{line.sequence}"
-        return diff_states(before, after, f"{first[0]}@{first[1]}", name)
+        before = self.view(since).reader
+        after = self.view(until).reader if until is not None else self.reader
+        return diff_states(before, after, reveal=check_flag(reveal, "reveal"))
 
     def replay(
         self, fold: Callable[[Any, Entry], Any], start: Any, since: int, until: int | None
@@ -219,6 +227,11 @@ class LineHandle:
         for key, envelope, body in self.history.entries(newest_first=False, low=since, high=until):
             state = fold(state, self.history.entry(key, envelope, body))
         return state
+
+
+def _time_of(point: Any) -> int | None:
+    """The time by which a view judges expiry, if it is not that of its entry."""
+    return microseconds(point) if isinstance(point, datetime) else None
 
 
 class StoreHandle:

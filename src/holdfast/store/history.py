@@ -37,7 +37,7 @@ from holdfast.store.ledger import Ledger
 from holdfast.store.lookups import count_keys, derived
 from holdfast.store.packing import Packer
 from holdfast.store.points import Points
-from holdfast.store.reading import microseconds, moment
+from holdfast.store.reading import Reader, microseconds, moment
 from holdfast.store.saves import BEFORE
 from holdfast.store.scopes import Scope, check_key
 from holdfast.store.stage import Sign, Stage
@@ -272,9 +272,12 @@ class History:
         source = self.points.view(timeline, sequence)
         root, checked = self.check_point(source, sequence, verify)
         label = f"{timeline}@{sequence}"
-        line = self.points.line()
+        line, now = self.points.line(), self.core.clock.checked()
         prefixes = sticky_prefixes(line.declared)
-        diff = diff_states(line, source, self.timeline, label, without=prefixes)
+        before = Reader(self.core, self.scope, self.timeline, line, now)
+        # What is restored is judged by today: what has expired since does not come back.
+        after = Reader(self.core, self.scope, timeline, source, now)
+        diff = diff_states(before, after, without=prefixes)
         kept = keep_sticky(line.ledger.trees, root, index_of(line), prefixes)
         return Restored(
             self.scope, self.timeline, line.sequence, label, kept.root.hash.hex(), None, verify,
@@ -430,7 +433,7 @@ class History:
             return False
         before = self.points.view(self.timeline, entry.sequence - 1).slot(key)
         after = self.points.view(self.timeline, entry.sequence).slot(key)
-        return (before and before.ref) != (after and after.ref)
+        return (before and before.described()) != (after and after.described())
 
 
 def fold_once(source: Timeline) -> Node:
@@ -453,11 +456,11 @@ def public_entry(
         timeline,
         rows.sequence_of(key),
         moment(body.time),
-        tuple(pair for pair in entries.touched(body.ops) if not derived(pair[1])),
+        tuple(pair for pair in entries.shown(body.ops) if not derived(pair[1])),
         body.cause or _NOTHING,
         ledger.entry_hash(key, envelope.data).hex(),
         body.change,
-        core.place_names(body.also) if body.also else (),
+        _place_names(core, body.also) if body.also else (),
         body.step,
         _point_of(core, ledger, body),
     )
@@ -469,3 +472,17 @@ def _point_of(core: Core, ledger: Ledger, body: Body) -> str:
             names = {n: name for n, name, _, _ in core.timelines(ledger)} if op[1] else {0: "main"}
             return f"{names.get(op[1], '?')}@{op[2]}"
     return ""
+
+
+def _place_names(
+    core: Core, places: Sequence[tuple[int, int, int]]
+) -> tuple[tuple[str, str, int], ...]:
+    """(scope, timeline, sequence) with names for numbers, where they are still known."""
+    names = {number: scope for scope, number, _, _ in core.scopes()}
+    found = []
+    for number, line, sequence in places:
+        scope = names.get(number)
+        lines = core.timelines(core.ledger(scope)) if scope and line else []
+        name = next((n for t, n, _, _ in lines if t == line), "main" if not line else "?")
+        found.append((str(scope) if scope else "deleted", name, sequence))
+    return tuple(found)

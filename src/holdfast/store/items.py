@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from holdfast.store.entries import Cause
+from holdfast.store.masking import MASK
 from holdfast.store.scopes import Scope
 
 TYPES = (
@@ -39,6 +40,15 @@ class Item:
     time: datetime
     cause: Cause
     expires: datetime | None = None
+    class_: str = "standard"
+    """Its state class: standard, trusted, sensitive or external."""
+
+    def __repr__(self) -> str:
+        value = MASK if self.class_ == "sensitive" else self.value
+        return (
+            f"Item(key={self.key!r}, value={value!r}, version={self.version}, time={self.time!r}, "
+            f"cause={self.cause!r}, expires={self.expires!r}, class_={self.class_!r})"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,10 +230,12 @@ class LongValue:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep dropped of values that were never finished."""
+    """What a sweep removed: keys that have expired, and values that were never finished."""
 
     uploads: int
     rows: int
     bytes: int
     waiting: int
     """Unfinished ones that were left alone: their writers may still live."""
+    keys: int = 0
+    """Expired keys."""

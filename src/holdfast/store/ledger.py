@@ -119,9 +119,11 @@ class Ledger:
         """Associated data of a row: store, scope and place."""
         return self._ad + _BYTE[len(key)] + key
 
-    def seal_row(self, key: bytes, plain: bytes, commit: Callable[[bytes], bytes]) -> bytes:
+    def seal_row(
+        self, key: bytes, plain: bytes, commit: Callable[[bytes], bytes], *, quiet: bool = False
+    ) -> bytes:
         """A row's bytes at rest."""
-        return self.seal.seal(self.ad(key), plain, commit(plain))
+        return self.seal.seal(self.ad(key), plain, commit(plain), quiet=quiet)
 
     def open_row(self, key: bytes, row: bytes | None) -> bytes:
         """A row's plain bytes; what fails its check is read once more before it is damage."""

@@ -103,11 +103,12 @@ class LongReader:
     def _find(self) -> None:
         reader = self._reader
         timeline = reader.now()
-        slot = timeline.slot(self.key) if timeline is not None else None
+        slot = reader.live(timeline, self.key) if timeline is not None else None
         if timeline is None or slot is None:
             raise MissingError(f"{reader.scope} has no key {self.key!r}; `keys()` lists them")
         self._limits = timeline.ledger.codec.limits
         self.version = timeline.version(slot)
+        reader.told(timeline, [(self.key, slot)])
         self._bytes: ByteTree | bytes
         if slot.ref[0] == refs.TREE and slot.ref[1] == refs.BYTES:
             self._bytes = ByteTree(timeline.ledger, slot.ref, slot.location)

@@ -19,6 +19,7 @@ from holdfast.errors import (
 from holdfast.store.arguments import check_version
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target
+from holdfast.store.classes import SENSITIVE
 from holdfast.store.entries import Body
 from holdfast.store.ephemeral import ephemeral_prefixes
 from holdfast.store.gates import Operation, Request
@@ -136,18 +137,20 @@ class LongWriter:
 
     def _new_upload(self) -> Upload:
         core, handle = self._handle.core, self._handle
+        quiet = True  # for all we know, if what is declared cannot be read
         # A state that cannot be read is told when the entry is built; here it only spares rows.
         with suppress(StateIntegrityError):
+            quiet = handle.reader.class_of(self.key) == SENSITIVE
             timeline = handle.reader.now()
             slot = timeline.slot(self.key) if timeline is not None else None
             if timeline is not None and slot is not None:
-                return Upload(core, timeline.ledger, (slot.ref, slot.location))
+                return Upload(core, timeline.ledger, (slot.ref, slot.location), quiet=quiet)
         for _ in range(ATTEMPTS):
             ledger = core.ledger(handle.scope, create=True)
             # The keys of a scope that the entry will bring into being are durable before its rows.
             with suppress(Conflict):  # the master is being rotated: they are made anew
                 core.commit_ring([ledger])
-                return Upload(core, ledger, None)
+                return Upload(core, ledger, None, quiet=quiet)
         raise Conflict(f"{handle.scope}: the master key is rotated again and again; try again")
 
     def _ask(self) -> None:

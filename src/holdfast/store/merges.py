@@ -31,9 +31,9 @@ class StateMerging:
         `strategy` decides what both changed in different ways: `ours`, `theirs`, `newest` (who
         wrote the key last), `both` (theirs beside ours, as NAME~theirs), or a function that gets
         each `MergeConflict` and returns the value, or `DELETED`; it may be called again when
-        somebody was faster, and should have no effects of its own. With `ask` a merge that has
-        conflicts changes nothing and raises `MergeConflictError`, which lists all of them. A dry
-        run returns them, with the diff of what would change.
+        somebody was faster, in another thread, and should have no effects of its own. With `ask` a
+        merge that has conflicts changes nothing and raises `MergeConflictError`, which lists all
+        of them. A dry run returns them, with the diff of what would change.
         """
         from holdfast.store.merging import merge_state
 
@@ -61,8 +61,8 @@ class AsyncStateMerging:
 
         `strategy` decides what both changed in different ways: `ours`, `theirs`, `newest` (who
         wrote the key last), `both` (theirs beside ours, as NAME~theirs), or a function that gets
-        each `MergeConflict` and returns the value, or `DELETED`; it runs in another thread, may be
-        called again when somebody was faster, and should have no effects of its own. With `ask` a
+        each `MergeConflict` and returns the value, or `DELETED`; it may be called again when
+        somebody was faster, in another thread, and should have no effects of its own. With `ask` a
         merge that has conflicts changes nothing and raises `MergeConflictError`, which lists all
         of them. A dry run returns them, with the diff of what would change.
         """

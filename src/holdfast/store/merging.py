@@ -13,7 +13,7 @@ entry) and theirs (the other one, which stays as it is).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.errors import (
@@ -27,15 +27,27 @@ from holdfast.store import entries, rows
 from holdfast.store.ancestry import Ancestry, Point
 from holdfast.store.arguments import check_flag, check_timeline
 from holdfast.store.cause import cause_now
-from holdfast.store.compare import DELETED, Diff, same, shorten, tree_changes, value_changes
+from holdfast.store.classes import SENSITIVE
+from holdfast.store.compare import (
+    DELETED,
+    Diff,
+    masked_changes,
+    same,
+    shorten,
+    tree_changes,
+    value_changes,
+)
 from holdfast.store.declared import PREFIX
+from holdfast.store.differing import expiry_changes
 from holdfast.store.gates import Operation
 from holdfast.store.handles import UPDATES, LineHandle
 from holdfast.store.history import History
 from holdfast.store.items import Entry
+from holdfast.store.lifetimes import KEEP, NONE, Meta, terms_of
 from holdfast.store.lookups import derived
+from holdfast.store.masking import MASK
 from holdfast.store.scopes import Scope
-from holdfast.store.slots import Slot
+from holdfast.store.slots import Slot, meta_of
 from holdfast.store.sticky import sticky_prefixes
 from holdfast.store.three_way import Both, free_name, merge_values
 from holdfast.store.timeline import Timeline
@@ -49,7 +61,8 @@ Strategy = str | Callable[["MergeConflict"], Any]
 class MergeConflict:
     """One thing that both timelines changed in different ways.
 
-    Values are as `get(…, plain=True)` gives them; `DELETED` stands where there is none.
+    Values are as `get(…, plain=True)` gives them; `DELETED` stands where there is none. Those of
+    class sensitive are masked, except for a function that decides.
     """
 
     key: str
@@ -62,6 +75,14 @@ class MergeConflict:
     our_entry: Entry | None
     """The entry that last wrote (or removed) the key on our side: its time, its cause."""
     their_entry: Entry | None
+
+    def masked(self) -> MergeConflict:
+        """The same without values, or where in them it is: for keys of class sensitive."""
+        names = ("base", "ours", "theirs")
+        hidden: dict[str, Any] = {
+            name: MASK for name in names if getattr(self, name) is not DELETED
+        }
+        return replace(self, path=self.key, **hidden)
 
     def __str__(self) -> str:
         lines = [f"{self.path}: was {shorten(self.base)}"]
@@ -207,6 +228,7 @@ class Merging:
         self.expects: dict[str, int] = {}
         self.left: list[str] = []
         self.diff = Diff(f"{self.handle.timeline}@{self.head}", "merged")
+        self.time = self.handle.core.clock.checked()
 
     # deciding
 
@@ -224,7 +246,7 @@ class Merging:
     def _settle(self) -> None:
         self.changed = self._changed()
         for key, (bases, theirs) in self.changed.items():
-            ours = _settled(self.line, key)
+            ours = self._settled(self.line, key)
             self.expects[key] = self.line.version(ours)
             self._merge_key(key, bases, ours, theirs)
 
@@ -244,8 +266,9 @@ class Merging:
         for key in sorted(keys):
             if derived(key):
                 continue  # the terms of what is merged follow from it
-            before, after = [_settled(was, key) for was in bases], _settled(now, key)
-            if all(_ref(slot) == _ref(after) for slot in before):
+            before = [self._settled(was, key) for was in bases]
+            after = self._settled(now, key)
+            if all(_said(slot) == _said(after) for slot in before):
                 continue
             if not key.startswith(alone):
                 found[key] = (before, after)
@@ -262,49 +285,79 @@ class Merging:
         self, key: str, bases: list[Slot | None], ours: Slot | None, theirs: Slot | None
     ) -> None:
         refs, mine = [_ref(slot) for slot in bases], _ref(ours)
-        if mine == _ref(theirs):
+        if _said(ours) == _said(theirs):
             return
-        value = here = self._value(ours)
-        there = self._value(theirs)
-        decide = self._decider(key, ours, theirs)
-        if any(ref != refs[0] for ref in refs):
+        here, there = self._value(ours), self._value(theirs)
+        decide = self._decider(key, [ours, theirs, *bases])
+        if mine == _ref(theirs):
+            value = here
+        elif any(ref != refs[0] for ref in refs):
             # Merged crosswise, and then not alike: nothing says which of them it was before.
             value = decide(key, DELETED, here, there)
         elif mine == refs[0]:
             value = there
         else:
             value = merge_values(key, self._value(bases[0]), here, there, decide)
+        masked = self._masked(key, [ours, theirs])
         if type(value) is Both:
             beside = free_name(key, self._taken)
-            self._write(beside, DELETED, value.theirs)
+            self._write(beside, DELETED, value.theirs, NONE, meta_of(theirs), masked)
             self.expects[beside] = 0
             value = value.ours
-        self._write(key, here, value)
+        if value is here and mine != _ref(theirs):
+            meta = meta_of(ours)
+        elif value is there and mine != _ref(theirs):
+            meta = meta_of(theirs)
+        else:
+            meta = merge_meta([meta_of(slot) for slot in bases], meta_of(ours), meta_of(theirs))
+        self._write(key, here, value, meta_of(ours), meta, masked)
 
     def _taken(self, key: str) -> bool:
         return self.line.slot(key) is not None or key in self.expects or key in self.changed
 
-    def _write(self, key: str, before: Any, after: Any) -> None:
-        if same(before, after):
-            return
-        value_changes(key, key, before, after, self.diff)
-        if after is DELETED:
-            self.operations.append(Operation("delete", key))
-            return
+    def _masked(self, key: str, slots: list[Slot | None]) -> bool:
+        return self.handle.reader.masks(self.line, key, slots)
+
+    def _write(
+        self, key: str, before: Any, after: Any, old: Meta, meta: Meta, masked: bool
+    ) -> None:
+        """Note that a key becomes a value, with the expiry and class that come with it."""
+        stays = before is not DELETED and meta == old
+        terms = KEEP if stays else terms_of(meta)
         known = len(before) if type(before) is list else 0
-        if known and type(after) is list and same(before, after[:known]):
+        if same(before, after):
+            if after is DELETED or stays:
+                return
+            # Its class is part of what it is; how long it lasts is not.
+            kind = "expire" if meta.class_ == old.class_ else "set"
+            self.operations.append(Operation(kind, key, after if kind == "set" else None, terms))
+        elif after is DELETED:
+            self.operations.append(Operation("delete", key))
+        elif stays and known and type(after) is list and same(before, after[:known]):
             self.operations.append(Operation("append", key, after[known:]))
         else:
-            self.operations.append(Operation("set", key, after))
+            self.operations.append(Operation("set", key, after, terms))
+        if masked:
+            masked_changes(key, before, after, self.diff)
+        else:
+            value_changes(key, key, before, after, self.diff)
+        if before is not DELETED and after is not DELETED:
+            expiry_changes(key, old, meta, self.diff)
 
     # conflicts
 
-    def _decider(self, key: str, ours: Slot | None, theirs: Slot | None) -> Callable[..., Any]:
+    def _decider(self, key: str, slots: list[Slot | None]) -> Callable[..., Any]:
+        """`slots` are ours, theirs and those of the bases."""
+        masked = self._masked(key, slots)
+
         def decide(path: str, base: Any, here: Any, there: Any) -> Any:
-            mine = self._writer(key, ours, self.ours)
-            other = self._writer(key, theirs, self.theirs)
+            mine = self._writer(key, slots[0], self.ours)
+            other = self._writer(key, slots[1], self.theirs)
             conflict = MergeConflict(key, path, base, here, there, mine, other)
-            self.conflicts.append(conflict)
+            self.conflicts.append(conflict.masked() if masked else conflict)
+            if masked and callable(self.strategy):
+                found = [(key, slot) for slot in slots if slot is not None]
+                self.handle.reader.told(self.line, found)
             return self._decide(conflict)
 
         return decide
@@ -380,6 +433,11 @@ class Merging:
             tuple(self.left),
         )
 
+    def _settled(self, line: Timeline, key: str) -> Slot | None:
+        """What is known of a key; one that has expired by now counts as absent on every side."""
+        slot = line.slot(key)
+        return line.settled(slot) if slot is not None and not slot.over(self.time) else None
+
     def _value(self, slot: Slot | None) -> Any:
         """A value in plain form: what is written again is exactly what was stored."""
         if slot is None:
@@ -392,10 +450,21 @@ def _differing(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
     return {key for key in {**before, **after} if before.get(key, 0) != after.get(key, 0)}
 
 
-def _settled(line: Timeline, key: str) -> Slot | None:
-    slot = line.slot(key)
-    return line.settled(slot) if slot is not None else None
+def merge_meta(bases: list[Meta], ours: Meta, theirs: Meta) -> Meta:
+    """Expiry and class of a value that both sides have, or that was made of both.
+
+    Of the side that changed it, ours if both did; what was sensitive on one of them stays so.
+    """
+    found = theirs if all(base == ours for base in bases) else ours
+    if SENSITIVE in (ours.class_, theirs.class_):
+        return found._replace(class_=SENSITIVE)
+    return found
 
 
 def _ref(slot: Slot | None) -> bytes | None:
     return slot.ref if slot is not None else None
+
+
+def _said(slot: Slot | None) -> bytes | None:
+    """All that an index says of a key."""
+    return slot.described() if slot is not None else None

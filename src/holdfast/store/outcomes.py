@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import astuple
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,9 @@ def content_of(core: Core, targets: Iterable[tuple[Scope, str, Sequence[Operatio
     for scope, timeline, operations in targets:
         names = [str(scope), timeline, [(o.kind, o.key) for o in operations]]
         digest.update(_encode(names))
+        terms = [(o.key, astuple(o.terms)) for o in operations if o.terms is not None]
+        if terms:
+            digest.update(_encode(terms))
         for operation in operations:
             data = core.codec.encode(core.codec.plain(operation.value))
             digest.update(len(data).to_bytes(8, "big") + data)

@@ -24,6 +24,8 @@ class Packer:
         self.packs: list[list[bytes]] = [[]]
         self.used = 0
         self.laid: list[tuple[Any, bytes, bytes]] = []
+        self.quiet = False
+        """Whether the entry holds something sensitive: then its rows are not compressed."""
 
     def lay(self, atom: Atom) -> tuple[bytes, Any]:
         """(ref, place) of an atom in this entry."""
@@ -55,5 +57,15 @@ class Packer:
             key = rows.pack(line, self.at[1], ordinal)
             plain = _encode(pack)
             commitments.append(ledger.commit_pack(plain))
-            made.append((key, ledger.seal.seal(ledger.ad(key), plain, commitments[-1])))
+            row = ledger.seal.seal(ledger.ad(key), plain, commitments[-1], quiet=self.quiet)
+            made.append((key, row))
         return made, commitments
+
+
+def array_header(count: int) -> bytes:
+    """How msgpack begins a list of so many items."""
+    if count < 16:
+        return bytes([0x90 | count])
+    return (
+        b"\xdc" + count.to_bytes(2, "big") if count < 65536 else b"\xdd" + count.to_bytes(4, "big")
+    )

@@ -25,6 +25,7 @@ from holdfast.store.feed import LANES
 from holdfast.store.history import fold_once
 from holdfast.store.ledger import Ledger
 from holdfast.store.proof_files import Opened, Proof, chain_file, write_whole
+from holdfast.store.reading import Reader
 from holdfast.store.scopes import check_key
 from holdfast.store.slots import slot_of
 from holdfast.store.timeline import Timeline
@@ -71,6 +72,7 @@ def prove_key(handle: LineHandle, key: str, at: Any) -> Proof:
                 "keep what is to be proven under a key of its own, or prove a key that holds its "
                 "hash"
             )
+        Reader(handle.core, handle.scope, handle.timeline, source).told(source, [(key, slot)])
         value = list(_parts(ledger, slot.ref, slot.location))
     body = _plain_body(ledger, row)
     return Proof(

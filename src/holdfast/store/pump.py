@@ -11,7 +11,7 @@ import threading
 from typing import Any
 
 from holdfast.errors import StoreClosedError
-from holdfast.store.change import Ticket
+from holdfast.store.change import Change, Ticket
 from holdfast.store.core import Core
 from holdfast.store.history import Plan
 
@@ -51,6 +51,7 @@ class Pump:
         self._lock = threading.Lock()
         self._done: dict[asyncio.AbstractEventLoop, list[_Waiter]] = {}
         self._scheduled: set[asyncio.AbstractEventLoop] = set()
+        core.later = self.later
 
     async def commit(self, plan: Plan) -> Any:
         """Commit a change; cancelling withdraws it only while it waits."""
@@ -71,6 +72,15 @@ class Pump:
                 await waiter.again()  # it is on its way: its outcome stands, then the task ends
             raise
         return finish(ticket.outcome())
+
+    def later(self, change: Change) -> None:
+        """Commit a change that nobody waits for; in a thread without a loop, at once."""
+        ticket = Ticket(change)
+        self._core.committer.submit(ticket)
+        try:
+            self._start(asyncio.get_running_loop())
+        except RuntimeError:
+            self._core.committer.drive(ticket)
 
     async def commit_away(self, plan: Plan) -> Any:
         """Commit something whose building may take long: never in the loop."""

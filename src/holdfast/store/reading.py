@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from itertools import islice
@@ -20,12 +20,16 @@ from holdfast.store.arguments import (
     check_prefixes,
     listed,
 )
+from holdfast.store.cause import cause_now
+from holdfast.store.classes import SENSITIVE, class_of
 from holdfast.store.core import Core
 from holdfast.store.declared import NOTHING, Declared
 from holdfast.store.entries import Body, Cause
 from holdfast.store.ephemeral import Box, Held
 from holdfast.store.finding import Question, find
+from holdfast.store.gates import Reading
 from holdfast.store.items import Item, Page
+from holdfast.store.lifetimes import read_meta
 from holdfast.store.scopes import RESERVED, Scope, check_key
 from holdfast.store.slots import Slot
 from holdfast.store.timeline import Timeline
@@ -53,18 +57,83 @@ def _rebuilding(method: _Method) -> _Method:
 class Reader:
     """Reads of one timeline; `at` fixes the entry, else every read sees the newest."""
 
-    def __init__(self, core: Core, scope: Scope, timeline: str, at: Timeline | None = None) -> None:
+    def __init__(
+        self,
+        core: Core,
+        scope: Scope,
+        timeline: str,
+        at: Timeline | None = None,
+        time: int | None = None,
+    ) -> None:
         self.core = core
         self.scope = scope
         self.timeline = timeline
         self.at = at
+        self._time = time
 
     def now(self) -> Timeline | None:
         """The timeline to read; None if the scope does not exist."""
         self.core.check_open()
         return self.at or self.core.current(self.scope, self.timeline)
 
-    def slot(self, timeline: Timeline, key: str) -> Slot | None:
+    def live(self, timeline: Timeline, key: str) -> Slot | None:
+        """What is known of a key, unless it has expired."""
+        return self.judged(self._slot(timeline, key))
+
+    def judged(self, slot: Slot | None) -> Slot | None:
+        """The slot, unless its key has expired at the time that is read."""
+        return None if slot is not None and slot.meta and slot.over(self.time()) else slot
+
+    def time(self) -> int:
+        """The time by which expiry is judged: now, that of the view's entry, or the one given."""
+        if self._time is not None:
+            return self._time
+        if self.at is None:
+            return self.core.clock.checked()
+        row_key = rows.entry(self.at.prefix, self.at.sequence)
+        _, body = self.at.ledger.open_entry(row_key, self.at.ledger.storage.get([row_key])[0])
+        self._time = body.time
+        return body.time
+
+    def told(self, timeline: Timeline, read: Sequence[tuple[str, Slot]]) -> None:
+        """Keys are read: tell gates of the sensitive ones, put off expiry where it slides."""
+        gates = self.core.gates
+        if gates.readers:
+            declared = timeline.declared
+            found = [k for k, s in read if class_of(k, s.meta, declared) == SENSITIVE]
+            if found:
+                place = (self.scope, self.timeline, timeline.sequence)
+                gates.reading(Reading(*place, tuple(found), cause_now() or _NOTHING))
+        if self.at is not None:
+            return
+        due = [key for key, slot in read if slot.meta and read_meta(slot.meta).due(self.time())]
+        if due:
+            from holdfast.store.expiring import refresh  # hardly any program needs it
+
+            refresh(self.core, self.scope, self.timeline, due)
+
+    def masks(
+        self, timeline: Timeline, key: str, slots: Iterable[Slot | None], *, reveal: bool = False
+    ) -> bool:
+        """Whether values of a key are to be masked; if they are revealed, that is a read."""
+        metas = [slot.meta for slot in slots if slot is not None]
+        if SENSITIVE not in [class_of(key, meta, timeline.declared) for meta in metas]:
+            return False
+        if reveal:
+            self.told(timeline, [(key, slot) for slot in slots if slot is not None])
+        return not reveal
+
+    @_rebuilding
+    def class_of(self, key: str) -> str:
+        """The class of a key; of one that is absent, what it would have."""
+        key = check_key(key, owner=True)
+        timeline = self.now()
+        if timeline is None:
+            return class_of(key)
+        slot = self.live(timeline, key)
+        return class_of(key, slot.meta if slot is not None else b"", timeline.declared)
+
+    def _slot(self, timeline: Timeline, key: str) -> Slot | None:
         """What is known of a key, also of one that lives in this process only."""
         if timeline.known is NOTHING and not self.core.ephemerals.boxes:
             return timeline.slot(key)  # nothing is declared, as of most scopes
@@ -92,11 +161,13 @@ class Reader:
             raise InvalidInputError("get takes plain=True or as_=, not both")
         key = check_key(key, owner=True)
         timeline = self.now()
-        slot = self.slot(timeline, key) if timeline is not None else None
+        slot = self.live(timeline, key) if timeline is not None else None
         if slot is None:
             return default
         assert timeline is not None
         value = self.value(timeline, slot, plain)
+        if slot.meta or self.core.gates.readers:
+            self.told(timeline, [(key, slot)])
         return convert(value, as_) if as_ is not None else value
 
     def value(self, timeline: Timeline, slot: Slot, plain: bool = False) -> Any:
@@ -115,10 +186,12 @@ class Reader:
         if timeline is None:
             return {}
         with timeline.lock:
-            found = [(key, self.slot(timeline, name)) for key, name in names]
+            found = [(key, self.live(timeline, name)) for key, name in names]
         present = [(key, slot) for key, slot in found if slot is not None]
         timeline.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in present)
-        return {key: self.value(timeline, slot, plain) for key, slot in present}
+        values = {key: self.value(timeline, slot, plain) for key, slot in present}
+        self.told(timeline, present)
+        return values
 
     @_rebuilding
     def versioned(self, keys: Iterable[str]) -> dict[str, tuple[Any, int]]:
@@ -127,7 +200,7 @@ class Reader:
         if timeline is None:
             return {}
         with timeline.lock:
-            found = [(key, self.slot(timeline, check_key(key, owner=True))) for key in keys]
+            found = [(key, self.live(timeline, check_key(key, owner=True))) for key in keys]
             versions = [timeline.version(slot) for _, slot in found]
         return {
             key: (self.value(timeline, slot, True), version)
@@ -140,7 +213,7 @@ class Reader:
         """The value of a key with its version, time and cause."""
         key = check_key(key, owner=True)
         timeline = self.now()
-        slot = self.slot(timeline, key) if timeline is not None else None
+        slot = self.live(timeline, key) if timeline is not None else None
         if timeline is None or slot is None:
             return None
         origin: Held | Body
@@ -151,26 +224,31 @@ class Reader:
             row_key = rows.entry(line, slot.sequence)
             row = timeline.ledger.storage.get([row_key])[0]
             _, origin = timeline.ledger.open_entry(row_key, row)
-        return Item(
+        expires = read_meta(slot.meta).expires
+        item = Item(
             key,
             self.value(timeline, slot),
             timeline.version(slot),
             moment(origin.time),
             origin.cause or _NOTHING,
+            moment(expires) if expires else None,
+            class_of(key, slot.meta, timeline.declared),
         )
+        self.told(timeline, [(key, slot)])
+        return item
 
     @_rebuilding
     def version(self, key: str) -> int:
         """The version of a key, 0 if it is absent."""
         timeline = self.now()
-        return timeline.version(self.slot(timeline, key)) if timeline is not None else 0
+        return timeline.version(self.live(timeline, key)) if timeline is not None else 0
 
     @_rebuilding
     def exists(self, key: str) -> bool:
         """Whether a key is there."""
         key = check_key(key, owner=True)
         timeline = self.now()
-        return timeline is not None and self.slot(timeline, key) is not None
+        return timeline is not None and self.live(timeline, key) is not None
 
     @_rebuilding
     def keys(self, prefix: str = "", limit: int | None = None, after: str = "") -> list[str]:
@@ -189,7 +267,9 @@ class Reader:
             return []
         found = list(self._slots(prefix, limit, after, timeline))
         timeline.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in found)
-        return [(key, self.value(timeline, slot, plain)) for key, slot in found]
+        values = [(key, self.value(timeline, slot, plain)) for key, slot in found]
+        self.told(timeline, found)
+        return values
 
     def _slots(
         self, prefix: str, limit: int | None, after: str, timeline: Timeline | None = None
@@ -201,7 +281,8 @@ class Reader:
         found = timeline.scan(prefix, after)
         box = self._box(timeline)
         kept = found if box is None else box.scan(found, prefix, after)
-        for number, (key, slot) in enumerate(kept):
+        number = 0
+        for key, slot in kept:
             if limit is not None and number >= limit:
                 return
             if key[0] == RESERVED and not prefix:
@@ -209,6 +290,9 @@ class Reader:
                 rest = limit - number if limit is not None else None
                 yield from self._slots(prefix, rest, RESERVED + "\U0010ffff", timeline)
                 return
+            if slot.meta and self.judged(slot) is None:
+                continue
+            number += 1
             yield key, slot
 
     @_rebuilding
@@ -269,7 +353,10 @@ class Reader:
     def _list_slot(self, key: str) -> tuple[Timeline | None, Slot | None]:
         key = check_key(key, owner=True)
         timeline = self.now()
-        return timeline, (self.slot(timeline, key) if timeline is not None else None)
+        slot = self.live(timeline, key) if timeline is not None else None
+        if timeline is not None and slot is not None:
+            self.told(timeline, [(key, slot)])
+        return timeline, slot
 
     def _small_list(
         self, timeline: Timeline, slot: Slot, key: str, plain: bool = False

@@ -6,7 +6,7 @@
 | 1 | hash(32) length | an atom kept in a pack, by its commitment |
 | 2 | kind(1) root hash(32) count size | a list, mapping, bytes or text, as a tree |
 | 3 | name length, name, version, ref | an object of a registered type whose fields are a tree |
-| 4 | length, meta, ref | only in an index: what else is known of the key (expiry, class) |
+| 4 | length, meta, ref | only in an index: what else is known of the key (see `lifetimes`) |
 
 A container is a tree if it takes more than `WHOLE` bytes encoded, else an atom; text and bytes
 if more than `LONG`. The rule looks at the content alone, so that equal state has equal roots.
@@ -58,8 +58,23 @@ def read_typed(ref: bytes) -> tuple[str, int, bytes]:
     return name, version, ref[at:]
 
 
+def described(meta: bytes, ref: bytes) -> bytes:
+    """A key's ref as it stands in the index."""
+    return b"\4" + write_varint(len(meta)) + meta + ref if meta else ref
+
+
+def read_described(ref: bytes) -> tuple[bytes, bytes]:
+    """meta and inner ref of a key's ref in the index."""
+    if ref[0] != META:
+        return b"", ref
+    length, at = read_varint(ref, 1)
+    return ref[at : at + length], ref[at + length :]
+
+
 def bare(ref: bytes) -> bytes:
     """The ref of the tree or atom inside a registered object, or the ref itself."""
+    if ref[0] == META:
+        ref = read_described(ref)[1]
     while ref[0] == TYPED:
         ref = read_typed(ref)[2]
     return ref
@@ -67,7 +82,7 @@ def bare(ref: bytes) -> bytes:
 
 def is_tree(ref: bytes) -> bool:
     """Whether a ref leads to nodes."""
-    return ref[0] == TREE or (ref[0] == TYPED and bare(ref)[0] == TREE)
+    return ref[0] == TREE or (ref[0] >= TYPED and bare(ref)[0] == TREE)
 
 
 def size_of(ref: bytes) -> int:
@@ -79,6 +94,9 @@ def size_of(ref: bytes) -> int:
         return read_varint(ref, 33)[0]
     if first == TREE:
         return read_tree(ref)[3]
+    if first == META:
+        meta, inner = read_described(ref)
+        return size_of(inner) + len(meta)
     name, _, inner = read_typed(ref)
     return size_of(inner) + len(name) + 4
 

@@ -207,14 +207,14 @@ def sealed_again(ledger: Ledger, key: bytes, row: bytes, epoch: int) -> bytes | 
     """A row under the newest key; None if it is not under one older than that of `epoch`."""
     ad, seal = ledger.ad(key), ledger.seal
     if key[:1] != b"E":
-        found, compressed = sealed_under(row)
+        found, compressed, quiet = sealed_under(row)
         if found >= epoch:
             return None
         plain = seal.open(ad, row)
-        return seal.seal(ad, plain, ledger.commit_pack(plain), compress=compressed)
+        return seal.seal(ad, plain, ledger.commit_pack(plain), compress=compressed, quiet=quiet)
     envelope, _ = entries.split_row(row)
     start = len(envelope.data)
-    found, compressed = sealed_under(row, start)
+    found, compressed, quiet = sealed_under(row, start)
     if found >= epoch:
         return None
     plain = seal.open(ad, row, envelope.writer, start)
@@ -227,4 +227,5 @@ def sealed_again(ledger: Ledger, key: bytes, row: bytes, epoch: int) -> bytes | 
         writer_outside=True,
         writer=envelope.writer,
         compress=compressed,
+        quiet=quiet,
     )

@@ -16,15 +16,16 @@ from holdfast.store import entries, rows
 from holdfast.store.arguments import check_flag, check_text, listed
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Written
-from holdfast.store.compare import MISSING, Diff, value_changes
+from holdfast.store.compare import MISSING, Diff, masked_changes, value_changes
 from holdfast.store.entries import Body, Cause
 from holdfast.store.following import Follower
 from holdfast.store.gates import Operation
 from holdfast.store.handles import UPDATES, LineHandle, StoreHandle
 from holdfast.store.items import Entry, Left, Reverted
+from holdfast.store.lifetimes import terms_of
 from holdfast.store.lookups import derived
 from holdfast.store.scopes import Scope
-from holdfast.store.slots import Slot
+from holdfast.store.slots import Slot, meta_of
 from holdfast.store.timeline import DELTA_EVERY, Timeline
 from holdfast.store.writing import Asked, build_change
 
@@ -247,12 +248,12 @@ class Undoing:
             return  # it follows what it was derived from
         if code == entries.RESTORE and (self.first or mine):
             self.restores.append(sequence)
-        if code > entries.DELETE:
+        if code not in entries.KEYED:
             if mine:
                 self.stays.setdefault(code, []).append(sequence)
         elif mine:
             self.first.setdefault(key, sequence)
-        elif key in self.first:
+        elif key in self.first and code != entries.META:  # reading puts off what slides
             if kind != "append":
                 self.appended.discard(key)
             elif key not in self.others:
@@ -306,21 +307,27 @@ class Undoing:
         for key in sorted(self.first):
             was, now = before[key], self._settled(self.now, key)
             since = max(self.others.get(key, 0), moved.get(key, 0))
-            if (was and was.ref) == (now and now.ref):
+            if (was and was.described()) == (now and now.described()):
                 why = "it is what it was before"
                 self.left.append(Left(key, why, self._entry(since or self.first[key])))
             elif since:
                 self.left.append(Left(key, self._why(key, since, moved), self._entry(since)))
             else:
                 value = self._value(was)
-                kind = "delete" if was is None else "set"
-                self.operations.append(
-                    Operation(kind, key, value if value is not MISSING else None)
-                )
-                self.expects[key] = self.now.version(self.now.slot(key))
+                operation = Operation("delete", key)
+                if was is not None:
+                    operation = Operation("set", key, value, terms_of(meta_of(was)))
+                self.operations.append(operation)
+                self.expects[key] = self.now.version(self.handle.reader.live(self.now, key))
                 if diff is not None:
-                    value_changes(key, key, self._value(now), value, diff)
+                    self._show(key, [now, was], value, diff)
         return diff
+
+    def _show(self, key: str, slots: list[Slot | None], value: Any, diff: Diff) -> None:
+        if self.handle.reader.masks(self.now, key, slots):
+            masked_changes(key, self._value(slots[0]), value, diff)
+        else:
+            value_changes(key, key, self._value(slots[0]), value, diff)
 
     def _why(self, key: str, since: int, moved: dict[str, int]) -> str:
         entry = self._entry(since)
@@ -362,7 +369,7 @@ class Undoing:
                 self._follow(line, sequence)
                 for key, was in before.items():
                     now = self._settled(line, key)
-                    if (was and was.ref) != (now and now.ref):
+                    if (was and was.described()) != (now and now.described()):
                         found[key] = sequence
         return found
 

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.store import refs
 from holdfast.store.building import Element
+from holdfast.store.lifetimes import NONE, Meta, read_meta
 from holdfast.store.trees import Node
 
 
@@ -21,6 +22,20 @@ class Slot(msgspec.Struct, gc=False, eq=False):
     sequence: int
     tail: tuple[Element, ...] | None = None
     """Items appended to a list since its tree was made."""
+    meta: bytes = b""
+    """What else is known of the key: see `lifetimes`."""
+
+    def described(self) -> bytes:
+        """The ref that stands in the index."""
+        return refs.described(self.meta, self.ref) if self.meta else self.ref
+
+    def over(self, now: int) -> bool:
+        """Whether the key has expired."""
+        return bool(self.meta) and read_meta(self.meta).over(now)
+
+    def with_meta(self, meta: bytes) -> Slot:
+        """The same value under other terms; it keeps its version."""
+        return Slot(self.ref, self.location, self.timeline, self.sequence, self.tail, meta)
 
     def hint(self) -> Any:
         """The hint that stands beside the ref in the index."""
@@ -34,11 +49,32 @@ class Slot(msgspec.Struct, gc=False, eq=False):
             return (*at, *location[2:])
         return (*at, *location)
 
+    def size(self) -> int:
+        """Encoded bytes of the value, near enough."""
+        return refs.size_of(self.ref) + sum(refs.size_of(item[1]) for item in self.tail or ())
+
     def length(self) -> int | None:
         """Number of items, if it is a list kept as a tree."""
         if self.ref[0] != refs.TREE or self.ref[1] != refs.LIST:
             return None
         return refs.read_tree(self.ref)[2] + (len(self.tail) if self.tail else 0)
+
+
+def meta_of(slot: Slot | None) -> Meta:
+    """What is known of a key besides its value."""
+    return read_meta(slot.meta) if slot is not None else NONE
+
+
+def slots_in(nodes: Iterable[Node]) -> Iterator[tuple[str, bytes]]:
+    """Keys in the leaves among some nodes, with what is known of them besides their values.
+
+    Fields of mappings look like keys here; who asks must not mind.
+    """
+    for node in nodes:
+        if node.level == 0:
+            for element in node.elements:
+                if type(element[0]) is str and element[0]:
+                    yield element[0], refs.read_described(element[1])[0]
 
 
 def slot_of(element: Element) -> Slot:
@@ -51,6 +87,9 @@ def slot_of(element: Element) -> Slot:
         location = location[0]
     elif len(location) == 2:
         location = hint
+    if ref[0] == refs.META:
+        meta, ref = refs.read_described(ref)
+        return Slot(ref, location, hint[0], hint[1], None, meta)
     return Slot(ref, location, hint[0], hint[1])
 
 

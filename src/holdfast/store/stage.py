@@ -13,20 +13,22 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import Conflict, InvalidInputError, LimitExceededError
+from holdfast.errors import InvalidInputError, LimitExceededError
 from holdfast.store import entries, refs, rows
+from holdfast.store.classes import any_sensitive
+from holdfast.store.clock import Clock
 from holdfast.store.declared import NOTHING, PREFIX, Declared, parse_declared
 from holdfast.store.entries import Body, Statement
 from holdfast.store.folding import edits_of, fold
 from holdfast.store.ledger import PACK
+from holdfast.store.operating import operate
 from holdfast.store.packing import MOST_ATOM, Packer
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, pack_slot
-from holdfast.store.slots import Slot, layered
+from holdfast.store.slots import Slot, layered, slots_in
 from holdfast.store.splitting import Atom, Branch, Part, array_header
 from holdfast.store.term_keeper import keeper_of
 from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Node, Place, placed
-from holdfast.store.trimming import staged_trim
 from holdfast.store.values import emit, emit_parts
 
 Sign = Callable[[bytes, Callable[[Statement], bytes]], Statement]
@@ -41,8 +43,9 @@ Laid = Sequence[tuple[Any, bytes, bytes]]
 class Stage:
     """The state that the next entry of a timeline rests on."""
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: Timeline, clock: Clock) -> None:
         self.timeline = timeline
+        self.clock = clock
         self.ledger = timeline.ledger
         self.start = timeline.sequence
         self.sequence = timeline.sequence
@@ -65,8 +68,21 @@ class Stage:
         self._declared: Declared | None = None
         self._redeclared = False
         self._undo: list[tuple[str, Any]] = []
+        self._now = 0
 
     # state
+
+    @property
+    def now(self) -> int:
+        """The time by which expiry is judged: one for all that is committed together."""
+        if not self._now:
+            self._now = self.clock.checked()
+        return self._now
+
+    def live(self, key: str) -> Slot | None:
+        """What is known of a key, unless it has expired."""
+        slot = self.slot(key)
+        return None if slot is not None and slot.meta and slot.over(self.now) else slot
 
     def slot(self, key: str) -> Slot | None:
         """What is known of a key after the entries staged so far."""
@@ -78,7 +94,7 @@ class Stage:
 
     def version(self, key: str) -> int:
         """The entry that wrote a key, 0 if it is absent."""
-        slot = self.slot(key)
+        slot = self.live(key)
         if slot is None:
             return 0
         if slot.timeline == self.timeline.number and slot.sequence > self.origin:
@@ -165,10 +181,10 @@ class Stage:
         sequence = self.sequence + 1
         packer = Packer(self.ledger, self.timeline.number, sequence)
         keeper = keeper_of(self, ops, packer)
-        made = [self._operation(sequence, op, packer) for op in ops]
-        body.ops += [op for op in made if op is not None]
+        for op in ops:
+            operate(self, sequence, op, packer, body.ops)
         if keeper is not None:
-            body.ops += keeper.after(sequence)
+            keeper.after(sequence, body.ops)
         self.finish(body, packer)
 
     def finish(self, body: Body, packer: Packer | None = None, sign: Sign | None = None) -> None:
@@ -188,7 +204,12 @@ class Stage:
         statement = sign(key, around) if sign else None
         envelope = around(statement)
         sealed = ledger.seal.seal(
-            ledger.ad(key) + envelope, plain, commitment, writer_outside=True, writer=writer
+            ledger.ad(key) + envelope,
+            plain,
+            commitment,
+            writer_outside=True,
+            writer=writer,
+            quiet=packer is not None and packer.quiet,
         )
         if len(envelope) + len(sealed) > ledger.storage.limits.max_record:
             # Found here, only this change fails and not all that are committed with it.
@@ -205,34 +226,6 @@ class Stage:
         self.sequence = sequence
         if statement is not None:
             self.checkpoint = sequence
-
-    def _operation(self, sequence: int, op: tuple[Any, ...], packer: Packer) -> Any:
-        kind, key = op[0], op[1]
-        if kind == "set":
-            return self._set(sequence, key, op[2], packer)
-        if kind == "append":
-            return self._append(sequence, key, op[2], packer)
-        if kind == "delete":
-            self._put(key, None)
-            return [entries.DELETE, key]
-        if kind == "ahead":
-            ahead = [entries.SET, key, op[2]]
-            self._put(key, self.timeline.changed(sequence, ahead, iter(()), None))
-            return ahead
-        if kind == "merge":
-            return self._merge(sequence, *op[2:])
-        if kind == "trim":
-            return staged_trim(self, sequence, key, op[2], packer)
-        assert kind == "gone"
-        self.gone = True
-        return [entries.GONE]
-
-    def _merge(self, sequence: int, point: Any, hash_: bytes, rests: tuple[int, int]) -> Any:
-        """Note what is merged, if the timeline still has the past that the merge rests on."""
-        if rests != (self.origin, self.merged):
-            raise Conflict(f"{self.ledger.scope}: restored or merged meanwhile; try again")
-        before, self.merged = self.merged, sequence
-        return [entries.MERGE, *point, hash_, before]
 
     def _set(self, sequence: int, key: str, part: Part, packer: Packer, *, how: int = 0) -> Any:
         tail = [how] if how else []
@@ -257,8 +250,9 @@ class Stage:
         self.remember[key] = part
         return op
 
-    def _append(self, sequence: int, key: str, parts: list[Part], packer: Packer) -> Any:
-        old = self.slot(key)
+    def _append(
+        self, sequence: int, key: str, parts: list[Part], packer: Packer, old: Slot | None
+    ) -> Any:
         length = old.length() if old is not None else None
         if length is not None:
             self._check_length(length + len(parts))
@@ -351,11 +345,16 @@ class Stage:
         nodes: list[Node] = []
         for tree_root in roots:
             self.ledger.trees.unsaved(tree_root, nodes)
-        places, packs = self._lay_nodes(at, nodes)
+        saved = (
+            slots_in(nodes) if root is not None else ((k, s.meta) for k, s in slots.items() if s)
+        )
+        quiet = any_sensitive(saved, lambda: self.declared, self.slot)
+        places, packs = self._lay_nodes(at, nodes, quiet)
         if kind == DELTA:
             for key, slot in slots.items():
                 keys.append(key)
-                packed.append(pack_slot(slot.ref, placed(slot.hint(), places)) if slot else b"")
+                hint = placed(slot.hint(), places) if slot else None
+                packed.append(pack_slot(slot.described(), hint) if slot else b"")
         place: Any = 0
         if root is not None and root.count:
             place = root.place or places[id(root)]
@@ -380,7 +379,7 @@ class Stage:
             return
         row_key = rows.entry(rows.line(b"S", self.ledger.number, timeline.number), at)
         commitment = self.ledger.commit_save(plain)
-        row = self.ledger.seal.seal(self.ledger.ad(row_key), plain, commitment)
+        row = self.ledger.seal.seal(self.ledger.ad(row_key), plain, commitment, quiet=quiet)
         self.rows.extend(packs)
         self.rows.append((row_key, row))
         self.announce = (at, kind, commitment)
@@ -400,7 +399,7 @@ class Stage:
         return (min(times), max(times)) if times else (0, 0)
 
     def _lay_nodes(
-        self, at: int, nodes: list[Node]
+        self, at: int, nodes: list[Node], quiet: bool
     ) -> tuple[dict[int, Place], list[tuple[bytes, bytes]]]:
         ledger, number = self.ledger, self.timeline.number
         line = rows.line(b"N", ledger.number, number)
@@ -411,7 +410,8 @@ class Stage:
 
         def close() -> None:
             key = rows.pack(line, at, len(packs))
-            packs.append((key, ledger.seal_row(key, _encode(pack), ledger.commit_pack)))
+            row = ledger.seal_row(key, _encode(pack), ledger.commit_pack, quiet=quiet)
+            packs.append((key, row))
 
         for node in nodes:
             data = ledger.trees.pack(node, places)

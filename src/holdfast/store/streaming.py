@@ -16,7 +16,7 @@ class ViewStreaming:
     _handle: LineHandle
 
     def open_read(self, key: str) -> ReadFile:
-        """Bytes as a file, read in bounded memory; what happens to the key later is not seen."""
+        """Bytes, read in bounded memory; what happens to the key later is not seen."""
         from holdfast.store.long_files import ReadFile
         from holdfast.store.long_reading import LongReader
 
@@ -42,12 +42,12 @@ class StateStreaming:
     _handle: LineHandle
 
     def open_write(self, key: str, *, if_version: int | None = None) -> WriteFile:
-        """A file whose content the key has once it is closed; any size, in bounded memory.
+        """What is written becomes the value of the key when its block ends; any size, in bounded
+        memory.
 
-        What is written is the same value as `set` of those bytes. Chunks that the key's value had
-        before are not stored again. Nothing is seen of it before it is closed without an error;
-        then the last to be closed wins, or with `if_version` only if the key still has that
-        version.
+        It is the same value as `set` of those bytes. Chunks that the key's value had before are
+        not stored again. Nothing is seen of it before the block ends without an error; then the
+        last to end wins, or with `if_version` only if the key still has that version.
         """
         from holdfast.store.long_files import WriteFile
         from holdfast.store.long_writing import LongWriter
@@ -63,16 +63,18 @@ class StateStreaming:
 
 
 class StoreStreaming:
-    """Clearing away long values that were never finished."""
+    """Clearing away what has expired or was never finished."""
 
     _handle: StoreHandle
 
-    def sweep(self, *, wait: bool = False) -> Swept:
-        """Drop what was written of long values whose writers are gone.
+    def sweep(self, *, limit: int | None = None, wait: bool = False) -> Swept:
+        """Remove keys that have expired, `limit` at most, of every timeline of every scope, and
+        what was written of long values whose writers are gone.
 
         A writer counts as gone once it has shown no sign of life for a minute, by this process's
         clock, while this process looked: at every sweep, and whenever it writes long values itself.
         With `wait` it takes that minute if there is reason to.
         """
-        self._handle.core.check_writable()
-        return self._handle.core.pins.sweep(wait=wait)
+        from holdfast.store.expiring import sweep_store
+
+        return sweep_store(self._handle, limit, wait)

@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.errors import StateIntegrityError
 from holdfast.store import refs
+from holdfast.store.classes import SENSITIVE, class_of
 from holdfast.store.declared import PREFIX as DECLARED
 from holdfast.store.lookups import (
     BUILT,
@@ -25,6 +26,7 @@ from holdfast.store.lookups import (
     parts_at,
     terms_at,
 )
+from holdfast.store.operating import operate
 from holdfast.store.ranges import stage_range
 from holdfast.store.scopes import RESERVED
 from holdfast.store.slots import Slot, slot_of
@@ -180,6 +182,8 @@ class Keeper:
     def before(self, op: tuple[Any, ...]) -> None:
         """Note what a key is before an operation on it."""
         kind, key = op[0], op[1]
+        if kind == "expire":
+            return  # its value stays; the terms of what has expired go with the key
         if key.startswith(_DECLARATION):
             built = BUILT + key[len(_DECLARATION) :]
             if self._stage.slot(built) is not None:
@@ -190,7 +194,8 @@ class Keeper:
             self._was[key] = slot, grows and kind == "append"
         elif any(lookup.covers(key) for lookup in self._lookups):
             slot = self._stage.slot(key)
-            grows = kind == "append" and slot is not None and slot.length() is not None
+            there = self._stage.live(key) is not None
+            grows = kind == "append" and there and slot.length() is not None  # type: ignore[union-attr]
             self._was[key] = slot, grows
 
     def restored(self, then: Node, keys: Sequence[str]) -> list[Any]:
@@ -202,16 +207,18 @@ class Keeper:
         if len(self._was) > MOST_KEPT:
             self._more = [("delete", lookup.built) for lookup in self._lookups]
             self._was = {}
-        return self.after(self._stage.sequence + 1)
+        made: list[Any] = []
+        self.after(self._stage.sequence + 1, made)
+        return made
 
-    def after(self, sequence: int) -> list[Any]:
-        """Apply what follows from the operations, and give it as operations of the entry."""
+    def after(self, sequence: int, made: list[Any]) -> None:
+        """Apply what follows from the operations, and add it to what the entry says."""
         for key, (was, grows) in self._was.items():
             for lookup in self._lookups:
                 if lookup.covers(key):
                     self._difference(lookup, key, was, grows)
-        operation = self._stage._operation
-        return [operation(sequence, op, self._packer) for op in self._more]
+        for op in self._more:
+            operate(self._stage, sequence, op, self._packer, made)
 
     def _difference(self, lookup: Lookup, key: str, was: Slot | None, grows: bool) -> None:
         now = self._stage.slot(key)
@@ -223,6 +230,9 @@ class Keeper:
             old, new = self._old_keys(lookup, key, was), self._keys(lookup, key, now)
         if len(new - old) > MOST_TERMS:
             raise lookup.too_many(key)
+        if old - new and was is not None:  # it may have been sensitive, and be so no more
+            class_ = class_of(key, was.meta, self._stage.declared)
+            self._packer.quiet |= class_ == SENSITIVE
         self._more += [("delete", name) for name in sorted(old - new)]
         self._more += [("set", name, nothing(self._stage.ledger)) for name in sorted(new - old)]
 

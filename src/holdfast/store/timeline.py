@@ -284,9 +284,8 @@ class Timeline:
     def apply_op(self, sequence: int, op: Any, feed: Iterator[tuple[bytes, Any]]) -> None:
         """Fold one operation into the state."""
         code = op[0]
-        if code <= entries.DELETE:
-            slot = self.changed(sequence, op, feed, self.slot)
-            self.overlay[op[1]] = slot
+        if code in entries.KEYED:
+            self.overlay[op[1]] = self.changed(sequence, op, feed, self.slot)
             self.fresh.add(op[1])
         elif code in (entries.RESTORE, entries.FORK):
             self.become(op[1], op[2], op[3], sequence, op[4] if len(op) > 4 else ())
@@ -303,7 +302,7 @@ class Timeline:
     def changed(
         self, sequence: int, op: Any, feed: Iterator[tuple[bytes, Any]], find: Any
     ) -> Slot | None:
-        """The slot of the key after a set, append, patch or delete."""
+        """The slot of the key after an operation that names it."""
         code, key = op[0], op[1]
         if code == entries.DELETE:
             return None
@@ -313,13 +312,15 @@ class Timeline:
                 ref, location = next(feed) if op[2] == 1 else grower.grow(op[2], feed)
                 return Slot(ref, location, self.number, sequence)
             old = find(key)
+            if code == entries.META:
+                return old.with_meta(op[2])  # type: ignore[no-any-return]
             if code == entries.PATCH:
                 old = self.settled(old)
                 ref, location = grower.patch(old.ref, old.location, op[2], feed)
                 return Slot(ref, location, self.number, sequence)
-            added = tuple(grower.elements(None, op[2], feed))
-            slot = Slot(old.ref, old.location, self.number, sequence, (old.tail or ()) + added)
-            return self.settled(slot) if len(slot.tail or ()) > TAIL else slot
+            tail = (old.tail or ()) + tuple(grower.elements(None, op[2], feed))
+            slot = Slot(old.ref, old.location, self.number, sequence, tail, old.meta)
+            return self.settled(slot) if len(tail) > TAIL else slot
         except (StopIteration, AttributeError, TypeError, ValueError, IndexError):
             raise DamagedRecordError(
                 f"{self.ledger.scope}: entry {sequence} cannot be applied to {key!r}"
@@ -330,7 +331,7 @@ class Timeline:
         if not slot.tail:
             return slot
         ref, root = self.ledger.grower.extend(slot.ref, slot.location, list(slot.tail))
-        return Slot(ref, root, slot.timeline, slot.sequence)
+        return Slot(ref, root, slot.timeline, slot.sequence, None, slot.meta)
 
     def become(
         self, timeline: int, sequence: int, root: bytes, at: int, sticky: Sequence[str] = ()
@@ -342,9 +343,8 @@ class Timeline:
         The save that a restore or fork writes for itself makes this rare: only a reader that
         comes by way of the entries needs it.
         """
-        if not self.overlay and not self.stored and self.root().hash == root:
-            pass  # the save that was written with this entry is what we stand on
-        else:
+        # Else the save that was written with this entry is what we stand on.
+        if self.overlay or self.stored or self.root().hash != root:
             trees = self.ledger.trees
             then = trees.empty
             if sequence:
@@ -432,7 +432,7 @@ class Timeline:
             slot = self.overlay[key]
             if slot is not None and slot.tail:
                 slot = self.overlay[key] = self.settled(slot)
-            found.append((key, slot.ref, slot.hint()) if slot is not None else (key, None, None))
+            found.append((key, slot.described(), slot.hint()) if slot else (key, None, None))
         return found
 
     def folded(self) -> Node:

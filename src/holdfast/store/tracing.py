@@ -58,6 +58,8 @@ def _operations(
     codec = ledger.codec.plain_reader
     for op in body.ops:
         kind = op[0]
+        if kind == entries.META:
+            continue
         if kind > entries.DELETE:
             yield Trace(sequence, entries.NAMES.get(kind, "?"), "", None)
             continue

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import InvalidInputError
 from holdfast.store import entries, refs
 from holdfast.store.arguments import check_count, check_version
-from holdfast.store.gates import Operation
 from holdfast.store.scopes import check_key
 from holdfast.store.slots import Slot
 from holdfast.store.splitting import array_header
@@ -83,6 +82,8 @@ def plan_trim(
     handle: LineHandle, key: str, trim: dict[str, int], if_version: int | None
 ) -> Plan | None:
     """A change that trims a list; None if nothing would go."""
+    from holdfast.store.gates import Operation  # gates know what is ephemeral, and that trims
+
     check_version(if_version)
     key = check_key(key)
     plan = handle._plan(
@@ -97,7 +98,7 @@ def plan_trim(
 
 def staged_length(stage: Stage, key: str) -> int:
     """How many items a list has after the entries staged so far; 0 if it is absent."""
-    slot = stage.slot(key)
+    slot = stage.live(key)
     if slot is None:
         return 0
     length = slot.length()
@@ -105,12 +106,9 @@ def staged_length(stage: Stage, key: str) -> int:
 
 
 def staged_trim(
-    stage: Stage, sequence: int, key: str, trim: dict[str, int], packer: Packer
-) -> list[Any] | None:
-    """Trim a list in the entry that is being built; None if it is absent."""
-    old = stage.slot(key)
-    if old is None:
-        return None
+    stage: Stage, sequence: int, key: str, trim: dict[str, int], packer: Packer, old: Slot
+) -> list[Any]:
+    """Trim a list, which is there, in the entry that is being built."""
     length = old.length()
     if length is None:
         items = stage._items_of(key, old, packer.laid)

@@ -43,16 +43,22 @@ class StateUndoing:
         )
 
     def blame(
-        self, key: str, path: str | Sequence[str | int] | None = None, *, limit: int = 1000
+        self,
+        key: str,
+        path: str | Sequence[str | int] | None = None,
+        *,
+        limit: int = 1000,
+        reveal: bool = False,
     ) -> Blame:
         """Who wrote each part of a value: for each field and item the entry that gave it.
 
         `path` (`steps[3].done`, or `["steps", 3, "done"]`) asks for one part only. At most `limit`
-        versions of the key are looked at; what is older than those is marked so.
+        versions of the key are looked at; what is older than those is marked so. Values of class
+        sensitive are masked, unless `reveal` is given.
         """
         from holdfast.store.blaming import blame_value
 
-        return blame_value(self._handle, key, path, limit)
+        return blame_value(self._handle, key, path, limit, reveal)
 
 
 class StoreUndoing:

@@ -48,9 +48,13 @@ _encode = msgspec.msgpack.Encoder().encode
 class Upload:
     """One long value on its way into a scope; not for several threads at once."""
 
-    def __init__(self, core: Core, ledger: Ledger, old: tuple[bytes, Any] | None) -> None:
+    def __init__(
+        self, core: Core, ledger: Ledger, old: tuple[bytes, Any] | None, *, quiet: bool
+    ) -> None:
         self.core = core
         self.ledger = ledger
+        self.quiet = quiet
+        """Whether it is sensitive: then its rows are not compressed."""
         self.size = 0
         self.number = int.from_bytes(os.urandom(rows.SEQUENCE), "big") or 1
         self.pin = Pin(rows.pin(ledger.number, self.number), ledger.seal.writer)
@@ -182,9 +186,9 @@ class _Packs:
     def close(self) -> None:
         """Finish the pack that is open."""
         if self._pack:
-            ledger = self._upload.ledger
+            ledger, quiet = self._upload.ledger, self._upload.quiet
             key = rows.pack(self._line, self._upload.number, self._ordinal)
-            row = ledger.seal_row(key, _encode(self._pack), ledger.commit_pack)
+            row = ledger.seal_row(key, _encode(self._pack), ledger.commit_pack, quiet=quiet)
             self._pack, self._used = [], 0
             self._ordinal += 1
             self._upload.put(key, row)

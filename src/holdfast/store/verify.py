@@ -19,17 +19,16 @@ import msgspec
 from holdfast.errors import (
     InvalidInputError,
     ScopeNotFoundError,
-    StateIntegrityError,
 )
 from holdfast.seal.signer import parse_identity
 from holdfast.store import rows
 from holdfast.store.core import Core
 from holdfast.store.cosigning import Trust
-from holdfast.store.feed import LANES, items_of
 from holdfast.store.ledger import Ledger
 from holdfast.store.scopes import Scope
 from holdfast.store.tombstones import by_number, read_tombstone
 from holdfast.store.verify_accounts import Accounts
+from holdfast.store.verify_feed import FeedCheck
 from holdfast.store.verify_line import LineCheck
 from holdfast.store.verify_nodes import DAMAGE, NodeCheck
 from holdfast.store.verify_uploads import UploadCheck, check_pins, is_pinned
@@ -140,10 +139,7 @@ class _Check:
         self.report = Report()
         self.end = time.monotonic() + budget if budget is not None else None
         self.progress = progress
-        self.heads: dict[tuple[int, int], tuple[int, bytes]] = {}
-        """What the feed says is the newest entry of each timeline."""
-        self.lines: dict[int, set[int]] = {}
-        """Timelines of each scope that the feed names."""
+        self.feed = FeedCheck(self)
         self.public = core.public
         self.trust = Trust(frozenset(), 0)
         """Whose signatures are called for, whatever the store's own signer did."""
@@ -152,6 +148,8 @@ class _Check:
         """Numbers of the scopes that the directory says are deleted."""
         self.erased: set[int] = set()
         """Numbers of the scopes that it says are erased: the feed may name them."""
+        self.known: set[int] = set()
+        """Numbers of the scopes that are not erased."""
         self.whole = True
 
     def find(self, kind: str, place: str, message: str, scope: str = "", keys: Any = ()) -> None:
@@ -165,7 +163,7 @@ class _Check:
         witness = self._witness(expect) if expect is not None else None
         start = _parse_resume(resume)
         self.whole = scope is None and resume is None
-        self._feed(witness)
+        self.feed.run(witness)
         found = sorted(self._ledgers(), key=lambda ledger: (str(ledger.scope), ledger.number))
         if scope is not None:
             found = [ledger for ledger in found if ledger.scope == scope]
@@ -176,8 +174,9 @@ class _Check:
                 self.report.scopes += 1
                 self._scope_or_gone(ledger, start)
         if scope is None:
-            self._feed_without_scope({ledger.number for ledger in found})
-            self._others({ledger.number for ledger in found})
+            self.known = {ledger.number for ledger in found}
+            self._feed_without_scope()
+            self._others()
 
     def _identity(self, identity: str | None) -> None:
         core = self.core
@@ -215,51 +214,10 @@ class _Check:
         self.find("witness", "store", message)
         return None
 
-    def _feed(self, witness: Witness | None) -> None:
-        for lane in range(LANES):
-            expected = witness.lanes.get(lane) if witness is not None else None
-            self._lane(lane, expected)
-
-    def _lane(self, lane: int, expected: tuple[int, bytes] | None) -> None:
-        number, tag = 0, bytes(32)
-        low = rows.feed(lane, 0)
-        high = rows.after(b"F" + bytes([lane]))
-        while page := self.core.storage.scan(low, high, limit=1000):
-            for key, row in page:
-                place = rows.describe(key)
-                at = int.from_bytes(key[2:], "big")
-                if at != number + 1:
-                    self.find("feed", place, f"rows {number + 1} to {at - 1} are missing")
-                try:
-                    items = items_of(row)
-                except StateIntegrityError as error:
-                    self.find("damage", place, str(error))
-                    items = []
-                if (
-                    at == number + 1
-                    and self.core.lanes.tag_of(lane, at, tag, row[:-32]) != row[-32:]
-                ):
-                    self.find("feed", place, "it was changed, or does not follow the row before it")
-                number, tag = at, row[-32:]
-                self.report.feed_rows += 1
-                if expected is not None and expected[0] == at and expected[1] != tag:
-                    self.find("witness", place, "the witness saw another row here")
-                for item in items:
-                    last = item.first + item.entries - 1
-                    line = (item.scope, item.timeline)
-                    if self.heads.get(line, (0, b""))[0] < last:
-                        self.heads[line] = (last, item.hash)
-                        self.lines.setdefault(item.scope, set()).add(item.timeline)
-            low = page[-1][0] + b"\0"
-        if expected is not None and number < expected[0]:
-            self.find(
-                "witness",
-                f"feed lane {lane}",
-                f"the witness saw {expected[0]} commits, only {number} are here: it was put back",
-            )
-
-    def _feed_without_scope(self, known: set[int]) -> None:
-        for number in sorted(self.lines.keys() - known - self.erased):
+    def _feed_without_scope(self) -> None:
+        for number in sorted(self.feed.lines):
+            if self._is_known(number) or number in self.erased:
+                continue
             message = "the feed names a scope that is not in the directory"
             self.find("feed", f"scope {number:x}", message)
 
@@ -334,12 +292,29 @@ class _Check:
             self.accounts.forget()
             self.whole = False
 
+    def _is_known(self, number: int) -> bool:
+        """Whether a scope is in the directory; it may have been made since that was read."""
+        if number not in self.known:
+            low = b"D"
+            while page := self.core.storage.scan(low, b"E", limit=1000):
+                for key, row in page:
+                    if len(key) == 22 and key[21] == rows.THERE:
+                        with suppress(*DAMAGE, ValueError):  # found and named before
+                            self.known.add(msgspec.msgpack.decode(self.core.open_row(key, row))[1])
+                low = page[-1][0] + b"\0"
+        return number in self.known
+
+    def ends_now(self, ledger: Ledger) -> bool:
+        """Whether the directory says of a scope that it is deleted, as of this moment."""
+        return self.core.storage.get([rows.deletion(ledger.tombstone)])[0] is not None
+
     def erased_meanwhile(self) -> bool:
         """Whether a scope was erased since the directory was read."""
         found = by_number(self.core).items()
         return any(key[21] == rows.ERASED and n not in self.erased for n, (key, _) in found)
 
     def _scope(self, ledger: Ledger, start: tuple[str, int, int, int]) -> None:
+        self.feed.catch_up()  # before anything of the scope is read: all that it names is there
         try:
             lines = self.core.timelines(ledger)
         except DAMAGE as error:
@@ -350,9 +325,11 @@ class _Check:
                 "damage", "timeline 0", "the row of timeline main is missing", str(ledger.scope)
             )
             lines = [(0, "main", 0, 0), *lines]
-        for number in sorted(self.lines.get(ledger.number, set()) - {line[0] for line in lines}):
+        named = self.feed.lines.get(ledger.number, set())
+        for number in sorted(named - {line[0] for line in lines}):
             message = f"the feed names timeline {number}: it is missing"
             self.find("feed", f"scope {ledger.number:x}", message, str(ledger.scope))
+        heads = {number: self.feed.judged(ledger.number, number) for number, _, _, _ in lines}
         self._epochs(ledger)
         nodes = NodeCheck(self, ledger)
         uploads = UploadCheck(self, nodes, ledger)
@@ -364,7 +341,7 @@ class _Check:
             if here < start[:3]:
                 continue
             begin = start[3] if here == start[:3] else 0
-            check = LineCheck(self, nodes, uploads, ledger, number, begin)
+            check = LineCheck(self, nodes, uploads, ledger, number, begin, heads[number])
             self.report.timelines += 1
             check.run()
             self.pause(ledger, number + 1, 0)  # at least one timeline a call: it always gets on
@@ -392,7 +369,7 @@ class _Check:
 
     # rows that belong to nothing
 
-    def _others(self, known: set[int]) -> None:
+    def _others(self) -> None:
         for kind in (b"A", b"B", b"G", b"H", b"J", b"L", b"M", b"O", b"P", b"Q", b"U"):
             for key, _ in self.core.storage.scan(kind, rows.after(kind), limit=100):
                 if key != b"Mstore":
@@ -400,12 +377,12 @@ class _Check:
         for low, high in ((b"", b"A"), (b"W", b"\xff" * 64)):
             for key, _ in self.core.storage.scan(low, high, limit=100):
                 self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
-        check_pins(self, known)
+        check_pins(self, self.known)
         self._cells()
         for kind in (b"E", b"V", b"S", b"N", b"C", b"T", b"K"):
-            self._strays(kind, known)
+            self._strays(kind)
         self._outcomes()
-        self._correlations(known)
+        self._correlations()
         if self.whole:
             self.accounts.compare(b"K", self.accounts.stored_epochs, self.accounts.epochs)
 
@@ -428,7 +405,7 @@ class _Check:
             except DAMAGE as error:
                 self.find("damage", rows.describe(key), str(error))
 
-    def _strays(self, kind: bytes, known: set[int]) -> None:
+    def _strays(self, kind: bytes) -> None:
         """Rows of scopes that the directory does not name."""
         low = kind
         while found := self.core.storage.scan(low, rows.after(kind), limit=1):
@@ -436,7 +413,7 @@ class _Check:
             number = int.from_bytes(key[1:7], "big")
             if number in self.erased:
                 self.find("erasure", rows.describe(key), f"left of an erased scope: {_AGAIN}")
-            elif number not in known and not is_pinned(self.core.storage, number):
+            elif not is_pinned(self.core.storage, number) and not self._is_known(number):
                 self.find("unaccounted", rows.describe(key), "it belongs to no scope")
             low = rows.after(key[:7])
 
@@ -454,7 +431,7 @@ class _Check:
         if self.whole:
             self.accounts.compare(b"I", stored, self.accounts.ids)
 
-    def _correlations(self, known: set[int]) -> None:
+    def _correlations(self) -> None:
         low = b"R"
         stored = 0
         while page := self.core.storage.scan(low, b"S", limit=1000):
@@ -462,7 +439,7 @@ class _Check:
                 number = int.from_bytes(key[17:23], "big")
                 if number in self.erased:
                     self.find("erasure", rows.describe(key), f"left of an erased scope: {_AGAIN}")
-                elif len(key) != 29 or row or number not in known:
+                elif len(key) != 29 or row or not self._is_known(number):
                     self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
             stored += len(page)
             low = page[-1][0] + b"\0"

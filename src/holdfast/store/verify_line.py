@@ -14,6 +14,7 @@ from holdfast.store.ledger import Ledger
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, may_be_tree, read_save, read_slot
 from holdfast.store.timeline import DELTAS, Timeline
 from holdfast.store.trees import Node
+from holdfast.store.verify_feed import Head
 from holdfast.store.verify_lookups import check_lookups
 from holdfast.store.verify_nodes import DAMAGE, NodeCheck
 from holdfast.store.verify_uploads import UploadCheck
@@ -22,6 +23,16 @@ if TYPE_CHECKING:
     from holdfast.store.verify import _Check
 
 PAGE = 500
+ROUNDS = 10
+"""Looks at what lies behind the newest entry: while others write, there is always something."""
+_BEHIND = {
+    b"E": "the feed knows no such entry",
+    b"V": "no entry names this pack",
+    b"S": "no entry announces this save",
+    b"N": "no save uses these nodes",
+    b"C": "it lies beside no checkpoint",
+}
+"""Rows with the number of an entry, and what is said of those that belong to none."""
 
 
 class LineCheck:
@@ -35,6 +46,7 @@ class LineCheck:
         ledger: Ledger,
         number: int,
         begin: int,
+        head: Head,
     ) -> None:
         self.check = check
         self.report = check.report
@@ -43,6 +55,8 @@ class LineCheck:
         self.nodes = nodes
         self.uploads = uploads
         self.begin = begin
+        self.head = head
+        """The newest entry that is looked at: what lies behind it is newer, or nothing's."""
         self.line = Timeline(ledger, number)
         self.folding = True
         self.damaged: set[tuple[int, int]] = set()
@@ -66,14 +80,12 @@ class LineCheck:
         """Check everything of this timeline."""
         if self.begin:
             self._go_on()
-        line = self.line
+        line, head = self.line, self.head
         self.newest = self._newest_index()
-        expected = self.check.heads.get((self.ledger.number, line.number), (0, b""))
+        high = rows.entry(line.prefix, head[0] + 1)
         while True:
-            page = self.storage.scan(
-                rows.entry(line.prefix, line.sequence + 1), rows.after(line.prefix), limit=PAGE
-            )
-            self._entries(page, expected)
+            page = self.storage.scan(rows.entry(line.prefix, line.sequence + 1), high, limit=PAGE)
+            self._entries(page, head)
             self.report.entries += len(page)
             self._values(page)
             self._signatures(page)
@@ -82,14 +94,12 @@ class LineCheck:
                 break
             self._unannounced(line.sequence)
             self.check.pause(self.ledger, line.number, line.sequence)
-        if line.sequence < expected[0]:
+        if line.sequence < head[0]:
             key = rows.entry(line.prefix, line.sequence + 1)
-            message = f"the feed names entry {expected[0]}, the newest here is {line.sequence}"
+            message = f"the feed names entry {head[0]}, the newest here is {line.sequence}"
             self.find("feed", key, f"{message}: the scope was put back, or entries were dropped")
-        elif line.sequence > expected[0]:
-            key = rows.entry(line.prefix, line.sequence)
-            self.find("feed", key, f"the feed knows no entry after {expected[0]}")
-        self._unannounced(rows.LAST_SEQUENCE)
+        self._unannounced(head[0])
+        self._behind()
         self._end()
         self.uploads.read[line.number] = line.sequence
         if self.folding and not line.gone:
@@ -114,8 +124,13 @@ class LineCheck:
 
     def _end(self) -> None:
         """The directory must say of the scope what its last entry says."""
-        line, ended = self.line, self.ledger.number in self.check.ended
-        if self.folding and line.number == 0 and line.gone != ended:
+        line, number = self.line, self.ledger.number
+        ended = number in self.check.ended
+        if not self.folding or line.number or line.gone == ended:
+            return
+        if line.gone:
+            ended = self.check.ends_now(self.ledger)  # since the directory was read
+        if line.gone != ended:
             key = rows.entry(line.prefix, line.sequence)
             states = ("there", "deleted")
             says = f"the directory says that the scope is {states[ended]}"
@@ -279,7 +294,7 @@ class LineCheck:
         first = rows.sequence_of(page[0][0])
         low = rows.pack(line, first if first > self.ledger.before + 1 else 0, 0)
         last = rows.sequence_of(page[-1][0])
-        high = rows.after(line) if len(page) < PAGE else rows.pack(line, last + 1, 0)
+        high = rows.pack(line, (self.head[0] if len(page) < PAGE else last) + 1, 0)
         while found := self.storage.scan(low, high, limit=1000):
             for key, _ in found:
                 if key not in self.packs:
@@ -292,9 +307,8 @@ class LineCheck:
         line = rows.line(b"C", self.ledger.number, self.line.number)
         first = rows.sequence_of(page[0][0]) if page else self.line.sequence + 1
         low = rows.entry(line, first if first > self.ledger.before + 1 else 0)
-        high = rows.after(line)
-        if len(page) == PAGE:
-            high = rows.entry(line, rows.sequence_of(page[-1][0]) + 1)
+        last = rows.sequence_of(page[-1][0]) if len(page) == PAGE else self.head[0]
+        high = rows.entry(line, last + 1)
         while found := self.storage.scan(low, high, limit=1000):
             for key, _ in found:
                 if rows.sequence_of(key) not in self.points or len(key) != 22:
@@ -369,10 +383,43 @@ class LineCheck:
                 self.find("unaccounted", key, "no save uses these nodes")
         self.checked = below
 
+    def _behind(self) -> None:
+        """What lies behind the newest entry that was looked at, and is not newer.
+
+        A save at that entry's own number may be announced by the entry that follows it.
+        """
+        ledger, number = self.ledger, self.line.number
+        first = self.head[0] + 1
+        for kind, message in _BEHIND.items():
+            line = rows.line(kind, ledger.number, number)
+            low = rows.entry(line, first - (kind in b"SN"))
+            for _ in range(ROUNDS):
+                page = self.storage.scan(low, rows.after(line), limit=1000)
+                if not page:
+                    break
+                newest = self.check.feed.newest(ledger.number, number)
+                for key, _ in page:
+                    sequence = rows.sequence_of(key)
+                    if sequence > newest or (sequence < first and not self._announced(sequence)):
+                        self.find("feed" if kind == b"E" else "unaccounted", key, message)
+                low = max(rows.entry(line, newest + 1), page[-1][0] + b"\0")
+
+    def _announced(self, sequence: int) -> bool:
+        """Whether a save at the number of the newest entry is announced, by it or the next one."""
+        if sequence in self.announced:
+            return True
+        key = rows.entry(self.line.prefix, sequence + 1)
+        row = self.storage.get([key])[0]
+        try:
+            body = self.ledger.open_entry(key, row)[1] if row is not None else None
+        except DAMAGE:
+            return True  # found and named when that entry is looked at
+        return body is not None and body.save is not None and body.save[0] == sequence
+
     def _newest_index(self) -> int:
         """The entry that the newest whole index stands at; 0 if there is none."""
         line = rows.line(b"S", self.ledger.number, self.line.number)
-        high = rows.after(line)
+        high = rows.entry(line, self.head[0] + 1)
         while page := self.storage.scan(line, high, limit=DELTAS + 1, reverse=True):
             for key, row in page:
                 try:

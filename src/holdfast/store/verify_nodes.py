@@ -148,5 +148,9 @@ class NodeCheck:
         """Check that a node lies at a place."""
         if place[0] == rows.UPLOADS:
             self.read_upload(place[1])
+        elif self._at(place) is None:
+            # Saved on another timeline after that was read.
+            line = rows.line(b"N", self.ledger.number, place[0])
+            self._read(place[0], rows.pack(line, *place[1:3]))
         if self._at(place) != hash_:
             self.find("damage", key, "it leads to a node that is missing or another one")

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
+from datetime import datetime, timedelta
 from typing import Any
 from unicodedata import normalize
 
 from holdfast.errors import Conflict, InvalidInputError
 from holdfast.store.arguments import check_count, check_prefixes, check_text, check_version, listed
 from holdfast.store.change import Change, Target
+from holdfast.store.classes import TRUSTED, class_of
 from holdfast.store.core import Core
+from holdfast.store.declared import NOTHING
 from holdfast.store.entries import Cause
 from holdfast.store.finding import question
 from holdfast.store.gates import Operation, Request
 from holdfast.store.items import Page
+from holdfast.store.lifetimes import NEVER, Terms, asked_expiry, asked_terms
 from holdfast.store.lookups import Lookup
 from holdfast.store.outcomes import content_of
 from holdfast.store.reading import Reader
@@ -51,7 +55,8 @@ def build_change(
             raise InvalidInputError(f"a change has at most {MOST_OPERATIONS} operations")
         if core.gates.front and operations:
             given = {operation.key for operation in operations}
-            request = core.gates.ask(Request(scope, timeline, operations, cause, attempt))
+            request = Request(scope, timeline, operations, cause, attempt)
+            request = core.gates.ask(request, trusted=_trusted(core, request))
             scope, timeline, operations = request.scope, request.timeline, request.operations
             for operation in operations:
                 check_key(operation.key, owner=operation.key in given)
@@ -61,13 +66,25 @@ def build_change(
     return Change(made, cause, id, content, attempt)
 
 
+def _trusted(core: Core, request: Request) -> bool:
+    """Whether all that is to be written is of class trusted."""
+    line = core.current(request.scope, request.timeline)
+    declared = line.declared if line is not None else NOTHING
+    return all(
+        ((one.terms and one.terms.class_) or class_of(one.key, b"", declared)) == TRUSTED
+        for one in request.operations
+    )
+
+
 def _target(core: Core, scope: Scope, timeline: str, operations: list[Operation]) -> Target:
     ledger = core.ledger(scope, create=True)
     ops: list[tuple[Any, ...]] = []
     for operation in operations:
         key = check_key(operation.key, owner=True)
         if operation.kind == "set":
-            ops.append(("set", key, core.split(ledger, key, operation.value)))
+            part = core.split(ledger, key, operation.value)
+            terms = operation.terms
+            ops.append(("set", key, part) if terms is None else ("set", key, part, terms))
         elif operation.kind == "append":
             if type(operation.value) is not list:
                 raise InvalidInputError(f"{scope}: append takes a list of items for {key!r}")
@@ -76,6 +93,8 @@ def _target(core: Core, scope: Scope, timeline: str, operations: list[Operation]
                 ops.append(("append", key, parts))
         elif operation.kind == "delete":
             ops.append(("delete", key))
+        elif operation.kind == "expire":
+            ops.append(("expire", key, operation.terms or NEVER))
         elif operation.kind == "trim":
             check_trim(operation.value)
             ops.append(("trim", key, operation.value))
@@ -102,9 +121,34 @@ class ScopedChange:
 
     # writing
 
-    def set(self, key: str, value: Any, *, if_version: int | None = None) -> None:
+    def set(
+        self,
+        key: str,
+        value: Any,
+        *,
+        if_version: int | None = None,
+        ttl: float | timedelta | None = None,
+        expires: datetime | None = None,
+        sliding: bool = False,
+        class_: str | None = None,
+    ) -> None:
         """Set a key."""
-        self._note("set", key, value, if_version)
+        self._note("set", key, value, if_version, asked_terms(ttl, expires, sliding, class_))
+
+    def expire(
+        self,
+        key: str,
+        ttl: float | timedelta | None = None,
+        *,
+        expires: datetime | None = None,
+        sliding: bool = False,
+    ) -> None:
+        """Let a key that is there expire; its value and version stay."""
+        self._note("expire", key, terms=asked_expiry(ttl, expires, sliding))
+
+    def persist(self, key: str) -> None:
+        """Let a key never expire."""
+        self._note("expire", key, terms=NEVER)
 
     def append(self, key: str, item: Any) -> None:
         """Add an item to the end of a list, which is made if the key is absent."""
@@ -122,7 +166,14 @@ class ScopedChange:
         """Remove a key; one that is absent is no error."""
         self._note("delete", key, None, if_version)
 
-    def _note(self, kind: str, key: str, value: Any = None, if_version: int | None = None) -> None:
+    def _note(
+        self,
+        kind: str,
+        key: str,
+        value: Any = None,
+        if_version: int | None = None,
+        terms: Terms | None = None,
+    ) -> None:
         if self.over:
             raise InvalidInputError(
                 f"{self._reader.scope}: this change is over; what it writes must stand in its block"
@@ -136,7 +187,7 @@ class ScopedChange:
                 [key],
             )
         # The caller may change its object before the block ends; what was meant is what it is now.
-        self.operations.append(Operation(kind, key, deepcopy(value)))
+        self.operations.append(Operation(kind, key, deepcopy(value), terms))
 
     # reading
 
@@ -162,7 +213,7 @@ class ScopedChange:
         prefix = normalize("NFC", prefix)
         found = set(self._reader.keys(prefix))
         for operation in self.operations:
-            if operation.key.startswith(prefix) and operation.kind != "trim":
+            if operation.key.startswith(prefix) and operation.kind not in ("expire", "trim"):
                 (found.discard if operation.kind == "delete" else found.add)(operation.key)
         return sorted(found)
 
@@ -220,7 +271,7 @@ class ScopedChange:
                 value, known = deepcopy(operation.value), True
             elif operation.kind == "delete":
                 value, known = _MISSING, True
-            else:
+            elif operation.kind in ("append", "trim"):
                 if not known:
                     value, known = self._read(key), True
                 items = self._items(key, value)
@@ -233,11 +284,12 @@ class ScopedChange:
     def _read(self, key: str) -> Any:
         self.looked = True
         timeline = self._reader.now()
-        slot = self._reader.slot(timeline, key) if timeline is not None else None
+        slot = self._reader.live(timeline, key) if timeline is not None else None
         version = timeline.version(slot) if timeline is not None else 0
         self.expects.setdefault(key, version)
         if timeline is None or slot is None:
             return _MISSING
+        self._reader.told(timeline, [(key, slot)])
         return self._reader.value(timeline, slot)
 
     def _expect_head(self) -> None:

@@ -30,6 +30,7 @@ from typing import Any, cast
 from holdfast.errors import InvalidInputError, InvalidValueError
 from holdfast.seal.codec import Typed
 from holdfast.seal.registry import check_name
+from holdfast.store.masking import Masked
 
 SAFE = (1 << 53) - 1
 _LONG = 13_000  # bits; Python refuses to print whole numbers of more than 4,300 digits
@@ -87,6 +88,8 @@ def tagged(value: Any) -> Any:
         return {"$bytes": base64.b64encode(value).decode()}
     if kind is datetime:
         return {"$time": _time(value)}
+    if kind is Masked:
+        return {"$sensitive": True}
     if kind is Typed:
         fields = {"name": value.name, "version": value.version, "fields": tagged(value.value)}
         return {"$object": fields}

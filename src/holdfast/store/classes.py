@@ -1,0 +1,178 @@
+"""State classes: what a key holds, and how it is treated for that.
+
+The class of a key is the one that its write named, else the one declared for the longest prefix
+that fits, else the one that its name tells, else `standard`. A name alone makes no key ephemeral:
+it never lowers what a write survives. docs/state-classes.md has the table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from holdfast.errors import InvalidValueError, NewerFormatError, StateIntegrityError
+from holdfast.seal.codec import Codec, Typed
+from holdfast.store import refs
+from holdfast.store.declared import NOTHING, Declared, PrefixDeclaration
+from holdfast.store.ephemeral import ephemeral_prefixes
+from holdfast.store.lifetimes import check_class, read_meta
+from holdfast.store.lookups import TERMS, Lookup
+from holdfast.store.splitting import Atom, Branch, Part
+
+if TYPE_CHECKING:
+    from holdfast.store.ledger import Ledger
+    from holdfast.store.slots import Slot
+
+SENSITIVE, EXTERNAL, TRUSTED, STANDARD = "sensitive", "external", "trusted", "standard"
+
+ANYWHERE = frozenset(
+    (
+        "apikey",
+        "credential",
+        "credentials",
+        "passphrase",
+        "passwd",
+        "password",
+        "passwords",
+        "secret",
+        "secrets",
+    )
+)
+"""Words that make a key sensitive wherever they stand in it."""
+AT_THE_END = (("token",), ("api", "key"), ("access", "key"), ("private", "key"))
+"""Words that do so at the end of a part of it: `api_token`, but not `token_count`."""
+OUTSIDE = ("external:", "external/", "user_input:", "user_input/")
+"""What keys of external data begin with."""
+DEPTH = 32
+BYTES = 1 << 20
+"""How deep and how long a value of class external may be."""
+
+Find = Callable[[str], "Slot | None"]
+"""What is known of a key."""
+_PARTS = re.compile(r"[/:.]")
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+
+@dataclass(frozen=True)
+class Classed(PrefixDeclaration):
+    """Keys that begin with the prefix have a class, unless a write names another.
+
+    The classes are trusted, standard, sensitive and external.
+    """
+
+    class_: str
+    kind: ClassVar[str] = "class"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_class(self.class_)
+
+
+def class_of(key: str, meta: bytes = b"", declared: Declared = NOTHING) -> str:
+    """The class of a key."""
+    named = read_meta(meta).class_ if meta else ""
+    if named:
+        return named
+    if declared:
+        found = [one for one in declared.of(Classed) if key.startswith(one.prefix)]
+        if found:
+            return max(found, key=lambda one: len(one.prefix)).class_
+    told = inferred(key)
+    if told == STANDARD and declared and key.startswith(ephemeral_prefixes(declared)):
+        return "ephemeral"
+    return told
+
+
+def any_sensitive(
+    keys: Iterable[tuple[str, bytes]], declared: Callable[[], Declared], find: Find
+) -> bool:
+    """Whether one of some keys, each with its meta, is sensitive, or may be for all we know."""
+    try:
+        known = declared()
+    except (StateIntegrityError, NewerFormatError):
+        return True
+    for key, meta in keys:
+        if key.startswith(TERMS):
+            if tells(key, known, find):
+                return True
+        elif class_of(key, meta, known) == SENSITIVE:
+            return True
+    return False
+
+
+def tells(term: str, declared: Declared, find: Find) -> bool:
+    """Whether a key of a lookup holds terms of a value that is sensitive, or may be."""
+    name = term[len(TERMS) :].partition("/")[0]
+    try:
+        lookup = next(one for one in declared.of(Lookup) if one.name == name)
+        key = lookup.key_in(term)
+        slot = find(key)
+        return class_of(key, slot.meta if slot is not None else b"", declared) == SENSITIVE
+    except (StopIteration, ValueError, IndexError):
+        return True  # what it stands for cannot be said
+
+
+@lru_cache(4096)
+def inferred(key: str) -> str:
+    """The class that a key's name tells, by whole words. Keys of Holdfast's parts are theirs."""
+    if key[0] == "$":
+        return STANDARD
+    for part in _PARTS.split(key):
+        words = [word.lower() for word in _WORDS.findall(part)]
+        if not ANYWHERE.isdisjoint(words):
+            return SENSITIVE
+        if any(tuple(words[-len(end) :]) == end for end in AT_THE_END):
+            return SENSITIVE
+    return EXTERNAL if key.startswith(OUTSIDE) else STANDARD
+
+
+# external
+
+
+def check_external(ledger: Ledger, key: str, parts: Iterable[Part], size: int) -> None:
+    """Refuse what data from outside may not be; `size` is that of all of the value."""
+    where, codec = f"{ledger.scope}: the value of {key!r}", ledger.codec
+    if size > BYTES:
+        raise InvalidValueError(f"{where} is external, and takes {size} bytes; at most {BYTES}")
+    for part in parts:
+        depth = _depth(part, codec)
+        if depth is None:
+            raise InvalidValueError(
+                f"{where} is external, and holds an object of a registered type; give plain data"
+            )
+        if depth > DEPTH:
+            raise InvalidValueError(
+                f"{where} is external, and nested {depth} deep; at most {DEPTH}: flatten it"
+            )
+
+
+def _depth(part: Part, codec: Codec) -> int | None:
+    """How deep a value is nested; None if it holds an object of a registered type."""
+    if type(part) is Atom:
+        return _nested(codec.plain_reader.decode(part.data(codec)))
+    assert type(part) is Branch
+    if part.typed:
+        return None
+    if part.kind in (refs.BYTES, refs.TEXT):
+        return 0
+    return _deepest(_depth(one, codec) for one in part.parts)
+
+
+def _nested(value: Any) -> int | None:
+    if type(value) is Typed:
+        return None
+    if type(value) is dict:
+        return _deepest(map(_nested, value.values()))
+    return _deepest(map(_nested, value)) if type(value) is list else 0
+
+
+def _deepest(depths: Iterable[int | None]) -> int | None:
+    deepest = 0
+    for depth in depths:
+        if depth is None:
+            return None
+        deepest = max(deepest, depth)
+    return deepest + 1

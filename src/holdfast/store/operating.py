@@ -1,0 +1,100 @@
+"""Operations of an entry that is being built: what was asked for, made of what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import Conflict, MissingError
+from holdfast.store import entries
+from holdfast.store.classes import EXTERNAL, SENSITIVE, check_external, class_of, tells
+from holdfast.store.lifetimes import NONE, Meta
+from holdfast.store.lookups import TERMS
+from holdfast.store.scopes import RESERVED
+from holdfast.store.slots import meta_of
+from holdfast.store.trimming import staged_trim
+
+if TYPE_CHECKING:
+    from holdfast.store.packing import Packer
+    from holdfast.store.splitting import Part
+    from holdfast.store.stage import Stage
+
+
+def operate(
+    stage: Stage, sequence: int, op: tuple[Any, ...], packer: Packer, made: list[Any]
+) -> None:
+    """Apply an operation to a stage, and add to `made` what the entry says of it."""
+    kind, key = op[0], op[1]
+    if key.startswith(TERMS) and not packer.quiet:
+        packer.quiet = tells(key, stage.declared, stage.slot)
+    if kind == "set":
+        meta = NONE
+        if len(op) > 3:
+            meta = op[3].meta(stage.now, meta_of(stage.live(key)) if op[3].keep else NONE)
+        made.append(stage._set(sequence, key, op[2], packer))
+        made += _described(stage, key, meta)
+        _admit(stage, key, op[2:3], packer)
+    elif kind == "append":
+        old = stage.live(key)
+        made.append(stage._append(sequence, key, op[2], packer, old))
+        made += _described(stage, key, meta_of(old))  # if it is so short that it was set whole
+        _admit(stage, key, op[2], packer)
+    elif kind == "delete":
+        stage._put(key, None)
+        made.append([entries.DELETE, key])
+    elif kind == "trim":
+        old = stage.live(key)
+        if old is not None:
+            made.append(staged_trim(stage, sequence, key, op[2], packer, old))
+            made += _described(stage, key, meta_of(old))
+            packer.quiet |= _class(stage, key) == SENSITIVE
+    elif kind == "ahead":
+        ahead = [entries.SET, key, op[2]]
+        stage._put(key, stage.timeline.changed(sequence, ahead, iter(()), None))
+        made.append(ahead)
+        _admit(stage, key, (), packer)
+    elif kind == "merge":
+        made.append(_merge(stage, sequence, *op[2:]))
+    else:
+        assert kind == "expire"
+        old = stage.live(key)
+        if old is None:
+            raise MissingError(f"{stage.ledger.scope} has no key {key!r} that could expire")
+        meta = op[2].meta(stage.now, meta_of(old))
+        made += _described(stage, key, meta._replace(class_=meta_of(old).class_))
+
+
+def _described(stage: Stage, key: str, meta: Meta) -> list[Any]:
+    """The operation, if it takes one, that says what is known of a key besides its value."""
+    slot = stage.slot(key)
+    assert slot is not None
+    packed = meta.pack()
+    if packed == slot.meta:
+        return []
+    stage._put(key, slot.with_meta(packed))
+    return [[entries.META, key, packed]]
+
+
+def _admit(stage: Stage, key: str, parts: Sequence[Part], packer: Packer) -> None:
+    """Treat what was just written by its class."""
+    class_ = _class(stage, key)
+    packer.quiet |= class_ == SENSITIVE
+    if class_ == EXTERNAL:
+        slot = stage.slot(key)
+        assert slot is not None
+        check_external(stage.ledger, key, parts, slot.size())
+
+
+def _class(stage: Stage, key: str) -> str:
+    """The class of a key that is there; what parts of Holdfast keep has none."""
+    slot = stage.slot(key)
+    assert slot is not None
+    return class_of(key, slot.meta, stage.declared) if key[0] != RESERVED else ""
+
+
+def _merge(stage: Stage, sequence: int, point: Any, hash_: bytes, rests: tuple[int, int]) -> Any:
+    """Note what is merged, if the timeline still has the past that the merge rests on."""
+    if rests != (stage.origin, stage.merged):
+        raise Conflict(f"{stage.ledger.scope}: restored or merged meanwhile; try again")
+    before, stage.merged = stage.merged, sequence
+    return [entries.MERGE, *point, hash_, before]

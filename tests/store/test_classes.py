@@ -1,0 +1,363 @@
+"""State classes: how they are found, and what each one changes."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from store_kit import Place, rows_of
+
+import holdfast
+from holdfast import sync
+from holdfast.errors import GateRefusedError, InvalidInputError, InvalidValueError
+from holdfast.seal.compress import BLOCK
+from holdfast.seal.registry import Registry
+from holdfast.store import classes
+from holdfast.store.lifetimes import CLASSES
+from holdfast.store.masking import MASK
+from holdfast.store.timeline import DELTA_EVERY
+
+PAGE = (Path(__file__).parents[2] / "docs" / "state-classes.md").read_text()
+SECRET = "hunter2-hunter2-hunter2"
+
+
+def table(title: str) -> list[list[str]]:
+    """The cells of the table under a heading of the page, without its head."""
+    rows = re.findall(r"^\|(.*)\|$", PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0], re.M)
+    return [[cell.strip() for cell in row.split("|")] for row in rows[2:]]
+
+
+@pytest.mark.spec("L119")
+def test_the_page_names_the_classes() -> None:
+    assert tuple(row[0].strip("`") for row in table("The classes")) == CLASSES
+
+
+def test_the_page_says_what_a_key_tells() -> None:
+    rows = table("What a key tells")
+    assert {row[0].strip("`") for row in rows} == {"sensitive", "external", "standard"}
+    for class_, words, examples in rows:
+        found = re.findall(r"`([^`]+)`", examples)
+        assert found
+        for key in found:
+            assert classes.inferred(key) == class_.strip("`"), key
+        if class_ == "`sensitive`":
+            ends = {"_".join(end) for end in classes.AT_THE_END}
+            assert set(re.findall(r"`([^`]+)`", words)) == classes.ANYWHERE | ends
+        if class_ == "`external`":
+            assert tuple(re.findall(r"`([^`]+)`", words)) == classes.OUTSIDE
+
+
+def test_which_class_wins(store: sync.Store) -> None:
+    state = store.agent("a")
+    assert state.class_of("billing/token_count") == "standard"
+    assert state.class_of("billing/api_token") == "sensitive"
+    state.declare(holdfast.Classed("billing/", "sensitive"))
+    state.declare(holdfast.Classed("billing/open/", "standard"))
+    state.set("billing/x", 1)
+    assert state.item("billing/x").class_ == "sensitive"  # type: ignore[union-attr]
+    assert state.class_of("billing/open/api_token") == "standard"
+    state.set("billing/x", 1, class_="standard")
+    assert state.class_of("billing/x") == "standard"
+    state.append("list", 1)
+    state.set("list", [1], class_="sensitive", ttl=60)
+    state.append("list", 2)
+    state.update("list", lambda value: [*value, 3])
+    state.persist("list")
+    assert state.class_of("list") == "sensitive"
+    state.set("list", [1])
+    assert state.class_of("list") == "standard"
+    state.undeclare(holdfast.Classed("billing/", "sensitive"))
+    assert state.class_of("billing/y") == "standard"
+    assert store.agent("none").class_of("api_token") == "sensitive"
+    assert store.verify().ok
+
+
+@pytest.mark.parametrize("class_", ["secret", "", 1, "ephemeral"])
+def test_what_is_no_class_is_refused(store: sync.Store, class_: Any) -> None:
+    with pytest.raises(InvalidInputError):
+        store.agent("a").set("k", 1, class_=class_)
+    with pytest.raises(InvalidInputError):
+        holdfast.Classed("k/", class_)
+
+
+def test_a_name_never_makes_a_key_less_durable(place: Place) -> None:
+    place.open().agent("a").set("temp:x", 1)
+    place.open().agent("a").set("cache:x", 1)
+    assert place.reopen().agent("a").keys() == ["cache:x", "temp:x"]
+
+
+# trusted
+
+
+class Noting(holdfast.Gate):
+    """A gate that notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.read: list[holdfast.Reading] = []
+
+    def before(self, request: holdfast.Request) -> None:
+        self.asked += [one.key for one in request.operations]
+
+    def reading(self, reading: holdfast.Reading) -> None:
+        self.read.append(reading)
+
+
+class Guard(Noting):
+    access = True
+
+
+@pytest.mark.spec("L121", "L125")
+def test_trusted_passes_no_gate_but_access(store: sync.Store) -> None:
+    state = store.agent("a")
+    gate, guard = Noting(), Guard()
+    store.add_gate(gate)
+    store.add_gate(guard)
+    state.declare(holdfast.Classed("internal/", "trusted"))
+    gate.asked.clear()
+    guard.asked.clear()
+    state.set("counter", 42, class_="trusted")
+    state.append("internal/log", 1)
+    state.delete("internal/log")
+    assert gate.asked == []
+    assert guard.asked == ["counter", "internal/log", "internal/log"]
+    with state.change() as change:
+        change.set("counter", 43, class_="trusted")
+        change.set("other", 1)
+    assert gate.asked == ["counter", "other"], "a change is asked about whole, or not at all"
+
+
+# external
+
+
+@dataclass
+class Plan:
+    goal: str
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for number in range(depth):
+        value = [value] if number % 2 else {"a": value}
+    return value
+
+
+@pytest.mark.spec("L124")
+def test_external_takes_plain_data_of_bounded_size(place: Place) -> None:
+    registry = Registry()
+    registry.register(Plan, name="plan")
+    state = place.open(registry=registry).agent("a")
+    state.declare(holdfast.Classed("web/", "external"))
+    good = [nested(32), "x" * 1_000_000, [{"n": n} for n in range(5000)], None]
+    for key in ("web/page", "user_input:7", "external/x"):
+        for value in good:
+            state.set(key, value)
+            assert state.get(key) == value
+    bad = [
+        nested(33),
+        [["x" * 2000], nested(32)],
+        "x" * 1_100_000,
+        ["x" * 100] * 12_000,
+        Plan("ship"),
+        {"plans": [Plan("ship")]},
+        [["x" * 2000], Plan("y" * 2000)],
+    ]
+    state.set("web/page", ["before"])
+    for value in bad:
+        with pytest.raises(InvalidValueError, match="is external"):
+            state.set("web/page", value)
+        with pytest.raises(InvalidValueError, match="is external"):
+            state.set("other", value, class_="external")
+        state.set("other", value, class_="standard")
+    with pytest.raises(InvalidValueError, match="is external"):
+        state.append("web/page", Plan("ship"))
+    with pytest.raises(InvalidValueError, match="is external"):
+        state.extend("web/page", ["x" * 200_000] * 6)
+    assert state.get("web/page") == ["before"]
+    state.set("web/page", ["after"], class_="standard")
+    state.append("web/page", Plan("ship"))
+
+
+# sensitive
+
+
+@pytest.fixture
+def secrets(store: sync.Store) -> sync.State:
+    """A state with a secret that was changed, and what is none."""
+    state = store.agent("a")
+    state.set("api_token", {"value": SECRET, "n": 1})
+    state.set("plan", {"step": 1})
+    state.checkpoint("safe")
+    with store.acting("bot", correlation="run"):
+        state.set("api_token", {"value": SECRET + "!", "n": 1})
+        state.set("note", SECRET, class_="sensitive")
+        state.set("plan", {"step": 2})
+    return state
+
+
+@pytest.mark.spec("L123")
+def test_sensitive_is_masked_where_it_is_shown(secrets: sync.State) -> None:
+    state = secrets
+    shown = [
+        state.diff("safe"),
+        state.diff("safe", state.place()[2]),
+        state.restore("safe", dry_run=True),
+        state.restore("safe", dry_run=True).diff,
+        state.revert(correlation="run", dry_run=True),
+        state.revert(correlation="run", dry_run=True).diff,
+        state.blame("api_token"),
+        state.blame("note"),
+        state.item("note"),
+        state.item("api_token"),
+        state.log(),
+        holdfast.Operation("set", "api_token", SECRET),
+    ]
+    for one in shown:
+        assert SECRET[:7] not in repr(one), one
+        assert SECRET[:7] not in str(one), one
+    found = [(c.path, c.kind, c.before, c.after) for c in state.diff("safe")]
+    assert found == [
+        ("api_token", "changed", MASK, MASK),
+        ("note", "added", None, MASK),
+        ("plan.step", "changed", 1, 2),
+    ]
+    assert "<sensitive>" in repr(state.item("note"))
+    assert [part.value for part in state.blame("api_token")] == [MASK, MASK]
+
+
+def test_what_is_asked_for_is_shown(secrets: sync.State) -> None:
+    state = secrets
+    assert state.get("note") == SECRET
+    assert state.item("note").value == SECRET  # type: ignore[union-attr]
+    paths = [(c.path, c.after) for c in state.diff("safe", reveal=True)]
+    assert paths[0] == ("api_token.value", SECRET + "!")
+    assert state.blame("note", reveal=True).parts[0].value == SECRET
+    with pytest.raises(InvalidInputError):
+        state.diff("safe", reveal=1)  # type: ignore[arg-type]
+
+
+def test_a_key_that_was_sensitive_on_one_side_is_masked(store: sync.Store) -> None:
+    state = store.agent("a")
+    state.set("k", SECRET, class_="sensitive")
+    first = state.place()[2]
+    state.set("k", "open")
+    assert SECRET not in str(state.diff(first))
+    assert SECRET not in str(state.diff(state.place()[2], first))
+
+
+def test_each_read_is_told_to_gates(store: sync.Store, secrets: sync.State) -> None:
+    state, gate = secrets, Noting()
+    store.add_gate(gate)
+    state.set("token", [SECRET])
+    reads = [
+        lambda: state.get("token"),
+        lambda: state.get_many(["token", "plan"]),
+        lambda: state.item("token"),
+        lambda: state.items("t"),
+        lambda: state.tail("token", 1),
+        lambda: state.slice("token", 0, 1),
+        lambda: state.at(state.place()[2]).get("token"),
+        lambda: state.update("token", lambda value: value),
+        lambda: state.diff("safe", reveal=True),
+        lambda: state.blame("token", reveal=True),
+    ]
+    with store.acting("ann"):
+        for number, read in enumerate(reads):
+            gate.read.clear()
+            read()
+            assert gate.read, number
+            assert {key for one in gate.read for key in one.keys} >= {"token"}, number
+            assert {one.cause.actor for one in gate.read} == {"ann"}
+            assert "plan" not in gate.read[0].keys
+        gate.read.clear()
+        with state.change() as change:
+            change.get("token")
+            change.set("x", 1)
+        assert [one.keys for one in gate.read] == [("token",)]
+    gate.read.clear()
+    state.exists("token")
+    state.keys()
+    state.diff("safe")
+    state.get("plan")
+    assert gate.read == []
+    store.remove_gate(gate)
+
+
+def test_a_gate_can_refuse_a_read(store: sync.Store, secrets: sync.State) -> None:
+    class Closed(holdfast.Gate):
+        def reading(self, reading: holdfast.Reading) -> None:
+            raise ValueError("no")
+
+    store.add_gate(Closed())
+    with pytest.raises(GateRefusedError, match="nothing was read"):
+        secrets.get("note")
+    assert secrets.get("plan") == {"step": 2}
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_sensitive_is_padded_and_not_compressed(tmp_path: Path, declared: bool) -> None:
+    """The length of what is stored does not follow that of the value, nor how it compresses."""
+    place = Place("sqlite", tmp_path, sealed=True)
+    store = place.open()
+    state = store.agent("a")
+    key = "k" if declared else "api_token"
+    if declared:
+        state.declare(holdfast.Classed("k", "sensitive"))
+
+    def stored(value: Any) -> list[int]:
+        known = {k for kind in (b"E", b"V") for k, _ in rows_of(place.storage(), kind)}
+        state.set(key, value)
+        found = [r for kind in (b"E", b"V") for r in rows_of(place.storage(), kind)]
+        return [len(row) for k, row in found if k not in known]
+
+    assert stored("a" * 30) == stored("a" * 90) == stored("b")
+    assert stored("a" * 600) == stored(noise(600))
+    assert sum(stored(["a" * 900] * 20)) > 18_000
+    for number in range(2 * DELTA_EVERY):
+        state.set(key, "x" * (number % 50))
+    state.checkpoint()
+    for kind in (b"S", b"N"):
+        methods = {row[0] >> 1 & 3 for _, row in rows_of(place.storage(), kind)}
+        assert methods == {3}, "what is saved of it is padded, too"
+    other = store.agent("b")
+    for number in range(2 * DELTA_EVERY):
+        other.set(f"plain/{number}", "x" * 50)
+    assert {row[0] >> 1 & 3 for _, row in rows_of(place.storage(), b"S")} > {3}
+    assert BLOCK > 90
+    store.rotate("agent:a")
+    store.reseal("agent:a")
+    number = store._core.ledger(state.scope).number.to_bytes(6, "big")
+    mine = [row for key, row in rows_of(place.storage(), b"N") if key[1:7] == number]
+    assert {row[0] >> 1 & 3 for row in mine} == {3}, "so they stay"
+    report = store.verify()
+    assert report.ok, report
+    assert place.reopen().agent("a").get(key) == "x" * (511 % 50)
+    place.close()
+
+
+def noise(length: int) -> str:
+    import random
+
+    return "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=length))
+
+
+def test_classes_in_an_event_loop(plain: Place) -> None:
+    async def main() -> None:
+        async with holdfast.open(plain.url, durability="normal") as store:
+            state = store.agent("a")
+            await state.declare(holdfast.Classed("in/", "sensitive"))
+            await state.set("in/x", SECRET)
+            first = state.place()[2]
+            async with state.change() as change:
+                change.set("y", SECRET, class_="sensitive")
+            assert await state.class_of("y") == "sensitive"
+            assert SECRET not in str(await state.diff(first))
+            assert SECRET in str(await state.diff(first, reveal=True))
+            assert SECRET not in str(await state.blame("y"))
+            assert SECRET in str(await state.blame("y", reveal=True))
+
+    asyncio.run(main())
