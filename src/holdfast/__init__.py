@@ -7,7 +7,8 @@
         await state.restore(safe)
 
 `holdfast.sync` has the same names without `await`. `DELETED` stands for a value where there is none
-(in the conflicts of a merge). Start with docs/getting-started.md.
+(in the conflicts of a merge), `ERASED` for one that was sealed for a subject who is erased. Start
+with docs/getting-started.md.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast import sync as sync
+    from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.async_exports import (
         export_checkpoint,
         import_checkpoint,
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
     )
     from holdfast.checkpoints.export_records import Export
     from holdfast.checkpoints.importing import Imported
+    from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest
     from holdfast.seal.codec import Typed, ValueLimits
+    from holdfast.seal.parts import ERASED
     from holdfast.seal.registry import Registry, default_registry
     from holdfast.store.async_state import Change, State, View
     from holdfast.store.async_store import Store, open
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
         Checkpoint,
         Entry,
         Erased,
+        ErasedSubject,
         Item,
         Left,
         LongValue,
@@ -70,12 +75,16 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DELETED",
+    "ERASED",
     "Begins",
     "Blame",
     "Blamed",
     "Cause",
     "Change",
     "Checkpoint",
+    "CheckpointGroups",
+    "CheckpointRequest",
+    "Checkpoints",
     "Classed",
     "Clock",
     "Declaration",
@@ -84,6 +93,7 @@ __all__ = [
     "Entry",
     "Ephemeral",
     "Erased",
+    "ErasedSubject",
     "Export",
     "Finding",
     "Gate",
@@ -94,6 +104,7 @@ __all__ = [
     "Lease",
     "LeaseInfo",
     "Left",
+    "Locator",
     "LongValue",
     "Lookup",
     "MergeConflict",
@@ -109,6 +120,7 @@ __all__ = [
     "Report",
     "Request",
     "Resealed",
+    "RestoreRequest",
     "Restored",
     "Reverted",
     "Scope",
@@ -134,7 +146,10 @@ _HOMES = {
     "holdfast.checkpoints.async_exports": "export_checkpoint import_checkpoint inspect_export",
     "holdfast.checkpoints.export_records": "Export",
     "holdfast.checkpoints.importing": "Imported",
+    "holdfast.checkpoints.async_checkpoints": "CheckpointGroups Checkpoints",
+    "holdfast.checkpoints.requests": "CheckpointRequest Locator RestoreRequest",
     "holdfast.seal.codec": "Typed ValueLimits",
+    "holdfast.seal.parts": "ERASED",
     "holdfast.seal.registry": "Registry",
     "holdfast.store.async_state": "Change State View",
     "holdfast.store.async_store": "Store open",
@@ -150,8 +165,8 @@ _HOMES = {
     "holdfast.store.finding": "Begins Range",
     "holdfast.store.gates": "Gate Operation Reading Request",
     "holdfast.store.items": (
-        "Checkpoint Entry Erased Item Left LongValue Page Position Restored Reverted ScopeInfo "
-        "Swept TimelineInfo"
+        "Checkpoint Entry Erased ErasedSubject Item Left LongValue Page Position Restored Reverted "
+        "ScopeInfo Swept TimelineInfo"
     ),
     "holdfast.store.proof_files": "Proof",
     "holdfast.store.keyring": "Keyring",

@@ -6,6 +6,8 @@ several threads; all that wait at one moment share a commit.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from holdfast.checkpoints.exports import export_checkpoint, import_checkpoint, inspect_export
 from holdfast.seal.codec import ValueLimits
 from holdfast.seal.registry import Registry
@@ -17,8 +19,13 @@ from holdfast.store.leasing import Lease
 from holdfast.store.opening import open_core
 from holdfast.store.watching import Watch
 
+if TYPE_CHECKING:
+    from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
+
 __all__ = [
     "Change",
+    "CheckpointGroups",
+    "Checkpoints",
     "Lease",
     "State",
     "Store",
@@ -60,3 +67,14 @@ def open(
         storage=storage,
     )
     return Store(StoreHandle(core))
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Import what stands above the store when it is first used."""
+        if name not in ("CheckpointGroups", "Checkpoints"):
+            raise AttributeError(f"module 'holdfast.sync' has no attribute {name!r}")
+        from holdfast.checkpoints import blocking
+
+        return getattr(blocking, name)

@@ -24,6 +24,7 @@ from holdfast import Classed, Ephemeral, Lookup, Sticky, Typed, sync
 from holdfast.errors import (
     CheckpointNotFoundError,
     Conflict,
+    ErasedError,
     GateRefusedError,
     HoldfastError,
     InvalidInputError,
@@ -240,6 +241,28 @@ def test_what_was_erased_stays_erased(place: Place, other: sync.Store, tmp_path:
             import_checkpoint(store.agent(name), tmp_path / "x", untrusted=True)
     assert [str(one.scope) for one in store.scopes().items] == ["agent:copy"]
     import_checkpoint(other.agent("1"), tmp_path / "x", untrusted=True)  # erased there, not here
+
+
+def test_what_is_sealed_for_a_subject_stays_so(tmp_path: Path, other: sync.Store) -> None:
+    place = Place("sqlite", tmp_path, sealed=True)
+    store = place.open()
+    state = store.agent("1")
+    state.set("who", {"mail": "ann@example.org"}, subject="user:42")
+    state.append("talk", "hello from Ann", subject="user:42")
+    point = state.checkpoint("x")
+    export_checkpoint(state, tmp_path / "x", plain=True)
+    assert b"ann@" not in (tmp_path / "x").read_bytes()
+    assert b"from Ann" not in (tmp_path / "x").read_bytes()
+    assert import_checkpoint(state, tmp_path / "x").root == point.root
+    assert state.get("who") == {"mail": "ann@example.org"}
+    with pytest.raises(InvalidInputError, match="no other store"):
+        import_checkpoint(other.agent("1"), tmp_path / "x", untrusted=True)
+    store.erase_subject("user:42")
+    import_checkpoint(state, tmp_path / "x")
+    with pytest.raises(ErasedError):
+        state.get("who")
+    assert store.verify().findings == []
+    place.close()
 
 
 def test_keys_of_files(place: Place, tmp_path: Path) -> None:

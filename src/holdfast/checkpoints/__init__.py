@@ -1,4 +1,4 @@
-"""What is done with checkpoints beyond making and restoring them.
+"""Rules about checkpoints, above the store: made from a State or a Store, no methods of them.
 
 Glossary of this layer:
 

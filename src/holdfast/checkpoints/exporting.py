@@ -112,7 +112,8 @@ class Source:
                     data = self.encode(item)
                     yield len(data).to_bytes(4, "big") + data
         else:
-            data = self.encode(self.reader.value(view, slot, True))
+            # What is sealed for a subject stays so: erasing the subject closes it here, too.
+            data = self.encode(view.ledger.value(slot.ref, slot.location, self.codec))
             yield record_head(key, VALUE, len(data), meta) + data
 
     def measure(self) -> tuple[int, int, bytes]:

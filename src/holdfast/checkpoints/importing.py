@@ -40,8 +40,9 @@ from holdfast.errors import (
     StateIntegrityError,
     UntrustedSignerError,
 )
-from holdfast.seal.codec import Codec, Unbuilt, ValueLimits
+from holdfast.seal.codec import Codec, Typed, Unbuilt, ValueLimits
 from holdfast.seal.keys import parse_key
+from holdfast.seal.parts import SEALED
 from holdfast.store.arguments import check_count, check_flag
 from holdfast.store.blocking import State
 from holdfast.store.cause import cause_now
@@ -140,7 +141,7 @@ def import_state(
         export = public_export(said, file.encrypted)
         declared = _declarations(handle, said)
         codec = core.codec.plain_reader
-        Content(file, said, codec.limits).give(_Check(codec))
+        Content(file, said, codec.limits).give(_Check(codec, foreign=said.lineage != core.lineage))
         file.rewind()
         reason = reason or f"import of {said.scope} {export.checkpoint}"[:4096]
         state = State(handle)
@@ -232,11 +233,21 @@ def _staged(
     return staged
 
 
+def _has_sealed(value: Any) -> bool:
+    """Whether a part of a value is sealed for a subject."""
+    if type(value) is Typed:
+        return value.name == SEALED or _has_sealed(value.value)
+    if type(value) is dict:
+        return any(map(_has_sealed, value.values()))
+    return type(value) is list and any(map(_has_sealed, value))
+
+
 class _Check:
     """Looks whether everything could be taken over."""
 
-    def __init__(self, codec: Codec) -> None:
+    def __init__(self, codec: Codec, *, foreign: bool = False) -> None:
         self._codec = codec
+        self._foreign = foreign
 
     def value(self, key: str, data: bytes, meta: Meta) -> None:
         """A value."""
@@ -246,11 +257,16 @@ class _Check:
         if key.startswith(PREFIX) or derived(key):
             raise damaged("holds a key that is never exported")
         try:
-            self._codec.decode(data)
+            found = self._codec.decode(data)
         except LimitExceededError:
             raise
         except HoldfastError:
             raise damaged("holds a value that cannot be read") from None
+        if self._foreign and SEALED.encode() in data and _has_sealed(found):
+            raise InvalidInputError(
+                f"this export holds, under {key!r}, what is sealed for a subject of the store that "
+                "it came from, and no other store can open that; nothing was taken over"
+            )
 
     def pieces(self, key: str, pieces: Iterator[bytes], meta: Meta) -> None:
         """Long bytes."""
