@@ -150,8 +150,8 @@ def value_of(found: Any) -> Any:
     part = getattr(found, kind)
     if kind == "null":
         return None
-    if kind == "sensitive":
-        return "(masked)"
+    if kind in ("sensitive", "erased"):
+        return f"({kind})"
     if kind == "big_integer":
         return int.from_bytes(part, "big", signed=True)
     if kind == "odd_text":
@@ -193,7 +193,7 @@ def test_protobuf_is_read_by_googles_library(state: sync.State, tmp_path: Path) 
 
     export_checkpoint(state, path, format="protobuf", plain=True)
     masked = {one.key: value_of(one.value) for one in read(path.read_bytes()).state}
-    assert masked["users/secrets/1"] == "(masked)"
+    assert masked["users/secrets/1"] == "(sensitive)"
     assert b"hidden" not in path.read_bytes()
     state.set("text", 1, expires=datetime(2999, 1, 1, tzinfo=UTC), class_="sensitive")
     state.checkpoint("terms")
@@ -201,3 +201,18 @@ def test_protobuf_is_read_by_googles_library(state: sync.State, tmp_path: Path) 
     one = next(one for one in read(path.read_bytes()).state if one.key == "text")
     assert datetime.fromtimestamp(one.expires / 1e6, UTC).year == 2999
     assert getattr(one, "class") == "sensitive"
+
+
+def test_what_was_erased_is_said_to_be(tmp_path: Path) -> None:
+    place = Place("memory", tmp_path, sealed=True)
+    store = place.open()
+    state = store.agent("1")
+    state.set("who", "ann", subject="user:42")
+    state.checkpoint("x")
+    store.erase_subject("user:42")
+    export_checkpoint(state, tmp_path / "x", plain=True, format="json")
+    assert json.loads((tmp_path / "x").read_text())["state"] == {"who": {"$erased": True}}
+    export_checkpoint(state, tmp_path / "x", plain=True, format="protobuf")
+    (found,) = message_class().FromString((tmp_path / "x").read_bytes()).state
+    assert value_of(found.value) == "(erased)"
+    place.close()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.checkpoints.export_records import public_export
 from holdfast.checkpoints.readable_json import FORMAT
 from holdfast.seal.codec import Typed
+from holdfast.seal.parts import ERASED
 from holdfast.store.json_values import tagged
 from holdfast.store.lifetimes import read_meta
 from holdfast.store.masking import Masked
@@ -73,6 +74,8 @@ def _value(part: Any) -> bytes:
         return _bytes(12, _bytes(1, part.name.encode()) + _int(2, part.version) + fields)
     if kind is Masked:
         return _int(13, 1)
+    if part is ERASED:
+        return _int(14, 1)
     pairs = (_bytes(1, _value(key)) + _bytes(2, _value(one)) for key, one in part.items())
     return _bytes(11, b"".join(_bytes(1, pair) for pair in pairs))
 
