@@ -7,19 +7,21 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_kit import Place, put_row, rows_of
+from store_kit import Hands, Place, put_row, rows_of
 
 import holdfast
-from holdfast import Lookup, Sticky, sync
+from holdfast import Classed, Ephemeral, Lookup, Sticky, sync
 from holdfast.checkpoints import bringing
 from holdfast.errors import (
     CheckpointNotFoundError,
     Conflict,
+    ErasedError,
     GateRefusedError,
     OutcomeUnknown,
     PointNotFoundError,
@@ -111,6 +113,68 @@ def test_sticky_keys_and_declarations_stay(state: sync.State) -> None:
     assert state.declared() == [Sticky("memory/b")]
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_expiry_and_class_come_along(timed: sync.Store, hands: Hands, elsewhere: bool) -> None:
+    state = timed.agent("1")
+    state.declare(Classed("secret/", "sensitive"))
+    state.set("short", 1, ttl=10)
+    state.set("long", 1, ttl=100)
+    state.set("secret/a", "hidden value")
+    state.set("marked", "hidden value", class_="sensitive")
+    safe = state.checkpoint("safe")
+    target = timed.agent("2") if elsewhere else state
+    target.set("short", 2)
+    target.set("long", 2)
+    for key in ("secret/a", "marked"):
+        target.set(key, "another", class_="sensitive")
+    hands.move(50)
+    checkpoints = sync.Checkpoints(target)
+    asked: dict[str, Any] = {"prefixes": ["s", "l", "m"], "source": state}
+    shown = str(checkpoints.restore(safe, dry_run=True, **asked).restored.diff)
+    assert "long (expires)" in shown
+    assert "hidden value" not in shown
+    done = checkpoints.restore(safe, **asked)
+    assert all_of(target) == {"long": 1, "secret/a": "hidden value", "marked": "hidden value"}
+    assert target.item("long").expires == hands.time(100)  # type: ignore[union-attr]
+    assert [target.class_of(key) for key in ("secret/a", "marked")] == ["sensitive"] * 2
+    assert done.restored.root == target.root()
+    assert checkpoints.restore(safe, **asked).backup_created is None, "nothing differs"
+    hands.move(51)
+    assert not target.exists("long")
+    assert timed.verify().findings == []
+
+
+def test_what_is_sealed_for_a_subject_stays_so(tmp_path: Path) -> None:
+    place = Place("sqlite", tmp_path, sealed=True)
+    store = place.open()
+    state, other = store.agent("1"), store.agent("2")
+    for key, value in (("short", 1), ("long", LONG)):
+        state.set(key, value, subject="user:42")
+    safe = state.checkpoint("safe")
+    put(state, {"short": 2})
+    sync.Checkpoints(state).restore(safe, keys=["short", "long"])
+    sync.Checkpoints(other).restore(safe, source=state)
+    assert all_of(state) == all_of(other) == {"short": 1, "long": LONG}
+    store.erase_subject("user:42")
+    for one in (state, other):
+        for key in ("short", "long"):
+            with pytest.raises(ErasedError):
+                one.get(key)
+    assert store.verify().findings == []
+    place.close()
+
+
+def test_ephemeral_keys_are_left_alone(store: sync.Store) -> None:
+    state = store.agent("1")
+    put(state, {"scratch/a": 1, "k": 1})
+    safe = state.checkpoint("safe")
+    put(state, {"k": 2})
+    state.declare(Ephemeral("scratch/"))
+    state.set("scratch/a", 2)
+    sync.Checkpoints(state).restore(safe, prefixes=["scratch/", "k"])
+    assert state.get_many(["scratch/a", "k"]) == {"scratch/a": 2, "k": 1}
+
+
 def test_lookups_follow(store: sync.Store) -> None:
     state = store.agent("1")
     state.declare(Lookup("by status", "task/", {"status": "status"}))
@@ -173,7 +237,7 @@ def test_a_source_is_of_the_same_store(state: sync.State) -> None:
             sync.Checkpoints(state).restore(1, source=other.agent("1"))
 
 
-def test_a_hundred_thousand_keys(plain: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hundred_thousand_keys(plain: Place) -> None:
     """All or nothing: into another agent, in part, and whole."""
     if plain.engine == "memory":
         pytest.skip("one engine is enough for the size")
@@ -184,7 +248,6 @@ def test_a_hundred_thousand_keys(plain: Place, monkeypatch: pytest.MonkeyPatch) 
             for number in range(start, start + 10_000):
                 change.set(f"k{number:06}", number)
     safe = state.checkpoint("safe")
-    began = time.monotonic()
     seen: list[int] = []
 
     class Watcher(holdfast.Gate):
@@ -203,7 +266,6 @@ def test_a_hundred_thousand_keys(plain: Place, monkeypatch: pytest.MonkeyPatch) 
         state.set(f"k{prefix:06}", "changed")
     assert sync.Checkpoints(state).restore(safe).restored.keys == 100_000
     assert state.get("k000000") == 0
-    assert time.monotonic() - began < 60
 
 
 @given(

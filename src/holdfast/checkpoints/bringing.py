@@ -20,17 +20,27 @@ from holdfast.errors import Conflict
 from holdfast.store import entries, refs
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Written
-from holdfast.store.compare import MISSING, Diff, same, tree_changes, value_changes
+from holdfast.store.classes import SENSITIVE, class_of
+from holdfast.store.compare import (
+    MISSING,
+    Diff,
+    masked_changes,
+    same,
+    tree_changes,
+    value_changes,
+)
 from holdfast.store.declared import NOTHING, PREFIX
-from holdfast.store.differing import index_of, shown_value
+from holdfast.store.differing import expiry_changes, index_of, shown_value
 from holdfast.store.entries import Body
+from holdfast.store.ephemeral import ephemeral_prefixes
 from holdfast.store.gates import Operation
 from holdfast.store.handles import UPDATES, LineHandle
 from holdfast.store.items import Checkpoint, Restored
 from holdfast.store.ledger import Ledger
+from holdfast.store.lifetimes import Meta, terms_of
 from holdfast.store.lookups import count_keys, derived
 from holdfast.store.scopes import check_key
-from holdfast.store.slots import Slot, slot_of
+from holdfast.store.slots import Slot, meta_of
 from holdfast.store.stage import Stage
 from holdfast.store.sticky import sticky_prefixes
 from holdfast.store.timeline import Timeline
@@ -70,6 +80,8 @@ class Bringing:
         self.keys = sorted({check_key(key, owner=True) for key in keys})
         self.prefixes = _apart(prefixes) if keys or prefixes else [""]
         self.cause = cause_now(reason=reason)
+        self.time = 0
+        """By which expiry is judged."""
         self.left: list[str] = []
         self.root: list[Node] = []
         self.backup: list[Checkpoint] = []
@@ -102,7 +114,13 @@ class Bringing:
         diff = Diff(f"{handle.timeline}@{now.sequence if now else 0}", self.label)
         for one in self._differing(now):
             before = _shown(now.ledger, one.now) if now else MISSING
-            value_changes(one.key, one.key, before, _shown(self.source.ledger, one.then), diff)
+            after = _shown(self.source.ledger, one.then)
+            if _sensitive(now, one.key, one.now) or _sensitive(self.source, one.key, one.then):
+                masked_changes(one.key, before, after, diff)
+            else:
+                value_changes(one.key, one.key, before, after, diff)
+            if one.now is not None and one.then is not None:
+                expiry_changes(one.key, meta_of(one.now), meta_of(one.then), diff)
         done = self._result(now.sequence if now else 0, now)
         return replace(done, dry_run=True, diff=diff, verified=verify, values_checked=checked)
 
@@ -110,15 +128,17 @@ class Bringing:
 
     def _now(self) -> Timeline | None:
         """The newest state as it is at this moment; None if there is no scope yet."""
+        self.time = self.core.clock.checked()
         sequence = self.handle.place()[2]
         return self.handle.history.points.view(self.handle.timeline, sequence) if sequence else None
 
     def _differing(self, now: Timeline | None) -> Iterator[Differs]:
         """Keys that are to change, in order of the parts asked for; notes those left alone."""
         self.left = []
-        alone = sticky_prefixes(now.declared if now is not None else NOTHING)
+        declared = now.declared if now is not None else NOTHING
+        alone, never = sticky_prefixes(declared), (PREFIX, *ephemeral_prefixes(declared))
         for one in self._compared(now):
-            if derived(one.key) or one.key.startswith(PREFIX):
+            if derived(one.key) or one.key.startswith(never):
                 continue
             if one.key.startswith(alone):
                 self.left.append(one.key)
@@ -126,44 +146,57 @@ class Bringing:
                 yield one
 
     def _compared(self, now: Timeline | None) -> Iterator[Differs]:
+        """Keys that differ. One that has expired by today counts as absent, then as now."""
         for prefix in self.prefixes:
-            yield from self._below(now, prefix)
+            for key in self._below(now, prefix):
+                yield from self._difference(now, key)
         for key in self.keys:
             if not key.startswith(tuple(self.prefixes)):
-                one = Differs(key, _settled(now, key), _settled(self.source, key))
-                if self._differs(now, one):
-                    yield one
+                yield from self._difference(now, key)
 
-    def _below(self, now: Timeline | None, prefix: str) -> Iterator[Differs]:
-        trees, then = self.source.ledger.trees, index_of(self.source)
-        if now is not None and now.ledger.number == self.source.ledger.number:
-            for key, was, becomes in tree_changes(trees, index_of(now), then, prefix):
-                yield Differs(
-                    key,
-                    slot_of(was) if was is not None else None,
-                    slot_of(becomes) if becomes is not None else None,
-                )
+    def _below(self, now: Timeline | None, prefix: str) -> Iterator[str]:
+        """Keys that begin with a text and may differ."""
+        then = index_of(self.source)
+        if now is not None and not self._elsewhere(now):
+            for key, _, _ in tree_changes(now.ledger.trees, index_of(now), then, prefix):
+                yield key
             return
-        for element in trees.walk(then, prefix):
-            if not element[0].startswith(prefix):
-                break
-            one = Differs(element[0], _settled(now, element[0]), slot_of(element))
-            if self._differs(now, one):
-                yield one
+        yield from _keys(self.source, then, prefix)
         if now is not None:
-            for element in now.ledger.trees.walk(index_of(now), prefix):
-                if not element[0].startswith(prefix):
-                    break
-                if self.source.slot(element[0]) is None:
-                    yield Differs(element[0], slot_of(element), None)
+            for key in _keys(now, index_of(now), prefix):
+                if self.source.slot(key) is None:
+                    yield key
 
-    def _differs(self, now: Timeline | None, one: Differs) -> bool:
-        """Whether values differ; those of two scopes have refs that cannot be compared."""
+    def _difference(self, now: Timeline | None, key: str) -> Iterator[Differs]:
+        one = Differs(key, self._settled(now, key), self._settled(self.source, key))
         if one.now is None or one.then is None or now is None:
-            return one.now is not one.then
-        if now.ledger.number == self.source.ledger.number:
-            return one.now.ref != one.then.ref
-        return not same(_plain(now.ledger, one.now), _plain(self.source.ledger, one.then))
+            differs = one.now is not one.then
+        elif not self._elsewhere(now):
+            differs = one.now.described() != one.then.described()
+        else:  # the refs of two scopes cannot be compared
+            differs = meta_of(one.now) != self._meta(one) or not same(
+                _plain(now.ledger, one.now), _plain(self.source.ledger, one.then)
+            )
+        if differs:
+            yield one
+
+    def _elsewhere(self, now: Timeline | None) -> bool:
+        return now is None or now.ledger.number != self.source.ledger.number
+
+    def _settled(self, line: Timeline | None, key: str) -> Slot | None:
+        slot = line.slot(key) if line is not None else None
+        if line is None or slot is None or slot.over(self.time):
+            return None
+        return line.settled(slot)
+
+    def _meta(self, one: Differs) -> Meta:
+        """Expiry and class that come along; what is sensitive by the rules of there stays so."""
+        meta = meta_of(one.then)
+        if self.handle.scope != self.source.ledger.scope and _sensitive(
+            self.source, one.key, one.then
+        ):
+            return meta._replace(class_=SENSITIVE)
+        return meta
 
     def _pieces(self, now: Timeline | None) -> Iterator[list[Differs]]:
         """What differs, in pieces that fit into one entry each."""
@@ -189,7 +222,7 @@ class Bringing:
         return [
             Operation("delete", one.key)
             if one.then is None
-            else Operation("set", one.key, _plain(ledger, one.then))
+            else Operation("set", one.key, _plain(ledger, one.then), terms_of(self._meta(one)))
             for one in piece
         ]
 
@@ -267,9 +300,18 @@ def _apart(prefixes: Sequence[str]) -> list[str]:
     return found
 
 
-def _settled(line: Timeline | None, key: str) -> Slot | None:
-    slot = line.slot(key) if line is not None else None
-    return line.settled(slot) if line is not None and slot is not None else None
+def _keys(line: Timeline, root: Node, prefix: str) -> Iterator[str]:
+    """Keys of an index that begin with a text."""
+    for element in line.ledger.trees.walk(root, prefix):
+        if not element[0].startswith(prefix):
+            return
+        yield element[0]
+
+
+def _sensitive(line: Timeline | None, key: str, slot: Slot | None) -> bool:
+    if line is None or slot is None:
+        return False
+    return class_of(key, slot.meta, line.declared) == SENSITIVE
 
 
 def _plain(ledger: Ledger, slot: Slot) -> Any:

@@ -24,7 +24,12 @@ from holdfast.store.lookups import count_keys
 from holdfast.store.slots import slot_of
 from holdfast.store.trees import Node
 
-_METHODS = {compress.NONE: "none", compress.LZ4: "lz4", compress.ZSTD: "zstd"}
+_METHODS = {
+    compress.NONE: "none",
+    compress.LZ4: "lz4",
+    compress.ZSTD: "zstd",
+    compress.PADDED: "padded",
+}
 _PAGE = 64
 
 
@@ -33,7 +38,7 @@ class Compression:
     """How the values of a state are stored. Small ones lie in the index, and are not counted."""
 
     records: dict[str, int]
-    """Records that hold values of the state, by how each is compressed: none, lz4, zstd."""
+    """Records that hold values of the state, by how each is packed: none, lz4, zstd, padded."""
     stored: int
     """Bytes of these records; they may hold values of other states, too."""
 
@@ -142,7 +147,7 @@ def _compression(ledger: Ledger, root: Node) -> Compression:
         for key, row in zip(page, ledger.storage.get(page), strict=True):
             if row is not None:
                 sealed = entries.split_row(row)[1] if key[:1] == b"E" else row
-                methods[_METHODS.get(sealed[0] >> 1 & 3, "?")] += 1
+                methods[_METHODS[sealed[0] >> 1 & 3]] += 1
                 stored += len(row)
     return Compression(dict(methods), stored)
 
