@@ -685,4 +685,25 @@ BUGS = (
         "        pass\n",
         "tests/store/test_calendar.py",
     ),
+    Bug(
+        "an import that ignores tombstones",
+        "checkpoints/importing.py",
+        "if said.scope_id in erased_ids(handle.core):",
+        "if False:",
+        "tests/store/test_exports.py",
+    ),
+    Bug(
+        "an import that takes what any key signed",
+        "checkpoints/importing.py",
+        "if said.signer not in trusted:",
+        "if not trusted:",
+        "tests/store/test_exports.py",
+    ),
+    Bug(
+        "an export whose content is not compared with what was signed",
+        "checkpoints/export_records.py",
+        "if keys != self._said.keys or self._hash.digest() != self._said.digest:",
+        "if keys != self._said.keys:",
+        "tests/store/test_export_damage.py",
+    ),
 )

@@ -20,11 +20,18 @@ from holdfast.errors import HoldfastError
 if TYPE_CHECKING:
     from holdfast import sync as sync
     from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
+    from holdfast.checkpoints.async_exports import (
+        export_checkpoint,
+        import_checkpoint,
+        inspect_export,
+    )
     from holdfast.checkpoints.async_optimizer import Optimizer
     from holdfast.checkpoints.async_policies import Policies
     from holdfast.checkpoints.async_scheduler import Scheduler
     from holdfast.checkpoints.calendar import Cron, Every
     from holdfast.checkpoints.conditions import Condition
+    from holdfast.checkpoints.export_records import Export
+    from holdfast.checkpoints.importing import Imported
     from holdfast.checkpoints.policy import (
         Policy,
         PolicyFrequency,
@@ -104,9 +111,11 @@ __all__ = [
     "Erased",
     "ErasedSubject",
     "Every",
+    "Export",
     "Finding",
     "Gate",
     "HoldfastError",
+    "Imported",
     "Item",
     "Keyring",
     "Lease",
@@ -153,11 +162,17 @@ __all__ = [
     "View",
     "Watch",
     "WriteStream",
+    "export_checkpoint",
+    "import_checkpoint",
+    "inspect_export",
     "open",
     "register",
 ]
 
 _HOMES = {
+    "holdfast.checkpoints.async_exports": "export_checkpoint import_checkpoint inspect_export",
+    "holdfast.checkpoints.export_records": "Export",
+    "holdfast.checkpoints.importing": "Imported",
     "holdfast.checkpoints.async_checkpoints": "CheckpointGroups Checkpoints",
     "holdfast.checkpoints.requests": "CheckpointRequest Locator RestoreRequest",
     "holdfast.checkpoints.async_optimizer": "Optimizer",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.checkpoints.exports import export_checkpoint, import_checkpoint, inspect_export
 from holdfast.seal.codec import ValueLimits
 from holdfast.seal.registry import Registry
 from holdfast.storage.contract import Storage
@@ -36,6 +37,9 @@ __all__ = [
     "Store",
     "View",
     "Watch",
+    "export_checkpoint",
+    "import_checkpoint",
+    "inspect_export",
     "open",
 ]
 
