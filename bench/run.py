@@ -22,7 +22,7 @@ from common import Row
 
 THEMES = (
     "size", "lists", "checkpoints", "scale", "travel", "merge", "processes", "throughput", "watch",
-    "retention", "keys", "forks", "streams", "lookups", "policies", "langgraph_saver",
+    "retention", "keys", "forks", "streams", "lookups", "policies", "schedules", "langgraph_saver",
     "langgraph_store",
 )  # fmt: skip
 

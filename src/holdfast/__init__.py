@@ -20,10 +20,19 @@ from holdfast.errors import HoldfastError
 if TYPE_CHECKING:
     from holdfast import sync as sync
     from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
+    from holdfast.checkpoints.async_exports import (
+        export_checkpoint,
+        import_checkpoint,
+        inspect_export,
+    )
     from holdfast.checkpoints.async_optimizer import Optimizer
     from holdfast.checkpoints.async_policies import Policies
     from holdfast.checkpoints.async_retention import Retention
+    from holdfast.checkpoints.async_scheduler import Scheduler
+    from holdfast.checkpoints.calendar import Cron, Every
     from holdfast.checkpoints.conditions import Condition
+    from holdfast.checkpoints.export_records import Export
+    from holdfast.checkpoints.importing import Imported
     from holdfast.checkpoints.policy import (
         Policy,
         PolicyFrequency,
@@ -33,6 +42,9 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest
     from holdfast.checkpoints.retention import Judged, LinePlan, RetentionPlan
     from holdfast.checkpoints.rules import Rule
+    from holdfast.checkpoints.runner import Run
+    from holdfast.checkpoints.schedules import ScheduleInfo
+    from holdfast.checkpoints.shutdown import ShutdownCheckpoints
     from holdfast.seal.codec import Typed, ValueLimits
     from holdfast.seal.parts import ERASED
     from holdfast.seal.registry import Registry, default_registry
@@ -95,6 +107,7 @@ __all__ = [
     "Classed",
     "Clock",
     "Condition",
+    "Cron",
     "Declaration",
     "Diff",
     "Difference",
@@ -102,9 +115,12 @@ __all__ = [
     "Ephemeral",
     "Erased",
     "ErasedSubject",
+    "Every",
+    "Export",
     "Finding",
     "Gate",
     "HoldfastError",
+    "Imported",
     "Item",
     "Judged",
     "Keep",
@@ -142,8 +158,12 @@ __all__ = [
     "RetentionPlan",
     "Reverted",
     "Rule",
+    "Run",
+    "ScheduleInfo",
+    "Scheduler",
     "Scope",
     "ScopeInfo",
+    "ShutdownCheckpoints",
     "State",
     "Sticky",
     "Store",
@@ -154,6 +174,9 @@ __all__ = [
     "View",
     "Watch",
     "WriteStream",
+    "export_checkpoint",
+    "import_checkpoint",
+    "inspect_export",
     "open",
     "register",
 ]
@@ -162,12 +185,20 @@ _HOMES = {
     "holdfast.checkpoints.async_retention": "Retention",
     "holdfast.checkpoints.retention": "Judged LinePlan RetentionPlan",
     "holdfast.checkpoints.rules": "Rule",
+    "holdfast.checkpoints.async_exports": "export_checkpoint import_checkpoint inspect_export",
+    "holdfast.checkpoints.export_records": "Export",
+    "holdfast.checkpoints.importing": "Imported",
     "holdfast.checkpoints.async_checkpoints": "CheckpointGroups Checkpoints",
     "holdfast.checkpoints.requests": "CheckpointRequest Locator RestoreRequest",
     "holdfast.checkpoints.async_optimizer": "Optimizer",
     "holdfast.checkpoints.async_policies": "Policies",
     "holdfast.checkpoints.conditions": "Condition",
     "holdfast.checkpoints.policy": "Policy PolicyFrequency PolicyRetention PolicySetting",
+    "holdfast.checkpoints.async_scheduler": "Scheduler",
+    "holdfast.checkpoints.calendar": "Cron Every",
+    "holdfast.checkpoints.runner": "Run",
+    "holdfast.checkpoints.schedules": "ScheduleInfo",
+    "holdfast.checkpoints.shutdown": "ShutdownCheckpoints",
     "holdfast.seal.codec": "Typed ValueLimits",
     "holdfast.seal.parts": "ERASED",
     "holdfast.seal.registry": "Registry",

@@ -11,6 +11,7 @@ different branches, because a caller answers each of them differently.
     │   ├── LookupNotFoundError
     │   ├── PointNotFoundError
     │   │   └── PrunedError          it was there; an anchor says that it was pruned
+    │   ├── ScheduleNotFoundError
     │   ├── ScopeNotFoundError
     │   ├── StoreNotFoundError
     │   ├── SubjectNotFoundError
@@ -18,6 +19,7 @@ different branches, because a caller answers each of them differently.
     ├── Conflict                     someone else changed what this change rests on
     ├── StateIntegrityError          what is stored is not what was written
     │   ├── ChainError               entries dropped, reordered or forked
+    │   ├── DamagedExportError       a file of a checkpoint is not as it was written
     │   ├── DamagedRecordError       a row is changed, moved, swapped or missing
     │   │   ├── DamagedIndexError    a row of a saved index; entries give the state without it
     │   │   └── DamagedRingError     a row of the ring, which holds the wrapped keys
@@ -51,10 +53,12 @@ different branches, because a caller answers each of them differently.
     │   ├── MissingExtraError        an optional dependency is not installed
     │   ├── NotConfirmedError        it would remove more than is removed without being asked
     │   ├── ReadOnlyError            a store opened for reading cannot write
+    │   ├── ScopeErasedError         what was erased does not come back from a copy
     │   ├── StateValidationError     a restored state failed its check and was put back
     │   ├── StoreClosedError
     │   │   └── StoreForkedError     carried through os.fork()
-    │   └── UnsafePlaceError         a file system or file mode that cannot be trusted
+    │   ├── UnsafePlaceError         a file system or file mode that cannot be trusted
+    │   └── UntrustedSignerError     nobody who is trusted here vouches for it
     ├── Unavailable                  storage cannot serve now; nothing was applied
     │   ├── DiskFullError
     │   ├── LookupNotBuiltError      its terms are still being added
@@ -104,6 +108,10 @@ class PrunedError(PointNotFoundError):
     """The entry was pruned: an anchor, which the text names, says so. It cannot be had again."""
 
 
+class ScheduleNotFoundError(MissingError):
+    """The store has no schedule of that name."""
+
+
 class ScopeNotFoundError(MissingError):
     """No scope of that name is in the store."""
 
@@ -137,6 +145,10 @@ class StateIntegrityError(HoldfastError):
 
 class ChainError(StateIntegrityError):
     """Entries were dropped, reordered or forked."""
+
+
+class DamagedExportError(StateIntegrityError):
+    """A file of a checkpoint is not as it was written; nothing of it was taken over."""
 
 
 class DamagedRecordError(StateIntegrityError):
@@ -299,6 +311,10 @@ class ReadOnlyError(RefusedError):
     """A store opened for reading cannot write."""
 
 
+class ScopeErasedError(RefusedError):
+    """What was given comes from a scope that was erased here; nothing of it was taken over."""
+
+
 class StateValidationError(RefusedError):
     """A restored state failed the check that was asked for.
 
@@ -324,6 +340,10 @@ class StoreForkedError(StoreClosedError):
 
 class UnsafePlaceError(RefusedError):
     """A file system or file mode under which the promises would not hold."""
+
+
+class UntrustedSignerError(RefusedError):
+    """What was given is signed by nobody who is trusted here; nothing of it was taken over."""
 
 
 class Unavailable(HoldfastError):

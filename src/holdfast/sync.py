@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.checkpoints.exports import export_checkpoint, import_checkpoint, inspect_export
 from holdfast.seal.codec import ValueLimits
 from holdfast.seal.registry import Registry
 from holdfast.storage.contract import Storage
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.optimizer import Optimizer
     from holdfast.checkpoints.policies import Policies
     from holdfast.checkpoints.retention import Retention
+    from holdfast.checkpoints.scheduler import Scheduler
 
 __all__ = [
     "Change",
@@ -32,10 +34,14 @@ __all__ = [
     "Optimizer",
     "Policies",
     "Retention",
+    "Scheduler",
     "State",
     "Store",
     "View",
     "Watch",
+    "export_checkpoint",
+    "import_checkpoint",
+    "inspect_export",
     "open",
 ]
 
@@ -78,6 +84,7 @@ if not TYPE_CHECKING:
         "Optimizer": "optimizer",
         "Policies": "policies",
         "Retention": "retention",
+        "Scheduler": "scheduler",
     }
 
     def __getattr__(name: str) -> object:

@@ -273,6 +273,13 @@ def fresh_url() -> str:
     return f"memory:golden-{next(_numbers)}"
 
 
+def schedule(store: sync.Store) -> None:
+    """Two schedules, added one after the other; neither has run."""
+    scheduler = sync.Scheduler(store)
+    scheduler.every(300, "agent:golden", jitter=30)
+    scheduler.cron("0 3 * * *", job="report", zone="Europe/Berlin")
+
+
 def make(*, encrypted: bool, compress: bool) -> dict[str, Any]:
     """A golden store: its rows, those of its ring, and what is in it."""
     url = fresh_url()
@@ -291,6 +298,7 @@ def make(*, encrypted: bool, compress: bool) -> dict[str, Any]:
             pass
         with store.lease("job", duration=30, owner="tester") as lease:
             lease.beat()
+            schedule(store)
             cells = rows_of(url)[1]
     made: dict[str, Any] = {"records": rows_of(url)[0], "facts": found, "cells": cells}
     made["files"] = left

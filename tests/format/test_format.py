@@ -368,6 +368,40 @@ def test_leases(name: str) -> None:
         assert again.verify().findings == []
 
 
+def test_schedules(name: str) -> None:
+    store = second(name)
+    store.rows |= raw(STORES[name]["cells"])
+    interval, calendar = (
+        reader.unpack(store.open(b"CT" + store.tag(b"schedule", schedule)))
+        for schedule in ("agent:golden", "report")
+    )
+    now = interval[7]
+    wanted = [
+        "agent:golden",
+        ["every", 300.0, 30.0],
+        "agent:golden",
+        "main",
+        None,
+        0,
+        now,
+        [],
+        None,
+    ]
+    assert [interval[0], *interval[2:]] == wanted
+    when = ["cron", "0 3 * * *", "Europe/Berlin", 0.0]
+    seconds = now // 1_000_000
+    wanted = ["report", when, None, "main", "report", 0, now, [[seconds, seconds]], None]
+    assert [calendar[0], *calendar[2:]] == wanted
+    assert len(interval[1]) == len(calendar[1]) == 16
+    assert reader.unpack(store.open(b"CT")) == [2]
+    with opened(name, STORES[name]["records"], STORES[name]["cells"]) as again:
+        told = [(one.name, str(one.when)) for one in sync.Scheduler(again).schedules()]
+        assert told == [
+            ("agent:golden", "every 300 s, jitter 30 s"),
+            ("report", "0 3 * * * Europe/Berlin"),
+        ]
+
+
 def test_subjects() -> None:
     """The second reader opens what was sealed for a person, and not what an erased one's was."""
     store = second("encrypted")

@@ -93,6 +93,7 @@ class _Erasure:
                 "they open copies, backups and snapshots of the store's files made before; "
                 "rotate_master(), and destroying the old key, ends that"
             )
+        yield "exports made of it before hold its content; this store refuses to import them"
         yield "logs of the engine, until it is done with them: for SQLite, when all have closed it"
         yield "processes that had it open keep in memory what they read until they look again"
         if self.shared:

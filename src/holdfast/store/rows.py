@@ -29,6 +29,8 @@ Cells have keys of their own:
 | CL | tag(16) part(1) | a lease: 0 its token, 1 its beat |
 | A | scope(6) | who prunes the scope now |
 | CS | tag(16) | the id of the subject of a name |
+| CT | tag(16) | a schedule |
+| CT | nothing | how often a schedule was added, replaced or removed |
 """
 
 from __future__ import annotations
@@ -168,6 +170,16 @@ def beat(key: bytes) -> bytes:
     return key[:-1] + bytes([BEAT])
 
 
+SCHEDULES = b"CT"
+"""Also the key of the cell that counts changes of schedules."""
+SCHEDULE = len(SCHEDULES) + 16
+
+
+def schedule(tag: bytes) -> bytes:
+    """Key of the cell of a schedule."""
+    return SCHEDULES + tag
+
+
 def after(prefix: bytes) -> bytes:
     """The first key behind all that begin with this prefix."""
     number = int.from_bytes(prefix, "big") + 1
@@ -203,6 +215,8 @@ def describe(key: bytes) -> str:
         return f"feed row (lane {key[1]}, number {int.from_bytes(key[2:], 'big')})"
     if key.startswith(LEASES):
         return f"lease ({key[len(LEASES) :].hex()})"
+    if key.startswith(SCHEDULES):
+        return f"schedule ({key[len(SCHEDULES) :].hex()})"
     return f"{_KINDS.get(kind, 'row')} ({key[1:].hex()})"
 
 

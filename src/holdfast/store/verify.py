@@ -26,6 +26,7 @@ from holdfast.store.core import Core
 from holdfast.store.cosigning import Trust
 from holdfast.store.floors import Floor
 from holdfast.store.ledger import Ledger
+from holdfast.store.schedule_cells import check_schedules
 from holdfast.store.scopes import Scope
 from holdfast.store.tombstones import by_number, read_tombstone
 from holdfast.store.verify_accounts import Accounts
@@ -418,13 +419,14 @@ class _Check:
 
     def _cells(self) -> None:
         storage, leases = self.core.storage, self.core.leases
-        known = (rows.LEASES, rows.SUBJECTS, b"P")
+        known = (rows.LEASES, rows.SUBJECTS, rows.SCHEDULES, b"P")
         bounds = [b"", *(bound for kind in known for bound in (kind, rows.after(kind)))]
         for low, high in zip(bounds[::2], [*bounds[1::2], b"\xff" * 64], strict=True):
             for key, _ in storage.cells(low, high, limit=100):
                 if key[:1] == b"A" and len(key) == 7 and self._is_known(rows.scope_of(key)):
                     continue  # somebody prunes this scope
                 self.find("unaccounted", rows.describe(key), "nothing accounts for this cell")
+        check_schedules(self)
         token = b""
         for key, row in leases.cells():
             if len(key) == rows.LEASE and key == rows.token(key):
