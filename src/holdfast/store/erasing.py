@@ -70,6 +70,7 @@ class _Erasure:
         self._erased: set[int] | None = None
 
     def run(self) -> Erased:
+        self.core.leases.stand()
         readable = self._end()
         lives = 0
         for key, life in list(self._lives()):
@@ -138,7 +139,7 @@ class _Erasure:
             last = self._last(number)
         made = entomb(self.core, key, number, last, scope_id)
         try:
-            self.storage.commit(Batch(puts=[made], absent=[key]))
+            self.core.leases.commit(Batch(puts=[made], absent=[key]))
         except Conflict:  # somebody else is at it, too
             made = key, self.storage.get([key])[0] or b""
         return read_tombstone(self.core, *made)
@@ -164,6 +165,7 @@ class _Erasure:
         if rows.THERE in life:
             self._drop_accounts(tombstone, life)
         if self.core.ring is not None:
+            self.core.leases.stand()
             self.keys += self.core.ring.erase(tombstone.id)
         prefixes = [kind + number for kind in (b"E", b"V", b"S", b"N", b"C", b"T", b"K")]
         for prefix in prefixes if self.core.ring is None else ():
@@ -178,7 +180,7 @@ class _Erasure:
         """Drop the pins of values that were not finished; the tombstone tells their writers."""
         while page := self.storage.cells(b"P" + number, rows.after(b"P" + number), limit=SLICE):
             with suppress(Conflict):  # a beat in the last moment: look again
-                self.storage.commit(Batch(cells=[(key, value, None) for key, value in page]))
+                self.core.leases.commit(Batch(cells=[(key, value, None) for key, value in page]))
 
     def _blank(self, prefix: bytes) -> None:
         """Overwrite content where it lies, of a plain store; without a key it is the content.
@@ -188,12 +190,12 @@ class _Erasure:
         """
         low = prefix
         while page := self.storage.scan(low, rows.after(prefix), limit=SLICE):
-            self.storage.commit(Batch(blanks=[key for key, _ in page]))
+            self.core.leases.commit(Batch(blanks=[key for key, _ in page]))
             low = page[-1][0] + b"\0"
 
     def _drop(self, found: list[tuple[bytes, bytes]]) -> None:
         if found:
-            self.storage.commit(Batch(drops=[key for key, _ in found]))
+            self.core.leases.commit(Batch(drops=[key for key, _ in found]))
             self.rows += len(found)
             self.bytes += sum(len(key) + len(row) for key, row in found)
 

@@ -131,6 +131,7 @@ def sweep_store(handle: StoreHandle, limit: int | None, wait: bool) -> Swept:
         if limit is not None and removed >= limit:
             break
         removed += sweep_state(line, limit - removed if limit is not None else None)
+    handle.core.leases.stand()  # what is swept here is in no entry
     return replace(handle.core.pins.sweep(wait=wait), keys=removed)
 
 
