@@ -88,6 +88,41 @@ def test_every_kind_of_value_is_proven(place: Place) -> None:
     assert check(state.prove("not a number").to_bytes())["value"] == {"$float": "nan"}
 
 
+def test_after_a_restore_the_newest_checkpoint_is_one_of_the_present_states_past(
+    place: Place,
+) -> None:
+    state = place.open().agent("a")
+    state.set("plan", "first")
+    early = state.log(limit=1)[0].sequence
+    state.set("plan", "good")
+    state.checkpoint("safe")
+    state.set("plan", "good, later")
+    later = state.log(limit=1)[0].sequence
+    state.set("plan", "bad")
+    state.checkpoint("too late")
+    backup = state.restore("safe").backup
+    assert backup is not None
+
+    def proven(line: Any, at: Any = None) -> tuple[Any, Any]:
+        found = check(line.prove("plan", at=at).to_bytes())
+        return found["value"], found["checkpoint"]
+
+    assert proven(state) == ("good", "safe")
+    assert proven(state, backup) == ("bad", backup.name)
+    state.restore(later)  # an entry behind "safe": that one is the last in its past
+    assert proven(state) == ("good", "safe")
+    fork = state.fork("trial")
+    fork.set("plan", "tried")
+    assert proven(fork) == ("good", "safe")
+    state.restore(fork.checkpoint("on the fork"))
+    assert proven(state) == ("tried", "on the fork")
+    state.checkpoint("here again")
+    assert proven(state) == ("tried", "here again")
+    state.restore(early)
+    with pytest.raises(CheckpointNotFoundError, match="make one"):
+        state.prove("plan")
+
+
 def test_a_proof_speaks_of_its_checkpoint_and_of_none_else(place: Place) -> None:
     store = place.open()
     state = store.agent("a")
