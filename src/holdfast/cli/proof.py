@@ -149,7 +149,11 @@ def _hand_over(words: list[str], text: str) -> None:
 @click.command(cls=Command)
 @scope_argument
 @key_argument
-@click.option("--at", metavar="CHECKPOINT", help="What it was there. [default the newest in the present state's past]")
+@click.option(
+    "--at",
+    metavar="CHECKPOINT",
+    help="What it was there. [default the newest in the present state's past]",
+)
 @click.option("--out", "-o", metavar="FILE", required=True, help="Where to write the proof.")
 @pass_session
 def prove(session: Session, scope: str, name: str, at: str | None, out: str) -> None:
