@@ -344,7 +344,7 @@ def compare(one: dict[str, Any], chain: dict[str, Any]) -> None:
         saw = [0]
         for lane, (number, tag) in one["_ends"].items():
             tags, named = lanes.get(lane, ([], []))
-            need(number < len(tags), "undecided: the chain ends before what it saw; export it anew")
+            need(number < len(tags), "the chain ends before what it saw: it is older, or put back")
             need(tags[number : number + 1] == [tag], "it saw another history than the chain's")
             saw += [last for at, last, _ in named if at <= number]
         one["told"] += f"; it saw the chain's entries up to {max(saw)}"

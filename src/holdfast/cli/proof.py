@@ -61,6 +61,8 @@ def verify(
         f"{report.entries} entries of {report.scopes} scopes, {report.values} values, "
         f"{report.checkpoints} checkpoints ({report.signed} signed) in {found['seconds']} s"
     )
+    if report.erased:
+        output.say(f"{report.erased} scopes erased")
     if report.unfinished:
         output.say(
             f"{report.unfinished} long values are not finished, which is no damage; "

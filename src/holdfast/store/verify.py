@@ -90,6 +90,8 @@ class Report:
             f"in {self.seconds:.2f} s"
         )
         lines = [looked]
+        if self.erased:
+            lines.append(f"{self.erased} scopes erased")
         if self.unfinished:
             lines.append(f"{self.unfinished} long values are not finished; that is no damage")
         if self.trust:
