@@ -7,7 +7,8 @@
         await state.restore(safe)
 
 `holdfast.sync` has the same names without `await`. `DELETED` stands for a value where there is none
-(in the conflicts of a merge). Start with docs/getting-started.md.
+(in the conflicts of a merge), `ERASED` for one that was sealed for a subject who is erased. Start
+with docs/getting-started.md.
 """
 
 from __future__ import annotations
@@ -18,7 +19,31 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast import sync as sync
+    from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
+    from holdfast.checkpoints.async_exports import (
+        export_checkpoint,
+        import_checkpoint,
+        inspect_export,
+    )
+    from holdfast.checkpoints.async_optimizer import Optimizer
+    from holdfast.checkpoints.async_policies import Policies
+    from holdfast.checkpoints.async_scheduler import Scheduler
+    from holdfast.checkpoints.calendar import Cron, Every
+    from holdfast.checkpoints.conditions import Condition
+    from holdfast.checkpoints.export_records import Export
+    from holdfast.checkpoints.importing import Imported
+    from holdfast.checkpoints.policy import (
+        Policy,
+        PolicyFrequency,
+        PolicyRetention,
+        PolicySetting,
+    )
+    from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest
+    from holdfast.checkpoints.runner import Run
+    from holdfast.checkpoints.schedules import ScheduleInfo
+    from holdfast.checkpoints.shutdown import ShutdownCheckpoints
     from holdfast.seal.codec import Typed, ValueLimits
+    from holdfast.seal.parts import ERASED
     from holdfast.seal.registry import Registry, default_registry
     from holdfast.store.async_state import Change, State, View
     from holdfast.store.async_store import Store, open
@@ -37,6 +62,7 @@ if TYPE_CHECKING:
         Checkpoint,
         Entry,
         Erased,
+        ErasedSubject,
         Item,
         Left,
         LongValue,
@@ -63,34 +89,51 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DELETED",
+    "ERASED",
     "Begins",
     "Blame",
     "Blamed",
     "Cause",
     "Change",
     "Checkpoint",
+    "CheckpointGroups",
+    "CheckpointRequest",
+    "Checkpoints",
     "Classed",
     "Clock",
+    "Condition",
+    "Cron",
     "Declaration",
     "Diff",
     "Difference",
     "Entry",
     "Ephemeral",
     "Erased",
+    "ErasedSubject",
+    "Every",
+    "Export",
     "Finding",
     "Gate",
     "HoldfastError",
+    "Imported",
     "Item",
     "Keyring",
     "Lease",
     "LeaseInfo",
     "Left",
+    "Locator",
     "LongValue",
     "Lookup",
     "MergeConflict",
     "Merged",
     "Operation",
+    "Optimizer",
     "Page",
+    "Policies",
+    "Policy",
+    "PolicyFrequency",
+    "PolicyRetention",
+    "PolicySetting",
     "Position",
     "Proof",
     "Range",
@@ -100,10 +143,15 @@ __all__ = [
     "Report",
     "Request",
     "Resealed",
+    "RestoreRequest",
     "Restored",
     "Reverted",
+    "Run",
+    "ScheduleInfo",
+    "Scheduler",
     "Scope",
     "ScopeInfo",
+    "ShutdownCheckpoints",
     "State",
     "Sticky",
     "Store",
@@ -114,12 +162,30 @@ __all__ = [
     "View",
     "Watch",
     "WriteStream",
+    "export_checkpoint",
+    "import_checkpoint",
+    "inspect_export",
     "open",
     "register",
 ]
 
 _HOMES = {
+    "holdfast.checkpoints.async_exports": "export_checkpoint import_checkpoint inspect_export",
+    "holdfast.checkpoints.export_records": "Export",
+    "holdfast.checkpoints.importing": "Imported",
+    "holdfast.checkpoints.async_checkpoints": "CheckpointGroups Checkpoints",
+    "holdfast.checkpoints.requests": "CheckpointRequest Locator RestoreRequest",
+    "holdfast.checkpoints.async_optimizer": "Optimizer",
+    "holdfast.checkpoints.async_policies": "Policies",
+    "holdfast.checkpoints.conditions": "Condition",
+    "holdfast.checkpoints.policy": "Policy PolicyFrequency PolicyRetention PolicySetting",
+    "holdfast.checkpoints.async_scheduler": "Scheduler",
+    "holdfast.checkpoints.calendar": "Cron Every",
+    "holdfast.checkpoints.runner": "Run",
+    "holdfast.checkpoints.schedules": "ScheduleInfo",
+    "holdfast.checkpoints.shutdown": "ShutdownCheckpoints",
     "holdfast.seal.codec": "Typed ValueLimits",
+    "holdfast.seal.parts": "ERASED",
     "holdfast.seal.registry": "Registry",
     "holdfast.store.async_state": "Change State View",
     "holdfast.store.async_store": "Store open",
@@ -135,8 +201,8 @@ _HOMES = {
     "holdfast.store.finding": "Begins Range",
     "holdfast.store.gates": "Gate Operation Reading Request",
     "holdfast.store.items": (
-        "Checkpoint Entry Erased Item Left LongValue Page Position Restored Reverted ScopeInfo "
-        "Swept TimelineInfo"
+        "Checkpoint Entry Erased ErasedSubject Item Left LongValue Page Position Restored Reverted "
+        "ScopeInfo Swept TimelineInfo"
     ),
     "holdfast.store.proof_files": "Proof",
     "holdfast.store.keyring": "Keyring",

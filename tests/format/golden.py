@@ -187,6 +187,16 @@ def follow_rules(state: sync.State) -> None:
     state.restore(safe)
 
 
+def seal_for_subjects(store: sync.Store) -> None:
+    """Values for two persons, one of whom is erased."""
+    state = store.custom("people")
+    state.set("short", "of Ada", subject="ada")
+    state.set("long", noise(16_500, b"sealed"), subject="ada")
+    state.append("both", {"said": "by Ada"}, subject="ada")
+    state.append("both", {"said": "by Eve"}, subject="eve")
+    store.erase_subject("eve")
+
+
 def turn_keys(store: sync.Store) -> None:
     """A retired master, one that is being rotated, and data keys: rotated, and resealed."""
     store.rotate_master(key(MASTER))
@@ -251,6 +261,13 @@ def fresh_url() -> str:
     return f"memory:golden-{next(_numbers)}"
 
 
+def schedule(store: sync.Store) -> None:
+    """Two schedules, added one after the other; neither has run."""
+    scheduler = sync.Scheduler(store)
+    scheduler.every(300, "agent:golden", jitter=30)
+    scheduler.cron("0 3 * * *", job="report", zone="Europe/Berlin")
+
+
 def make(*, encrypted: bool, compress: bool) -> dict[str, Any]:
     """A golden store: its rows, those of its ring, and what is in it."""
     url = fresh_url()
@@ -260,6 +277,7 @@ def make(*, encrypted: bool, compress: bool) -> dict[str, Any]:
     ):
         fill(store, clock)
         if encrypted:
+            seal_for_subjects(store)
             turn_keys(store)
         assert store.verify().ok
         found = facts(store)
@@ -268,6 +286,7 @@ def make(*, encrypted: bool, compress: bool) -> dict[str, Any]:
             pass
         with store.lease("job", duration=30, owner="tester") as lease:
             lease.beat()
+            schedule(store)
             cells = rows_of(url)[1]
     made: dict[str, Any] = {"records": rows_of(url)[0], "facts": found, "cells": cells}
     made["files"] = left

@@ -24,6 +24,7 @@ WRITES: dict[str, Callable[[sync.Store, Path], Any]] = {
     "reseal_all": lambda store, _: store.reseal_all(),
     "erase": lambda store, _: store.erase("agent:1"),
     "erase what was deleted": lambda store, _: store.erase("agent:3"),
+    "erase_subject": lambda store, _: store.erase_subject("user:1"),
     "sweep": lambda store, _: store.sweep(),
 }
 
@@ -62,6 +63,7 @@ def test_nothing_is_written_to_store_or_ring(
     one.agent("1").checkpoint("safe")
     one.rotate("agent:2")  # so that there is something to reseal
     one.delete("agent:3")
+    one.agent("2").set("about", "them", subject="user:1")
     with one.lease("job", duration=60) as lease:
         two.break_lease("job")
         before = stored(sealed)

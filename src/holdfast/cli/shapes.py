@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.json_values import tagged
+from holdfast.store.json_values import tagged
 
 if TYPE_CHECKING:
     from holdfast.store.blaming import Blame
@@ -217,6 +217,8 @@ def report(found: Report) -> dict[str, Any]:
         "feed_rows": found.feed_rows,
         "unfinished": found.unfinished,
         "leases": found.leases,
+        "subjects": found.subjects,
+        "subjects_erased": found.subjects_erased,
         "seconds": round(found.seconds, 3),
         "trust": found.trust,
         "resume": found.resume,

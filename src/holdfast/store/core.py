@@ -38,6 +38,7 @@ from holdfast.store.leasing import Leases
 from holdfast.store.ledger import Ledger, gone
 from holdfast.store.pins import Pins
 from holdfast.store.scopes import Scope
+from holdfast.store.subjects import Subjects
 from holdfast.store.timeline import Timeline
 
 LEDGERS = 1000
@@ -76,6 +77,8 @@ class Core:
         self.clock = clock
         self.read_only = read_only
         self.closed = ""
+        self.closing: list[Callable[[], None]] = []
+        """What is to be done first when the store is closed; it may still write."""
         self.writer = new_writer()
         self.gates = Gates()
         self.atoms = AtomCache()
@@ -91,6 +94,9 @@ class Core:
         self.later: Callable[[Change], None] | None = None
         """Commits, behind who asks, what nobody waits for."""
         self.leases = Leases(self)
+        self.subjects = Subjects(self)
+        if ring is not None:
+            codec.unseal = self.subjects.unseal
         self._ledgers: OrderedDict[Scope, Ledger] = OrderedDict()
         self._lock = threading.RLock()
         self.memos = MemoCache()
@@ -457,6 +463,8 @@ class Core:
         """Commit what waits and release everything."""
         if self.closed:
             return
+        while self.closing:
+            self.closing.pop()()
         try:
             self.committer.drain()
             self.leases.close()

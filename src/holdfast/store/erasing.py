@@ -133,6 +133,7 @@ class _Erasure:
             )
         if not self.wait:
             yield "its rows, which nobody can read any more; sweep() drops them"
+        yield "exports made of it before hold its content; this store refuses to import them"
         yield "logs of the engine, until it is done with them: for SQLite, when all have closed it"
         yield "processes that had it open keep in memory what they read until they look again"
         if self.shared:

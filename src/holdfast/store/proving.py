@@ -33,6 +33,7 @@ from holdfast.store.trees import Node
 
 if TYPE_CHECKING:
     from holdfast.store.handles import LineHandle
+    from holdfast.store.items import Checkpoint
 
 MOST = 1 << 20
 """Bytes of a value that a proof carries at most."""
@@ -43,8 +44,8 @@ def prove_key(handle: LineHandle, key: str, at: Any) -> Proof:
     """The proof of what a key was at a checkpoint (default: the newest); see `State.prove`."""
     key = check_key(key, owner=True)
     handle.core.check_open()
-    source, sequence = _checkpoint(handle, at)
-    ledger = source.ledger
+    source, checkpoint = checkpoint_view(handle, at)
+    ledger, sequence = source.ledger, checkpoint.sequence
     row = rows.entry(source.prefix, sequence)
     envelope, _ = ledger.open_entry(row, ledger.storage.get([row])[0])
     statement = envelope.statement
@@ -87,12 +88,12 @@ def prove_key(handle: LineHandle, key: str, at: Any) -> Proof:
     )
 
 
-def _checkpoint(handle: LineHandle, at: Any) -> tuple[Timeline, int]:
-    """The state at a checkpoint, and its number."""
+def checkpoint_view(handle: LineHandle, at: Any) -> tuple[Timeline, Checkpoint]:
+    """A checkpoint (default: the newest that the state has come by), and the state at it."""
     points = handle.history.points
     timeline, sequence = _newest(handle) if at is None else points.find(at)
-    handle.history.checkpoint_at(timeline, sequence)
-    return points.view(timeline, sequence), sequence
+    checkpoint = handle.history.checkpoint_at(timeline, sequence)
+    return points.view(timeline, sequence), checkpoint
 
 
 def _newest(handle: LineHandle) -> tuple[str, int]:
@@ -107,8 +108,8 @@ def _newest(handle: LineHandle) -> tuple[str, int]:
     while line.checkpoint <= line.origin:
         if not line.origin:
             raise CheckpointNotFoundError(
-                f"{handle.scope}: the present state has come by no checkpoint that it could be "
-                "proven from; make one, or say with `at` which is meant"
+                f"{handle.scope}: the present state has come by no checkpoint yet; make one, or "
+                "say with `at` which is meant"
             )
         row = rows.entry(line.prefix, line.origin)
         _, body = line.ledger.open_entry(row, line.ledger.storage.get([row])[0])
