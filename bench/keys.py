@@ -12,7 +12,11 @@ from holdfast import sync
 
 def run(quick: bool) -> list[Row]:
     """The master key, then a data key."""
-    return [*master(1000 if quick else 10_000), *data(500 if quick else 5000)]
+    return [
+        *master(1000 if quick else 10_000),
+        *data(500 if quick else 5000),
+        *erasing(100 if quick else 1000),
+    ]
 
 
 def master(scopes: int) -> list[Row]:
@@ -47,6 +51,22 @@ def data(messages: int) -> list[Row]:
     return [
         told("a new data key for a scope", rotating * 1e3, "ms"),
         told(f"{messages:,} messages sealed again", resealing, "s"),
+    ]
+
+
+def erasing(megabytes: int) -> list[Row]:
+    """A scope of so many megabytes, at `full`: until nobody can read it, then its rows."""
+    with place() as here, here.sync("full") as store:
+        state = store.agent("a")
+        for number in range(megabytes):
+            state.set(f"{number}", os.urandom(1_000_000))
+        start = time.perf_counter()
+        store.erase("agent:a", wait=False)
+        gone = time.perf_counter() - start
+        dropping = _seconds(store, "erase")
+    return [
+        at_most(f"erase of {megabytes:,} MB, until the key is gone", gone * 1e3, 50, "ms"),
+        told("the same, until its rows are dropped", dropping, "s"),
     ]
 
 

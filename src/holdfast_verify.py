@@ -12,7 +12,6 @@ import argparse
 import base64
 import hashlib
 import json
-import math
 import struct
 import sys
 from collections.abc import Iterator
@@ -23,7 +22,6 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 PROOF, CHAIN, WITNESS = b"holdfast-proof/1\0", b"holdfast-chain/1\0", b"holdfast-witness1:"
-Options = argparse.Namespace
 LARGEST, DEEPEST = 1 << 30, 300
 dumps = json.JSONEncoder(default=lambda data: {"$bytes": base64.b64encode(data).decode()}).encode
 
@@ -50,8 +48,6 @@ def committed(label: bytes, data: bytes, opening: bytes) -> bytes:
     return sha256(b"holdfast/1/keyed\0", opening, digest) if opening else digest
 
 
-_KINDS = {"b": bytes, "t": str, "n": int, "l": list, "m": dict}
-_PLAIN = {0xC0: None, 0xC2: False, 0xC3: True}
 _WHOLE = {base + n: (1 << n, base == 0xD0) for base in (0xCC, 0xD0) for n in range(4)}
 _LONG: dict[str, tuple[int, ...]] = {"array": (0xDC, 2, 4), "map": (0xDE, 2, 4)}
 _LONG |= {"bin": (0xC4, 1, 2, 4), "ext": (0xC7, 1, 2, 4), "str": (0xD9, 1, 2, 4)}
@@ -81,19 +77,26 @@ class Reader:
             return int.from_bytes(self.take(_WHOLE[code][0]), "big", signed=_WHOLE[code][1])
         if code == 0xCB:
             number = struct.unpack(">d", self.take(8))[0]
-            return number if math.isfinite(number) else {"$float": str(number)}
+            return number if abs(number) < float("inf") else {"$float": str(number)}
         if code not in _SIZED:
-            return _PLAIN[code]
+            return {0xC0: None, 0xC2: False, 0xC3: True}[code]
         kind, width, length = _SIZED[code]
         length = int.from_bytes(self.take(width), "big") if width else length
         if kind == "ext":
-            return {"$ext": self.take(1)[0], "data": self.take(length)}
+            return {"$ext": [self.take(1)[0], self.take(length)]}
         if kind in ("bin", "str"):
             return self.take(length) if kind == "bin" else self.take(length).decode()
         need(length << (kind == "map") <= len(self.data) - self.at, "it claims more than it holds")
         if kind == "array":
             return [self.read(depth + 1) for _ in range(length)]
-        return {self.read(depth + 1): self.read(depth + 1) for _ in range(length)}
+        return self.mapping([[self.read(depth + 1), self.read(depth + 1)] for _ in range(length)])
+
+    @staticmethod
+    def mapping(pairs: list[list[Any]]) -> dict[str, Any]:
+        """As `$map` if JSON has none like it, or if it looks like a form that begins with $."""
+        need(len({dumps(key) for key, _ in pairs}) == len(pairs), "a mapping names a key twice")
+        plain = all(type(key) is str for key, _ in pairs) and [key[:1] for key, _ in pairs] != ["$"]
+        return dict(pairs) if plain else {"$map": pairs}
 
     def varint(self) -> int:
         found = shift = 0
@@ -105,8 +108,7 @@ class Reader:
 
 def unpack(data: bytes) -> Any:
     """The one object that the bytes hold."""
-    reader = Reader(data)
-    found = reader.read()
+    found = (reader := Reader(data)).read()
     need(reader.at == len(data), "there is more in it than there should be")
     return found
 
@@ -116,7 +118,7 @@ def fields(found: Any, form: str) -> list[Any]:
     kinds = form.split()
     need(type(found) is list and len(found) == len(kinds))
     for one, kind in zip(found, kinds, strict=True):
-        need(type(one) is _KINDS[kind[0]])
+        need(type(one) is {"b": bytes, "t": str, "n": int, "l": list, "m": dict}[kind[0]])
         need(0 <= one < 1 << 63 if kind == "n" else not kind[1:] or len(one) == int(kind[1:]))
     return list(found)
 
@@ -165,7 +167,7 @@ def signers_of(place: bytes, envelope: bytes, found: list[Any]) -> set[bytes]:
     return set(valid)
 
 
-def trusted(options: Options, valid: set[bytes], least: int) -> str:
+def trusted(options: Any, valid: set[bytes], least: int) -> str:
     """Refuse what too few of the pinned keys signed; says whose word it is."""
     known = valid & options.pin if options.pin else valid
     need(len(known) >= least, f"of the keys that are believed {len(known)} signed it, not {least}")
@@ -200,7 +202,7 @@ def value_of(parts: Iterator[Any], ref: bytes, depth: int = 0) -> Any:
     need(len(found) == count, "a part of the value is missing, or one too many")
     values = [value for _, value in found]
     if shape in (b"\1", b"\2"):
-        return values if shape == b"\1" else dict(found)
+        return values if shape == b"\1" else Reader.mapping(found)
     need(shape in (b"\3", b"\4"))
     return b"".join(values) if shape == b"\3" else b"".join(values).decode()
 
@@ -208,11 +210,9 @@ def value_of(parts: Iterator[Any], ref: bytes, depth: int = 0) -> Any:
 def elements(parts: Iterator[Any], wanted: bytes, below: int, depth: int) -> Iterator[Any]:
     """Keys and values of a tree."""
     level, keys, content = read_node(take_part(parts, b"node", wanted), below)
-    for number, one in enumerate(content):
-        if level:
-            yield from elements(parts, one, level, depth)
-        else:
-            yield (keys[number] if keys else None), value_of(parts, one, depth)
+    for key, one in zip(keys or content, content, strict=True):
+        leaf = [] if level else [[key, value_of(parts, one, depth)]]
+        yield from leaf or elements(parts, one, level, depth)
 
 
 def read_node(data: bytes, below: int) -> tuple[int, list[Any], list[Any]]:
@@ -244,7 +244,7 @@ def find(path: list[Any], root: bytes, key: str) -> bytes | None:
     raise Refused("the path ends before it reaches the key")
 
 
-def check_proof(data: bytes, options: Options) -> dict[str, Any]:
+def check_proof(data: bytes, options: Any) -> dict[str, Any]:
     """What a proof shows."""
     form = "b16 b16 b14 b l l t l l"
     lineage, scope, row, envelope, body, by, key, path, records = fields(unpack(data), form)
@@ -272,7 +272,7 @@ def check_proof(data: bytes, options: Options) -> dict[str, Any]:
     return {"kind": "proof", "told": told, "store": lineage.hex(), "signer": signer, **about}
 
 
-def check_chain(data: bytes, options: Options) -> dict[str, Any]:
+def check_chain(data: bytes, options: Any) -> dict[str, Any]:
     """What an exported chain shows."""
     reader, signer, vouched, points = Reader(data), "", 0, dict[int, Any]()
     lineage, scope, line, first, count = fields(reader.read(), "b16 b16 b9 n n")
@@ -285,7 +285,6 @@ def check_chain(data: bytes, options: Options) -> dict[str, Any]:
         hashes.append(hash_)
         if statement:
             points[number] = at, envelope, []
-    del hashes[0]
     for _ in range(reader.read()):
         number, public, signature = fields(reader.read(), "n b b")
         points[number][2].append([public, signature])
@@ -298,12 +297,12 @@ def check_chain(data: bytes, options: Options) -> dict[str, Any]:
     need(reader.at == len(data), "there is more in it than there should be")
     for _, named in lanes.values():
         for _, last, hash_ in named:
-            need(hashes[last - first : last - first + 1] == [hash_], "the feed names another entry")
+            need(hashes[last - first + 1 :][:1] == [hash_], "the feed names another entry")
     told = f"entries {first} to {first + count - 1} of scope {scope.hex()} follow from each other, "
     told += f"a signature vouches for those up to {vouched}"
     facts = {"first": first, "last": first + count - 1, "vouched": vouched, "signer": signer}
     facts |= {"store": lineage.hex(), "head": hashes[-1].hex(), "checkpoints": len(points)}
-    return {"kind": "chain", "told": told, **facts, "_chain": (place, first, hashes, lanes)}
+    return {"kind": "chain", "told": told, **facts, "_chain": (place, first - 1, hashes, lanes)}
 
 
 def read_lane(reader: Reader, place: bytes) -> tuple[int, list[bytes], list[Any]]:
@@ -321,12 +320,12 @@ def read_lane(reader: Reader, place: bytes) -> tuple[int, list[bytes], list[Any]
     return lane, tags, named
 
 
-def check_witness(data: bytes, options: Options) -> dict[str, Any]:
+def check_witness(data: bytes, options: Any) -> dict[str, Any]:
     """What a witness shows."""
     plain, signature = fields(unpack(base64.b64decode(data.strip(), b"-_", validate=True)), "b b")
     lineage, _, moment, public, lanes = fields(unpack(plain), "b16 b16 n b m")
     check_signature(public, b"holdfast/witness/1\0" + plain, signature)
-    ends = {lane: fields(end, "n b32") for lane, end in lanes.items()}
+    ends = {lane: fields(end, "n b32") for lane, end in lanes.get("$map", [])}
     signer, time = trusted(options, {public}, 1), datetime.fromtimestamp(moment / 1e6, UTC)
     facts = {"store": lineage.hex(), "time": time.isoformat(), "signer": signer, "_ends": ends}
     return {"kind": "witness", "told": f"a witness of store {lineage.hex()} at {time}", **facts}
@@ -345,12 +344,13 @@ def compare(one: dict[str, Any], chain: dict[str, Any]) -> None:
         saw = [0]
         for lane, (number, tag) in one["_ends"].items():
             tags, named = lanes.get(lane, ([], []))
+            need(number < len(tags), "the chain ends before what it saw: it is older, or put back")
             need(tags[number : number + 1] == [tag], "it saw another history than the chain's")
             saw += [last for at, last, _ in named if at <= number]
         one["told"] += f"; it saw the chain's entries up to {max(saw)}"
 
 
-def verdict(name: str, data: bytes, options: Options, chains: list[Any]) -> dict[str, Any]:
+def verdict(name: str, data: bytes, options: Any, chains: list[Any]) -> dict[str, Any]:
     """What is to be said of a file, and of what it says of the chains."""
     checks = {PROOF: check_proof, CHAIN: check_chain, WITNESS: check_witness}
     try:

@@ -103,3 +103,22 @@ def test_what_blame_refuses(cli: Cli, run: str) -> None:
     assert cli("blame agent:none plan").code == 4
     assert cli(f"blame {run} plan 'steps[9]'").code == 2
     assert cli(f"blame {run} plan --limit 0").code == 2
+
+
+def test_texts_speak_of_this_program_and_not_of_functions(cli: Cli, run: str) -> None:
+    with sync.open("sqlite:holdfast.db") as store, store.change() as both:
+        both["agent:7"].set("shared", 1)
+        both["agent:8"].set("shared", 1)
+    told = [
+        cli(f"blame {run} nothing").err,
+        cli(f"blame {run} plan '..'").err,
+        cli(f"revert {run} --correlation nobody --yes").err,
+        cli(f"revert {run} --entry 5 --dry-run").err,
+    ]
+    assert "`holdfast key list` shows them" in told[0]
+    assert "`holdfast log` shows causes" in told[2]
+    assert "made together with agent:8" in told[3]
+    for text in told:
+        assert "()" not in text, text
+        assert "store." not in text, text
+        assert '["steps"' not in text, text

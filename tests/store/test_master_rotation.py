@@ -231,3 +231,16 @@ def test_four_processes_write_through_it(tmp_path: Path) -> None:
             assert [at for name, at in log if name == f"w{n}"] == list(range(1, count + 1))
         assert all(again.session(f"w3-{n}").get("n") == n for n in range(1, counts[3] + 1))
         assert again.verify().ok
+
+
+def test_a_third_key_while_a_rotation_is_under_way(sealed: Place) -> None:
+    store = sealed.open()
+    store.begin_rotation(new_key(sealed))
+    with pytest.raises(KeyMissingError, match="finish the rotation first"):
+        store.begin_rotation(new_key(sealed, "third"))
+    assert not (sealed.folder / "third.key").exists()
+    with pytest.raises(InvalidInputError, match="finish that rotation first"):
+        store.begin_rotation("passphrase:a third one, of many words")
+    store.begin_rotation(new_key(sealed))
+    store.finish_rotation()
+    sealed.close()

@@ -61,6 +61,8 @@ def verify(
         f"{report.entries} entries of {report.scopes} scopes, {report.values} values, "
         f"{report.checkpoints} checkpoints ({report.signed} signed) in {found['seconds']} s"
     )
+    if report.erased:
+        output.say(f"{report.erased} scopes erased")
     if report.unfinished:
         output.say(
             f"{report.unfinished} long values are not finished, which is no damage; "
@@ -149,7 +151,11 @@ def _hand_over(words: list[str], text: str) -> None:
 @click.command(cls=Command)
 @scope_argument
 @key_argument
-@click.option("--at", metavar="CHECKPOINT", help="What it was there. [default the newest]")
+@click.option(
+    "--at",
+    metavar="CHECKPOINT",
+    help="What it was there. [default the newest in the present state's past]",
+)
 @click.option("--out", "-o", metavar="FILE", required=True, help="Where to write the proof.")
 @pass_session
 def prove(session: Session, scope: str, name: str, at: str | None, out: str) -> None:

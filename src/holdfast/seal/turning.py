@@ -69,7 +69,14 @@ def begin(ring: Ring, source: KeySource) -> None:
             _announce(ring, source)
         ring.refresh()
     ring.add_source(source)
-    if not _is_newest(ring, source):
+    try:
+        newest = _is_newest(ring, source)
+    except KeyMissingError as error:  # it is not made here: a rotation was begun before
+        raise KeyMissingError(
+            "a rotation of the master is under way: if it was begun with another key than this "
+            f"one, finish the rotation first; if with this one: {error}"
+        ) from None
+    if not newest:
         raise InvalidInputError(
             "the master is being rotated to another key than this one; finish that rotation first"
         )

@@ -99,5 +99,11 @@ class Storage(Protocol):
     def size(self) -> int:
         """Bytes that the storage occupies now."""
 
+    def check(self) -> list[str]:
+        """What the engine itself finds wrong with what it keeps rows in; [] if nothing.
+
+        For damage that no read shows. Others go on reading and writing meanwhile.
+        """
+
     def close(self) -> None:
         """Release everything; a second call does nothing."""

@@ -196,6 +196,10 @@ class MemoryStorage:
         self._usable()
         return self._space.bytes
 
+    def check(self) -> list[str]:
+        self._usable()
+        return []
+
     def close(self) -> None:
         self._closed = True
 

@@ -31,6 +31,7 @@ from holdfast.errors import (
     StoreNotFoundError,
     Unavailable,
 )
+from holdfast.storage import sqlite_check
 from holdfast.storage import sqlite_files as files
 from holdfast.storage import sqlite_guard as guard
 from holdfast.storage.batches import (
@@ -162,6 +163,13 @@ class SqliteStorage:
     def size(self) -> int:
         self._usable()
         return guard.file_size(self._path) + guard.file_size(self._path + "-wal")
+
+    def check(self) -> list[str]:
+        self._usable()
+        try:
+            return sqlite_check.check(self._path, self._on_busy)
+        except apsw.Error as error:
+            self._reading_failed(error)
 
     def close(self) -> None:
         if self._pid != os.getpid():

@@ -15,7 +15,7 @@ from holdfast.errors import InvalidInputError, OutcomeUnknown, Unavailable
 from holdfast.storage.contract import Batch, Storage
 
 MODES = ("before", "ambiguous-applied", "ambiguous-lost")
-CALLS = ("get", "scan", "cells", "commit", "version", "turn", "size", "*")
+CALLS = ("get", "scan", "cells", "commit", "version", "turn", "size", "check", "*")
 
 
 class Counting:
@@ -66,6 +66,10 @@ class Counting:
     def size(self) -> int:
         self._count("size")
         return self.inner.size()
+
+    def check(self) -> list[str]:
+        self._count("check")
+        return self.inner.check()
 
     def close(self) -> None:
         self._count("close")
@@ -152,6 +156,10 @@ class Faulty:
     def size(self) -> int:
         self._read("size")
         return self.inner.size()
+
+    def check(self) -> list[str]:
+        self._read("check")
+        return self.inner.check()
 
     def close(self) -> None:
         self.inner.close()

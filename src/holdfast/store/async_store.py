@@ -191,10 +191,14 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
         name = scope.scope if isinstance(scope, State) else scope
         await asyncio.to_thread(self._blocking.delete, name)
 
-    async def erase(self, scope: Scope | str | State) -> Erased:
-        """End a scope and remove its content, its rows and its key; see `Erased` for what stays."""
+    async def erase(self, scope: Scope | str | State, *, wait: bool = True) -> Erased:
+        """End a scope and remove its content, its rows and its key; see `Erased` for what stays.
+
+        `wait=False`: in an encrypted store it returns when the key is gone, however much the scope
+        holds; `sweep` drops the rows.
+        """
         name = scope.scope if isinstance(scope, State) else scope
-        return await asyncio.to_thread(self._blocking.erase, name)
+        return await asyncio.to_thread(self._blocking.erase, name, wait=wait)
 
     # changes
 

@@ -421,9 +421,13 @@ class Store(StoreFollowing, StoreStreaming, StoreUndoing, StoreKeys, StoreLeasin
         change, finish = self._handle.plan_delete(name, None)
         finish(self._core.run(change))
 
-    def erase(self, scope: Scope | str | State) -> Erased:
-        """End a scope and remove its content, its rows and its key; see `Erased` for what stays."""
-        return erase_scope(self._handle, scope.scope if isinstance(scope, State) else scope)
+    def erase(self, scope: Scope | str | State, *, wait: bool = True) -> Erased:
+        """End a scope and remove its content, its rows and its key; see `Erased` for what stays.
+
+        `wait=False`: in an encrypted store it returns when the key is gone, however much the scope
+        holds; `sweep` drops the rows.
+        """
+        return erase_scope(self._handle, scope.scope if isinstance(scope, State) else scope, wait)
 
     # changes
 

@@ -216,7 +216,8 @@ class Core:
                 if self.storage.get([rows.tombstone(key)])[0] is not None:
                     raise gone(scope)
                 raise KeyMissingError(
-                    f"the ring holds no key for {scope}; use the ring that belongs to this store"
+                    f"the ring holds no key for {scope}; use the ring that belongs to this store. "
+                    "If these are files of earlier, the scope may have been erased since"
                 )
             reload = partial(self._data_keys, scope_id)
             seal = KeySeal(keys.data, keys.epoch, self.writer, reload)

@@ -153,7 +153,7 @@ def cosign(handle: LineHandle, point: Any, signer: str, verify: str) -> Checkpoi
         rekeyed = ledger.next_epoch()  # before anything is sealed
         put = signature_row(ledger, key, bytes.fromhex(found.hash), made)
         try:
-            core.storage.commit(Batch(puts=[put], absent=[put[0], ledger.tombstone, rekeyed]))
+            core.leases.commit(Batch(puts=[put], absent=[put[0], ledger.tombstone, rekeyed]))
             return found
         except Conflict:
             if ledger.erased():

@@ -28,6 +28,8 @@ from holdfast.errors import (
 )
 from holdfast.storage.contract import Batch
 from holdfast.store import rows
+from holdfast.store.arguments import check_flag
+from holdfast.store.core import Core
 from holdfast.store.entries import Body
 from holdfast.store.handles import StoreHandle
 from holdfast.store.items import Erased
@@ -46,21 +48,53 @@ _Life = dict[int, tuple[bytes, bytes]]
 _decode = msgspec.msgpack.Decoder().decode
 
 
-def erase_scope(handle: StoreHandle, scope: Scope | str) -> Erased:
+def erase_scope(handle: StoreHandle, scope: Scope | str, wait: bool = True) -> Erased:
     """End a scope and remove what it held: its rows, and its keys from the ring.
 
     All scopes that ever had this name are erased, deleted ones included; one that somebody makes
     under the name meanwhile is not. Erasing again finishes what was cut short.
 
+    `wait=False`: only the first step and the third are waited for, however much the scope holds.
+    Its content cannot be read from then on; `sweep`, at any time, does the others, as does erasing
+    again. In a plain store the rows are the content, and are always waited for.
+
     What stays, without content: the tombstone (numbers and a time), the feed's rows (numbers and
     hashes), and rows of change ids that scopes which are not erased share (with its name). Out of
     reach: copies of the files, of the ring and of values made before, and memory of processes.
     """
-    return _Erasure(handle, handle.line(scope).scope).run()
+    check_flag(wait, "wait")
+    return _Erasure(handle, handle.line(scope).scope, wait or handle.core.ring is None).run()
+
+
+def finish_erasures(handle: StoreHandle) -> tuple[int, int]:
+    """Drop what erasing has left, of scopes whose tombstone is there; how many rows and bytes.
+
+    One that was made since under the same name is left alone.
+    """
+    count = size = 0
+    for life in [life for _, life in _lives(handle.core, b"D") if rows.ERASED in life]:
+        if rows.THERE in life:
+            name = _decode(handle.core.open_row(*life[rows.THERE]))[0]
+            work = _Erasure(handle, Scope.parse(name), wait=True)
+            work.clear(read_tombstone(handle.core, *life[rows.ERASED]), life)
+            count, size = count + work.rows, size + work.bytes
+    return count, size
+
+
+def _lives(core: Core, low: bytes) -> Iterator[tuple[bytes, _Life]]:
+    """What the directory says, below a beginning, of each scope; where its tombstone goes."""
+    found: dict[bytes, _Life] = {}
+    high = rows.after(low)
+    while page := core.storage.scan(low, high, limit=1000):
+        for key, row in page:
+            found.setdefault(rows.tombstone(key), {})[key[21]] = key, row
+        low = page[-1][0] + b"\0"
+    yield from found.items()
 
 
 class _Erasure:
-    def __init__(self, handle: StoreHandle, scope: Scope) -> None:
+    def __init__(self, handle: StoreHandle, scope: Scope, wait: bool) -> None:
+        self.wait = wait
         self.handle = handle
         self.core = handle.core
         self.storage = handle.core.storage
@@ -71,12 +105,17 @@ class _Erasure:
         self._erased: set[int] | None = None
 
     def run(self) -> Erased:
+        self.core.leases.stand()
         readable = self._end()
         lives = 0
-        for key, life in list(self._lives()):
+        tag = self.core.tag(b"directory", str(self.scope))
+        for key, life in list(_lives(self.core, b"D" + tag)):
             tombstone = self._entombed(key, life, end=not readable)
             if tombstone is not None:
-                self._clear(tombstone, life)
+                if self.wait:
+                    self.clear(tombstone, life)
+                else:
+                    self._drop_keys(tombstone)
                 lives += 1
         if not lives:
             raise ScopeNotFoundError(f"there is no scope {self.scope} in this store")
@@ -93,6 +132,8 @@ class _Erasure:
                 "they open copies, backups and snapshots of the store's files made before; "
                 "rotate_master(), and destroying the old key, ends that"
             )
+        if not self.wait:
+            yield "its rows, which nobody can read any more; sweep() drops them"
         yield "exports made of it before hold its content; this store refuses to import them"
         yield "logs of the engine, until it is done with them: for SQLite, when all have closed it"
         yield "processes that had it open keep in memory what they read until they look again"
@@ -116,17 +157,6 @@ class _Erasure:
             return True
         raise Conflict(f"{self.scope}: other writers were always faster; try again")
 
-    def _lives(self) -> Iterator[tuple[bytes, _Life]]:
-        """What the directory says of each scope that has had the name; where its tombstone goes."""
-        low = b"D" + self.core.tag(b"directory", str(self.scope))
-        high = rows.after(low)
-        found: dict[bytes, _Life] = {}
-        while page := self.storage.scan(low, high, limit=1000):
-            for key, row in page:
-                found.setdefault(rows.tombstone(key), {})[key[21]] = key, row
-            low = page[-1][0] + b"\0"
-        yield from found.items()
-
     def _entombed(self, key: bytes, life: _Life, *, end: bool) -> Tombstone | None:
         """The tombstone, put if need be; None of a scope that was made meanwhile."""
         if rows.ERASED in life:
@@ -140,7 +170,7 @@ class _Erasure:
             last = self._last(number)
         made = entomb(self.core, key, number, last, scope_id)
         try:
-            self.storage.commit(Batch(puts=[made], absent=[key]))
+            self.core.leases.commit(Batch(puts=[made], absent=[key]))
         except Conflict:  # somebody else is at it, too
             made = key, self.storage.get([key])[0] or b""
         return read_tombstone(self.core, *made)
@@ -160,13 +190,12 @@ class _Erasure:
 
     # dropping
 
-    def _clear(self, tombstone: Tombstone, life: _Life) -> None:
+    def clear(self, tombstone: Tombstone, life: _Life) -> None:
         """Drop all but the tombstone. The name goes last: without it nobody could look again."""
         number = tombstone.number.to_bytes(rows.SCOPE, "big")
         if rows.THERE in life:
             self._drop_accounts(tombstone, life)
-        if self.core.ring is not None:
-            self.keys += self.core.ring.erase(tombstone.id)
+        self._drop_keys(tombstone)
         prefixes = [kind + number for kind in rows.OF_SCOPE]
         for prefix in prefixes if self.core.ring is None else ():
             self._blank(prefix)
@@ -176,11 +205,17 @@ class _Erasure:
                 self._drop(page)
         self._drop([life[state] for state in (rows.THERE, rows.DELETED) if state in life])
 
+    def _drop_keys(self, tombstone: Tombstone) -> None:
+        """From here on nobody can read what the scope held, if the store is encrypted."""
+        if self.core.ring is not None:
+            self.core.leases.stand()
+            self.keys += self.core.ring.erase(tombstone.id)
+
     def _unpin(self, number: bytes) -> None:
         """Drop the pins of values that were not finished; the tombstone tells their writers."""
         while page := self.storage.cells(b"P" + number, rows.after(b"P" + number), limit=SLICE):
             with suppress(Conflict):  # a beat in the last moment: look again
-                self.storage.commit(Batch(cells=[(key, value, None) for key, value in page]))
+                self.core.leases.commit(Batch(cells=[(key, value, None) for key, value in page]))
 
     def _blank(self, prefix: bytes) -> None:
         """Overwrite content where it lies, of a plain store; without a key it is the content.
@@ -190,12 +225,12 @@ class _Erasure:
         """
         low = prefix
         while page := self.storage.scan(low, rows.after(prefix), limit=SLICE):
-            self.storage.commit(Batch(blanks=[key for key, _ in page]))
+            self.core.leases.commit(Batch(blanks=[key for key, _ in page]))
             low = page[-1][0] + b"\0"
 
     def _drop(self, found: list[tuple[bytes, bytes]]) -> None:
         if found:
-            self.storage.commit(Batch(drops=[key for key, _ in found]))
+            self.core.leases.commit(Batch(drops=[key for key, _ in found]))
             self.rows += len(found)
             self.bytes += sum(len(key) + len(row) for key, row in found)
 

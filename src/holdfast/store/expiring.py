@@ -18,6 +18,7 @@ from holdfast.store.arguments import check_flag, check_limit
 from holdfast.store.change import Change, Target
 from holdfast.store.core import Core
 from holdfast.store.entries import Body, Cause
+from holdfast.store.erasing import finish_erasures
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.items import Swept
 from holdfast.store.lifetimes import Terms
@@ -131,7 +132,10 @@ def sweep_store(handle: StoreHandle, limit: int | None, wait: bool) -> Swept:
         if limit is not None and removed >= limit:
             break
         removed += sweep_state(line, limit - removed if limit is not None else None)
-    return replace(handle.core.pins.sweep(wait=wait), keys=removed)
+    handle.core.leases.stand()  # what is swept here is in no entry
+    count, size = finish_erasures(handle)
+    done = handle.core.pins.sweep(wait=wait)
+    return replace(done, keys=removed, rows=done.rows + count, bytes=done.bytes + size)
 
 
 def _lines(handle: StoreHandle) -> Iterable[LineHandle]:

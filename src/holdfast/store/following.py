@@ -42,7 +42,7 @@ def check_position(position: object) -> None:
     ):
         raise InvalidInputError(
             "since is a position, as `store.position()` and `entry.position` give it; leave it "
-            "out to begin at the beginning"
+            "out to begin now (with `feed`: at the beginning)"
         )
 
 

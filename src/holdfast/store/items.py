@@ -246,7 +246,8 @@ class LongValue:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep removed: keys that have expired, and values that were never finished."""
+    """What a sweep removed: keys that have expired, values that were never finished, and rows of
+    scopes whose erase was not waited for or cut short."""
 
     uploads: int
     rows: int

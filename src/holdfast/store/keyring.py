@@ -46,6 +46,7 @@ def ring_of(core: Core, *, write: bool) -> Ring:
         raise KeyNotNeededError("the store is not encrypted: it has no keys")
     if write:
         core.check_writable()
+        core.leases.stand()
     return core.ring
 
 

@@ -271,6 +271,33 @@ class Leases:
                 return True
         raise Unavailable(f"the lease {lease.name!r} does not stand still; try again")
 
+    # writing under them
+
+    def stand(self) -> None:
+        """Refuse if a lease under which this is done is lost, as the storage has it now.
+
+        For what is about to be written elsewhere, where no commit can expect the token.
+        """
+        for lease in self._fences().values():
+            lease.check()
+            if self._cells(lease.key)[0] != lease.cell:
+                raise lease.lost()
+
+    def commit(self, batch: Batch) -> None:
+        """Commit what is no change to a scope, if the leases it is done under are still held."""
+        fences = self._fences()
+        for lease in fences.values():
+            lease.check()
+            batch.cells.append((lease.key, lease.cell, lease.cell))
+        try:
+            self.core.storage.commit(batch)
+        except Conflict:
+            self.stand()
+            raise
+
+    def _fences(self) -> dict[bytes, Lease]:
+        return {lease.key: lease for lease in leases_now() if lease.core is self.core}
+
     # for operators
 
     def infos(self) -> list[LeaseInfo]:

@@ -89,16 +89,33 @@ def prove_key(handle: LineHandle, key: str, at: Any) -> Proof:
 
 
 def checkpoint_view(handle: LineHandle, at: Any) -> tuple[Timeline, Checkpoint]:
-    """A checkpoint (default: the newest), and the state at it."""
+    """A checkpoint (default: the newest that the state has come by), and the state at it."""
     points = handle.history.points
-    if at is None:
-        timeline, sequence = handle.timeline, points.line().checkpoint
-        if not sequence:
-            raise CheckpointNotFoundError(f"{handle.scope}: there is no checkpoint yet; make one")
-    else:
-        timeline, sequence = points.find(at)
+    timeline, sequence = _newest(handle) if at is None else points.find(at)
     checkpoint = handle.history.checkpoint_at(timeline, sequence)
     return points.view(timeline, sequence), checkpoint
+
+
+def _newest(handle: LineHandle) -> tuple[str, int]:
+    """The newest checkpoint that the present state has come by.
+
+    Not simply the newest one: after a restore that is the restore's backup, of the state that was
+    left behind. What a restore or a fork went back to is the past of what came after it.
+    """
+    points = handle.history.points
+    name, line = handle.timeline, points.line()
+    names = {number: name for name, number in handle.core.names(line.ledger).items()}
+    while line.checkpoint <= line.origin:
+        if not line.origin:
+            raise CheckpointNotFoundError(
+                f"{handle.scope}: the present state has come by no checkpoint yet; make one, or "
+                "say with `at` which is meant"
+            )
+        row = rows.entry(line.prefix, line.origin)
+        _, body = line.ledger.open_entry(row, line.ledger.storage.get([row])[0])
+        _, number, sequence, *_ = body.ops[0]
+        name, line = names[number], points.view(names[number], sequence)
+    return name, line.checkpoint
 
 
 def _plain_body(ledger: Ledger, row: bytes) -> bytes:

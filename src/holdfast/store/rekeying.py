@@ -66,6 +66,7 @@ def rotate_scope(handle: StoreHandle, scope: Scope | str) -> int:
     for _ in range(ATTEMPTS):
         ledger = _ledger(core, line.scope)
         epoch = _announced(core, ledger) + 1
+        core.leases.stand()  # the ring is another storage: its commit expects no token
         # A key that an attempt which was cut short has left is as good as a new one.
         if ring.add_epoch(ledger.id, epoch) is None:
             raise gone(line.scope)
@@ -140,12 +141,14 @@ def reseal_scope(handle: StoreHandle, scope: Scope | str) -> Resealed:
     work = _Resealing(core, ledger, epoch)
     while work.sweep():
         pass  # until one finds nothing to do: then nothing is left, and nothing can come
+    core.leases.stand()
     removed = ring.drop_epochs(ledger.id, epoch)
     return Resealed(ledger.scope, epoch, work.rows, work.bytes, removed)
 
 
 class _Resealing:
     def __init__(self, core: Core, ledger: Ledger, epoch: int) -> None:
+        self.core = core
         self.storage = core.storage
         self.ledger = ledger
         self.epoch = epoch
@@ -183,7 +186,7 @@ class _Resealing:
             if not swaps:
                 return damage
             try:
-                self.storage.commit(Batch(swaps=swaps, absent=[self.ledger.tombstone]))
+                self.core.leases.commit(Batch(swaps=swaps, absent=[self.ledger.tombstone]))
             except Conflict:
                 page = self._read(page)
                 continue

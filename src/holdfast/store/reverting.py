@@ -159,7 +159,7 @@ def _numbers(handle: LineHandle, points: list[Any]) -> set[int]:
         if timeline != handle.timeline:
             raise InvalidInputError(
                 f"{handle.scope}: entry {sequence} is of timeline {timeline!r}, not of "
-                f"{handle.timeline!r}: revert it there, with `state.on({timeline!r})`"
+                f"{handle.timeline!r}: revert it on that timeline"
             )
         if type(point) is int and point != sequence:
             raise PointNotFoundError(f"{handle.scope}: there is no entry {point}")
@@ -268,7 +268,7 @@ class Undoing:
             more = f" (and {len(self.together) - 1} more)" if len(self.together) > 1 else ""
             why = f"entry {sequence}{more} was made together with {places}, which is not undone"
             if entry.cause.correlation is not None:
-                how = f"store.revert(correlation={entry.cause.correlation!r}) undoes both"
+                how = f"reverting the correlation {entry.cause.correlation!r} undoes both"
             else:
                 how = "revert that one, too"
             self.left.append(Left("", f"{why}; {how}", entry))

@@ -227,6 +227,7 @@ class Subjects:
 
     def _make(self, ring: Ring, name: str, key: bytes) -> Subject | None:
         """A new subject; None if somebody else has made one."""
+        self._core.leases.stand()
         id, row = os.urandom(ID), SubjectRow(name, os.urandom(KEY))
         put_subject(ring, id, row)
         cell = self._core.seal_row(key, _encode(_Named(id)))
@@ -299,6 +300,7 @@ class Subjects:
         """Remove a subject's key; see `Store.erase_subject`."""
         core = self._core
         core.check_writable()
+        core.leases.stand()
         ring, name = self._ring(), check_subject(name)
         if core.gates.front:
             operation = Operation("erase subject", "", name)
@@ -327,7 +329,7 @@ class Subjects:
                 erasing = core.seal_row(key, _encode(_Named(named.id, True)))
                 tombstone = rows.subject_tombstone(named.id)
                 row = core.seal_row(tombstone, _encode(core.clock.claimed()))
-                core.storage.commit(
+                core.leases.commit(
                     Batch(puts=[(tombstone, row)], absent=[tombstone], cells=[(key, cell, erasing)])
                 )
                 cell = erasing

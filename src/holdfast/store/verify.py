@@ -44,7 +44,8 @@ class Finding:
     """One thing that is not as it should be."""
 
     kind: str
-    """damage, chain, signature, root, feed, witness, identity, unaccounted, erasure, lookup"""
+    """damage, chain, signature, root, feed, witness, identity, unaccounted, erasure, lookup,
+    storage (what the engine itself finds)"""
     place: str
     message: str
     scope: str = ""
@@ -100,6 +101,8 @@ class Report:
             f"in {self.seconds:.2f} s"
         )
         lines = [looked]
+        if self.erased:
+            lines.append(f"{self.erased} scopes erased")
         if self.unfinished:
             lines.append(f"{self.unfinished} long values are not finished; that is no damage")
         if self.pruned:
@@ -198,6 +201,14 @@ class _Check:
             self.known = {ledger.number for ledger in found}
             self._feed_without_scope()
             self._others()
+            self._storage()
+
+    def _storage(self) -> None:
+        """What no read shows: the engine's own check of its files."""
+        rings = [] if self.core.ring_storage is None else [("ring", self.core.ring_storage)]
+        for place, storage in [("store", self.core.storage), *rings]:
+            for text in storage.check():
+                self.find("storage", place, text)
 
     def _identity(self, identity: str | None) -> None:
         core = self.core

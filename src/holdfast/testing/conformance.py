@@ -463,6 +463,16 @@ def size_grows(make: Make) -> None:
 
 
 @_check
+def check_finds_nothing(make: Make) -> None:
+    """`check` has nothing to say of rows that were put, swapped and dropped."""
+    p = fresh_prefix()
+    with opened(make) as (s,):
+        s.commit(Batch(puts=[(p + b"a", b"1"), (p + b"b", b"2")], cells=[(p, None, b"1")]))
+        s.commit(Batch(drops=[p + b"a"], swaps=[(p + b"b", b"2", b"3")]))
+        expect(s.check() == [], "check finds something where nothing is wrong")
+
+
+@_check
 def closed_refuses(make: Make) -> None:
     """A closed handle refuses every call; closing again does nothing. Runs last, because an
     engine that is not shared has only this handle."""
@@ -477,6 +487,7 @@ def closed_refuses(make: Make) -> None:
         lambda: s.commit(Batch(puts=[(b"\x01closed", b"1")])),
         s.version,
         s.size,
+        s.check,
     ]
     for call in calls:
         raises(StoreClosedError, call, "a closed handle answered")
