@@ -440,3 +440,16 @@ def test_terms_follow_a_merge_and_a_long_value(
         file.write(b"x" * 50_000)
     assert state.find("by_status", status="open").items == ["tasks/3"]
     assert place.open().verify().findings == []
+
+
+def test_a_merge_where_a_lookup_is_about_all_keys(place: Place) -> None:
+    store = place.open()
+    state = store.agent("a")
+    state.declare(Lookup("all", "", "status"))
+    state.set("one", {"status": "open"})
+    trial = state.fork("trial")
+    trial.set("two", {"status": "open"})
+    state.set("one", {"status": "done"})
+    assert state.merge(trial).keys == ["two"]
+    assert state.find("all", status="open").items == ["two"]
+    assert store.verify().findings == []

@@ -164,7 +164,9 @@ class Lookup(PrefixDeclaration):
 
     def covers(self, key: str) -> bool:
         """Whether a key is one that it is about: those of parts of Holdfast only if it says so."""
-        return key.startswith(self.prefix) and (key[0] != RESERVED or self.prefix[:1] == RESERVED)
+        if not key or not key.startswith(self.prefix):
+            return False  # what a merge notes of itself is under no key
+        return key[0] != RESERVED or self.prefix[:1] == RESERVED
 
     def spans(self) -> list[tuple[str, str]]:
         """From where to where the keys lie that it is about."""
