@@ -19,7 +19,7 @@ def test_restore_names_what_it_left_alone(tmp_path: Path, cli: Cli) -> None:
         state.set("plan", 2)
         for number in range(7):
             state.set(f"effects/{number}", "done")
-    line = "left alone, because sticky: 7 keys: effects/0, effects/1, effects/2, effects/3, "
+    line = "left alone, because sticky or ephemeral: 7 keys: effects/0, effects/1, effects/2, "
     dry = cli("--store", url, "restore", "agent:7", "safe", "--dry-run").out
     assert line in dry
     assert "plan" in dry
