@@ -214,10 +214,11 @@ class LineCheck:
         self.report.values += len(body.atoms)
         if body.packs:
             self._packs(sequence, body)
-        elif not body.atoms:
-            self.uploads.note(key, body)
-        if body.ops and body.ops[0][0] == entries.MERGE:
+        merges = bool(body.ops) and body.ops[0][0] == entries.MERGE
+        if merges:
             self._merge(key, body.ops[0])
+        if merges or not (body.packs or body.atoms):
+            self.uploads.note(key, body)
         if self.folding:
             try:
                 self.line.apply(sequence, body)
