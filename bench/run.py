@@ -22,7 +22,7 @@ from common import Row
 
 THEMES = (
     "size", "lists", "checkpoints", "scale", "travel", "merge", "processes", "throughput", "watch",
-    "keys", "forks", "streams", "lookups", "langgraph_saver", "langgraph_store",
+    "keys", "forks", "streams", "lookups", "policies", "langgraph_saver", "langgraph_store",
 )  # fmt: skip
 
 

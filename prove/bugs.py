@@ -95,9 +95,9 @@ BUGS = (
     Bug(
         "missing value reported as a miss",
         "store/reading.py",
-        "        value = self.value(timeline, slot, plain)\n        if slot.meta",
+        "        value = self.value(timeline, slot, plain)\n        if value is ERASED",
         "        try:\n            value = self.value(timeline, slot, plain)\n"
-        "        except Exception:\n            return default\n        if slot.meta",
+        "        except Exception:\n            return default\n        if value is ERASED",
         "flips",
     ),
     Bug(
@@ -258,6 +258,41 @@ BUGS = (
         "tests/store/test_erase.py",
     ),
     Bug(
+        "erased subject's key left in the ring",
+        "seal/subject_rows.py",
+        "        ring.storage.commit(Batch(blanks=found, drops=found))\n",
+        "        break\n",
+        "tests/store/test_subjects.py",
+    ),
+    Bug(
+        "value sealed under a subject's key after the erase",
+        "store/writing.py",
+        "    change.fences += tuple(subjects.values())\n",
+        "",
+        "tests/store/test_subjects.py",
+    ),
+    Bug(
+        "erased subject read on with the key in memory",
+        "store/subjects.py",
+        "        if seal is not None and seen == token:\n",
+        "        if seal is not None:\n",
+        "tests/store/test_subjects.py",
+    ),
+    Bug(
+        "plain text of a sealed value in the digest of a change's content",
+        "store/writing.py",
+        "core.subjects.sealed(t[2], subjects)) for t in targets]",
+        "t[2]) for t in targets]",
+        "tests/store/test_subjects.py",
+    ),
+    Bug(
+        "subjects' keys forgotten when the master is rotated",
+        "seal/turning.py",
+        "    for kind in (STORE, SIGNER, SCOPE, SUBJECT):\n",
+        "    for kind in (STORE, SIGNER, SCOPE):\n",
+        "tests/store/test_subjects.py",
+    ),
+    Bug(
         "old master retired before every key is wrapped under the new one",
         "seal/turning.py",
         "        _wrap_all(ring, compare=True)\n",
@@ -383,6 +418,27 @@ BUGS = (
         "        for key, _, after in tree_changes(trees, then, now, prefix)\n",
         "        for key, _, after in tree_changes(trees, then, now, prefix) if after\n",
         "tests/store/test_sticky.py",
+    ),
+    Bug(
+        "operation that does not undo what one inside of it did",
+        "checkpoints/operations.py",
+        "(inner == outer or inner.startswith(outer + WITHIN))",
+        "inner == outer",
+        "tests/store/test_checkpoint_operations.py",
+    ),
+    Bug(
+        "restore in part that overwrites who was faster",
+        "checkpoints/bringing.py",
+        "        expects = {one.key: now.version(one.now) if now else 0 for one in piece}\n",
+        "        expects: dict[str, int] = {}\n",
+        "tests/store/test_checkpoint_restores.py",
+    ),
+    Bug(
+        "restore in many pieces that drops what others wrote meanwhile",
+        "checkpoints/bringing.py",
+        "cause=self.cause, if_head=head",
+        "cause=self.cause",
+        "tests/store/test_checkpoint_restores.py",
     ),
     Bug(
         "ephemeral keys seen before the rest is committed",
@@ -586,5 +642,26 @@ BUGS = (
         "return unsaved and made is not None and bool(made.lines)",
         "return False",
         "tests/store/test_forks_together.py",
+    ),
+    Bug(
+        "the lowest priority firing of several policies",
+        "checkpoints/policy.py",
+        "key=lambda one: (-rank(one), one.id)",
+        "key=lambda one: (rank(one), one.id)",
+        "tests/store/test_policies.py",
+    ),
+    Bug(
+        "a key counted as often as it is written",
+        "checkpoints/metrics.py",
+        "self.bytes += changed - (old[0] if old is not None else 0)",
+        "self.bytes += changed",
+        "tests/store/test_policies_model.py",
+    ),
+    Bug(
+        "a policy's checkpoint made though another process was faster",
+        "checkpoints/engine.py",
+        "if stage.checkpoint != basis:",
+        "if False:",
+        "tests/store/test_policies.py",
     ),
 )

@@ -7,7 +7,8 @@
         await state.restore(safe)
 
 `holdfast.sync` has the same names without `await`. `DELETED` stands for a value where there is none
-(in the conflicts of a merge). Start with docs/getting-started.md.
+(in the conflicts of a merge), `ERASED` for one that was sealed for a subject who is erased. Start
+with docs/getting-started.md.
 """
 
 from __future__ import annotations
@@ -18,7 +19,19 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast import sync as sync
+    from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
+    from holdfast.checkpoints.async_optimizer import Optimizer
+    from holdfast.checkpoints.async_policies import Policies
+    from holdfast.checkpoints.conditions import Condition
+    from holdfast.checkpoints.policy import (
+        Policy,
+        PolicyFrequency,
+        PolicyRetention,
+        PolicySetting,
+    )
+    from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest
     from holdfast.seal.codec import Typed, ValueLimits
+    from holdfast.seal.parts import ERASED
     from holdfast.seal.registry import Registry, default_registry
     from holdfast.store.async_state import Change, State, View
     from holdfast.store.async_store import Store, open
@@ -37,6 +50,7 @@ if TYPE_CHECKING:
         Checkpoint,
         Entry,
         Erased,
+        ErasedSubject,
         Item,
         Left,
         LongValue,
@@ -63,20 +77,26 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DELETED",
+    "ERASED",
     "Begins",
     "Blame",
     "Blamed",
     "Cause",
     "Change",
     "Checkpoint",
+    "CheckpointGroups",
+    "CheckpointRequest",
+    "Checkpoints",
     "Classed",
     "Clock",
+    "Condition",
     "Declaration",
     "Diff",
     "Difference",
     "Entry",
     "Ephemeral",
     "Erased",
+    "ErasedSubject",
     "Finding",
     "Gate",
     "HoldfastError",
@@ -85,12 +105,19 @@ __all__ = [
     "Lease",
     "LeaseInfo",
     "Left",
+    "Locator",
     "LongValue",
     "Lookup",
     "MergeConflict",
     "Merged",
     "Operation",
+    "Optimizer",
     "Page",
+    "Policies",
+    "Policy",
+    "PolicyFrequency",
+    "PolicyRetention",
+    "PolicySetting",
     "Position",
     "Proof",
     "Range",
@@ -100,6 +127,7 @@ __all__ = [
     "Report",
     "Request",
     "Resealed",
+    "RestoreRequest",
     "Restored",
     "Reverted",
     "Scope",
@@ -119,7 +147,14 @@ __all__ = [
 ]
 
 _HOMES = {
+    "holdfast.checkpoints.async_checkpoints": "CheckpointGroups Checkpoints",
+    "holdfast.checkpoints.requests": "CheckpointRequest Locator RestoreRequest",
+    "holdfast.checkpoints.async_optimizer": "Optimizer",
+    "holdfast.checkpoints.async_policies": "Policies",
+    "holdfast.checkpoints.conditions": "Condition",
+    "holdfast.checkpoints.policy": "Policy PolicyFrequency PolicyRetention PolicySetting",
     "holdfast.seal.codec": "Typed ValueLimits",
+    "holdfast.seal.parts": "ERASED",
     "holdfast.seal.registry": "Registry",
     "holdfast.store.async_state": "Change State View",
     "holdfast.store.async_store": "Store open",
@@ -135,8 +170,8 @@ _HOMES = {
     "holdfast.store.finding": "Begins Range",
     "holdfast.store.gates": "Gate Operation Reading Request",
     "holdfast.store.items": (
-        "Checkpoint Entry Erased Item Left LongValue Page Position Restored Reverted ScopeInfo "
-        "Swept TimelineInfo"
+        "Checkpoint Entry Erased ErasedSubject Item Left LongValue Page Position Restored Reverted "
+        "ScopeInfo Swept TimelineInfo"
     ),
     "holdfast.store.proof_files": "Proof",
     "holdfast.store.keyring": "Keyring",

@@ -6,11 +6,13 @@ different branches, because a caller answers each of them differently.
     HoldfastError
     ├── MissingError                 what was asked for is not there
     │   ├── CheckpointNotFoundError
+    │   ├── ErasedError              the subject that a value was sealed for is erased
     │   ├── LeaseNotFoundError
     │   ├── LookupNotFoundError
     │   ├── PointNotFoundError
     │   ├── ScopeNotFoundError
     │   ├── StoreNotFoundError
+    │   ├── SubjectNotFoundError
     │   └── TimelineNotFoundError
     ├── Conflict                     someone else changed what this change rests on
     ├── StateIntegrityError          what is stored is not what was written
@@ -21,16 +23,20 @@ different branches, because a caller answers each of them differently.
     │   └── WitnessError             the store was put back behind what a witness saw
     ├── RefusedError                 asked for something that is not allowed
     │   ├── ChangeIdError            the id was used before, for another change
+    │   ├── DependencyError          what a checkpoint rests on is not as it was
     │   ├── FormatError              not a store, or not one this version can use
     │   │   ├── ForeignSchemaError
     │   │   ├── NewerFormatError
     │   │   └── NotAStoreError
     │   ├── GateRefusedError         a gate said no
     │   ├── InvalidInputError
+    │   │   ├── CheckpointValidationError
     │   │   ├── InvalidKeyError
     │   │   ├── InvalidScopeError
     │   │   ├── InvalidValueError
     │   │   │   └── LimitExceededError
+    │   │   ├── PolicyValidationError
+    │   │   ├── RestoreValidationError
     │   │   └── UnknownTypeError
     │   ├── KeyringError             the key given does not fit the store
     │   │   ├── KeyMissingError
@@ -43,6 +49,7 @@ different branches, because a caller answers each of them differently.
     │   ├── MergeConflictError       both timelines changed the same; nobody said which counts
     │   ├── MissingExtraError        an optional dependency is not installed
     │   ├── ReadOnlyError            a store opened for reading cannot write
+    │   ├── StateValidationError     a restored state failed its check and was put back
     │   ├── StoreClosedError
     │   │   └── StoreForkedError     carried through os.fork()
     │   └── UnsafePlaceError         a file system or file mode that cannot be trusted
@@ -75,6 +82,10 @@ class CheckpointNotFoundError(MissingError):
     """No checkpoint of this scope has that id or name."""
 
 
+class ErasedError(MissingError):
+    """The value was sealed for a subject that has been erased; nobody can read it any more."""
+
+
 class LeaseNotFoundError(MissingError):
     """No lease of that name was ever taken."""
 
@@ -93,6 +104,10 @@ class ScopeNotFoundError(MissingError):
 
 class StoreNotFoundError(MissingError):
     """There is no store at that place and none may be created."""
+
+
+class SubjectNotFoundError(MissingError):
+    """Nothing was ever sealed for a subject of that name, or it is erased."""
 
 
 class TimelineNotFoundError(MissingError):
@@ -146,6 +161,10 @@ class ChangeIdError(RefusedError):
     """A change was sent under an id that another change, with other content, has used."""
 
 
+class DependencyError(RefusedError):
+    """What a checkpoint rests on is gone, or not as it was; nothing was restored."""
+
+
 class FormatError(RefusedError):
     """Not a store, or not one that this version can use."""
 
@@ -170,6 +189,14 @@ class InvalidInputError(RefusedError):
     """An argument cannot be used."""
 
 
+class CheckpointValidationError(InvalidInputError):
+    """A request for a checkpoint cannot be used. `problems` lists all that is wrong with it."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(f"Invalid checkpoint request: {', '.join(problems)}")
+        self.problems = tuple(problems)
+
+
 class InvalidKeyError(InvalidInputError):
     """The key of a value breaks the rules for keys."""
 
@@ -188,6 +215,22 @@ class InvalidValueError(InvalidInputError):
 
 class LimitExceededError(InvalidValueError):
     """A value is too deep, too large or has too many items."""
+
+
+class PolicyValidationError(InvalidInputError):
+    """A checkpoint policy cannot be used; nothing was set. `problems` holds all that is wrong."""
+
+    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
+
+
+class RestoreValidationError(InvalidInputError):
+    """A request for a restore cannot be used. `problems` lists all that is wrong with it."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(f"Invalid restore request: {', '.join(problems)}")
+        self.problems = tuple(problems)
 
 
 class UnknownTypeError(InvalidInputError):
@@ -244,6 +287,21 @@ class MissingExtraError(RefusedError):
 
 class ReadOnlyError(RefusedError):
     """A store opened for reading cannot write."""
+
+
+class StateValidationError(RefusedError):
+    """A restored state failed the check that was asked for.
+
+    `rolled_back` is the restore that put the state before back, None if it could not be kept;
+    `overtaken` are entries that others wrote in between, which the backup of that restore holds.
+    """
+
+    def __init__(
+        self, message: str, rolled_back: typing.Any = None, overtaken: Sequence[typing.Any] = ()
+    ) -> None:
+        super().__init__(message)
+        self.rolled_back = rolled_back
+        self.overtaken = tuple(overtaken)
 
 
 class StoreClosedError(RefusedError):

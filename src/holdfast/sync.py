@@ -6,6 +6,8 @@ several threads; all that wait at one moment share a commit.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from holdfast.seal.codec import ValueLimits
 from holdfast.seal.registry import Registry
 from holdfast.storage.contract import Storage
@@ -16,7 +18,24 @@ from holdfast.store.leasing import Lease
 from holdfast.store.opening import open_core
 from holdfast.store.watching import Watch
 
-__all__ = ["Change", "Lease", "State", "Store", "View", "Watch", "open"]
+if TYPE_CHECKING:
+    from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
+    from holdfast.checkpoints.optimizer import Optimizer
+    from holdfast.checkpoints.policies import Policies
+
+__all__ = [
+    "Change",
+    "CheckpointGroups",
+    "Checkpoints",
+    "Lease",
+    "Optimizer",
+    "Policies",
+    "State",
+    "Store",
+    "View",
+    "Watch",
+    "open",
+]
 
 
 def open(
@@ -48,3 +67,20 @@ def open(
         storage=storage,
     )
     return Store(StoreHandle(core))
+
+
+if not TYPE_CHECKING:
+    _ABOVE = {
+        "CheckpointGroups": "blocking",
+        "Checkpoints": "blocking",
+        "Optimizer": "optimizer",
+        "Policies": "policies",
+    }
+
+    def __getattr__(name: str) -> object:
+        """Import what stands above the store when it is first used."""
+        if name not in _ABOVE:
+            raise AttributeError(f"module 'holdfast.sync' has no attribute {name!r}")
+        from importlib import import_module
+
+        return getattr(import_module(f"holdfast.checkpoints.{_ABOVE[name]}"), name)

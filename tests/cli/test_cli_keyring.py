@@ -30,6 +30,7 @@ def test_the_master_key(cli: Cli) -> None:
         "new_key_held": True,
         "scopes": 2,
         "data_keys": 2,
+        "subjects": 0,
         "retired": 0,
         "left": 0,
     }
@@ -96,3 +97,35 @@ def test_what_is_refused(cli: Cli) -> None:
     with sync.open("sqlite:data/plain.db") as store:
         store.agent("7").set("k", 1)
     assert cli("--store data/plain.db keyring show --json").error["error"] == "KeyNotNeededError"
+
+
+@pytest.mark.usefixtures("filled")
+def test_subjects(cli: Cli) -> None:
+    assert cli(f"{STORE} key set agent:7 name '\"Ada\"' --subject user:42").code == 0
+    assert cli(f"{STORE} key append agent:7 said 1 --subject user:42").code == 0
+    assert cli(f"{STORE} key append agent:7 said 2").code == 0
+    assert cli(f"{STORE} key get agent:7 name --json").json["value"] == "Ada"
+    assert cli(f"{STORE} keyring subjects --json").json == {"subjects": ["user:42"]}
+    assert "user:42" in cli(f"{STORE} keyring subjects").out
+    assert cli(f"{STORE} keyring show --json").json["subjects"] == 1
+    asked = cli(f"{STORE} keyring erase --subject user:42 --json")
+    assert (asked.code, "--yes" in asked.err) == (2, True)
+    for wrong in ("", "agent:7 --subject user:42"):
+        assert cli(f"{STORE} keyring erase {wrong} --yes --json").code == 2
+    erased = cli(f"{STORE} keyring erase --subject user:42 --yes")
+    assert "user:42: erased" in erased.out
+    assert "still open: copies of the ring" in erased.err
+    assert "keyring rotate --new-key" in erased.err
+    assert cli(f"{STORE} key get agent:7 name --json").json["value"] == {"$erased": True}
+    assert cli(f"{STORE} key get agent:7 said --json").json["value"] == [{"$erased": True}, 2]
+    again = cli(f"{STORE} keyring erase --subject user:42 --yes --json")
+    assert again.error["error"] == "SubjectNotFoundError"
+    blamed = cli(f"{STORE} blame agent:7 said --json").json["parts"]
+    assert [part["value"] for part in blamed] == [{"$erased": True}, 2]
+    assert "$erased" in cli(f"{STORE} diff agent:7 1").out
+    assert cli(f"{STORE} verify --json").json["subjects_erased"] == 1
+    assert cli(f"{STORE} keyring erase agent:8 --yes --json").json["erased"] == "agent:8"
+    one = cli(f"{STORE} key set agent:7 name 1 --subject user:42 --json")
+    assert one.code == 0
+    done = cli(f"{STORE} keyring erase --subject user:42 --yes --json").json
+    assert (done["subject"], done["key_removed"]) == ("user:42", True)

@@ -187,6 +187,16 @@ def follow_rules(state: sync.State) -> None:
     state.restore(safe)
 
 
+def seal_for_subjects(store: sync.Store) -> None:
+    """Values for two persons, one of whom is erased."""
+    state = store.custom("people")
+    state.set("short", "of Ada", subject="ada")
+    state.set("long", noise(16_500, b"sealed"), subject="ada")
+    state.append("both", {"said": "by Ada"}, subject="ada")
+    state.append("both", {"said": "by Eve"}, subject="eve")
+    store.erase_subject("eve")
+
+
 def turn_keys(store: sync.Store) -> None:
     """A retired master, one that is being rotated, and data keys: rotated, and resealed."""
     store.rotate_master(key(MASTER))
@@ -260,6 +270,7 @@ def make(*, encrypted: bool, compress: bool) -> dict[str, Any]:
     ):
         fill(store, clock)
         if encrypted:
+            seal_for_subjects(store)
             turn_keys(store)
         assert store.verify().ok
         found = facts(store)

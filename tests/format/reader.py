@@ -14,7 +14,7 @@ import lz4.block
 import msgspec
 import zstandard
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESSIV
 
 unpack = msgspec.msgpack.decode
 pack = msgspec.msgpack.encode
@@ -120,6 +120,18 @@ class Ring:
         (commitment,) = {commitment for commitment, _ in found.values()}
         return commitment, {epoch: data for epoch, (_, data) in found.items()}
 
+    def subject(self, id: bytes) -> tuple[str, bytes]:
+        """Name and key of a subject."""
+        name, key = unpack(self.unwrap(b"U", id, bytes(4)))
+        return name, key
+
+
+def object_of(part: Any) -> tuple[str, int, Any]:
+    """Name, version and fields of a registered object that is kept whole."""
+    assert (type(part), part.code) == (msgspec.msgpack.Ext, 4)
+    name, version, fields = unpack(part.data)
+    return name, version, fields
+
 
 class EntryRow(NamedTuple):
     sequence: int
@@ -215,6 +227,14 @@ class Scope:
         assert self.commit(b"value", found[index]) == ref[1:33]
         assert varint(ref, 33)[0] == len(found[index])
         return bytes(found[index])
+
+    def atoms_of(self, timeline: int, sequence: int) -> list[bytes]:
+        """All atoms of an entry: its own, then those of its packs."""
+        body = self.entry(self.key(b"E", timeline, (sequence, 5))).body
+        found = list(body[2])
+        for ordinal in range(len(body[5]) if len(body) > 5 else 0):
+            found += unpack(self.open(self.key(b"V", timeline, (sequence, 5), (ordinal + 1, 3))))
+        return found
 
     def value(self, ref: bytes, place: list[int]) -> Any:
         """A value in plain form; extension parts and registered objects as they are stored."""
@@ -352,6 +372,15 @@ class Store:
 
     def tag(self, label: bytes, text: str) -> bytes:
         return self.commit(b"tag/" + label, text.encode())[:16]
+
+    def unseal(self, part: Any) -> bytes:
+        """The encoded value in a part that is sealed for a subject."""
+        assert self.ring is not None
+        name, version, payload = part if type(part) is tuple else object_of(part)
+        assert (name, version) == ("$sealed", 1)
+        bound = [b"holdfast/1/part", self.lineage, payload[:16]]
+        key = self.ring.subject(payload[:16])[1]
+        return bytes(AESSIV(key).decrypt(payload[16:], bound))
 
     def scopes(self) -> Iterator[Scope]:
         """Every incarnation of every scope."""

@@ -19,7 +19,7 @@ import golden
 import reader
 
 import holdfast_verify
-from holdfast import sync
+from holdfast import ERASED, sync
 from holdfast.store import rows as row_keys
 
 STORES: dict[str, Any] = json.loads(golden.FILE.read_text())
@@ -70,7 +70,7 @@ def test_every_kind_of_row_is_there(name: str) -> None:
     table = PAGE.partition("## Rows")[2].partition("Contents")[0]
     documented = re.findall(r"^\| `([A-Z])` \|", table, re.MULTILINE)
     kinds = {bytes.fromhex(key)[:1].decode() for key in STORES[name]["records"]}
-    kinds |= {"K"} if name == "plain" else set()  # it has no keys that could be rotated
+    kinds |= {"K", "U"} if name == "plain" else set()  # it has no keys to rotate or erase
     assert kinds == set(documented)
     assert set(row_keys._KINDS) == kinds
 
@@ -125,12 +125,12 @@ def test_keys_of_a_store_whose_master_is_being_rotated() -> None:
     cells = raw(STORES["encrypted"]["ring_cells"])
     assert cells == {b"G": (2).to_bytes(4, "big") + (3).to_bytes(4, "big")}
     ring = raw(STORES["encrypted"]["ring"])
-    assert {key[:1] for key in ring} == {b"M", b"R", b"S", b"K", b"P", b"O"}
+    assert {key[:1] for key in ring} == {b"M", b"R", b"S", b"K", b"P", b"O", b"U", b"X"}
     past = reader.Ring.__new__(reader.Ring)
     past.rows, past.master, past.lineage = ring, golden.FIRST, old.lineage
     assert past.fits(b"R\0\0\0\1") == 1
     table = PAGE.partition("## Keys and the ring")[2]
-    assert set(re.findall(r"^\| `([A-Z])`", table, re.MULTILINE)) == {*"MRGSKPO"}
+    assert set(re.findall(r"^\| `([A-Z])`", table, re.MULTILINE)) == {*"MRGSKPOUX"}
 
 
 def test_data_keys_that_were_rotated() -> None:
@@ -356,6 +356,39 @@ def test_leases(name: str) -> None:
         told = [(info.name, info.owner, info.term, info.beats) for info in again.leases()]
         assert told == [("free", None, 1, 0), ("job", "tester", 1, 1)]
         assert again.verify().findings == []
+
+
+def test_subjects() -> None:
+    """The second reader opens what was sealed for a person, and not what an erased one's was."""
+    store = second("encrypted")
+    store.rows |= raw(STORES["encrypted"]["cells"])
+    assert store.ring is not None
+    cell = b"CS" + store.tag(b"subject", "ada")
+    assert [key for key in store.rows if key[:2] == b"CS"] == [cell]
+    id, erasing = reader.unpack(store.open(cell))
+    assert erasing is False
+    assert store.ring.subject(id)[0] == "ada"
+    people = next(scope for scope in store.scopes() if scope.name == "custom:people")
+    bodies = [entry.body for entry in people.entries(0)]
+    ops = [op for body in bodies for op in body[1] if op[0] < 4]
+    assert [(op[0], op[1]) for op in ops] == [(1, "short"), (1, "long"), (1, "both"), (1, "both")]
+    assert ops[1][2][:3] == [5, "$sealed", 1]
+    short = reader.unpack(bodies[0][2][0])
+    assert reader.unpack(store.unseal(short)) == "of Ada"
+    chunks = [reader.unpack(atom) for atom in people.atoms_of(0, 2)]
+    long = reader.unpack(store.unseal(("$sealed", 1, b"".join(chunks))))
+    assert long == golden.noise(16_500, b"sealed")
+    ada, eve = reader.unpack(bodies[3][2][0])
+    assert reader.unpack(store.unseal(ada)) == {"said": "by Ada"}
+    gone = reader.object_of(eve)[2][:16]
+    assert gone != id
+    assert type(reader.unpack(store.open(b"U" + gone))) is int
+    assert store.ring.rows[b"X" + gone] == b""
+    assert not [key for key in store.ring.rows if key[:1] == b"U" and key[1:17] == gone]
+    with opened("encrypted", STORES["encrypted"]["records"], STORES["encrypted"]["cells"]) as again:
+        told = again.custom("people").get_many(["short", "both"])
+        assert told == {"short": "of Ada", "both": [{"said": "by Ada"}, ERASED]}
+        assert again.subjects() == ["ada"]
 
 
 def test_correlations_changes_and_timelines(name: str) -> None:

@@ -41,9 +41,9 @@ def test_the_master_is_rotated_in_two_steps(sealed: Place) -> None:
     late, warned = sealed.open(), sealed.open()
     assert late.agent("1").get("k") == warned.agent("1").get("k") == "before"
     new = new_key(sealed)
-    assert store.keyring() == holdfast.Keyring(1, False, True, 1, 1, 0, 0)
+    assert store.keyring() == holdfast.Keyring(1, False, True, 1, 1, 0, 0, 0)
     store.begin_rotation(new)
-    assert store.keyring() == holdfast.Keyring(2, True, True, 1, 1, 0, 0)
+    assert store.keyring() == holdfast.Keyring(2, True, True, 1, 1, 0, 0, 0)
     assert not late.keyring().new_key_held
 
     late.agent("1").set("k", "meanwhile")
@@ -57,7 +57,7 @@ def test_the_master_is_rotated_in_two_steps(sealed: Place) -> None:
     assert [late.agent(n).get("k") for n in "123"] == ["still", 2, 3]
 
     store.finish_rotation()
-    assert store.keyring() == holdfast.Keyring(2, False, True, 3, 3, 1, 0)
+    assert store.keyring() == holdfast.Keyring(2, False, True, 3, 3, 0, 1, 0)
     for handle in (store, warned, other):
         handle.agent("1").append("log", 1)
         handle.scope(f"custom:{id(handle)}").set("k", 1)

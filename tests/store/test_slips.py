@@ -351,6 +351,15 @@ def of_the_store(slips: Any) -> None:
             (*scopes, "agent:nobody"),
             lambda t, _, x, name=name: getattr(t, name)(x),
         )
+    slips("erase_subject", ("", 1, b"x", "x" * 257, "nobody"), lambda t, _, x: t.erase_subject(x))
+    slips("subjects", (1, b"x", None), lambda t, _, x: t.subjects(prefix=x))
+    for name in ("set", "append"):
+        slips(
+            f"{name} subject",
+            ("", 1, b"x", "x" * 257, "\ud800"),
+            lambda _, s, x, name=name: getattr(s, name)("new", 1, subject=x),
+        )
+    slips("extend subject", ("", 1, b"x"), lambda _, s, x: s.extend("new", [1], subject=x))
     sources = (*TEXTS, "", "hush", "file:", "env:", "passphrase:", "env:HOLDFAST_NOT_SET")
     for name in ("rotate_master", "begin_rotation"):
         slips(f"{name} key", sources, lambda t, _, x, name=name: getattr(t, name)(x))
@@ -630,6 +639,9 @@ def test_after_close_everything_is_refused(tmp_path: Any) -> None:
         "rotate_master": lambda t, _: t.rotate_master("file:new.key"),
         "begin_rotation": lambda t, _: t.begin_rotation("file:new.key"),
         "add_key": lambda t, _: t.add_key("file:new.key"),
+        "subjects": lambda t, _: t.subjects(),
+        "erase_subject": lambda t, _: t.erase_subject("user:42"),
+        "set subject": lambda _, s: s.set("k", 1, subject="user:42"),
         "correlated": lambda t, _: t.correlated("run"),
     }
 

@@ -1,8 +1,8 @@
-"""`holdfast checkpoint`, `restore`, `fork` and `timelines`: points to return to."""
+"""`holdfast checkpoint`, `fork` and `timelines`: points to return to."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,10 +10,19 @@ from holdfast.cli import output, shapes
 from holdfast.cli.commands import Command, Group, pass_session
 from holdfast.cli.key import scope_argument
 from holdfast.cli.points import point
+from holdfast.cli.restoring import (
+    confirm,
+    finish,
+    held,
+    located,
+    locating_options,
+    say_all,
+)
 from holdfast.cli.session import Session
 from holdfast.errors import CheckpointNotFoundError
 
 if TYPE_CHECKING:
+    from holdfast.checkpoints.groups import Group as Group_
     from holdfast.store.items import Checkpoint
     from holdfast.sync import State
 
@@ -23,25 +32,34 @@ def checkpoint() -> None:
     """Make, list, show and co-sign checkpoints."""
 
 
+for _made in (held, confirm, finish):
+    checkpoint.add_command(_made)
+
+
 @checkpoint.command()
 @scope_argument
 @click.argument("name")
-@click.option("--type", "type_", default="manual", help="manual (default), pre_operation, …")
+@click.option("--type", default="manual", help="manual (default), pre_operation, …")
 @click.option("--tag", "tags", multiple=True, help="May be given several times.")
 @click.option("--description", default="", help="What a reader should know.")
+@click.option("--trigger", default="", help="The event that it is made for.")
+@click.option("--priority", default="medium", help="low, medium (default), high or critical.")
+@click.option("--also", metavar="SCOPE", multiple=True, help="These, too, at the same moment.")
 @pass_session
-def create(
-    session: Session,
-    scope: str,
-    name: str,
-    type_: str,
-    tags: tuple[str, ...],
-    description: str,
-) -> None:
+def create(session: Session, /, scope: str, also: tuple[str, ...], **fields: Any) -> None:
     """Name the newest state, to return to it. Nothing is copied."""
+    from holdfast.checkpoints.asking import checkpoint_request
+    from holdfast.sync import CheckpointGroups, Checkpoints
+
+    name = fields.pop("name")
+    request = checkpoint_request(name, fields)
     with session.writing() as store:
-        state = session.state(store, scope)
-        made = state.checkpoint(name, type=type_, tags=tags, description=description)
+        states = [session.state(store, one) for one in (scope, *also)]
+        if also:
+            group = CheckpointGroups(store).create(states, request)
+            _say_group(session, group)
+            return
+        made = Checkpoints(states[0]).create(request).checkpoint
     if session.json:
         output.document(shapes.checkpoint(made))
     else:
@@ -49,18 +67,27 @@ def create(
         output.say(output.clean(f"{scope}: checkpoint {name!r} is {made.id}{signed}"))
 
 
+def _say_group(session: Session, group: Group_) -> None:
+    if session.json:
+        made = [shapes.checkpoint(one) for one in group.checkpoints]
+        output.document({"group": group.id, "name": group.name, "checkpoints": made})
+        return
+    names = ", ".join(f"{one.scope} {one.id}" for one in group.checkpoints)
+    output.say(output.clean(f"checkpoint {group.name!r} is {names}"))
+
+
 @checkpoint.command("list")
 @scope_argument
-@click.option("--type", "type_", help="Checkpoints of this type.")
-@click.option("--tag", help="Checkpoints with this tag.")
+@locating_options
 @click.option("--limit", type=click.IntRange(1), help="At most so many.")
 @pass_session
-def list_(
-    session: Session, scope: str, type_: str | None, tag: str | None, limit: int | None
-) -> None:
+def list_(session: Session, /, scope: str, limit: int | None, **where: Any) -> None:
     """The checkpoints of a timeline, newest first."""
+    from holdfast.sync import Checkpoints
+
     with session.reading() as store:
-        found = session.state(store, scope).checkpoints(type=type_, tag=tag, limit=limit)
+        state = session.state(store, scope)
+        found = Checkpoints(state).find(limit=limit, **located(where))
     if session.json:
         output.document({"checkpoints": [shapes.checkpoint(one) for one in found]})
         return
@@ -73,11 +100,18 @@ def list_(
 @checkpoint.command()
 @scope_argument
 @click.argument("which", metavar="CHECKPOINT")
+@click.option(
+    "--all", "everything", is_flag=True, help="Also where it comes from, size, integrity."
+)
 @pass_session
-def show(session: Session, scope: str, which: str) -> None:
+def show(session: Session, scope: str, which: str, everything: bool) -> None:
     """One checkpoint, by its name, its number or its id (TIMELINE@NUMBER)."""
     with session.reading() as store:
-        found = _find(session.state(store, scope), which)
+        state = session.state(store, scope)
+        found = _find(state, which)
+        if everything:
+            say_all(session, state, found)
+            return
     if session.json:
         output.document(shapes.checkpoint(found))
         return
@@ -115,56 +149,6 @@ def _find(state: State, which: str) -> Checkpoint:
             "shows them"
         )
     return found
-
-
-@click.command(cls=Command)
-@scope_argument
-@click.argument("to", metavar="POINT")
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
-@click.option(
-    "--verify",
-    type=click.Choice(["full", "references", "none"]),
-    default="full",
-    help="How the point is checked before: every value, that records exist, not at all.",
-)
-@click.option("--reason", help="Why; it is kept with the entry.")
-@click.option(
-    "--past-damage",
-    is_flag=True,
-    help="Go back although damage keeps the newest state from being read and kept.",
-)
-@pass_session
-def restore(
-    session: Session,
-    scope: str,
-    to: str,
-    dry_run: bool,
-    verify: str,
-    reason: str | None,
-    past_damage: bool,
-) -> None:
-    """Return to the state at a point. What was before is kept, so this can be undone."""
-    opened = session.reading() if dry_run else session.writing()
-    with opened as store:
-        state = session.state(store, scope)
-        done = state.restore(
-            point(to), verify=verify, reason=reason, dry_run=dry_run, past_damage=past_damage
-        )
-    if session.json:
-        output.document(shapes.restored(done))
-        return
-    if dry_run:
-        output.changes(done.diff)
-    else:
-        checked = (
-            f"{done.values_checked} values checked" if verify == "full" else f"verified: {verify}"
-        )
-        output.say(output.clean(f"{scope}: restored {done.point}, {done.keys} keys, {checked}"))
-        if done.backup is not None:
-            output.say(output.clean(f"to undo it: holdfast restore {scope} {done.backup.id}"))
-        if done.passed_over:
-            output.say(output.clean(f"the state before was not kept: {done.passed_over}"))
-    output.left_alone(done.left)
 
 
 @click.command(cls=Command)

@@ -13,6 +13,8 @@ What JSON has is itself. What it lacks is a mapping with one key that begins wit
     {"$map": [["$bytes", 1], [7, 2]]}               a mapping with whole numbers as keys, or one
                                                     whose only key begins with $
     {"$object": {"name": "Plan", "version": 1, "fields": {…}}}    an object of a registered class
+    {"$erased": true}                               what was sealed for a subject that is erased; it
+                                                    is shown, and cannot be written
 
 Not kept: the sign and payload bits of a nan.
 """
@@ -29,6 +31,7 @@ from typing import Any, cast
 
 from holdfast.errors import InvalidInputError, InvalidValueError
 from holdfast.seal.codec import Typed
+from holdfast.seal.parts import ERASED
 from holdfast.seal.registry import check_name
 from holdfast.store.items import LongValue
 from holdfast.store.masking import Masked
@@ -96,7 +99,7 @@ def tagged(value: Any) -> Any:
     if kind is Typed:
         fields = {"name": value.name, "version": value.version, "fields": tagged(value.value)}
         return {"$object": fields}
-    return value  # None, True, False
+    return {"$erased": True} if value is ERASED else value  # None, True, False
 
 
 def _dict(value: dict[Any, Any]) -> Any:

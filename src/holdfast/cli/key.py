@@ -135,6 +135,9 @@ def _written(session: Session, state: Any, name: str, version: int) -> None:
 value_argument = click.argument("value")
 text_option = click.option("--text", is_flag=True, help="VALUE is plain text, not JSON.")
 create_option = click.option("--create", is_flag=True, help="Make the store if there is none.")
+subject_option = click.option(
+    "--subject", metavar="NAME", help="Seal it for this subject; `keyring erase --subject` ends it."
+)
 version_option = click.option(
     "--if-version",
     type=click.IntRange(0),
@@ -152,6 +155,7 @@ version_option = click.option(
 @lasting.ttl_option
 @lasting.sliding_option
 @click.option("--class", "class_", metavar="CLASS", help="trusted, standard, sensitive, external.")
+@subject_option
 @create_option
 @pass_session
 def set_(
@@ -164,6 +168,7 @@ def set_(
     ttl: timedelta | None,
     sliding: bool,
     class_: str | None,
+    subject: str | None,
     create: bool,
 ) -> None:
     """Set a key. VALUE is JSON; `-` reads it from stdin."""
@@ -171,7 +176,13 @@ def set_(
     with session.writing(create=create) as store:
         state = session.state(store, scope, new=True)
         version = state.set(
-            name, content, if_version=if_version, ttl=ttl, sliding=sliding, class_=class_
+            name,
+            content,
+            if_version=if_version,
+            ttl=ttl,
+            sliding=sliding,
+            class_=class_,
+            subject=subject,
         )
     _written(session, state, name, version)
 
@@ -181,14 +192,23 @@ def set_(
 @key_argument
 @value_argument
 @text_option
+@subject_option
 @create_option
 @pass_session
-def append(session: Session, scope: str, name: str, value: str, text: bool, create: bool) -> None:
+def append(
+    session: Session,
+    scope: str,
+    name: str,
+    value: str,
+    text: bool,
+    subject: str | None,
+    create: bool,
+) -> None:
     """Add an item to the list under a key. VALUE is JSON; `-` reads it from stdin."""
     content = _read(value, text)
     with session.writing(create=create) as store:
         state = session.state(store, scope, new=True)
-        version = state.append(name, content)
+        version = state.append(name, content, subject=subject)
     _written(session, state, name, version)
 
 

@@ -10,7 +10,7 @@ import click
 from holdfast.cli import output
 from holdfast.cli.commands import Group, pass_session
 from holdfast.cli.completion import complete_scope
-from holdfast.cli.scope import erase
+from holdfast.cli.scope import confirm, erase_scope, still_open
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
 
@@ -26,7 +26,45 @@ def keyring() -> None:
     """Look at, rotate and remove keys."""
 
 
-keyring.add_command(erase)
+@keyring.command()
+@scope_argument
+@click.option("--subject", metavar="NAME", help="All that was sealed for this subject.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_session
+def erase(session: Session, scope: str | None, subject: str | None, yes: bool) -> None:
+    """Remove the key of a SCOPE, with its content, or that of a --subject.
+
+    What was sealed for a subject cannot be read any more, in any scope. Says what it cannot reach.
+    If it was cut short, run it again.
+    """
+    if (scope is None) == (subject is None):
+        raise InvalidInputError("say whose key: SCOPE or --subject NAME, one")
+    if scope is not None:
+        erase_scope(session, scope, yes)
+        return
+    assert subject is not None
+    with session.writing() as store:
+        if not yes:
+            confirm("Erase", f"all that was sealed for the subject {subject}")
+        result = store.erase_subject(subject)
+    if session.json:
+        output.document({**asdict(result), "open": list(result.open)})
+        return
+    output.say(output.clean(f"{subject}: erased"))
+    still_open(result.open)
+
+
+@keyring.command()
+@click.option("--prefix", default="", help="Names that begin so.")
+@pass_session
+def subjects(session: Session, prefix: str) -> None:
+    """The subjects that values are sealed for."""
+    with session.reading() as store:
+        found = store.subjects(prefix=prefix)
+    if session.json:
+        output.document({"subjects": found})
+        return
+    output.table(["subject"], [[name] for name in found])
 
 
 @keyring.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import click
 
@@ -52,7 +53,7 @@ def delete(session: Session, scope: str, yes: bool) -> None:
     with session.writing() as store:
         state = session.state(store, scope)
         if not yes:
-            _confirm("Delete", str(state.scope))
+            confirm("Delete", f"{state.scope} with all its timelines")
         store.delete(state.scope)
     if session.json:
         output.document({"deleted": str(state.scope)})
@@ -69,10 +70,15 @@ def erase(session: Session, scope: str, yes: bool) -> None:
 
     Says what it cannot reach. If it was cut short, run it again.
     """
+    erase_scope(session, scope, yes)
+
+
+def erase_scope(session: Session, scope: str, yes: bool) -> None:
+    """End a scope and remove its content."""
     with session.writing() as store:
         name = store.scope(scope).scope
         if not yes:
-            _confirm("Erase", str(name))
+            confirm("Erase", f"{name} with all its timelines")
         result = store.erase(name)
     if session.json:
         output.document(shapes.erased(result))
@@ -80,11 +86,17 @@ def erase(session: Session, scope: str, yes: bool) -> None:
     output.say(output.clean(f"{name}: erased"))
     key = "its key" if result.key_removed else "no key"
     output.note(f"{result.rows} rows of {result.bytes} bytes and {key} were removed")
-    for text in result.open:
+    still_open(result.open)
+
+
+def still_open(places: Sequence[str]) -> None:
+    """Say what an erase cannot reach."""
+    for text in places:
         output.note(f"still open: {in_options(text)}")
 
 
-def _confirm(what: str, scope: str) -> None:
+def confirm(what: str, which: str) -> None:
+    """Ask, where somebody can answer; else refuse."""
     if not sys.stdin.isatty():
-        raise InvalidInputError(f"{scope} would be {what.lower()}d: add --yes if that is meant")
-    click.confirm(output.clean(f"{what} {scope} with all its timelines?"), abort=True, err=True)
+        raise InvalidInputError(f"{which} would be {what.lower()}d: add --yes if that is meant")
+    click.confirm(output.clean(f"{what} {which}?"), abort=True, err=True)

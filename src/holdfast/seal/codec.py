@@ -10,6 +10,8 @@ lacks are extension parts:
     3  datetime with a zone     [year .. microsecond, fold, offset in microseconds, zone, name]
     4  registered object        [name, version, plain payload]
 
+A part that is sealed for a subject (see `parts`) is an object of a reserved name.
+
 Mappings keep the order they were given.
 """
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import datetime
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -34,6 +37,7 @@ from holdfast.errors import (
 )
 from holdfast.seal import moments
 from holdfast.seal.msgpack_scan import TooMuch, check_bounds
+from holdfast.seal.parts import SEALED, SHORTEST
 from holdfast.seal.registry import Registry, check_name
 
 BIG_INT, ODD_TEXT, MOMENT, OBJECT = 1, 2, 3, 4
@@ -127,13 +131,23 @@ class Codec:
     def __init__(self, registry: Registry, limits: ValueLimits | None = None) -> None:
         self.registry = registry
         self.limits = limits or ValueLimits()
+        self.unseal: Callable[[bytes, Codec], Any] | None = None
+        """Gives what a sealed part holds; without it such parts stay as they are."""
         self._encoder = msgspec.msgpack.Encoder(enc_hook=self._typed_out)
         self._decoder = msgspec.msgpack.Decoder(ext_hook=self._ext_in)
 
     @cached_property
     def plain_reader(self) -> Codec:
-        """The same codec, but objects are read as `Typed` instead of being built."""
+        """The same codec, but objects are read as `Typed` instead of being built, and parts that
+        are sealed for a subject stay sealed: what it reads is written back exactly."""
         return Codec(Unbuilt(), self.limits)
+
+    @cached_property
+    def plain_viewer(self) -> Codec:
+        """The same, but sealed parts are opened: for those who look at values."""
+        codec = Codec(Unbuilt(), self.limits)
+        codec.unseal = self.unseal
+        return codec
 
     def plain(self, value: Any) -> Any:
         """The value in plain form; the very same object where nothing needs converting.
@@ -184,7 +198,15 @@ class Codec:
 
     def build(self, name: str, version: int, payload: Any) -> Any:
         """The registered object of that name; `UnknownTypeError` if there is none."""
+        if name == SEALED and self.unseal is not None:
+            return self.unseal(payload, self)
         return self.registry.build(name, version, payload)
+
+    def opened(self, plain: Any) -> Any:
+        """A value in plain form, or what it holds if it is a sealed part as a whole."""
+        if type(plain) is Typed and plain.name == SEALED:
+            return self.build(plain.name, plain.version, plain.value)
+        return plain
 
     def _typed_out(self, part: Any) -> Ext:
         if type(part) is not Typed:
@@ -202,7 +224,7 @@ class Codec:
             name, version, payload = self._decoder.decode(data)
             if type(name) is not str or type(version) is not int:
                 raise ValueError
-            return self.registry.build(name, version, payload)
+            return self.build(name, version, payload)
         raise NewerFormatError(
             f"a stored value uses extension {code}, which this version does not know; "
             "update holdfast"
@@ -383,6 +405,10 @@ class _Walk:
             check_name(value.name, value.version)
         except InvalidInputError as error:
             raise Refusal(str(error)) from None
+        if value.name[0] == "$":
+            sealed = value.name == SEALED and value.version == 1 and type(value.value) is bytes
+            if not sealed or len(value.value) < SHORTEST:
+                raise Refusal("names of types that begin with $ are not free; choose another")
         self._enter(3, depth)
         payload = self.any(value.value, depth + 1)
         return value if payload is value.value else Typed(value.name, value.version, payload)
@@ -401,6 +427,7 @@ _INSTEAD = {
     "UUID": "use str(...)",
     "complex": "use [real, imag]",
     "Ext": "use bytes(...)",
+    "ErasedPart": "it stands for what an erased subject's key sealed; leave it out",
 }
 
 

@@ -187,6 +187,8 @@ class Registry:
         names = (name, *([also] if isinstance(also, str) else also))
         for each in names:
             check_name(each, version, upgrade)
+            if each[0] == "$":
+                raise InvalidInputError("names of types that begin with $ are Holdfast's own")
         self._add(self._kind(cls)(cls, name, version, upgrade), names)
         return cls
 

@@ -5,6 +5,8 @@
     G                cell    the oldest and the newest generation that open the ring, 4 bytes each
     S + generation                     record  wrapped store key
     K + scope id + generation + epoch  record  wrapped [commitment key, data key]
+    U + subject id + generation + 0    record  wrapped [name, key] of a subject; 0 in 4 bytes
+    X + subject id                     record  empty: the subject is erased
     P + generation                     record  wrapped private key of the signer
     O + generation                     record  the master before, wrapped, while both open the ring
 
@@ -61,6 +63,7 @@ from holdfast.seal.wrapping import (
     SCOPE,
     SIGNER,
     STORE,
+    SUBJECT,
     Wrap,
     epoch_of,
     generation_of,
@@ -182,7 +185,7 @@ class Ring:
 
     def hold(self, generation: int, master: bytes) -> None:
         """Use a master from now on."""
-        kinds = (STORE, SCOPE, SIGNER, BEFORE)
+        kinds = (STORE, SCOPE, SIGNER, BEFORE, SUBJECT)
         held = {kind: Wrap(master, kind, self.lineage) for kind in kinds}
         self._masters = {**self._masters, generation: Secret(master)}
         self._wraps = {**self._wraps, generation: held}
@@ -200,7 +203,7 @@ class Ring:
     def check_masters(self) -> None:
         """Refuse if a master that opens the ring is not held here: no key can be made."""
         if not self._wraps.keys() >= set(self.span):
-            raise self._shut_out()
+            raise self.shut_out()
 
     def add_source(self, source: KeySource) -> None:
         """Another place to look for a master: the one that is coming, or has come."""
@@ -236,7 +239,8 @@ class Ring:
             if source.kind == PASSPHRASE:
                 self._tried.add(tried)
 
-    def _shut_out(self) -> KeyringError:
+    def shut_out(self) -> KeyringError:
+        """Why a row opens with no master that is held here."""
         old, new = self.span
         if old in self._wraps:
             return KeyRetiringError(
@@ -316,7 +320,7 @@ class Ring:
             if epochs == found.keys():
                 return _unpacked(found, self.unwrap)
             self.refresh()  # the master was rotated since
-        raise self._shut_out()
+        raise self.shut_out()
 
     def _rows(self, scope_id: bytes) -> list[tuple[bytes, bytes]]:
         prefix = SCOPE + scope_id
@@ -364,11 +368,11 @@ class Ring:
     def stage_scope(self, scope_id: bytes) -> tuple[ScopeKeys, list[tuple[bytes, bytes]]]:
         """Fresh keys for a scope, and the records that `commit` must put before their use."""
         _check_id(scope_id, "scope id")
-        self._look()
+        self.look()
         keys = ScopeKeys(_random(KEY), {1: _random(KEY)}, 1)
         return keys, self._scope_rows(scope_id, keys, 1)
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Notice a rotation of the master, before keys are made."""
         if read_span(self.storage) != self.span or set(self.span) - self._wraps.keys():
             self.refresh()
@@ -385,7 +389,7 @@ class Ring:
         One that is there already is left. None if the scope has no keys: it was erased.
         """
         for _ in range(ATTEMPTS):
-            self._look()
+            self.look()
             keys = self._read_scope(scope_id)
             if keys is None or epoch in keys.data:
                 self.forget(scope_id)

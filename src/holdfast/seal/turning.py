@@ -33,7 +33,17 @@ from holdfast.seal.masters import (
     was_retired,
 )
 from holdfast.seal.ring import Ring
-from holdfast.seal.wrapping import BEFORE, ID, SCOPE, SIGNER, STORE, generation_of, row_key
+from holdfast.seal.wrapping import (
+    BEFORE,
+    ID,
+    SCOPE,
+    SIGNER,
+    STORE,
+    SUBJECT,
+    generation_at,
+    generation_of,
+    row_key,
+)
 from holdfast.storage.contract import Batch
 
 SLICE = 1000
@@ -112,7 +122,7 @@ def finish(ring: Ring) -> int:
 
 def _pages(ring: Ring) -> Iterator[Rows]:
     """The rows that hold keys, in pages."""
-    for kind in (STORE, SIGNER, SCOPE):
+    for kind in (STORE, SIGNER, SCOPE, SUBJECT):
         low, high = kind, kind + b"\xff" * (ID + 9)
         while page := ring.storage.scan(low, high, limit=SLICE):
             yield page
@@ -121,7 +131,7 @@ def _pages(ring: Ring) -> Iterator[Rows]:
 
 def _twin(key: bytes, generation: int) -> bytes:
     """The key of the row that holds the same for another master."""
-    at = 1 + ID if key[:1] == SCOPE else 1
+    at = generation_at(key)
     return key[:at] + generation.to_bytes(4, "big") + key[at + 4 :]
 
 

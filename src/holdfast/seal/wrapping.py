@@ -17,13 +17,16 @@ from holdfast.seal.masters import NONCE, damaged, subkey
 
 FORMAT = 1
 ID = 16
-STORE, SCOPE, SIGNER, BEFORE = b"S", b"K", b"P", b"O"
+STORE, SCOPE, SIGNER, BEFORE, SUBJECT = b"S", b"K", b"P", b"O", b"U"
 """Kinds of rows that hold something wrapped."""
+OWNED = (SCOPE, SUBJECT)
+"""Kinds whose rows belong to a scope or a subject, whose id stands in their keys."""
 _NAMES = {
     STORE: "store row",
     SCOPE: "scope row",
     SIGNER: "signer row",
     BEFORE: "row of the master before",
+    SUBJECT: "subject row",
 }
 _ROW_HEAD = 9
 _TAG = 16
@@ -33,20 +36,25 @@ _random = os.urandom
 
 
 def row_key(kind: bytes, generation: int, scope: bytes = b"", epoch: int = 0) -> bytes:
-    """Key of a row; only those of scopes have an epoch."""
+    """Key of a row; only those of scopes and subjects (for whom it is 0) have an epoch."""
     tail = epoch.to_bytes(4, "big") if scope else b""
     return kind + scope + generation.to_bytes(4, "big") + tail
 
 
+def generation_at(key: bytes) -> int:
+    """Where in a row's key the generation stands."""
+    return 1 + ID if key[:1] in OWNED else 1
+
+
 def generation_of(key: bytes) -> int:
     """The generation in a row's key."""
-    at = 1 + ID if key[:1] == SCOPE else 1
+    at = generation_at(key)
     return int.from_bytes(key[at : at + 4], "big")
 
 
 def scope_of(key: bytes) -> bytes:
-    """The scope id in a row's key; empty if the row belongs to none."""
-    return key[1 : 1 + ID] if key[:1] == SCOPE else b""
+    """The id of the scope or subject in a row's key; empty if the row belongs to none."""
+    return key[1 : 1 + ID] if key[:1] in OWNED else b""
 
 
 def epoch_of(key: bytes) -> int:

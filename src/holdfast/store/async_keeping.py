@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from holdfast.store import blocking
+from holdfast.store.core import Core
+from holdfast.store.items import ErasedSubject
 from holdfast.store.keyring import Keyring
 from holdfast.store.rekeying import Resealed
 from holdfast.store.scopes import Scope
+from holdfast.store.subjects import check_subject
 
 
 class StoreKeys:
@@ -62,6 +66,18 @@ class StoreKeys:
         """
         return await asyncio.to_thread(self._blocking.reseal, scope)
 
+    async def subjects(self, *, prefix: str = "") -> list[str]:
+        """The names of all subjects that values are sealed for, in order."""
+        return await asyncio.to_thread(self._blocking.subjects, prefix=prefix)
+
+    async def erase_subject(self, name: str) -> ErasedSubject:
+        """Remove a subject's key: nothing that was sealed for it can be read any more, anywhere.
+
+        Nobody can write under the key once this has begun, also not who has it in memory. What is
+        written later for the same name is sealed under a new key. Cut short, call it again.
+        """
+        return await asyncio.to_thread(self._blocking.erase_subject, name)
+
     async def rotate_all(self) -> int:
         """Give every scope a new data key, one after the other; how many there are."""
         return await asyncio.to_thread(self._blocking.rotate_all)
@@ -69,3 +85,11 @@ class StoreKeys:
     async def reseal_all(self) -> list[Resealed]:
         """Seal all records of every scope under its newest data key; see `reseal`."""
         return await asyncio.to_thread(self._blocking.reseal_all)
+
+
+async def made(core: Core, names: Iterable[str | None]) -> None:
+    """Let subjects be there before a change is built: making one waits for the disk."""
+    for name in names:
+        if name is not None and not core.subjects.holds(check_subject(name)):
+            core.check_writable()
+            await asyncio.to_thread(core.subjects.of, check_subject(name))

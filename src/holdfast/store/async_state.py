@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from holdfast.errors import Conflict
 from holdfast.store.arguments import check_flag
 from holdfast.store.async_declaring import StateDeclaring, StateTrimming, ViewDeclaring
+from holdfast.store.async_keeping import made
 from holdfast.store.async_lasting import StateLasting
 from holdfast.store.async_looking_up import StateLookups, ViewFinding
 from holdfast.store.async_proving import StateProving
@@ -156,28 +157,33 @@ class State(
         expires: datetime | None = None,
         sliding: bool = False,
         class_: str | None = None,
+        subject: str | None = None,
     ) -> int:
         """Set a key; returns the entry's number, which is the key's new version.
 
         With `if_version` (0: the key must be absent) it is applied only if the key still has
         that version, else `Conflict`. Setting a long value again stores what differs. With `ttl`
         (seconds) or `expires` it is absent from then on; with `sliding`, reads begin the term anew.
-        `class_` names the state class, if it is not the one declared or told by the key.
+        `class_` names the state class, if it is not the one declared or told by the key. With
+        `subject` it is sealed for that person: `Store.erase_subject` closes it for ever.
         """
         terms = asked_terms(ttl, expires, sliding, class_)
-        return await self._run(self._handle.plan_set(key, value, if_version, terms))  # type: ignore[no-any-return]
+        await made(self._handle.core, [subject])
+        return await self._run(self._handle.plan_set(key, value, if_version, terms, subject))  # type: ignore[no-any-return]
 
     async def delete(self, key: str, *, if_version: int | None = None) -> bool:
         """Remove a key; tells whether it was there."""
         return await self._run(self._handle.plan_delete(key, if_version))  # type: ignore[no-any-return]
 
-    async def append(self, key: str, item: Any) -> int:
+    async def append(self, key: str, item: Any, *, subject: str | None = None) -> int:
         """Add an item to the end of a list, which is made if the key is absent."""
-        return await self._run(self._handle.plan_extend(key, [item]))  # type: ignore[no-any-return]
+        await made(self._handle.core, [subject])
+        return await self._run(self._handle.plan_extend(key, [item], subject))  # type: ignore[no-any-return]
 
-    async def extend(self, key: str, items: Iterable[Any]) -> int:
+    async def extend(self, key: str, items: Iterable[Any], *, subject: str | None = None) -> int:
         """Add items to the end of a list, as one entry."""
-        return await self._run(self._handle.plan_extend(key, items))  # type: ignore[no-any-return]
+        await made(self._handle.core, [subject])
+        return await self._run(self._handle.plan_extend(key, items, subject))  # type: ignore[no-any-return]
 
     async def update(self, key: str, function: Callable[[Any], Any], default: Any = None) -> Any:
         """Set a key to a function of its value; tried again when somebody was faster.
@@ -213,6 +219,7 @@ class State(
         cause = cause_now(actor, reason, correlation, parent)
         parts = ChangeParts(StoreHandle(self._handle.core), cause, id)
         yield ChangePart(parts.part(self._handle))
+        await made(self._handle.core, parts.subjects)
         plan = parts.plan()
         if plan is not None:
             await self._run(plan)

@@ -13,7 +13,7 @@ from holdfast.seal.codec import ValueLimits
 from holdfast.seal.registry import Registry
 from holdfast.storage.contract import Storage
 from holdfast.store import blocking
-from holdfast.store.async_keeping import StoreKeys
+from holdfast.store.async_keeping import StoreKeys, made
 from holdfast.store.async_leasing import StoreLeasing
 from holdfast.store.async_state import Change, State
 from holdfast.store.async_streaming import StoreStreaming
@@ -212,6 +212,7 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
         cause = cause_now(actor, reason, correlation, parent)
         change = Change(ChangeParts(self._handle, cause, id))
         yield change
+        await made(self._core, change._parts.subjects)
         plan = change._parts.plan()
         if plan is not None:
             change.entries = await self._pump.commit(plan)

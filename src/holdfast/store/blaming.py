@@ -276,7 +276,8 @@ class _Walk:
         time, cause = self.told[leaf.writer]
         timeline, sequence = leaf.writer
         name = self.names.get(timeline, "?")
-        value = MASK if self.masked else leaf.value
+        opened = self.handle.core.codec.plain_viewer.opened
+        value = MASK if self.masked else opened(leaf.value)
         return Blamed(leaf.path, value, name, sequence, moment(time), cause, leaf.exact)
 
     # versions

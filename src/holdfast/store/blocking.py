@@ -147,28 +147,30 @@ class State(
         expires: datetime | None = None,
         sliding: bool = False,
         class_: str | None = None,
+        subject: str | None = None,
     ) -> int:
         """Set a key; returns the entry's number, which is the key's new version.
 
         With `if_version` (0: the key must be absent) it is applied only if the key still has
         that version, else `Conflict`. Setting a long value again stores what differs. With `ttl`
         (seconds) or `expires` it is absent from then on; with `sliding`, reads begin the term anew.
-        `class_` names the state class, if it is not the one declared or told by the key.
+        `class_` names the state class, if it is not the one declared or told by the key. With
+        `subject` it is sealed for that person: `Store.erase_subject` closes it for ever.
         """
         terms = asked_terms(ttl, expires, sliding, class_)
-        return self._run(self._handle.plan_set(key, value, if_version, terms))  # type: ignore[no-any-return]
+        return self._run(self._handle.plan_set(key, value, if_version, terms, subject))  # type: ignore[no-any-return]
 
     def delete(self, key: str, *, if_version: int | None = None) -> bool:
         """Remove a key; tells whether it was there."""
         return self._run(self._handle.plan_delete(key, if_version))  # type: ignore[no-any-return]
 
-    def append(self, key: str, item: Any) -> int:
+    def append(self, key: str, item: Any, *, subject: str | None = None) -> int:
         """Add an item to the end of a list, which is made if the key is absent."""
-        return self._run(self._handle.plan_extend(key, [item]))  # type: ignore[no-any-return]
+        return self._run(self._handle.plan_extend(key, [item], subject))  # type: ignore[no-any-return]
 
-    def extend(self, key: str, items: Iterable[Any]) -> int:
+    def extend(self, key: str, items: Iterable[Any], *, subject: str | None = None) -> int:
         """Add items to the end of a list, as one entry."""
-        return self._run(self._handle.plan_extend(key, items))  # type: ignore[no-any-return]
+        return self._run(self._handle.plan_extend(key, items, subject))  # type: ignore[no-any-return]
 
     def update(self, key: str, function: Callable[[Any], Any], default: Any = None) -> Any:
         """Set a key to a function of its value; tried again when somebody was faster.

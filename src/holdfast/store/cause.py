@@ -6,9 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from msgspec import structs
+
 from holdfast.store.arguments import check_text
 from holdfast.store.entries import Cause
 
+WITHIN = " > "
+"""Stands between an operation and one that is part of it."""
 _current: ContextVar[Cause | None] = ContextVar("holdfast_cause", default=None)
 
 
@@ -25,7 +29,8 @@ def acting(
     """Name the cause of all that this task or thread writes inside the block.
 
     Blocks nest: what an inner one leaves out is taken from the outer one. An inner correlation
-    that differs gets the outer one as its parent, unless a parent is given.
+    that differs gets the outer one as its parent, unless a parent is given. An inner operation
+    stands behind the outer one: `deploy > migrate`.
     """
     cause = combined(
         Cause(actor, reason, correlation, parent, component, operation), _current.get()
@@ -39,6 +44,8 @@ def acting(
 
 def combined(cause: Cause, outer: Cause | None) -> Cause:
     """A cause, checked, with its gaps filled from the one around it."""
+    if cause.operation and outer is not None and outer.operation:
+        cause = structs.replace(cause, operation=f"{outer.operation}{WITHIN}{cause.operation}")
     for name in Cause.__struct_fields__:
         text = getattr(cause, name)
         if text is not None:

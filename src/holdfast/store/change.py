@@ -4,17 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.store.entries import Cause
-from holdfast.store.leasing import Lease, leases_now
+from holdfast.store.leasing import leases_now
 
 if TYPE_CHECKING:
+    from holdfast.errors import HoldfastError
+    from holdfast.store.core import Core
     from holdfast.store.forking import Fork
     from holdfast.store.ledger import Ledger
     from holdfast.store.scopes import Scope
     from holdfast.store.stage import Stage
     from holdfast.store.timeline import Timeline
+
+
+class Fence(Protocol):
+    """Something in a cell that a change rests on; what is gone from there never comes back."""
+
+    core: Core
+    key: bytes
+    cell: bytes
+
+    def check(self) -> None:
+        """Refuse if it is known to be gone."""
+
+    def lost(self) -> HoldfastError:
+        """Note that it is gone; the error that says so."""
 
 
 @dataclass(slots=True)
@@ -31,6 +47,8 @@ class Target:
     """The newest entry that the change rests on, if on all of the state."""
     special: Callable[[Stage, Any], Any] | None = None
     """Builds an entry that is not made of operations on keys: a checkpoint, a restore."""
+    backup: bool = False
+    """Whether a checkpoint of the state before stands in front of its entry, in the same commit."""
     create: bool = True
     """Whether the scope may be brought into being."""
     fork: Fork | None = None
@@ -54,8 +72,9 @@ class Change:
     """What stands for what was asked for under the id; empty if it rests on what was read."""
     attempt: int = 1
     """How often it has been tried, beginning with 1; a gate may ask."""
-    leases: tuple[Lease, ...] = field(default_factory=leases_now)
-    """It is committed only if these are still held by whom they were then."""
+    fences: tuple[Fence, ...] = field(default_factory=leases_now)
+    """It is committed only if the cells of these are as they were: leases that it is made under,
+    subjects that it seals for."""
 
 
 @dataclass(frozen=True, slots=True)

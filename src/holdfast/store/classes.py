@@ -141,7 +141,8 @@ def check_external(ledger: Ledger, key: str, parts: Iterable[Part], size: int) -
         depth = _depth(part, codec)
         if depth is None:
             raise InvalidValueError(
-                f"{where} is external, and holds an object of a registered type; give plain data"
+                f"{where} is external, and holds an object of a registered type, or what is sealed "
+                "for a subject; give plain data"
             )
         if depth > DEPTH:
             raise InvalidValueError(

@@ -21,7 +21,7 @@ from holdfast.errors import (
 )
 from holdfast.storage.contract import Batch
 from holdfast.store import rows
-from holdfast.store.change import Change, Target, Ticket, Written
+from holdfast.store.change import Change, Fence, Target, Ticket, Written
 from holdfast.store.entries import Body, same_entry
 from holdfast.store.expecting import (
     answer_of,
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from holdfast.store.core import Core
     from holdfast.store.ephemeral import Made
     from holdfast.store.forking import Fork
-    from holdfast.store.leasing import Lease
     from holdfast.store.ledger import Ledger
     from holdfast.store.timeline import Timeline
 
@@ -171,9 +170,9 @@ class Committer:
         """Forget what was overtaken; what only wrote is built again on what is there now."""
         keys = {key for key in conflict.keys if isinstance(key, bytes)}
         for ticket in attempt.built:
-            for lease in attempt.fences(ticket):
-                if lease.key in keys:
-                    self._fail([ticket], lease.lost())
+            for fence in attempt.fences(ticket):
+                if fence.key in keys:
+                    self._fail([ticket], fence.lost())
         if any(key[:1] == b"F" for key in keys):
             self._lanes.move()
         for ledger in attempt.ledgers.values():
@@ -256,13 +255,13 @@ class _Attempt:
         self.held_keys: set[tuple[int, int, str]] = set()
         self.forks = Forks(core)
         self.cells: dict[bytes, bytes] = {}
-        """Tokens of the leases that changes are made under."""
+        """Those that changes expect: of leases that they are made under, of subjects."""
 
-    def fences(self, ticket: Ticket) -> Iterable[Lease]:
-        """Leases that a change expects, if it writes; those of other stores are not known here."""
+    def fences(self, ticket: Ticket) -> Iterable[Fence]:
+        """What a change expects, if it writes; leases of other stores are not known here."""
         if not self.used.get(id(ticket), True):
             return ()
-        return [lease for lease in ticket.change.leases if lease.core is self.core]
+        return [fence for fence in ticket.change.fences if fence.core is self.core]
 
     def build(self, ticket: Ticket) -> None:
         """Make entries of a change; if that fails, the change fails and leaves no trace."""
@@ -287,7 +286,7 @@ class _Attempt:
         self.results.append((ticket, written))
         self.built.append(ticket)
         self.used[id(ticket)] = [stage for stage, _ in marks]
-        self.cells.update((lease.key, lease.cell) for lease in self.fences(ticket))
+        self.cells.update((fence.key, fence.cell) for fence in self.fences(ticket))
 
     def _undo(
         self, ticket: Ticket, marks: list[tuple[Stage, Mark]], extra: int, absent: int
@@ -316,9 +315,9 @@ class _Attempt:
             before = self.ids.get(tag) or find_outcome(self.core, tag)
             if before is not None:
                 return before.repeated(change)
-        for lease in self.fences(ticket):
-            lease.check()
-            if self.cells.get(lease.key, lease.cell) != lease.cell:
+        for fence in self.fences(ticket):
+            fence.check()
+            if self.cells.get(fence.key, fence.cell) != fence.cell:
                 raise _Later  # at most one of the two can be held
         staged = [(target, self._stage(target)) for target in change.targets]
         time, step = self.core.clock.now()

@@ -38,6 +38,7 @@ from holdfast.store.leasing import Leases
 from holdfast.store.ledger import Ledger, gone
 from holdfast.store.pins import Pins
 from holdfast.store.scopes import Scope
+from holdfast.store.subjects import Subjects
 from holdfast.store.timeline import Timeline
 
 LEDGERS = 1000
@@ -91,6 +92,9 @@ class Core:
         self.later: Callable[[Change], None] | None = None
         """Commits, behind who asks, what nobody waits for."""
         self.leases = Leases(self)
+        self.subjects = Subjects(self)
+        if ring is not None:
+            codec.unseal = self.subjects.unseal
         self._ledgers: OrderedDict[Scope, Ledger] = OrderedDict()
         self._lock = threading.RLock()
         self.memos = MemoCache()

@@ -5,8 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.errors import DamagedIndexError
+from holdfast.seal.parts import ERASED
 from holdfast.store import refs
-from holdfast.store.compare import MISSING, Diff, masked_changes, tree_changes, value_changes
+from holdfast.store.compare import (
+    MISSING,
+    Diff,
+    Difference,
+    masked_changes,
+    tree_changes,
+    value_changes,
+)
 from holdfast.store.items import LongValue
 from holdfast.store.ledger import Ledger
 from holdfast.store.lifetimes import Meta
@@ -41,11 +49,16 @@ def diff_states(
             reader.judged(slot_of(element)) if element is not None else None
             for reader, element in ((before, was), (after, now))
         ]
+        listed = len(found)
         values = [shown_value(ledger, one.ref, one.location) if one else MISSING for one in slots]
         if after.masks(new, key, slots, reveal=reveal):
             masked_changes(key, values[0], values[1], found)
         else:
             value_changes(key, key, values[0], values[1], found)
+        was_slot, now_slot = slots
+        if was_slot and now_slot and was_slot.ref != now_slot.ref and len(found) == listed:
+            # What differs is sealed for erased subjects.
+            found.changes.append(Difference(key, key, "changed", ERASED, ERASED))
         if None not in slots:
             expiry_changes(key, meta_of(slots[0]), meta_of(slots[1]), found)
     return found

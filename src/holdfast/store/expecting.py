@@ -51,7 +51,7 @@ def name_each_other(staged: list[tuple[Target, Stage]], bodies: list[Body]) -> N
         for target, stage in others:
             place = (stage.ledger.number, stage.timeline.number)
             if target.ops or target.special:
-                body.also.append((*place, stage.sequence + 1))
+                body.also.append((*place, stage.sequence + 1 + target.backup))
             else:
                 body.reads.append((*place, stage.sequence))
 

@@ -29,7 +29,7 @@ class Operation:
 
     kind: str
     """set, append, delete, trim, expire, checkpoint, cosign, restore, fork, merge, sweep, delete
-    scope or erase scope"""
+    scope, erase scope or (with the scope `global`) erase subject"""
     key: str = ""
     value: Any = None
     """Of long bytes that are written in pieces: a `LongValue`, which says how many there are so
@@ -37,6 +37,9 @@ class Operation:
     may refuse them, and not replace them."""
     terms: Terms | None = None
     """When the key is to expire, and its class, if that was asked for."""
+    subject: str | None = None
+    """Whom a value that is set, or each item that is appended, is sealed for; a gate sees it open,
+    and may name somebody."""
 
     def __repr__(self) -> str:
         named = self.terms.class_ if self.terms is not None else ""

@@ -79,13 +79,19 @@ class LineHandle:
         return change, finish
 
     def plan_set(
-        self, key: str, value: Any, if_version: int | None, terms: Terms | None = None
+        self,
+        key: str,
+        value: Any,
+        if_version: int | None,
+        terms: Terms | None = None,
+        subject: str | None = None,
     ) -> Plan:
         """Set one key."""
         key = check_key(key)
         check_version(if_version)
         expects = {key: if_version} if if_version is not None else None
-        return self._plan([Operation("set", key, value, terms)], self._version, expects=expects)
+        operation = Operation("set", key, value, terms, subject)
+        return self._plan([operation], self._version, expects=expects)
 
     def plan_expire(self, key: str, terms: Terms) -> Plan:
         """Say when one key expires."""
@@ -100,11 +106,10 @@ class LineHandle:
             [Operation("delete", key)], lambda w: bool(w and w[0].answer[0]), expects=expects
         )
 
-    def plan_extend(self, key: str, items: Iterable[Any]) -> Plan:
+    def plan_extend(self, key: str, items: Iterable[Any], subject: str | None = None) -> Plan:
         """Add items to a list."""
-        return self._plan(
-            [Operation("append", check_key(key), listed(items, "extend"))], self._version
-        )
+        operation = Operation("append", check_key(key), listed(items, "extend"), subject=subject)
+        return self._plan([operation], self._version)
 
     def plan_update(
         self, key: str, change: Callable[[Any], Any], default: Any, attempt: int
@@ -115,13 +120,16 @@ class LineHandle:
         timeline = self.reader.now()
         slot = self.reader.live(timeline, key) if timeline is not None else None
         before = default
-        version = 0
+        version, kept = 0, None
         if timeline is not None and slot is not None:
-            before, version = self.reader.value(timeline, slot), timeline.version(slot)
+            before, kept = self.reader.to_update(timeline, slot, key)
+            version = timeline.version(slot)
             self.reader.told(timeline, [(key, slot)])
         after = change(before)
-        operations = [Operation("set", key, after, KEEP)]
+        operations = [Operation("set", key, after, KEEP, kept.name if kept is not None else None)]
         plan = self._plan(operations, self._version, expects={key: version}, attempt=attempt)
+        if kept is not None:
+            kept.check(self.scope, key, plan[0].fences)
         return plan, after
 
     def _version(self, written: list[Written]) -> int:
@@ -326,6 +334,11 @@ class ChangeParts:
         if name not in self.parts:
             self.parts[name] = ScopedChange(line.reader)
         return self.parts[name]
+
+    @property
+    def subjects(self) -> set[str | None]:
+        """Whom it seals for; None stands for nobody."""
+        return {noted.subject for part in self.parts.values() for noted in part.operations}
 
     def plan(self) -> Plan | None:
         """The change, or None if nothing was written. What is noted later is refused."""

@@ -79,7 +79,7 @@ class History:
 
         def special(stage: Stage, body: Body) -> None:
             body.ops = [op]
-            made[:] = [self._signed(stage, body)]
+            made[:] = [self.signed(stage, body)]
 
         target = Target(self.scope, self.timeline, special=special)
         return Change([target], cause), lambda _: made[0]
@@ -110,7 +110,7 @@ class History:
             op.pop()
         return op
 
-    def _signed(self, stage: Stage, body: Body) -> Checkpoint:
+    def signed(self, stage: Stage, body: Body) -> Checkpoint:
         """Build a checkpoint. Reading it back could fail after it is durable."""
         stage.finish(body, sign=self._sign(stage))
         key, row = stage.rows[-1]
@@ -118,7 +118,7 @@ class History:
         signer = self.core.signer
         if signer is not None and signer.hybrid:
             stage.rows.append(signature_row(stage.ledger, key, stage.head, signer))
-        return self._checkpoint(stage.timeline, self.timeline, stage.sequence, envelope, body)
+        return self.described(stage.timeline, self.timeline, stage.sequence, envelope, body)
 
     def _sign(self, stage: Stage) -> Sign:
         root = stage.fold().hash
@@ -136,9 +136,10 @@ class History:
 
         return sign
 
-    def _checkpoint(
+    def described(
         self, line: Timeline, timeline: str, sequence: int, envelope: Envelope, body: Body
     ) -> Checkpoint:
+        """A checkpoint for people."""
         assert envelope.statement is not None
         op = next(op for op in body.ops if op[0] == entries.CHECKPOINT)
         op = [*op, *([], "", b"")[len(op) - 4 :]]
@@ -171,7 +172,7 @@ class History:
                 f"{self.scope}: {timeline}@{sequence} is no checkpoint; only those are signed: "
                 "`checkpoints()` lists them"
             )
-        return self._checkpoint(line, timeline, sequence, envelope, body)
+        return self.described(line, timeline, sequence, envelope, body)
 
     def checkpoints(
         self,
@@ -190,7 +191,7 @@ class History:
         for line, sequence, envelope, body in self.points.statements():
             if limit is not None and len(found) >= limit:
                 break
-            item = self._checkpoint(line, self.timeline, sequence, envelope, body)
+            item = self.described(line, self.timeline, sequence, envelope, body)
             wanted = (type is None or type == item.type) and (tag is None or tag in item.tags)
             if wanted and (name is None or name == item.name):
                 found.append(item)
@@ -230,7 +231,7 @@ class History:
             if damage is None:
                 note = f"before restore of {label}"
                 op = [entries.CHECKPOINT, note, "recovery", str(self.scope)]
-                backup[:] = [self._signed(stage, Body(body.time, [op], [], body.cause))]
+                backup[:] = [self.signed(stage, Body(body.time, [op], [], body.cause))]
                 prefixes = sticky_prefixes(stage.declared)
                 kept[:] = [keep_sticky(stage.ledger.trees, root, stage.fold(), prefixes)]
             done = kept[0]
@@ -264,6 +265,7 @@ class History:
 
         target = Target(self.scope, self.timeline, special=special, create=False, head=if_head)
         target.stranded = line if damage is not None else None
+        target.backup = damage is None
         return Change([target], cause), finish
 
     def dry_restore(self, point: Any, *, verify: str) -> Restored:

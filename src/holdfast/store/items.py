@@ -190,6 +190,22 @@ class Erased:
 
 
 @dataclass(frozen=True, slots=True)
+class ErasedSubject:
+    """What `erase_subject` removed, and what it cannot reach.
+
+    If it is cut short, the subject's values are closed for readers and writers; erasing again, or
+    writing for a subject of that name, finishes. What stays of the subject: its sealed parts, which
+    nobody can open, and a tombstone with a random id and a time.
+    """
+
+    subject: str
+    key_removed: bool
+    """Whether this call took the key out of the ring."""
+    open: tuple[str, ...]
+    """Where content may still be, for people."""
+
+
+@dataclass(frozen=True, slots=True)
 class TimelineInfo:
     """A timeline of a scope."""
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast.store.handles import StoreHandle
+    from holdfast.store.items import ErasedSubject
     from holdfast.store.keyring import Keyring
     from holdfast.store.rekeying import Resealed
     from holdfast.store.scopes import Scope
@@ -75,6 +76,18 @@ class StoreKeys:
         from holdfast.store.rekeying import reseal_scope
 
         return reseal_scope(self._handle, scope)
+
+    def subjects(self, *, prefix: str = "") -> list[str]:
+        """The names of all subjects that values are sealed for, in order."""
+        return self._handle.core.subjects.names(prefix)
+
+    def erase_subject(self, name: str) -> ErasedSubject:
+        """Remove a subject's key: nothing that was sealed for it can be read any more, anywhere.
+
+        Nobody can write under the key once this has begun, also not who has it in memory. What is
+        written later for the same name is sealed under a new key. Cut short, call it again.
+        """
+        return self._handle.core.subjects.erase(name)
 
     def rotate_all(self) -> int:
         """Give every scope a new data key, one after the other; how many there are."""

@@ -13,7 +13,7 @@ from holdfast.seal import turning
 from holdfast.seal.keys import KeySource, parse_key
 from holdfast.seal.masters import RETIRED
 from holdfast.seal.ring import Ring
-from holdfast.seal.wrapping import ID, SCOPE, epoch_of, generation_of, scope_of
+from holdfast.seal.wrapping import ID, SCOPE, SUBJECT, epoch_of, generation_of, scope_of
 from holdfast.store.core import Core
 
 
@@ -31,6 +31,8 @@ class Keyring:
     """Scopes that have keys; also those that are deleted and not erased."""
     data_keys: int
     """More than one a scope where a data key was rotated and old records are not resealed."""
+    subjects: int
+    """Subjects that have keys."""
     retired: int
     """Masters that opened the store once."""
     left: int
@@ -88,6 +90,7 @@ def show_keyring(core: Core) -> Keyring:
         ring.holds_master(ring.span[1]),
         len(scopes),
         len(data),
+        len({scope_of(key) for key in _keys(ring, SUBJECT) if generation_of(key) >= ring.span[0]}),
         sum(1 for _ in _keys(ring, RETIRED)),
         left,
     )

@@ -192,7 +192,8 @@ class Ledger:
 
     # atoms and nodes
 
-    def _row_of(self, place: Sequence[int]) -> bytes:
+    def row_of(self, place: Sequence[int]) -> bytes:
+        """The key of the row that a place lies in."""
         timeline, sequence, ordinal = place[:3]
         if ordinal == 0:
             return rows.entry(rows.line(b"E", self.number, timeline), sequence)
@@ -217,7 +218,7 @@ class Ledger:
         held = self._atoms.get((self.number, place))
         if held is not None and held[0] == ref:
             return held[1]  # type: ignore[no-any-return]
-        key = self._row_of(place)
+        key = self.row_of(place)
         data = self._pick(key, self.atoms_in(key, self.storage.get([key])[0]), ref, place)
         self._atoms.put((self.number, place), ref, data)
         return data
@@ -237,7 +238,7 @@ class Ledger:
         by_row: dict[bytes, list[tuple[bytes, Any]]] = {}
         for ref, place in wanted:
             if ref[0] == refs.ATOM and not self._atoms.holds((self.number, place), ref):
-                by_row.setdefault(self._row_of(place), []).append((ref, place))
+                by_row.setdefault(self.row_of(place), []).append((ref, place))
         keys = list(by_row)
         for start in range(0, len(keys), _PREFETCH):
             page = keys[start : start + _PREFETCH]
@@ -249,7 +250,7 @@ class Ledger:
 
     def read_atoms(self, wanted: Sequence[tuple[bytes, Any]]) -> list[bytes]:
         """The bytes of atoms, checked; they are not kept, for they are read once."""
-        keys = [self._row_of(place) if ref[0] == refs.ATOM else b"" for ref, place in wanted]
+        keys = [self.row_of(place) if ref[0] == refs.ATOM else b"" for ref, place in wanted]
         names = [name for name in dict.fromkeys(keys) if name]
         read = zip(names, self.storage.get(names), strict=True)
         found = {name: self.atoms_in(name, row) for name, row in read}
@@ -266,7 +267,7 @@ class Ledger:
         names = sorted(records)
         for start in range(0, len(names), _PREFETCH):
             page = names[start : start + _PREFETCH]
-            keys = [self._row_of(name) for name in page]
+            keys = [self.row_of(name) for name in page]
             for name, key, row in zip(page, keys, self.storage.get(keys), strict=True):
                 if row is None:
                     raise self.damage(key, "it is missing")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -138,11 +139,12 @@ class Points:
         return None
 
     def statements(
-        self, *, damaged: str = "pass over"
+        self, *, damaged: str = "pass over", passed: list[tuple[int, str]] | None = None
     ) -> Iterator[tuple[Timeline, int, Envelope, Body]]:
         """Entries of this timeline that are checkpoints, newest first.
 
         A list passes over one whose body is damaged: `verify` names it, the others can be used.
+        With `passed`, those are noted there with what is wrong, and a missing one is no end.
         """
         try:
             line = self.line()
@@ -152,7 +154,7 @@ class Points:
         while sequence:
             key = rows.entry(line.prefix, sequence)
             row = line.ledger.storage.get([key])[0]
-            if row is None:
+            if row is None and passed is None:
                 raise line.ledger.damage(key, "it is missing")
             try:
                 envelope, body = line.ledger.open_entry(key, row)
@@ -162,6 +164,8 @@ class Points:
                         f"{error}. It is a checkpoint whose name cannot be read: give the one that "
                         f"is meant by its id ({self.timeline}@NUMBER; `checkpoints()` lists them)"
                     ) from None
+                if passed is not None:
+                    passed.append((sequence, str(error)))
                 sequence = self._statement_before(line, sequence)
                 continue
             if envelope.statement is None:
@@ -177,8 +181,9 @@ class Points:
         ):
             for key, row in page:
                 sequence = rows.sequence_of(key)
-                if entries.split_row(row)[0].statement is not None:
-                    return sequence
+                with suppress(DamagedRecordError):  # what cannot be read at all is none
+                    if entries.split_row(row)[0].statement is not None:
+                        return sequence
         return 0
 
     def at_time(self, time: int) -> int:

@@ -11,6 +11,7 @@ from unicodedata import normalize
 
 from holdfast.errors import DamagedIndexError, InvalidInputError
 from holdfast.seal.codec import Codec, convert
+from holdfast.seal.parts import ERASED
 from holdfast.store import refs, rows
 from holdfast.store.arguments import (
     check_count,
@@ -32,6 +33,7 @@ from holdfast.store.items import Item, Page
 from holdfast.store.lifetimes import read_meta
 from holdfast.store.scopes import RESERVED, Scope, check_key
 from holdfast.store.slots import Slot
+from holdfast.store.subjects import Kept, erased, kept_subject
 from holdfast.store.timeline import Timeline
 
 _NOTHING = Cause()
@@ -166,6 +168,8 @@ class Reader:
             return default
         assert timeline is not None
         value = self.value(timeline, slot, plain)
+        if value is ERASED:
+            raise erased(self.scope, key)
         if slot.meta or self.core.gates.readers:
             self.told(timeline, [(key, slot)])
         return convert(value, as_) if as_ is not None else value
@@ -175,8 +179,17 @@ class Reader:
         slot = timeline.settled(slot)
         return timeline.ledger.value(slot.ref, slot.location, self._codec(plain))
 
+    def to_update(self, timeline: Timeline, slot: Slot, key: str) -> tuple[Any, Kept | None]:
+        """A value that is about to be changed, and the subject that it is sealed for."""
+        with self.core.subjects.noting() as opened:
+            value = self.value(timeline, slot)
+        if value is ERASED:
+            raise erased(self.scope, key)
+        slot = timeline.settled(slot)
+        return value, kept_subject(self.core, timeline.ledger, slot, key, len(opened))
+
     def _codec(self, plain: bool) -> Codec | None:
-        return self.core.codec.plain_reader if plain else None
+        return self.core.codec.plain_viewer if plain else None
 
     @_rebuilding
     def get_many(self, keys: Iterable[str], plain: bool = False) -> dict[str, Any]:
@@ -361,7 +374,7 @@ class Reader:
     def _small_list(
         self, timeline: Timeline, slot: Slot, key: str, plain: bool = False
     ) -> list[Any]:
-        value = self.value(timeline, slot, plain) if not refs.is_tree(slot.ref) else None
+        value = self.value(timeline, slot, plain) if slot.ref[0] != refs.TREE else None
         if type(value) is not list:
             raise InvalidInputError(f"{self.scope}: the value of {key!r} is not a list")
         return value

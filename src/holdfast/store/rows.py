@@ -14,6 +14,7 @@
 | I | tag(16) | what became of a change with an id |
 | C | scope(6) timeline(2) sequence(5) key id(8) | a signature beside a checkpoint |
 | K | scope(6) epoch(4) | the scope has a new data key, of this epoch |
+| U | subject id(16) | the subject is erased |
 
 A long value is written before the entry that names it: an *upload*. Its packs (V, N) lie on the
 line `UPLOADS`, which is no timeline, under a random number in place of an entry's. While it is not
@@ -24,6 +25,7 @@ Cells have keys of their own:
 | kind | key after the kind | what it holds |
 | --- | --- | --- |
 | CL | tag(16) part(1) | a lease: 0 its token, 1 its beat |
+| CS | tag(16) | the id of the subject of a name |
 """
 
 from __future__ import annotations
@@ -113,6 +115,20 @@ def epoch(scope: int, number: int) -> bytes:
     return b"K" + scope.to_bytes(SCOPE, "big") + number.to_bytes(4, "big")
 
 
+SUBJECTS = b"CS"
+SUBJECT = len(SUBJECTS) + 16
+
+
+def subject(tag: bytes) -> bytes:
+    """Key of the cell that says which id the subject of a name has."""
+    return SUBJECTS + tag
+
+
+def subject_tombstone(id: bytes) -> bytes:
+    """Key of the row that says that a subject is erased."""
+    return b"U" + id
+
+
 LEASES = b"CL"
 LEASE = len(LEASES) + 16 + 1
 TOKEN, BEAT = 0, 1
@@ -147,6 +163,8 @@ def sequence_of(key: bytes) -> int:
 def describe(key: bytes) -> str:
     """A row's key for people: kind and numbers."""
     kind = key[:1].decode("latin-1")
+    if key.startswith(SUBJECTS) and len(key) == SUBJECT:
+        return f"subject ({key[len(SUBJECTS) :].hex()})"
     if kind in "TEVSNC" and len(key) >= 9:
         parts = [f"scope {int.from_bytes(key[1:7], 'big'):x}"]
         line = key[7] * 256 + key[8]
@@ -177,4 +195,5 @@ _KINDS = {
     "I": "change row",
     "C": "signature",
     "K": "key epoch",
+    "U": "erased subject",
 }

@@ -31,6 +31,7 @@ from holdfast.store.verify_accounts import Accounts
 from holdfast.store.verify_feed import FeedCheck
 from holdfast.store.verify_line import LineCheck
 from holdfast.store.verify_nodes import DAMAGE, NodeCheck
+from holdfast.store.verify_subjects import check_subjects
 from holdfast.store.verify_uploads import UploadCheck, check_pins, is_pinned
 from holdfast.store.witness import Witness, read_witness, store_identity
 
@@ -66,6 +67,9 @@ class Report:
     unfinished: int = 0
     """Long values that are being written, or were given up; `sweep` clears those away."""
     leases: int = 0
+    subjects: int = 0
+    subjects_erased: int = 0
+    """Those whose sealed values nobody can read any more; that is no damage."""
     seconds: float = 0.0
     trust: str = ""
     """Whose key vouched for the checkpoints, and what that is worth."""
@@ -370,7 +374,7 @@ class _Check:
     # rows that belong to nothing
 
     def _others(self) -> None:
-        for kind in (b"A", b"B", b"G", b"H", b"J", b"L", b"M", b"O", b"P", b"Q", b"U"):
+        for kind in (b"A", b"B", b"G", b"H", b"J", b"L", b"M", b"O", b"P", b"Q"):
             for key, _ in self.core.storage.scan(kind, rows.after(kind), limit=100):
                 if key != b"Mstore":
                     self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
@@ -379,6 +383,7 @@ class _Check:
                 self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
         check_pins(self, self.known)
         self._cells()
+        check_subjects(self)
         for kind in (b"E", b"V", b"S", b"N", b"C", b"T", b"K"):
             self._strays(kind)
         self._outcomes()
@@ -388,8 +393,9 @@ class _Check:
 
     def _cells(self) -> None:
         storage, leases = self.core.storage, self.core.leases
-        others = ((b"", rows.LEASES), (rows.after(rows.LEASES), b"P"), (b"Q", b"\xff" * 64))
-        for low, high in others:
+        known = (rows.LEASES, rows.SUBJECTS, b"P")
+        bounds = [b"", *(bound for kind in known for bound in (kind, rows.after(kind)))]
+        for low, high in zip(bounds[::2], [*bounds[1::2], b"\xff" * 64], strict=True):
             for key, _ in storage.cells(low, high, limit=100):
                 self.find("unaccounted", rows.describe(key), "nothing accounts for this cell")
         token = b""

@@ -106,9 +106,16 @@ class UploadCheck:
             self.note_since(self.read)  # one may have been finished meanwhile
             for number in sorted(unknown - self.named.keys()):
                 key = rows.pack(self._line(b"V"), number, 1)
+                if not self._is_stored(number):
+                    continue  # given up meanwhile: its pin went last
                 self.find("unaccounted", key, "no entry names these values, and no pin")
         if self._damaged:
             self._name_keys()
+
+    def _is_stored(self, number: int) -> bool:
+        prefixes = [rows.entry(self._line(kind), number) for kind in (b"V", b"N")]
+        scan = self.ledger.storage.scan
+        return any(scan(prefix, rows.after(prefix), limit=1) for prefix in prefixes)
 
     def _line(self, kind: bytes) -> bytes:
         return rows.line(kind, self.ledger.number, rows.UPLOADS)

@@ -10,6 +10,7 @@ from typing import Any
 from unicodedata import normalize
 
 from holdfast.errors import Conflict, InvalidInputError
+from holdfast.seal.parts import ERASED
 from holdfast.store.arguments import check_count, check_prefixes, check_text, check_version, listed
 from holdfast.store.change import Change, Target
 from holdfast.store.classes import TRUSTED, class_of
@@ -24,6 +25,7 @@ from holdfast.store.lookups import Lookup
 from holdfast.store.outcomes import content_of
 from holdfast.store.reading import Reader
 from holdfast.store.scopes import Scope, check_key
+from holdfast.store.subjects import Subject, erased
 from holdfast.store.trimming import check_trim, going, trim_of
 
 MOST_OPERATIONS = 100_000
@@ -49,10 +51,12 @@ def build_change(
     """A change of what is asked for in each scope; `looked` says that it rests on reads."""
     core.check_writable()
     content = b""
+    subjects: dict[str, Subject] = {}
     if id is not None:
         check_text(id, "the id of a change", 256, least=1)
         if not looked:  # what was read may be another value by now, and the change the same
-            content = content_of(core, [target[:3] for target in targets])
+            asked = [(t[0], t[1], core.subjects.sealed(t[2], subjects)) for t in targets]
+            content = content_of(core, asked)
     made = []
     for scope, timeline, operations, expects, head in targets:
         if len(operations) > MOST_OPERATIONS:
@@ -64,10 +68,13 @@ def build_change(
             scope, timeline, operations = request.scope, request.timeline, request.operations
             for operation in operations:
                 check_key(operation.key, owner=operation.key in given)
-        target = _target(core, scope, timeline, operations, stored)
+        sealed = core.subjects.sealed(operations, subjects)
+        target = _target(core, scope, timeline, sealed, stored)
         target.expects, target.head = expects, head
         made.append(target)
-    return Change(made, cause, id, content, attempt)
+    change = Change(made, cause, id, content, attempt)
+    change.fences += tuple(subjects.values())
+    return change
 
 
 def _trusted(core: Core, request: Request) -> bool:
@@ -139,9 +146,11 @@ class ScopedChange:
         expires: datetime | None = None,
         sliding: bool = False,
         class_: str | None = None,
+        subject: str | None = None,
     ) -> None:
         """Set a key."""
-        self._note("set", key, value, if_version, asked_terms(ttl, expires, sliding, class_))
+        terms = asked_terms(ttl, expires, sliding, class_)
+        self._note("set", key, value, if_version, terms, subject)
 
     def expire(
         self,
@@ -158,13 +167,13 @@ class ScopedChange:
         """Let a key never expire."""
         self._note("expire", key, terms=NEVER)
 
-    def append(self, key: str, item: Any) -> None:
+    def append(self, key: str, item: Any, *, subject: str | None = None) -> None:
         """Add an item to the end of a list, which is made if the key is absent."""
-        self._note("append", key, [item])
+        self._note("append", key, [item], subject=subject)
 
-    def extend(self, key: str, items: Iterable[Any]) -> None:
+    def extend(self, key: str, items: Iterable[Any], *, subject: str | None = None) -> None:
         """Add items to the end of a list."""
-        self._note("append", key, listed(items, "extend"))
+        self._note("append", key, listed(items, "extend"), subject=subject)
 
     def trim(self, key: str, *, keep_last: int | None = None, before: int | None = None) -> None:
         """Remove the oldest items of a list; see `State.trim`."""
@@ -181,6 +190,7 @@ class ScopedChange:
         value: Any = None,
         if_version: int | None = None,
         terms: Terms | None = None,
+        subject: str | None = None,
     ) -> None:
         if self.over:
             raise InvalidInputError(
@@ -195,7 +205,7 @@ class ScopedChange:
                 [key],
             )
         # The caller may change its object before the block ends; what was meant is what it is now.
-        self.operations.append(Operation(kind, key, deepcopy(value), terms))
+        self.operations.append(Operation(kind, key, deepcopy(value), terms, subject))
 
     # reading
 
@@ -204,6 +214,8 @@ class ScopedChange:
         value = self._staged(key)
         if value is _MISSING:
             return default
+        if value is ERASED:
+            raise erased(self._reader.scope, key)
         if as_ is not None:
             from holdfast.seal.codec import convert
 

@@ -1,0 +1,100 @@
+"""Policies: what ten of them add to a write, and what ten thousand agents cost while idle."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from common import Row, at_most, median, place, told
+
+from holdfast import Condition, Policy
+from holdfast.sync import Policies
+
+AGENTS = 10_000
+TEN = (
+    ("time_interval", "time_since_last_checkpoint", 3_600_000),
+    ("time_interval", "time_since_last_checkpoint", 7_200_000),
+    ("state_change", "state_change_ratio", 0.5),
+    ("state_change", "state_change_ratio", 0.9),
+    ("memory_usage", "memory_usage", 1e9),
+    ("memory_usage", "memory_usage", 2e9),
+    ("operation_count", "operation_count", 1e6),
+    ("operation_count", "operation_count", 2e6),
+    ("user_action", "user_action", 3),
+    ("system_event", "system_event:low_disk", 1),
+)
+
+
+def run(quick: bool) -> list[Row]:
+    """The gate, idle agents."""
+    return [*gate(5 if quick else 15), *idle(1000 if quick else AGENTS, 2 if quick else 10)]
+
+
+def ten() -> tuple[Policy, ...]:
+    """Policies of all kinds that are hardly ever met."""
+    return tuple(
+        Policy(f"p{n}", (Condition(kind, metric, "greater_than", threshold),))
+        for n, (kind, metric, threshold) in enumerate(TEN)
+    )
+
+
+def gate(rounds: int) -> list[Row]:
+    """What the gate spends on a write: as the writes come, and the same ones led through again.
+
+    The first is mostly the processor fetching what the commit before has driven out of its caches.
+    """
+    with place() as here, here.sync("normal") as store:
+        state = store.agent("a")
+        with state.change() as change:
+            for number in range(1000):
+                change.set(f"keys/{number:04}", {"text": "what the agent knows " * 10})
+        with Policies(store, defaults=ten()) as policies:
+            state.set("first", 0)  # its first checkpoint
+            policies.wait()
+            engine = policies._engine
+            after, seen, spent = engine.after, [], []
+
+            def timed(change: Any, written: Any) -> None:
+                begun = time.perf_counter()
+                after(change, written)
+                spent.append(time.perf_counter() - begun)
+                seen.append((change, written[0]))
+
+            engine.after = timed  # type: ignore[method-assign]
+            for number in range(200 * rounds):
+                text = f"{number} " * 10
+                state.set(f"keys/{number % 200 * 7 % 1000:04}", {"text": text})
+            engine.after = after  # type: ignore[method-assign]
+            again = [_again(after, seen, n * len(seen)) for n in range(1, 6)]
+            if len(state.checkpoints()) != 1:
+                raise RuntimeError("a policy fired")
+    return [
+        at_most("ten policies behind a write", median(again), 2, "µs"),
+        told("the same between the commits", median(spent) * 1e6, "µs"),
+    ]
+
+
+def _again(after: Any, seen: list[tuple[Any, Any]], later: int) -> float:
+    """Microseconds for each of the writes, as if they came again behind the newest."""
+    calls = [(change, [replace(one, sequence=one.sequence + later)]) for change, one in seen]
+    begun = time.perf_counter()
+    for change, written in calls:
+        after(change, written)
+    return (time.perf_counter() - begun) / len(calls) * 1e6
+
+
+def idle(agents: int, seconds: float) -> list[Row]:
+    """CPU of a process whose agents have the default policies and do nothing."""
+    with place() as here, here.sync("normal") as store, Policies(store) as policies:
+        for number in range(agents):
+            store.agent(f"a{number}").set("task", {"number": number})
+        policies.wait()
+        for number in range(agents):  # so little that the time alone asks for a checkpoint
+            store.agent(f"a{number}").set("t", number % 2)
+        policies.wait()
+        cpu, begun = time.process_time(), time.perf_counter()
+        time.sleep(seconds)
+        used = (time.process_time() - cpu) / (time.perf_counter() - begun)
+    name = f"{agents:,} idle agents with the default policies, CPU"
+    return [at_most(name, used * 100, 1, "%")]

@@ -1,0 +1,247 @@
+"""Checkpoints of a state, and groups of them: the async face. What it does leaves the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from types import TracebackType
+from typing import Any, TypeVar
+
+from holdfast.checkpoints import describing, groups, holding, locating, making, restoring
+from holdfast.checkpoints.asking import checkpoint_request, group_member, locator, restore_request
+from holdfast.checkpoints.operations import Operating, Running, finish
+from holdfast.checkpoints.requests import CheckpointRequest
+from holdfast.errors import InvalidInputError
+from holdfast.store.async_state import State
+from holdfast.store.async_store import Store
+from holdfast.store.cause import acting
+from holdfast.store.items import Checkpoint, Restored, Reverted
+
+_F = TypeVar("_F", bound=Callable[..., Awaitable[Any]])
+_T = TypeVar("_T")
+
+
+class Checkpoints:
+    """The checkpoints of one state: made on request, found, described, restored."""
+
+    def __init__(self, state: State) -> None:
+        if not isinstance(state, State):
+            raise InvalidInputError(
+                "Checkpoints takes a state; those of holdfast.sync have its own"
+            )
+        self._state = state
+        self._handle = state._handle
+
+    async def create(
+        self, request: CheckpointRequest | str = "", **fields: Any
+    ) -> making.CheckpointResult:
+        """Make a checkpoint as a `CheckpointRequest` says, given whole or by its fields."""
+        asked = checkpoint_request(request, fields)
+        return await to_the_end(making.create, self._handle, asked)
+
+    async def locate(self, **where: Any) -> Checkpoint:
+        """The newest checkpoint that fits: id, name, type, tag, trigger, at, before, valid.
+
+        `at` is a time, and means the last one not later; `before` a point, and means the last one
+        before it; with `valid=True` damaged ones are passed over.
+        """
+        return await asyncio.to_thread(locating.locate, self._handle, locator(where))
+
+    async def find(self, *, limit: int | None = None, **where: Any) -> list[Checkpoint]:
+        """All checkpoints that fit what `locate` takes, newest first."""
+        return await asyncio.to_thread(locating.find, self._handle, locator(where), limit)
+
+    async def inspect(self, which: Any, *, verify: str = "full") -> describing.Description:
+        """All that is known of a checkpoint, after looking at what it covers."""
+        return await asyncio.to_thread(describing.describe, self._handle, which, verify)
+
+    async def restore(self, request: Any = None, **fields: Any) -> restoring.RestoreResult:
+        """Return to a point as a `RestoreRequest` says, given whole or by its fields.
+
+        Instead of a point, what `locate` takes says which checkpoint is meant. With `validate`, a
+        function (async, if it likes) that gets the state: if it raises, or returns something but
+        None and True, the state before is put back, and `StateValidationError` says so.
+        """
+        asked = restore_request(request, fields)
+        made: list[restoring.RestoreResult] = []
+        try:
+            await to_the_end(lambda: made.append(restoring.restore(self._handle, asked)))
+        except asyncio.CancelledError:
+            if made and asked.validate is not None:  # nobody is there any more to validate it
+                await to_the_end(restoring.roll_back, self._handle, made[0], "cancelled")
+            raise
+        [done] = made
+        if asked.validate is not None:
+            why, cause = None, None
+            try:
+                why = restoring.failed(await _answer(asked.validate(self._state)))
+            except BaseException as error:
+                why, cause = type(error).__name__, error
+            if why is not None:
+                wrong = await to_the_end(restoring.roll_back, self._handle, done, why)
+                if cause is not None and not isinstance(cause, Exception):
+                    raise cause  # the task or the program is to end; the state is as it was
+                raise wrong from cause
+        return done
+
+    async def confirm(self, restored: Any) -> Checkpoint:
+        """Say that a restore (its result, or its backup) is good: its backup is let go."""
+        return await to_the_end(restoring.confirm, self._handle, restored)
+
+    async def recover(self, **where: Any) -> restoring.Recovered:
+        """Return to the newest checkpoint that is whole, of those that fit.
+
+        Damaged ones are set aside, with the reason: the report names each one that was tried. Also
+        where damage keeps the newest state from being read; then that state is not kept.
+        """
+        return await to_the_end(restoring.recover, self._handle, locator(where))
+
+    async def simulate(
+        self, function: Callable[[State], Any], request: Any = None, **fields: Any
+    ) -> restoring.Simulation:
+        """Run a function (async, if it likes) on the state as a restore would leave it.
+
+        It runs on a timeline of its own; the state itself is not touched. The timeline stays, named
+        in the result.
+        """
+        asked = restore_request(request, fields)
+        trial, done = await to_the_end(restoring.rehearse, self._handle, asked)
+        answer = await _answer(function(self._state.on(trial.timeline)))
+        return await asyncio.to_thread(restoring.simulated, trial, done, answer)
+
+    async def held(self) -> list[holding.Held]:
+        """Checkpoints that may not be removed: of operations, and backups of restores."""
+        return await asyncio.to_thread(holding.held, self._handle)
+
+    def operation(
+        self,
+        name: str,
+        *,
+        on_error: str = "revert",
+        tags: Sequence[str] = (),
+        description: str = "",
+    ) -> OperationBlock:
+        """A block, or an async function, with a checkpoint before it: see `OperationBlock`."""
+        return OperationBlock(self._state, Operating(name, on_error, tags, description))
+
+    async def finish(self, checkpoint: Any, how: str) -> Reverted | None:
+        """Decide about an operation that never ended: `revert` what it did, or `keep` it."""
+        found = await asyncio.to_thread(holding.held_one, self._handle, checkpoint, "operation")
+        return await to_the_end(finish, self._handle, found, how)
+
+
+class OperationBlock(AbstractAsyncContextManager[Running]):
+    """A context manager and a decorator around something that may have to be undone.
+
+    A `pre_operation` checkpoint is made first. If the block ends well, it is let go. If it raises,
+    or is cancelled, what this block wrote is reverted (`on_error="revert"`): only keys that it
+    changed, and of those none that somebody else changed since, which are named in notes on the
+    error and in `running.reverted`; or it is left as it is (`keep`), with its checkpoint held.
+    Tasks that are started inside the block are part of it.
+    """
+
+    def __init__(self, state: State, operating: Operating) -> None:
+        self._state = state
+        self._operating = operating
+        self._entered: tuple[AbstractContextManager[Any], Running] | None = None
+        self._begun = False
+
+    async def __aenter__(self) -> Running:
+        if self._begun:
+            raise InvalidInputError("this operation is running; make another for another block")
+        self._begun = True
+        cause = acting(operation=self._operating.label())
+        operation = cause.__enter__().operation
+        assert operation is not None
+        handle, made = self._state._handle, []
+        try:
+            await to_the_end(lambda: made.append(self._operating.begin(handle, operation)))
+        except BaseException:
+            if made:  # cancelled meanwhile: what never began needs no way back
+                await to_the_end(self._operating.end, handle, made[0], None)
+            self._begun = False
+            cause.__exit__(None, None, None)
+            raise
+        self._entered = (cause, made[0])
+        return made[0]
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._entered is not None
+        cause, running = self._entered
+        try:
+            await to_the_end(self._operating.end, self._state._handle, running, error)
+        except Exception as wrong:
+            if error is None:
+                raise
+            error.add_note(
+                f"{self._state.scope}: what it did could not be undone ({type(wrong).__name__}); "
+                f"checkpoint {running.checkpoint.id} is held, `finish` tries again"
+            )
+        finally:
+            self._entered, self._begun = None, False
+            cause.__exit__(None, None, None)
+
+    def __call__(self, function: _F) -> _F:
+        @functools.wraps(function)
+        async def wrapped(*args: Any, **named: Any) -> Any:
+            async with OperationBlock(self._state, self._operating):
+                return await function(*args, **named)
+
+        return wrapped  # type: ignore[return-value]
+
+
+class CheckpointGroups:
+    """Checkpoints over several scopes of one store, each made and restored in one commit."""
+
+    def __init__(self, store: Store) -> None:
+        if not isinstance(store, Store):
+            raise InvalidInputError("CheckpointGroups takes a store; holdfast.sync has its own")
+        self._handle = store._handle
+
+    async def create(
+        self,
+        states: Iterable[Any],
+        request: CheckpointRequest | str = "",
+        **fields: Any,
+    ) -> groups.Group:
+        """One checkpoint in each state, at one moment."""
+        handles = [group_member(self._handle, state) for state in states]
+        asked = checkpoint_request(request, fields)
+        return await to_the_end(groups.create_group, handles, asked)
+
+    async def of(self, member: Checkpoint) -> groups.Group:
+        """The group that a checkpoint is one of."""
+        return await asyncio.to_thread(groups.group_of, self._handle, member)
+
+    async def restore(
+        self, group: groups.Group, *, verify: str = "full", reason: str | None = None
+    ) -> list[Restored]:
+        """Return to all states of a group, or to none."""
+        return await to_the_end(
+            functools.partial(
+                groups.restore_group, self._handle, group, verify=verify, reason=reason
+            )
+        )
+
+
+async def to_the_end(function: Callable[..., _T], *args: Any) -> _T:
+    """Run in a thread, and wait for the outcome also if the task is cancelled meanwhile."""
+    task = asyncio.ensure_future(asyncio.to_thread(function, *args))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():  # it is on its way: its outcome stands, then the task ends
+            await asyncio.wait([task])
+        raise
+
+
+async def _answer(given: Any) -> Any:
+    return await given if inspect.isawaitable(given) else given

@@ -1,0 +1,43 @@
+"""The optimizer on the async face: each call runs on a thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from holdfast.checkpoints import optimizer as blocking
+from holdfast.checkpoints.optimizer import Cost, Proposal
+from holdfast.checkpoints.policy import DEFAULTS, Policy
+
+
+class Optimizer:
+    """Says which policies cost most and what would save; see `holdfast.sync.Optimizer`."""
+
+    def __init__(self, store: Any, *, defaults: Iterable[Policy] = DEFAULTS) -> None:
+        self._blocking = blocking.Optimizer(store, defaults=defaults)
+
+    async def costs(self, agent: Any) -> list[Cost]:
+        """What policies have cost, the dearest first, by the checkpoints in the history."""
+        return await asyncio.to_thread(self._blocking.costs, agent)
+
+    async def predict(self, agent: Any, policies: Sequence[Policy] | None = None) -> list[Cost]:
+        """What policies (those that the agent has) would have cost, the dearest first."""
+        return await asyncio.to_thread(self._blocking.predict, agent, policies)
+
+    async def propose(
+        self, agent: Any, bounds: Mapping[str, tuple[float, float]] | None = None
+    ) -> list[Proposal]:
+        """For each policy the shortest longer interval that is worth it, the best first.
+
+        `bounds` are the least and the most interval, in milliseconds, by the policies' ids; then
+        no others are touched.
+        """
+        return await asyncio.to_thread(self._blocking.propose, agent, bounds)
+
+    async def adapt(self, agent: Any, bounds: Mapping[str, tuple[float, float]]) -> list[Proposal]:
+        """Set the best of the intervals that are proposed within the bounds, one policy at a time.
+
+        Gives what was set; empty if nothing would be saved.
+        """
+        return await asyncio.to_thread(self._blocking.adapt, agent, bounds)

@@ -1,0 +1,91 @@
+"""Policies on the async face: what reads or writes runs on a thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast.checkpoints import policies as blocking
+from holdfast.checkpoints.engine import Sampler, Triggered
+from holdfast.checkpoints.explaining import Explained
+from holdfast.checkpoints.policy import DEFAULTS, Policy
+from holdfast.checkpoints.tracker import ASKED, Event
+from holdfast.store.scopes import Scope
+
+
+class Policies:
+    """The checkpoint policies of a store's agents; see `holdfast.sync.Policies`."""
+
+    def __init__(
+        self,
+        store: Any,
+        *,
+        defaults: Iterable[Policy] = DEFAULTS,
+        metrics: Mapping[str, Sampler | None] | None = None,
+        watch: bool = True,
+    ) -> None:
+        self._blocking = blocking.Policies(store, defaults=defaults, metrics=metrics, watch=watch)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Make the checkpoints that are on their way, and watch no longer."""
+        await asyncio.to_thread(self._blocking.close)
+
+    async def set(self, agent: Any, policy: Policy | Mapping[str, Any]) -> Policy:
+        """Give an agent a policy, in place of the one of its id, its own or a default one.
+
+        Refused with `PolicyValidationError`, which lists everything that is wrong.
+        """
+        return await asyncio.to_thread(self._blocking.set, agent, policy)
+
+    async def get(self, agent: Any, id: str) -> Policy | None:
+        """The policy that an agent has under an id, its own or a default one."""
+        return await asyncio.to_thread(self._blocking.get, agent, id)
+
+    async def list(self, agent: Any) -> list[Policy]:
+        """All policies of an agent, the highest priority first; also those that are off."""
+        return await asyncio.to_thread(self._blocking.list, agent)
+
+    async def remove(self, agent: Any, id: str) -> None:
+        """Take a policy of its own from an agent; a default one of that id is in force again."""
+        await asyncio.to_thread(self._blocking.remove, agent, id)
+
+    async def report(self, agent: Any, kind: str, name: str = "") -> None:
+        """Tell of an `error`, a `user_action` or a `system_event`, which may have a name."""
+        await asyncio.to_thread(self._blocking.report, agent, kind, name)
+
+    async def record(self, agent: Any, metric: str, value: float) -> None:
+        """Give the newest value of a metric of your own."""
+        await asyncio.to_thread(self._blocking.record, agent, metric, value)
+
+    async def evaluate(self, agent: Any, event: Event = ASKED) -> Triggered:
+        """Whether a policy would fire now, which, and why; nothing is done."""
+        return await asyncio.to_thread(self._blocking.evaluate, agent, event)
+
+    async def explain(self, agent: Any) -> tuple[Explained, ...]:
+        """For each policy what each condition reads now, and why it does or does not fire."""
+        return await asyncio.to_thread(self._blocking.explain, agent)
+
+    def fired(self) -> tuple[tuple[Scope, Triggered], ...]:
+        """The last hundred checkpoints that policies made in this process, oldest first."""
+        return self._blocking.fired()
+
+    def errors(self) -> tuple[str, ...]:
+        """The last hundred things that went wrong; a policy never fails a write."""
+        return self._blocking.errors()
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Wait until all that is due is done; False if it took longer than `timeout` seconds."""
+        return await asyncio.to_thread(self._blocking.wait, timeout)

@@ -1,0 +1,208 @@
+"""Checkpoints of a state, and groups of them: the blocking face; `holdfast.sync` exports it."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, TypeVar
+
+from holdfast.checkpoints import describing, groups, holding, locating, making, restoring
+from holdfast.checkpoints.asking import checkpoint_request, group_member, locator, restore_request
+from holdfast.checkpoints.operations import Operating, Running, finish
+from holdfast.checkpoints.requests import CheckpointRequest
+from holdfast.errors import InvalidInputError
+from holdfast.store.blocking import State, Store
+from holdfast.store.cause import acting
+from holdfast.store.items import Checkpoint, Restored, Reverted
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class Checkpoints:
+    """The checkpoints of one state: made on request, found, described, restored."""
+
+    def __init__(self, state: State) -> None:
+        if not isinstance(state, State):
+            raise InvalidInputError("Checkpoints takes a state of holdfast.sync")
+        self._state = state
+        self._handle = state._handle
+
+    def create(
+        self, request: CheckpointRequest | str = "", **fields: Any
+    ) -> making.CheckpointResult:
+        """Make a checkpoint as a `CheckpointRequest` says, given whole or by its fields."""
+        return making.create(self._handle, checkpoint_request(request, fields))
+
+    def locate(self, **where: Any) -> Checkpoint:
+        """The newest checkpoint that fits: id, name, type, tag, trigger, at, before, valid.
+
+        `at` is a time, and means the last one not later; `before` a point, and means the last one
+        before it; with `valid=True` damaged ones are passed over.
+        """
+        return locating.locate(self._handle, locator(where))
+
+    def find(self, *, limit: int | None = None, **where: Any) -> list[Checkpoint]:
+        """All checkpoints that fit what `locate` takes, newest first."""
+        return locating.find(self._handle, locator(where), limit)
+
+    def inspect(self, which: Any, *, verify: str = "full") -> describing.Description:
+        """All that is known of a checkpoint, after looking at what it covers."""
+        return describing.describe(self._handle, which, verify)
+
+    def restore(self, request: Any = None, **fields: Any) -> restoring.RestoreResult:
+        """Return to a point as a `RestoreRequest` says, given whole or by its fields.
+
+        Instead of a point, what `locate` takes says which checkpoint is meant. With `validate`, a
+        function that gets the state: if it raises, or returns something but None and True, the
+        state before is put back, and `StateValidationError` says so.
+        """
+        asked = restore_request(request, fields)
+        done = restoring.restore(self._handle, asked)
+        if asked.validate is not None:
+            why, cause = None, None
+            try:
+                why = restoring.failed(asked.validate(self._state))
+            except BaseException as error:
+                why, cause = type(error).__name__, error
+            if why is not None:
+                wrong = restoring.roll_back(self._handle, done, why)
+                if cause is not None and not isinstance(cause, Exception):
+                    raise cause  # the program is to end; the state is as it was
+                raise wrong from cause
+        return done
+
+    def confirm(self, restored: Any) -> Checkpoint:
+        """Say that a restore (its result, or its backup) is good: its backup is let go."""
+        return restoring.confirm(self._handle, restored)
+
+    def recover(self, **where: Any) -> restoring.Recovered:
+        """Return to the newest checkpoint that is whole, of those that fit.
+
+        Damaged ones are set aside, with the reason: the report names each one that was tried. Also
+        where damage keeps the newest state from being read; then that state is not kept.
+        """
+        return restoring.recover(self._handle, locator(where))
+
+    def simulate(
+        self, function: Callable[[State], Any], request: Any = None, **fields: Any
+    ) -> restoring.Simulation:
+        """Run a function on the state as a restore would leave it, on a timeline of its own.
+
+        The state itself is not touched. The timeline stays, named in the result.
+        """
+        trial, done = restoring.rehearse(self._handle, restore_request(request, fields))
+        return restoring.simulated(trial, done, function(State(trial)))
+
+    def held(self) -> list[holding.Held]:
+        """Checkpoints that may not be removed: of operations, and backups of restores."""
+        return holding.held(self._handle)
+
+    def operation(
+        self,
+        name: str,
+        *,
+        on_error: str = "revert",
+        tags: Sequence[str] = (),
+        description: str = "",
+    ) -> OperationBlock:
+        """A block, or a function, with a checkpoint before it: see `OperationBlock`."""
+        return OperationBlock(self._state, Operating(name, on_error, tags, description))
+
+    def finish(self, checkpoint: Any, how: str) -> Reverted | None:
+        """Decide about an operation that never ended: `revert` what it did, or `keep` it."""
+        return finish(self._handle, holding.held_one(self._handle, checkpoint, "operation"), how)
+
+
+class OperationBlock(AbstractContextManager[Running]):
+    """A context manager and a decorator around something that may have to be undone.
+
+    A `pre_operation` checkpoint is made first. If the block ends well, it is let go. If it raises,
+    what this block wrote is reverted (`on_error="revert"`): only keys that it changed, and of those
+    none that somebody else changed since, which are named in notes on the error and in
+    `running.reverted`; or it is left as it is (`keep`), with its checkpoint held. What other
+    threads write is no part of it, unless they enter `holdfast.sync.Store.acting` with
+    `operation=running.operation`.
+    """
+
+    def __init__(self, state: State, operating: Operating) -> None:
+        self._state = state
+        self._operating = operating
+        self._busy = threading.Lock()
+        self._entered: tuple[AbstractContextManager[Any], Running] | None = None
+
+    def __enter__(self) -> Running:
+        if not self._busy.acquire(blocking=False):
+            raise InvalidInputError("this operation is running; make another for another block")
+        cause = acting(operation=self._operating.label())
+        operation = cause.__enter__().operation
+        assert operation is not None
+        try:
+            running = self._operating.begin(self._state._handle, operation)
+        except BaseException:
+            cause.__exit__(None, None, None)
+            self._busy.release()
+            raise
+        self._entered = (cause, running)
+        return running
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._entered is not None
+        cause, running = self._entered
+        try:
+            self._operating.end(self._state._handle, running, error)
+        except Exception as wrong:
+            if error is None:
+                raise
+            error.add_note(
+                f"{self._state.scope}: what it did could not be undone ({type(wrong).__name__}); "
+                f"checkpoint {running.checkpoint.id} is held, `finish` tries again"
+            )
+        finally:
+            self._entered = None
+            cause.__exit__(None, None, None)
+            self._busy.release()
+
+    def __call__(self, function: _F) -> _F:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **named: Any) -> Any:
+            with OperationBlock(self._state, self._operating):
+                return function(*args, **named)
+
+        return wrapped  # type: ignore[return-value]
+
+
+class CheckpointGroups:
+    """Checkpoints over several scopes of one store, each made and restored in one commit."""
+
+    def __init__(self, store: Store) -> None:
+        if not isinstance(store, Store):
+            raise InvalidInputError("CheckpointGroups takes a store of holdfast.sync")
+        self._handle = store._handle
+
+    def create(
+        self,
+        states: Iterable[Any],
+        request: CheckpointRequest | str = "",
+        **fields: Any,
+    ) -> groups.Group:
+        """One checkpoint in each state, at one moment."""
+        handles = [group_member(self._handle, state) for state in states]
+        return groups.create_group(handles, checkpoint_request(request, fields))
+
+    def of(self, member: Checkpoint) -> groups.Group:
+        """The group that a checkpoint is one of."""
+        return groups.group_of(self._handle, member)
+
+    def restore(
+        self, group: groups.Group, *, verify: str = "full", reason: str | None = None
+    ) -> list[Restored]:
+        """Return to all states of a group, or to none."""
+        return groups.restore_group(self._handle, group, verify=verify, reason=reason)

@@ -1,0 +1,323 @@
+"""Bringing keys of one state into another: some of an older state, or those of another scope.
+
+Keys that differ are set or deleted, together with a backup, in one commit. What does not fit into
+one entry is put together on a timeline of its own, which is then adopted in one entry: all or
+nothing, however many keys there are. Sticky keys, declarations and what is derived from other keys
+are left alone, as by every restore.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any, NamedTuple
+
+from holdfast.checkpoints.making import make
+from holdfast.checkpoints.requests import CheckpointRequest
+from holdfast.errors import Conflict
+from holdfast.store import entries, refs
+from holdfast.store.cause import cause_now
+from holdfast.store.change import Written
+from holdfast.store.classes import SENSITIVE, class_of
+from holdfast.store.compare import (
+    MISSING,
+    Diff,
+    masked_changes,
+    same,
+    tree_changes,
+    value_changes,
+)
+from holdfast.store.declared import NOTHING, PREFIX
+from holdfast.store.differing import expiry_changes, index_of, shown_value
+from holdfast.store.entries import Body
+from holdfast.store.ephemeral import ephemeral_prefixes
+from holdfast.store.gates import Operation
+from holdfast.store.handles import UPDATES, LineHandle
+from holdfast.store.items import Checkpoint, Restored
+from holdfast.store.ledger import Ledger
+from holdfast.store.lifetimes import Meta, terms_of
+from holdfast.store.lookups import count_keys, derived
+from holdfast.store.scopes import check_key
+from holdfast.store.slots import Slot, meta_of
+from holdfast.store.stage import Stage
+from holdfast.store.sticky import sticky_prefixes
+from holdfast.store.timeline import Timeline
+from holdfast.store.trees import Node
+from holdfast.store.writing import Asked, build_change
+
+MOST_KEYS, MOST_NAMES, MOST_BYTES = 2000, 256 * 1024, 4 << 20
+"""What one entry takes: keys, bytes of their names, bytes of their values."""
+ADOPTIONS = 5
+"""How often a state is put together anew because others wrote meanwhile."""
+
+
+class Differs(NamedTuple):
+    """A key that is not what it is to become."""
+
+    key: str
+    now: Slot | None
+    then: Slot | None
+
+
+class Bringing:
+    """What it takes to give keys of one timeline the values they have in another state."""
+
+    def __init__(
+        self,
+        handle: LineHandle,
+        source: Timeline,
+        label: str,
+        keys: Sequence[str],
+        prefixes: Sequence[str],
+        reason: str | None,
+    ) -> None:
+        self.handle = handle
+        self.core = handle.core
+        self.source = source
+        self.label = label
+        self.keys = sorted({check_key(key, owner=True) for key in keys})
+        self.prefixes = _apart(prefixes) if keys or prefixes else [""]
+        self.cause = cause_now(reason=reason)
+        self.time = 0
+        """By which expiry is judged."""
+        self.left: list[str] = []
+        self.root: list[Node] = []
+        self.backup: list[Checkpoint] = []
+
+    def run(self, if_head: int | None) -> tuple[Restored, Written | None]:
+        """Do it; also what it became, None if nothing differs."""
+        adoptions = 0
+        for attempt in range(1, UPDATES + 1):
+            now = self._now()
+            pieces = self._pieces(now)
+            first = next(pieces, [])
+            second = next(pieces, None)
+            try:
+                if not first:
+                    return self._result(now.sequence if now else 0, now), None
+                if second is None:
+                    written = self._change(first, now, if_head, attempt)
+                    return self._result(written.sequence, now), written
+                adoptions += 1
+                return self._adopt(chain([first, second], pieces), now, if_head)
+            except Conflict:
+                if if_head is not None or attempt == UPDATES or adoptions == ADOPTIONS:
+                    raise
+        raise AssertionError
+
+    def dry_run(self, verify: str, checked: int) -> Restored:
+        """What it would do."""
+        now = self._now()
+        handle = self.handle
+        diff = Diff(f"{handle.timeline}@{now.sequence if now else 0}", self.label)
+        for one in self._differing(now):
+            before = _shown(now.ledger, one.now) if now else MISSING
+            after = _shown(self.source.ledger, one.then)
+            if _sensitive(now, one.key, one.now) or _sensitive(self.source, one.key, one.then):
+                masked_changes(one.key, before, after, diff)
+            else:
+                value_changes(one.key, one.key, before, after, diff)
+            if one.now is not None and one.then is not None:
+                expiry_changes(one.key, meta_of(one.now), meta_of(one.then), diff)
+        done = self._result(now.sequence if now else 0, now)
+        return replace(done, dry_run=True, diff=diff, verified=verify, values_checked=checked)
+
+    # what differs
+
+    def _now(self) -> Timeline | None:
+        """The newest state as it is at this moment; None if there is no scope yet."""
+        self.time = self.core.clock.checked()
+        sequence = self.handle.place()[2]
+        return self.handle.history.points.view(self.handle.timeline, sequence) if sequence else None
+
+    def _differing(self, now: Timeline | None) -> Iterator[Differs]:
+        """Keys that are to change, in order of the parts asked for; notes those left alone."""
+        self.left = []
+        declared = now.declared if now is not None else NOTHING
+        alone, never = sticky_prefixes(declared), (PREFIX, *ephemeral_prefixes(declared))
+        for one in self._compared(now):
+            if derived(one.key) or one.key.startswith(never):
+                continue
+            if one.key.startswith(alone):
+                self.left.append(one.key)
+            else:
+                yield one
+
+    def _compared(self, now: Timeline | None) -> Iterator[Differs]:
+        """Keys that differ. One that has expired by today counts as absent, then as now."""
+        for prefix in self.prefixes:
+            for key in self._below(now, prefix):
+                yield from self._difference(now, key)
+        for key in self.keys:
+            if not key.startswith(tuple(self.prefixes)):
+                yield from self._difference(now, key)
+
+    def _below(self, now: Timeline | None, prefix: str) -> Iterator[str]:
+        """Keys that begin with a text and may differ."""
+        then = index_of(self.source)
+        if now is not None and not self._elsewhere(now):
+            for key, _, _ in tree_changes(now.ledger.trees, index_of(now), then, prefix):
+                yield key
+            return
+        yield from _keys(self.source, then, prefix)
+        if now is not None:
+            for key in _keys(now, index_of(now), prefix):
+                if self.source.slot(key) is None:
+                    yield key
+
+    def _difference(self, now: Timeline | None, key: str) -> Iterator[Differs]:
+        one = Differs(key, self._settled(now, key), self._settled(self.source, key))
+        if one.now is None or one.then is None or now is None:
+            differs = one.now is not one.then
+        elif not self._elsewhere(now):
+            differs = one.now.described() != one.then.described()
+        else:  # the refs of two scopes cannot be compared
+            differs = meta_of(one.now) != self._meta(one) or not same(
+                _plain(now.ledger, one.now), _plain(self.source.ledger, one.then)
+            )
+        if differs:
+            yield one
+
+    def _elsewhere(self, now: Timeline | None) -> bool:
+        return now is None or now.ledger.number != self.source.ledger.number
+
+    def _settled(self, line: Timeline | None, key: str) -> Slot | None:
+        slot = line.slot(key) if line is not None else None
+        if line is None or slot is None or slot.over(self.time):
+            return None
+        return line.settled(slot)
+
+    def _meta(self, one: Differs) -> Meta:
+        """Expiry and class that come along; what is sensitive by the rules of there stays so."""
+        meta = meta_of(one.then)
+        if self.handle.scope != self.source.ledger.scope and _sensitive(
+            self.source, one.key, one.then
+        ):
+            return meta._replace(class_=SENSITIVE)
+        return meta
+
+    def _pieces(self, now: Timeline | None) -> Iterator[list[Differs]]:
+        """What differs, in pieces that fit into one entry each."""
+        piece: list[Differs] = []
+        names = size = 0
+        for one in self._differing(now):
+            more = refs.size_of(one.then.ref) if one.then is not None else 0
+            name = len(one.key.encode()) + 16
+            if piece and (
+                len(piece) == MOST_KEYS or names + name > MOST_NAMES or size + more > MOST_BYTES
+            ):
+                yield piece
+                piece, names, size = [], 0, 0
+            piece.append(one)
+            names, size = names + name, size + more
+        if piece:
+            yield piece
+
+    # writing
+
+    def _operations(self, piece: list[Differs]) -> list[Operation]:
+        ledger = self.source.ledger
+        return [
+            Operation("delete", one.key)
+            if one.then is None
+            else Operation("set", one.key, _plain(ledger, one.then), terms_of(self._meta(one)))
+            for one in piece
+        ]
+
+    def _change(
+        self, piece: list[Differs], now: Timeline | None, if_head: int | None, attempt: int
+    ) -> Written:
+        """All of it as one entry, behind the backup; what was looked at is expected."""
+        handle, core = self.handle, self.core
+        expects = {one.key: now.version(one.now) if now else 0 for one in piece}
+        asked = (handle.scope, handle.timeline, self._operations(piece), expects, if_head)
+        change = build_change(core, [asked], cause=self.cause, looked=True, attempt=attempt)
+        target = change.targets[0]
+
+        def special(stage: Stage, body: Body) -> None:
+            packed = core.codec.encode({"restores": self.label})
+            name = f"before restore of {self.label}"
+            op = [entries.CHECKPOINT, name, "recovery", str(handle.scope), [], "", packed]
+            self.backup[:] = [
+                handle.history.signed(stage, Body(body.time, [op], [], body.cause)),
+            ]
+            stage.add(core.prepared(stage.ledger, target), body)
+            self.root[:] = [stage.fold()]
+
+        target.special, target.backup, target.create = special, True, now is None
+        if now and target.ledger and target.ledger.number != now.ledger.number:
+            raise Conflict(f"{handle.scope} was deleted meanwhile", [str(handle.scope)])
+        return core.run(change)[0]
+
+    def _adopt(
+        self, pieces: Iterator[list[Differs]], now: Timeline | None, if_head: int | None
+    ) -> tuple[Restored, Written]:
+        """Put the state together on a timeline of its own, then adopt it in one entry."""
+        handle, core = self.handle, self.core
+        head = now.sequence if now is not None else 0
+        if now is None:  # there is nothing to fork yet
+            head = make(handle, CheckpointRequest("before the first state", "recovery")).sequence
+        if if_head is not None and if_head != head:
+            raise Conflict(f"{handle.scope}: entry {head} was written since {if_head}")
+        history = handle.history
+        fork, forked = history.plan_fork(f"restore-{os.urandom(6).hex()}", head, self.cause)
+        trial = handle.on(forked(core.run(fork)))
+        for piece in pieces:
+            asked: Asked = (handle.scope, trial.timeline, self._operations(piece), {}, None)
+            core.run(build_change(core, [asked], cause=self.cause))
+        point = "{1}@{2}".format(*trial.place())
+        change, finish = history.plan_restore(
+            point, verify="references", cause=self.cause, if_head=head
+        )
+        written = core.run(change)
+        done: Restored = finish(written)
+        return replace(done, point=self.label, left=tuple(self.left)), written[0]
+
+    def _result(self, sequence: int, now: Timeline | None) -> Restored:
+        ledger = now.ledger if now is not None else self.source.ledger
+        root = self.root[0] if self.root else index_of(now) if now else ledger.trees.empty
+        return Restored(
+            self.handle.scope,
+            self.handle.timeline,
+            sequence,
+            self.label,
+            root.hash.hex(),
+            self.backup[0] if self.backup else None,
+            "none",
+            count_keys(ledger.trees, root),
+            left=tuple(self.left),
+        )
+
+
+def _apart(prefixes: Sequence[str]) -> list[str]:
+    """Prefixes in normal form, none the beginning of another."""
+    found: list[str] = []
+    for prefix in sorted(check_key(prefix + "*", owner=True)[:-1] for prefix in prefixes):
+        if not found or not prefix.startswith(found[-1]):
+            found.append(prefix)
+    return found
+
+
+def _keys(line: Timeline, root: Node, prefix: str) -> Iterator[str]:
+    """Keys of an index that begin with a text."""
+    for element in line.ledger.trees.walk(root, prefix):
+        if not element[0].startswith(prefix):
+            return
+        yield element[0]
+
+
+def _sensitive(line: Timeline | None, key: str, slot: Slot | None) -> bool:
+    if line is None or slot is None:
+        return False
+    return class_of(key, slot.meta, line.declared) == SENSITIVE
+
+
+def _plain(ledger: Ledger, slot: Slot) -> Any:
+    """A value in plain form: what is written again is exactly what was stored."""
+    return ledger.value(slot.ref, slot.location, ledger.codec.plain_reader)
+
+
+def _shown(ledger: Ledger, slot: Slot | None) -> Any:
+    return shown_value(ledger, slot.ref, slot.location) if slot is not None else MISSING

@@ -1,0 +1,326 @@
+"""Watches agents behind a gate, and makes the checkpoints that their policies ask for.
+
+The gate counts and compares; what reads much or writes is done right behind it by a worker: a
+gate that wrote would be asked about its own writes. For each agent at most one checkpoint is on
+its way; it expects that the last checkpoint is still the one that its policy was judged by, so
+that of several processes one makes it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.checkpoints.conditions import is_number
+from holdfast.checkpoints.metrics import (
+    basis_now,
+    measure,
+    operations_behind,
+    process_memory,
+)
+from holdfast.checkpoints.policy import PREFIX, Policy, merged
+from holdfast.checkpoints.tracker import TIMER, WRITE, Event, Tracker
+from holdfast.checkpoints.worker import Worker
+from holdfast.errors import Conflict, HoldfastError, PolicyValidationError
+from holdfast.store.cause import acting
+from holdfast.store.gates import Gate
+from holdfast.store.handles import LineHandle
+
+if TYPE_CHECKING:
+    from holdfast.store.change import Change, Target, Written
+    from holdfast.store.core import Core
+    from holdfast.store.entries import Body
+    from holdfast.store.scopes import Scope
+    from holdfast.store.stage import Stage
+    from holdfast.store.timeline import Timeline
+
+AGENTS = 20_000
+"""Agents that are watched at once; one that is left out is measured anew with its next write."""
+AGAIN = 5.0
+"""Seconds after which a checkpoint that could not be made is tried again."""
+Sampler = Callable[[Any], float | None]
+"""A user's metric: a function of the scope. None: its value is recorded instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Triggered:
+    """Whether a policy fires, which, and why."""
+
+    triggered: bool
+    policies: tuple[Policy, ...]
+    """The one of the highest priority, or none."""
+    reason: str
+    event: Event
+
+
+def judged(ready: Sequence[Policy], event: Event) -> Triggered:
+    """What comes of the policies that are ready, the highest priority first."""
+    if not ready:
+        return Triggered(False, (), "No policies triggered", event)
+    reason = f"Policy {ready[0].title} triggered by {event.type}"
+    return Triggered(True, (ready[0],), reason, event)
+
+
+class Engine(Gate):
+    """The policies of one opened store at work."""
+
+    def __init__(
+        self, core: Core, defaults: tuple[Policy, ...], metrics: Mapping[str, Sampler | None]
+    ) -> None:
+        self.core = core
+        self.defaults = defaults
+        self.metrics = dict(metrics)
+        self.errors: deque[str] = deque(maxlen=100)
+        self.fired: deque[tuple[Scope, Triggered]] = deque(maxlen=100)
+        self._sampled = frozenset(name for name, ask in metrics.items() if ask is not None)
+        self._trackers: dict[str, Tracker] = {}
+        """By the agents' ids: the hash of a text is known already."""
+        self._lock = threading.RLock()
+        self.worker = Worker(core)
+
+    # behind every change
+
+    def after(self, change: Change, written: Sequence[Written]) -> None:
+        """Count what was written, and look at the policies where one may be met."""
+        targets = change.targets
+        for one in written:
+            target = targets[0]
+            scope = one.scope
+            if target.scope is not scope or target.timeline != one.timeline:
+                places = ((t.scope, t.timeline) for t in targets)
+                target = targets[[*places].index((scope, one.timeline))]
+            if scope.kind != "agent" or one.timeline != "main" or one.repeated or not one.hash:
+                continue
+            with self._lock:
+                tracker = self._trackers.get(scope.id)
+                if tracker is None:
+                    tracker = self._begin(scope)
+                elif target.special is not None:
+                    self._special(tracker, one)
+                elif not tracker.note(target.ops, one.sequence):
+                    continue
+                try:
+                    self._look(tracker, WRITE)
+                except Exception as error:
+                    self._failed(tracker, error)
+
+    def _begin(self, scope: Scope) -> Tracker:
+        if len(self._trackers) >= AGENTS:
+            idle = (name for name, one in self._trackers.items() if not one.active)
+            del self._trackers[next(idle, next(iter(self._trackers)))]
+        tracker = self._trackers[scope.id] = self._new(scope)
+        return tracker
+
+    def _new(self, scope: Scope) -> Tracker:
+        return Tracker(scope, self._sampled, self.core.clock.ticks)
+
+    def _special(self, tracker: Tracker, one: Written) -> None:
+        """A checkpoint begins a new count; what else is no operation on keys is measured anew."""
+        if one.sequence <= tracker.sequence:
+            return  # it was read already
+        line = self._line(tracker.scope)
+        known = not tracker.stale and one.sequence == tracker.sequence + 1
+        if known and line is not None and line.sequence == line.checkpoint == one.sequence:
+            tracker.metrics.begin(basis_now(line, self.core.clock.ticks()))
+            tracker.sequence, tracker.active = one.sequence, False
+        else:
+            tracker.stale = True
+
+    def _line(self, scope: Scope) -> Timeline | None:
+        """The agent's timeline as this process has it."""
+        ledger = self.core.known(scope)
+        return self.core.timeline(ledger) if ledger is not None else None
+
+    # looking
+
+    def _look(self, tracker: Tracker, event: Event) -> None:
+        """Let what is ready fire, or arrange to look again."""
+        if tracker.firing is not None or self.core.clock.ticks() < tracker.rests:
+            return  # it is looked at behind the checkpoint, or when it is tried again
+        line = self._line(tracker.scope) if not tracker.stale else None
+        if line is not None:
+            ready = tracker.look(line, self.core.clock.ticks())
+            if ready:
+                tracker.firing = (ready, event)
+            elif tracker.due < float("inf"):
+                self.worker.at(tracker.scope, tracker.due, lambda: self._step(tracker))
+        if tracker.stale or tracker.firing is not None:
+            tracker.event = event if tracker.stale else TIMER
+            self.worker.do(tracker.scope, lambda: self._step(tracker))
+
+    def _step(self, tracker: Tracker) -> None:
+        """What the worker does for an agent: the next thing that is due."""
+        if self._trackers.get(tracker.scope.id) is not tracker:
+            return
+        event, tracker.event = tracker.event, TIMER
+        try:
+            if tracker.firing is not None:
+                self._fire(tracker, *tracker.firing)
+                return
+            self._renew(tracker)
+            self._sample(tracker)
+            with self._lock:
+                self._look(tracker, event)
+        except Exception as error:
+            self._failed(tracker, error)
+
+    def _failed(self, tracker: Tracker, error: Exception) -> None:
+        """Note what went wrong, and try again later: a policy never fails a write."""
+        with self._lock:
+            tracker.stale, tracker.firing = True, None
+        if self.core.closed:
+            return
+        self.errors.append(f"{tracker.scope}: {type(error).__name__}")
+        # What is not of this package may show values.
+        told = error if isinstance(error, HoldfastError) else type(error).__name__
+        logging.getLogger("holdfast.policies").warning("%s: %s", tracker.scope, told)
+        tracker.rests = self.core.clock.ticks() + AGAIN
+        self.worker.at(tracker.scope, tracker.rests, lambda: self._step(tracker))
+
+    def handle(self, scope: Scope) -> LineHandle:
+        """The agent's timeline."""
+        return LineHandle(self.core, scope, "main")
+
+    def refresh(self, tracker: Tracker) -> None:
+        """Read the agent's policies, and what happened since its last checkpoint.
+
+        Writers go on meanwhile; what they did is added before anybody else looks.
+        """
+        handle = self.handle(tracker.scope)
+        own = stored_policies(handle)
+        found = measure(handle)
+        with self._lock:
+            head = handle.place()[2]
+            more = operations_behind(handle, found.head, head)
+            if more is None or any(key.startswith(PREFIX) for key in more[1]):
+                found, own, more = measure(handle), stored_policies(handle), (0, [])
+                head = found.head
+            tracker.follow(merged(self.defaults, own), own)
+            keys = found.keys.union(more[1])
+            same = found.basis.checkpoint == tracker.metrics.basis.checkpoint
+            tracker.active = (same and tracker.active) or bool(keys)
+            tracker.metrics.begin(found.basis, keys, found.operations + more[0])
+            tracker.sequence = head
+            tracker.stale = False
+
+    def tracked(self, scope: Scope) -> Tracker:
+        """What is known of an agent, brought up to date; of one that is not watched, read anew."""
+        with self._lock:
+            tracker = self._trackers.get(scope.id) or self._new(scope)
+        self._renew(tracker)
+        self._sample(tracker)
+        return tracker
+
+    def _renew(self, tracker: Tracker) -> None:
+        """Measure anew if that is needed: others may have written, and no gate told of it."""
+        if tracker.stale or self.handle(tracker.scope).place()[2] > tracker.sequence:
+            self.refresh(tracker)
+
+    def ready(self, tracker: Tracker) -> list[Policy]:
+        """Policies that would fire now; nothing comes of asking."""
+        with self._lock:
+            line, now = self._line(tracker.scope), self.core.clock.ticks()
+            if line is None:
+                return []
+            tracker.metrics.settle(line)
+            if not tracker.active:
+                return []
+            found = [policy for policy in tracker.policies if tracker.met(policy, now)]
+            return [policy for policy in found if now >= tracker.ready_at(policy, now)]
+
+    def _sample(self, tracker: Tracker) -> None:
+        """Ask for the values of metrics that are functions; one that fails has no value."""
+        for name in tracker.samples():
+            try:
+                ask = self.metrics.get(name)
+                value = ask(tracker.scope) if ask is not None else process_memory()
+            except Exception as error:
+                self.errors.append(f"metric {name}: {type(error).__name__}")
+                value = None
+            if value is not None and is_number(value):
+                tracker.metrics.recorded[name] = value
+            else:
+                tracker.metrics.recorded.pop(name, None)
+
+    # what is told
+
+    def tell(self, scope: Scope, event: Event, note: Callable[[Tracker], None]) -> None:
+        """Note something that happened to an agent, and look at its policies."""
+        with self._lock:
+            tracker = self._trackers.get(scope.id) or self._begin(scope)
+        if tracker.stale:
+            self.refresh(tracker)  # else it would not be known in which windows it counts
+        with self._lock:
+            note(tracker)
+            tracker.active = True
+            self._look(tracker, event)
+
+    # firing
+
+    def _fire(self, tracker: Tracker, ready: list[Policy], event: Event) -> None:
+        """Make the checkpoint, unless there is another since the policies were looked at."""
+        result = judged(ready, event)
+        policy, basis = ready[0], tracker.metrics.basis.checkpoint
+        metadata = self._about(tracker, policy, result)
+        handle = self.handle(tracker.scope)
+        with acting("holdfast.policies", reason=result.reason):
+            plan, finish = handle.plan_checkpoint(
+                "", policy.type, [f"policy:{policy.id}"], result.reason, metadata
+            )
+            target = plan.targets[0]
+            target.special = _expecting(target, basis)
+            target.create = False
+            made = True
+            try:
+                finish(self.core.run(plan))
+            except Conflict:
+                made, tracker.stale = False, True  # another process was faster
+        with self._lock:
+            tracker.firing = None
+            if made:
+                tracker.fired(ready, self.core.clock.ticks())
+                self.fired.append((tracker.scope, result))
+            self._look(tracker, event)
+
+    def _about(self, tracker: Tracker, policy: Policy, result: Triggered) -> dict[str, Any]:
+        now = self.core.clock.ticks()
+        readings = [
+            {"condition": str(one), "value": value} for one, value in tracker.readings(policy, now)
+        ]
+        about = {
+            "trigger": result.event.type,
+            "policy": policy.id,
+            "reason": result.reason,
+            "readings": readings,
+            "priority": policy.priority,
+            "retention": policy.retention.kept(),
+        }
+        return {**about, "event": result.event.name} if result.event.name else about
+
+
+def _expecting(target: Target, basis: int) -> Callable[[Stage, Body], Any]:
+    """Build the checkpoint only on the one that its policy was judged by."""
+    build = target.special
+    assert build is not None
+
+    def special(stage: Stage, body: Body) -> Any:
+        if stage.checkpoint != basis:
+            raise Conflict(f"{target.scope}: there is another checkpoint since")
+        return build(stage, body)
+
+    return special
+
+
+def stored_policies(handle: LineHandle) -> dict[str, Policy]:
+    """An agent's own policies by their ids; one that cannot be read is left out."""
+    found: dict[str, Policy] = {}
+    for key, data in handle.reader.items(PREFIX, None, "", True):
+        try:
+            found[key.removeprefix(PREFIX)] = Policy.of(data)
+        except PolicyValidationError:
+            continue
+    return found

@@ -1,0 +1,90 @@
+"""One checkpoint over several scopes, at one moment: one commit with a checkpoint in each.
+
+The entries name each other, as those of every change over several scopes do, so any one of them
+leads to the others. A restore of a group is one commit, too: all scopes go back, or none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.checkpoints.making import metadata_of
+from holdfast.checkpoints.requests import CheckpointRequest, said
+from holdfast.errors import CheckpointNotFoundError, CheckpointValidationError
+from holdfast.store.cause import cause_now
+from holdfast.store.change import Change
+from holdfast.store.handles import LineHandle, StoreHandle
+from holdfast.store.items import Checkpoint, Restored
+from holdfast.store.lookup_building import settle_after
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Checkpoints of several scopes that were made at one moment."""
+
+    id: str
+    name: str
+    checkpoints: tuple[Checkpoint, ...]
+
+
+def create_group(handles: Sequence[LineHandle], request: CheckpointRequest) -> Group:
+    """Make a checkpoint in each of several timelines, in one commit."""
+    problems = request.problems()
+    places = {(handle.scope, handle.timeline) for handle in handles}
+    if not handles or len(places) < len(handles):
+        problems.append("a group has one or more states, each once")
+    if any(handle.core is not handles[0].core for handle in handles):
+        problems.append("the states of a group are of one store")
+    if problems:
+        raise CheckpointValidationError(problems)
+    id_ = os.urandom(8).hex()
+    plans = [
+        handle.plan_checkpoint(
+            request.name,
+            request.type,
+            request.tags,
+            request.description,
+            metadata_of(handle, request, group=id_),
+        )
+        for handle in handles
+    ]
+    written = handles[0].core.run(Change([plan[0].targets[0] for plan in plans], cause_now()))
+    made = tuple(plan[1]([one]) for plan, one in zip(plans, written, strict=True))
+    return Group(id_, request.name, made)
+
+
+def group_of(handle: StoreHandle, member: Checkpoint) -> Group:
+    """The group that a checkpoint is one of."""
+    id_ = said(member.metadata, "group", "")
+    if not id_:
+        raise CheckpointNotFoundError(f"{member.scope}: {member.id} is no part of a group")
+    history = handle.line(member.scope, member.timeline).history
+    entry = history.log(since=member.sequence, until=member.sequence)[0]
+    others = [
+        handle.line(scope, timeline).history.checkpoint_at(timeline, sequence)
+        for scope, timeline, sequence in entry.also
+    ]
+    found = sorted([member, *others], key=lambda one: (str(one.scope), one.timeline))
+    if any(one.metadata.get("group") != id_ for one in found):
+        raise CheckpointNotFoundError(f"{member.scope}: the group of {member.id} is not whole")
+    return Group(id_, member.name, tuple(found))
+
+
+def restore_group(
+    handle: StoreHandle, group: Group, *, verify: str, reason: str | None
+) -> list[Restored]:
+    """Return to the states of a group, in one commit with all the backups."""
+    lines = [handle.line(one.scope, one.timeline) for one in group.checkpoints]
+    plans: list[Any] = [
+        line.plan_restore(one, verify, reason, None)
+        for line, one in zip(lines, group.checkpoints, strict=True)
+    ]
+    change = Change([plan[0].targets[0] for plan in plans], cause_now(reason=reason))
+    written = handle.core.run(change)
+    done = [plan[1]([one]) for plan, one in zip(plans, written, strict=True)]
+    for line in lines:
+        settle_after(line)
+    return done

@@ -1,0 +1,291 @@
+"""Metrics of one agent, kept up with every write at next to no cost.
+
+The tree of the state at the last checkpoint is remembered (`Basis`), so that what a key was then
+can be looked up at any time: a write only notes its keys, and bytes are counted when it matters.
+What is noted twice counts once, and what is again as it was then counts nothing. Terms of lookups
+and policies are no change of the agent's; its bytes hold them as of the last checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from holdfast.checkpoints.conditions import (
+    ACTIONS,
+    ERRORS,
+    EVENTS,
+    MEMORY,
+    OPERATIONS,
+    RATIO,
+    SINCE,
+    Condition,
+    base_of,
+)
+from holdfast.checkpoints.policy import PREFIX
+from holdfast.store import refs
+from holdfast.store.compare import tree_changes
+from holdfast.store.differing import index_of
+from holdfast.store.entries import shown
+from holdfast.store.lookups import derived
+
+if TYPE_CHECKING:
+    from holdfast.store.handles import LineHandle
+    from holdfast.store.timeline import Timeline
+    from holdfast.store.trees import Node
+
+ERROR = "error"
+"""What `report` takes besides user actions and system events."""
+MOST_KEYS = 100_000
+"""Changed keys that are told apart; what comes behind them counts as often as it is written."""
+MOST_ENTRIES = 10_000
+"""Entries that are read back for the operations since the last checkpoint, after opening."""
+MOST_NAMES = 1000
+"""Names of reported actions and events that are told apart."""
+BUCKETS = 64
+"""A time window is exact to so small a part of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """The state at the last checkpoint, to which the present one is compared."""
+
+    checkpoint: int
+    """Its entry; 0 if there is none."""
+    root: Node | None
+    size: int
+    since: float
+    """When that was, on this process's monotonic clock, in seconds."""
+
+
+class Window:
+    """How much happened within the last so many milliseconds."""
+
+    def __init__(self, span: float) -> None:
+        self._step = span / 1000 / BUCKETS
+        self._counts: dict[int, int] = {}
+
+    def add(self, now: float, count: int = 1) -> None:
+        """Note that something happened."""
+        slot = int(now / self._step)
+        counts = self._counts
+        counts[slot] = counts.get(slot, 0) + count
+        if len(counts) > 2 * BUCKETS:
+            self._counts = {at: n for at, n in counts.items() if at > slot - BUCKETS}
+
+    def total(self, now: float) -> int:
+        """How much there was."""
+        oldest = int(now / self._step) - BUCKETS
+        return sum(count for slot, count in self._counts.items() if slot > oldest)
+
+
+class Metrics:
+    """What happened to one agent since its last checkpoint."""
+
+    def __init__(self) -> None:
+        self.basis = Basis(0, None, 0, 0.0)
+        self.fresh: set[str] = set()
+        """Keys that were written and not counted yet."""
+        self.changed: dict[str, tuple[int, int, bytes | None]] = {}
+        """(bytes that count as changed, bytes by which it grew, what it was) of each key."""
+        self.bytes = self.growth = 0
+        """Sums of the first two."""
+        self.operations = 0
+        self.told: Counter[str] = Counter()
+        """What was reported since the last checkpoint."""
+        self.recorded: dict[str, float] = {}
+        """Newest values of metrics that are given, not counted."""
+        self.windows: dict[tuple[str, float], Window] = {}
+
+    def begin(self, basis: Basis, keys: Iterable[str] = (), operations: int = 0) -> None:
+        """Count from a checkpoint on, behind which there may be some changes already."""
+        if basis.checkpoint != self.basis.checkpoint:
+            self.told.clear()
+        self.basis = basis
+        self.fresh, self.changed = set(keys), {}
+        self.bytes = self.growth = 0
+        self.operations = operations
+
+    def watch(self, conditions: Iterable[Condition]) -> None:
+        """Count within the windows that conditions look at, and no others."""
+        wanted: dict[tuple[str, float], Window] = {}
+        for condition in conditions:
+            if condition.span is None:
+                continue
+            names = (ERRORS, OPERATIONS) if condition.metric == ERRORS else (condition.metric,)
+            for name in names:
+                place = (name, condition.span)
+                wanted[place] = self.windows.get(place) or Window(condition.span)
+        self.windows = wanted
+
+    def happened(self, metric: str, now: float, count: int = 1) -> None:
+        """Note operations, errors, actions or events in the windows that look at them."""
+        for (name, _), window in self.windows.items():
+            if name == metric:
+                window.add(now, count)
+
+    def report(self, kind: str, name: str, now: float) -> None:
+        """Note an error, a user action or a system event."""
+        if kind == ERROR:
+            self.happened(ERRORS, now)
+            return
+        for metric in (kind, f"{kind}:{name}") if name else (kind,):
+            if metric in self.told or len(self.told) < MOST_NAMES:
+                self.told[metric] += 1
+            self.happened(metric, now)
+
+    # counting
+
+    def settle(self, line: Timeline) -> None:
+        """Count the keys that were written since this was last done."""
+        for key in self.fresh:
+            old = self.changed.get(key)
+            then = old[2] if old is not None else self._then(line, key)
+            slot = line.slot(key)
+            before = _size(key, then) if then is not None else 0
+            now = 0
+            same = slot is None and then is None
+            if slot is not None:
+                ref = slot.described()
+                now = _size(key, ref)
+                if slot.tail:
+                    now += sum(refs.size_of(one[1]) for one in slot.tail)
+                same = not slot.tail and then == ref
+            changed, growth = 0 if same else now or before, now - before
+            self.bytes += changed - (old[0] if old is not None else 0)
+            self.growth += growth - (old[1] if old is not None else 0)
+            if old is not None or len(self.changed) < MOST_KEYS:
+                self.changed[key] = (changed, growth, then)
+        self.fresh.clear()
+
+    def _then(self, line: Timeline, key: str) -> bytes | None:
+        """What the value of a key was at the last checkpoint."""
+        root = self.basis.root
+        found = line.ledger.trees.find(root, key) if root is not None else None
+        return found[1] if found is not None else None
+
+    def read(self, condition: Condition, now: float) -> float | None:
+        """What a condition reads; None if that is not known here. `settle` first."""
+        metric = condition.metric
+        if metric == SINCE:
+            return max(0.0, (now - self.basis.since) * 1000)
+        if metric == RATIO:
+            return self.ratio()
+        if metric == MEMORY:
+            return self.basis.size + self.growth
+        if metric == ERRORS:
+            return self._error_rate(condition, now)
+        if condition.span is not None:
+            window = self.windows.get((metric, condition.span))
+            return window.total(now) if window is not None else 0
+        if metric == OPERATIONS:
+            return self.operations
+        if base_of(metric) in (ACTIONS, EVENTS):
+            return self.told[metric]
+        return self.recorded.get(metric)
+
+    def ratio(self) -> float:
+        """Bytes changed since the last checkpoint by bytes of the state then."""
+        if self.basis.root is None:
+            return 1.0
+        if not self.basis.size:
+            return 1.0 if self.bytes else 0.0
+        return self.bytes / self.basis.size
+
+    def _error_rate(self, condition: Condition, now: float) -> float:
+        assert condition.span is not None
+        counts = [self.windows.get((name, condition.span)) for name in (ERRORS, OPERATIONS)]
+        errors, done = (window.total(now) if window is not None else 0 for window in counts)
+        return errors / (errors + done) if errors else 0.0
+
+
+def _size(key: str, ref: bytes) -> int:
+    """Bytes of a key and its value as a state's size counts them."""
+    return refs.size_of(ref) + len(key) + 1
+
+
+def basis_now(line: Timeline, ticks: float) -> Basis:
+    """The basis behind a checkpoint that is the newest entry: nothing is read."""
+    root = index_of(line)
+    return Basis(line.sequence, root, root.size, ticks)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What is stored of an agent, up to an entry."""
+
+    basis: Basis
+    keys: set[str]
+    """Keys that differ from the last checkpoint."""
+    operations: int
+    head: int
+
+
+def measure(handle: LineHandle) -> Measured:
+    """Count from what is stored: what was changed since the newest checkpoint."""
+    core = handle.core
+    line = handle.reader.now()
+    ticks, claimed = core.clock.ticks(), core.clock.claimed()
+    if line is None:
+        return Measured(Basis(0, None, 0, ticks), set(), 0, 0)
+    with line.lock:
+        checkpoint, head = line.checkpoint, line.sequence
+    first = checkpoint or line.ledger.before + 1
+    entries = handle.history.entries(newest_first=False, low=first, high=first)
+    made = next((body.time for _, _, body in entries), claimed)
+    since = ticks - max(0, claimed - made) / 1_000_000
+    view = handle.history.points.view
+    root = index_of(view(handle.timeline, checkpoint)) if checkpoint else None
+    basis = Basis(checkpoint, root, root.size if root is not None else 0, since)
+    below = root if root is not None else line.ledger.trees.empty
+    changes = tree_changes(line.ledger.trees, below, index_of(view(handle.timeline, head)))
+    keys = set(islice((key for key, _, _ in changes if counted(key)), MOST_KEYS))
+    found = handle.history.entries(newest_first=True, low=first, high=head)
+    pairs = (pair for _, _, body in islice(found, MOST_ENTRIES) for pair in shown(body.ops))
+    count = sum(1 for _, key in pairs if key and counted(key))
+    return Measured(basis, keys, count, head)
+
+
+def operations_behind(handle: LineHandle, done: int, head: int) -> tuple[int, list[str]] | None:
+    """Operations and keys of the entries behind one; None if they are not operations alone."""
+    entries = handle.history.entries(newest_first=False, low=done + 1, high=head)
+    count, keys = 0, []
+    for _, _, body in entries:
+        for _, key in shown(body.ops):
+            if not key:
+                return None
+            if not derived(key):
+                count += 1
+                keys.append(key)
+    return count, keys
+
+
+def counted(key: str) -> bool:
+    """Whether a key is the agent's own: neither a term of a lookup nor a policy."""
+    return not derived(key) and not key.startswith(PREFIX)
+
+
+def process_memory() -> float | None:
+    """Bytes of memory that this process takes; where that cannot be asked, the most it took."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            pages = int(file.read().split()[1])
+        import resource
+
+        return pages * resource.getpagesize()
+    except (OSError, ValueError, IndexError, ImportError):
+        return _most_memory()
+
+
+def _most_memory() -> float | None:
+    try:
+        import resource
+        import sys
+
+        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return used * (1 if sys.platform == "darwin" else 1024)
+    except ImportError:
+        return None

@@ -1,0 +1,126 @@
+"""Operations with a way back: a checkpoint before, and what was done undone if they fail.
+
+What an operation writes is known by its cause: every entry made inside its block, also by an
+operation inside of it, carries its name in `cause.operation`. Only those entries are reverted,
+and of them only keys that nobody else changed since: operations may run beside each other, and
+inside each other. The checkpoint holds the same name. So an operation whose process was killed can
+be undone, or let be, by whoever finds it among those that are held.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from holdfast.checkpoints.holding import Held, held, release
+from holdfast.checkpoints.making import make
+from holdfast.checkpoints.requests import CheckpointRequest
+from holdfast.errors import InvalidInputError
+from holdfast.store import entries, rows
+from holdfast.store.arguments import check_text
+from holdfast.store.cause import WITHIN
+from holdfast.store.handles import LineHandle
+from holdfast.store.items import Checkpoint, Reverted
+from holdfast.store.reverting import revert_state
+
+OUTCOMES = ("revert", "keep")
+
+
+@dataclass
+class Running:
+    """An operation, while it runs and after."""
+
+    name: str
+    operation: str
+    """What its entries carry in `cause.operation`."""
+    checkpoint: Checkpoint
+    outcome: str = "running"
+    """running, completed, reverted or kept"""
+    reverted: Reverted | None = field(default=None)
+    """What undoing it did: `done` went back, `left` was left alone, with the reason."""
+
+
+@dataclass(frozen=True)
+class Operating:
+    """What an operation is to do when it begins and ends."""
+
+    name: str
+    on_error: str = "revert"
+    tags: Sequence[str] = ()
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        check_text(self.name, "the name of an operation", 128, least=1)
+        if WITHIN in self.name:
+            raise InvalidInputError(f"the name of an operation cannot hold {WITHIN!r}")
+        if self.on_error not in OUTCOMES:
+            raise InvalidInputError(f"on_error is {' or '.join(OUTCOMES)}")
+
+    def label(self) -> str:
+        """What names one run of it among all others."""
+        return f"{self.name}~{os.urandom(6).hex()}"
+
+    def begin(self, handle: LineHandle, operation: str) -> Running:
+        """Make the checkpoint to return to."""
+        request = CheckpointRequest(
+            self.name, "pre_operation", "operation", self.tags, self.description
+        )
+        request.check()
+        return Running(self.name, operation, make(handle, request, operation=operation))
+
+    def end(self, handle: LineHandle, running: Running, error: BaseException | None) -> None:
+        """Let the checkpoint go, or undo what was done."""
+        if error is None:
+            release(handle, [running.checkpoint.id], "completed", self.name)
+            running.outcome = "completed"
+        elif self.on_error == "keep":
+            running.outcome = "kept"  # and its checkpoint is held, until somebody decides
+        else:
+            running.reverted = undo(handle, running.checkpoint, running.operation)
+            running.outcome = "reverted"
+            for one in running.reverted.left if running.reverted is not None else ():
+                key = f"{one.key}: " if one.key else ""
+                error.add_note(f"{handle.scope}: left alone: {key}{one.why}")
+
+
+def undo(handle: LineHandle, checkpoint: Checkpoint, operation: str) -> Reverted | None:
+    """Revert what an operation wrote; None if that is nothing.
+
+    Then its checkpoint is let go, and those of operations inside of it.
+    """
+    numbers = [
+        rows.sequence_of(row)
+        for row, _, body in handle.history.entries(newest_first=False, low=checkpoint.sequence + 1)
+        if body.cause is not None
+        and part_of(body.cause.operation, operation)
+        and any(op[0] != entries.CHECKPOINT for op in body.ops)
+    ]
+    done = None
+    if numbers:
+        done = revert_state(
+            handle,
+            correlation=None,
+            entries=numbers,
+            actor=None,
+            dry_run=False,
+            reason=f"operation {checkpoint.name} failed",
+        )
+    inner = [one for one in held(handle, checkpoint.sequence) if part_of(one.operation, operation)]
+    release(handle, [one.checkpoint.id for one in inner], "reverted", checkpoint.name)
+    return done
+
+
+def part_of(inner: str | None, outer: str) -> bool:
+    """Whether an entry was made by an operation, or by one inside of it."""
+    return inner is not None and (inner == outer or inner.startswith(outer + WITHIN))
+
+
+def finish(handle: LineHandle, found: Held, how: str) -> Reverted | None:
+    """Decide about an operation that is over and did not say so: its process was killed."""
+    if how not in OUTCOMES:
+        raise InvalidInputError(f"an operation is finished by {' or '.join(OUTCOMES)}")
+    if how == "revert":
+        return undo(handle, found.checkpoint, found.operation)
+    release(handle, [found.checkpoint.id], "kept", found.checkpoint.name)
+    return None

@@ -1,0 +1,285 @@
+"""What an agent's policies cost, what other settings would save, and intervals that adapt.
+
+The agent's own history is the record: its writes are led once more through the same tracker that
+watches agents, on the clock that the entries tell, with other settings. So what is predicted is
+what would have been, had the agent lived the same days under them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from holdfast.checkpoints.conditions import MEMORY, OPERATIONS, RATIO, SINCE
+from holdfast.checkpoints.metrics import Basis, Metrics, counted
+from holdfast.checkpoints.policies import Policies, agent_scope
+from holdfast.checkpoints.policy import DEFAULTS, Policy
+from holdfast.checkpoints.tracker import Tracker
+from holdfast.errors import InvalidInputError
+from holdfast.store import entries, rows
+from holdfast.store.entries import shown
+from holdfast.store.handles import LineHandle
+from holdfast.store.timeline import Timeline
+
+if TYPE_CHECKING:
+    from holdfast.store.entries import Body
+    from holdfast.store.scopes import Scope
+
+BYTES = 450
+"""What a checkpoint takes, where there is none in the history to measure it by."""
+LEAST, MOST = 60_000.0, 6 * 3_600_000.0
+"""Intervals that are tried if no bounds are given: a minute to six hours."""
+WORTH = 0.25
+"""A proposal saves at least this part of what all policies cost, if any setting does."""
+REPLAYED = (SINCE, RATIO, MEMORY, OPERATIONS)
+"""Metrics that follow from the history; others are known only while the agent runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What the checkpoints of a policy take."""
+
+    policy: str
+    checkpoints: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Another interval for a policy, and what it would save in the same time."""
+
+    policy: Policy
+    """As it would be."""
+    before: int
+    """Bytes of all policies' checkpoints as it is now, predicted."""
+    after: int
+    """The same as it would be."""
+    checkpoints: int
+    """Checkpoints that would not be made."""
+
+    @property
+    def saves(self) -> int:
+        """Bytes that would be saved."""
+        return self.before - self.after
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One entry of the record."""
+
+    time: float
+    """Seconds."""
+    writes: tuple[tuple[str, int, bytes], ...]
+    """(key, bytes, what the value is) of each operation; 0 bytes where the key went."""
+    policy: str | None = None
+    """The policy whose checkpoint it is; empty: somebody else's; None: no checkpoint."""
+    bytes: int = 0
+
+
+class Optimizer:
+    """Says which policies cost most and what other settings would save.
+
+    It reads all of an agent's history, each time it is asked. Policies over what is reported,
+    recorded or asked for are not predicted: they count as often as they fired.
+    """
+
+    def __init__(self, store: Any, *, defaults: Iterable[Policy] = DEFAULTS) -> None:
+        self._policies = Policies(store, defaults=defaults, watch=False)
+        self._core = store._core
+
+    def costs(self, agent: Any) -> list[Cost]:
+        """What policies have cost, the dearest first, by the checkpoints in the history."""
+        count: Counter[str] = Counter()
+        size: Counter[str] = Counter()
+        for step in self._record(agent_scope(agent)):
+            if step.policy:
+                count[step.policy] += 1
+                size[step.policy] += step.bytes
+        return _sorted(Cost(name, count[name], size[name]) for name in count)
+
+    def predict(self, agent: Any, policies: Sequence[Policy] | None = None) -> list[Cost]:
+        """What policies (those that the agent has) would have cost, the dearest first."""
+        scope = agent_scope(agent)
+        chosen = self._policies.list(scope) if policies is None else list(policies)
+        return _replayed(scope, chosen, self._record(scope))
+
+    def propose(
+        self, agent: Any, bounds: Mapping[str, tuple[float, float]] | None = None
+    ) -> list[Proposal]:
+        """For each policy the shortest longer interval that is worth it, the best first.
+
+        `bounds` are the least and the most interval, in milliseconds, by the policies' ids; then
+        no others are touched.
+        """
+        scope = agent_scope(agent)
+        _check_bounds(bounds)
+        policies, steps = self._policies.list(scope), self._record(scope)
+        before = _replayed(scope, policies, steps)
+        found: list[Proposal] = []
+        for policy in policies:
+            if policy.enabled and _predictable(policy) and (bounds is None or policy.id in bounds):
+                least, most = (bounds or {}).get(policy.id, (LEAST, MOST))
+                found += self._longer(scope, policy, policies, steps, before, least, most)
+        return sorted(found, key=lambda one: -one.saves)
+
+    def adapt(self, agent: Any, bounds: Mapping[str, tuple[float, float]]) -> list[Proposal]:
+        """Set the best of the intervals that are proposed within the bounds, one policy at a time.
+
+        Gives what was set; empty if nothing would be saved.
+        """
+        found = self.propose(agent, bounds)[:1]
+        for one in found:
+            default = one.policy.encryption if self._core.ring is not None else None
+            self._policies.set(agent, replace(one.policy, encryption=default))
+        return found
+
+    def _longer(
+        self,
+        scope: Scope,
+        policy: Policy,
+        policies: list[Policy],
+        steps: list[Step],
+        before: list[Cost],
+        least: float,
+        most: float,
+    ) -> Iterator[Proposal]:
+        """The first interval that is worth it; if none is, the one that saves most."""
+        best: Proposal | None = None
+        interval = max(least, policy.frequency.interval * 2)
+        while interval <= most:
+            other = replace(policy, frequency=replace(policy.frequency, interval=interval))
+            after = _replayed(scope, [other if one is policy else one for one in policies], steps)
+            made = sum(one.checkpoints for one in before) - sum(one.checkpoints for one in after)
+            found = Proposal(other, _bytes(before), _bytes(after), made)
+            if best is None or found.saves > best.saves:
+                best = found
+            if found.saves >= WORTH * found.before:
+                break
+            interval *= 2
+        if best is not None and best.saves > 0:
+            yield best
+
+    def _record(self, scope: Scope) -> list[Step]:
+        """The agent's history: every entry with the size of what it wrote."""
+        handle = LineHandle(self._core, scope, "main")
+        now = handle.reader.now()
+        if now is None:
+            return []
+        line = Timeline(now.ledger, 0)
+        steps = []
+        while page := now.ledger.storage.scan(
+            rows.entry(line.prefix, line.sequence + 1), rows.after(line.prefix), limit=200
+        ):
+            for key, row in page:
+                body = line.follow(key, row)
+                steps.append(self._step(line, body, len(row)))
+        return steps
+
+    def _step(self, line: Timeline, body: Body, size: int) -> Step:
+        policy = None
+        for op in body.ops:
+            if op[0] == entries.CHECKPOINT:
+                data = self._core.codec.decode(op[6]) if len(op) > 6 and op[6] else {}
+                policy = str(data.get("policy", ""))
+        if any(op[0] in (entries.RESTORE, entries.FORK) for op in body.ops):
+            keys = [key for key, _ in line.scan()]
+        else:
+            keys = [key for _, key in shown(body.ops) if key]
+        writes = []
+        for key in filter(counted, keys):
+            slot = line.slot(key)
+            kept = slot.described() + bytes(len(slot.tail or ())) if slot is not None else b""
+            writes.append((key, slot.size() + len(key) + 1 if slot is not None else 0, kept))
+        return Step(body.time / 1_000_000, tuple(writes), policy, size)
+
+
+class _Replay(Metrics):
+    """Metrics of a record: what keys take is told, not looked up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now: dict[str, tuple[int, bytes]] = {}
+        self.then: dict[str, tuple[int, bytes]] = {}
+
+    def settle(self, line: Any) -> None:
+        """Count the keys that were written."""
+        for key in self.fresh:
+            now, then = self.now.get(key, (0, b"")), self.then.get(key, (0, b""))
+            changed = 0 if now == then else now[0] or then[0]
+            self.bytes += changed - self.changed.get(key, (0, 0, None))[0]
+            self.growth += now[0] - then[0] - self.changed.get(key, (0, 0, None))[1]
+            self.changed[key] = (changed, now[0] - then[0], None)
+        self.fresh.clear()
+
+    def checkpoint(self, now: float) -> None:
+        """There is a checkpoint."""
+        self.settle(None)
+        size = self.basis.size + self.growth
+        for key in self.changed:
+            self.then[key] = self.now.get(key, (0, b""))
+        self.begin(Basis(self.basis.checkpoint + 1, _THERE, size, now))
+
+
+_THERE: Any = object()
+"""Stands for the tree of a state, of which only the size is asked for."""
+
+
+def _replayed(scope: Scope, policies: list[Policy], steps: list[Step]) -> list[Cost]:
+    """What policies cost over a record, the dearest first."""
+    seen = [step.bytes for step in steps if step.policy]
+    each = sum(seen) / len(seen) if seen else BYTES
+    known = {policy.id for policy in policies if policy.enabled and not _predictable(policy)}
+    clock = [steps[0].time if steps else 0.0]
+    tracker = Tracker(scope, frozenset(), lambda: clock[0])
+    metrics = tracker.metrics = _Replay()
+    metrics.basis = Basis(0, None, 0, clock[0])
+    tracker.follow([policy for policy in policies if _predictable(policy)], {})
+    made: Counter[str] = Counter()
+
+    def look(now: float) -> None:
+        clock[0] = now
+        ready = tracker.look(None, now)  # type: ignore[arg-type]
+        if ready:
+            made[ready[0].id] += 1
+            checkpoint(now)
+            tracker.fired(ready, now)
+            tracker.look(None, now)  # type: ignore[arg-type]
+
+    def checkpoint(now: float) -> None:
+        metrics.checkpoint(now)
+        tracker.active = False
+
+    for step in steps:
+        while tracker.due <= step.time:
+            look(max(tracker.due, clock[0]))
+        if step.policy is not None and (not step.policy or step.policy in known):
+            made[step.policy] += bool(step.policy)
+            checkpoint(step.time)
+        if step.writes:
+            metrics.now.update((key, (size, what)) for key, size, what in step.writes)
+            metrics.fresh.update(key for key, _, _ in step.writes)
+            metrics.operations += len(step.writes)
+            metrics.happened(OPERATIONS, step.time, len(step.writes))
+            tracker.active = True
+            look(step.time)
+    return _sorted(Cost(name, count, round(count * each)) for name, count in made.items() if count)
+
+
+def _predictable(policy: Policy) -> bool:
+    return all(condition.metric in REPLAYED for condition in policy.conditions)
+
+
+def _sorted(costs: Iterable[Cost]) -> list[Cost]:
+    return sorted(costs, key=lambda one: (-one.bytes, one.policy))
+
+
+def _bytes(costs: list[Cost]) -> int:
+    return sum(one.bytes for one in costs)
+
+
+def _check_bounds(bounds: Mapping[str, tuple[float, float]] | None) -> None:
+    for name, (least, most) in (bounds or {}).items():
+        if not 0 < least <= most:
+            raise InvalidInputError(f"the bounds of {name!r} are two intervals, the shorter first")

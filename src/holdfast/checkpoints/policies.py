@@ -1,0 +1,196 @@
+"""Policies on the blocking face: when checkpoints are made by themselves.
+
+    policies = Policies(store)
+    policies.set("agent:7", Policy("often", [Condition(...)]))
+    for one in policies.explain("agent:7"): print(one.policy.id, one.fires, one.why)
+
+An agent's own policies are kept in its scope under `$policy/`, so that a checkpoint, a restore and
+an erasure take them along, and no agent's touch another's. They stand over the two default ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from holdfast.checkpoints.conditions import METRICS, REPORTED, Condition, base_of, is_number
+from holdfast.checkpoints.engine import Engine, Sampler, Triggered, judged, stored_policies
+from holdfast.checkpoints.explaining import Explained, explain
+from holdfast.checkpoints.metrics import ERROR
+from holdfast.checkpoints.policy import DEFAULTS, PREFIX, Policy, invalid, merged
+from holdfast.checkpoints.tracker import ASKED, Event
+from holdfast.errors import InvalidInputError, MissingError
+from holdfast.store.arguments import check_function, check_text
+from holdfast.store.gates import Operation
+from holdfast.store.scopes import Scope
+
+if TYPE_CHECKING:
+    from holdfast.store.core import Core
+
+MOST_POLICIES = 100
+"""Policies that an agent may have of its own."""
+_BUILT_IN = {metric for metrics in METRICS.values() for metric in metrics}
+
+
+class Policies:
+    """The checkpoint policies of a store's agents, at work for as long as the store is open.
+
+    One of them watches a store in a process: it sees this process's writes, and takes note of
+    others' when it next looks. With `watch=False` policies are set and explained, and nothing
+    fires. `defaults` replaces the two default policies. `metrics` are your own: a function of
+    the scope, or None for a value that is given with `record`.
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        *,
+        defaults: Iterable[Policy] = DEFAULTS,
+        metrics: Mapping[str, Sampler | None] | None = None,
+        watch: bool = True,
+    ) -> None:
+        self._core: Core = store._core
+        own = dict(metrics or {})
+        for name, ask in own.items():
+            _check_metric(name, ask)
+        self._engine = Engine(self._core, tuple(defaults), own)
+        self._check(self._engine.defaults, plain_is_fine=True)
+        if watch:
+            self._core.gates.add(self._engine)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Make the checkpoints that are on their way, and watch no longer."""
+        self._core.gates.remove(self._engine)
+        self._engine.worker.stop()
+
+    # an agent's own
+
+    def set(self, agent: Any, policy: Policy | Mapping[str, Any]) -> Policy:
+        """Give an agent a policy, in place of the one of its id, its own or a default one.
+
+        Refused with `PolicyValidationError`, which lists everything that is wrong.
+        """
+        scope = agent_scope(agent)
+        made = policy if isinstance(policy, Policy) else Policy.of(policy)
+        made = replace(made, conditions=tuple(made.conditions))
+        self._check((made,))
+        handle = self._engine.handle(scope)
+        own = stored_policies(handle)
+        if made.id not in own and len(own) >= MOST_POLICIES:
+            raise InvalidInputError(f"{scope}: an agent has at most {MOST_POLICIES} policies")
+        change, _ = handle._plan([Operation("set", made.key, made.data())], lambda _: None)
+        self._core.run(change)
+        return made
+
+    def get(self, agent: Any, id: str) -> Policy | None:
+        """The policy that an agent has under an id, its own or a default one."""
+        return next((one for one in self.list(agent) if one.id == id), None)
+
+    def list(self, agent: Any) -> list[Policy]:
+        """All policies of an agent, the highest priority first; also those that are off."""
+        own = stored_policies(self._engine.handle(agent_scope(agent)))
+        return merged(self._engine.defaults, own)
+
+    def remove(self, agent: Any, id: str) -> None:
+        """Take a policy of its own from an agent; a default one of that id is in force again."""
+        scope = agent_scope(agent)
+        handle = self._engine.handle(scope)
+        check_text(id, "the id of a policy", 128, least=1)
+        if not handle.reader.exists(PREFIX + id):
+            default = any(one.id == id for one in self._engine.defaults)
+            hint = "it is a default one: set it with enabled=False" if default else "see list()"
+            raise MissingError(f"{scope} has no policy {id!r} of its own; {hint}")
+        change, _ = handle._plan([Operation("delete", PREFIX + id)], lambda _: None)
+        self._core.run(change)
+
+    # what happens
+
+    def report(self, agent: Any, kind: str, name: str = "") -> None:
+        """Tell of an `error`, a `user_action` or a `system_event`, which may have a name."""
+        scope = agent_scope(agent)
+        if kind not in (ERROR, *REPORTED):
+            raise InvalidInputError(f"unknown kind {kind!r}; report {ERROR}, {', '.join(REPORTED)}")
+        check_text(name, "the name of what is reported", 128)
+        now = self._core.clock.ticks()
+        event = Event(kind, name)
+        self._engine.tell(scope, event, lambda tracker: tracker.metrics.report(kind, name, now))
+
+    def record(self, agent: Any, metric: str, value: float) -> None:
+        """Give the newest value of a metric of your own."""
+        scope = agent_scope(agent)
+        if metric not in self._engine.metrics:
+            raise InvalidInputError(f"unknown metric {metric!r}; name it in metrics=")
+        if not is_number(value):
+            raise InvalidInputError(f"the value of {metric} is a finite number")
+
+        def note(tracker: Any) -> None:
+            tracker.metrics.recorded[metric] = value
+
+        self._engine.tell(scope, Event("metric", metric), note)
+
+    # looking
+
+    def evaluate(self, agent: Any, event: Event = ASKED) -> Triggered:
+        """Whether a policy would fire now, which, and why; nothing is done."""
+        tracker = self._engine.tracked(agent_scope(agent))
+        return judged(self._engine.ready(tracker), event)
+
+    def explain(self, agent: Any) -> tuple[Explained, ...]:
+        """For each policy what each condition reads now, and why it does or does not fire."""
+        return explain(self._engine, agent_scope(agent))
+
+    def fired(self) -> tuple[tuple[Scope, Triggered], ...]:
+        """The last hundred checkpoints that policies made in this process, oldest first."""
+        return tuple(self._engine.fired)
+
+    def errors(self) -> tuple[str, ...]:
+        """The last hundred things that went wrong; a policy never fails a write."""
+        return tuple(self._engine.errors)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until all that is due is done; False if it took longer than `timeout` seconds."""
+        return self._engine.worker.wait(timeout)
+
+    def _check(self, policies: tuple[Policy, ...], *, plain_is_fine: bool = False) -> None:
+        encrypted = plain_is_fine or self._core.ring is not None
+        found = []
+        for policy in policies:
+            if not isinstance(policy, Policy):
+                raise InvalidInputError("a policy is a Policy, or a mapping as of a configuration")
+            if not all(isinstance(one, Condition) for one in policy.conditions):
+                raise invalid([f"{policy.id}: conditions are made with Condition(...)"])
+            wrong = policy.problems(self._engine.metrics, encrypted=encrypted)
+            found += [f"{policy.id}: {text}" for text in wrong]
+        if found:
+            raise invalid(found)
+
+
+def agent_scope(agent: Any) -> Scope:
+    """The scope of an agent, given as text (`agent:7`), scope or state."""
+    scope = agent if isinstance(agent, Scope) else getattr(agent, "scope", agent)
+    if not isinstance(scope, Scope):
+        scope = Scope.parse(scope)
+    if scope.kind != "agent":
+        raise InvalidInputError(f"{scope} is no agent; policies are for scopes like agent:7")
+    return scope
+
+
+def _check_metric(name: object, ask: object) -> None:
+    check_text(name, "the name of a metric", 128, least=1)
+    if base_of(name) in _BUILT_IN:
+        raise InvalidInputError(f"{name!r} is a metric of Holdfast; choose another name")
+    if ask is not None:
+        check_function(ask, f"the metric {name!r}")

@@ -1,0 +1,202 @@
+"""`holdfast policy`: when checkpoints of an agent are made by themselves."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli import output
+from holdfast.cli.commands import Group, pass_session
+from holdfast.cli.key import scope_argument
+from holdfast.cli.session import Session
+from holdfast.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from holdfast.checkpoints.policies import Policies
+    from holdfast.checkpoints.policy import Policy
+    from holdfast.store.blocking import Store
+
+_WHEN = re.compile(r"(?P<metric>[^<>=]+)(?P<sign>>=|<=|=|>|<)(?P<number>[^@]+)(@(?P<window>.+))?")
+_SIGNS = {
+    ">": "greater_than",
+    "<": "less_than",
+    "=": "equals",
+    ">=": "greater_than_or_equal",
+    "<=": "less_than_or_equal",
+}
+
+
+@click.group(cls=Group)
+def policy() -> None:
+    """When checkpoints of an agent are made by themselves."""
+
+
+def _policies(store: Store, metrics: tuple[str, ...] = ()) -> Policies:
+    from holdfast.sync import Policies
+
+    # Nothing is watched: a command that sets a policy shall not fire it.
+    return Policies(store, metrics=dict.fromkeys(metrics), watch=False)
+
+
+@policy.command("list")
+@scope_argument
+@pass_session
+def list_(session: Session, scope: str) -> None:
+    """All policies of an agent, the highest priority first: its own, and the default ones."""
+    with session.reading() as store:
+        found = _policies(store).explain(session.state(store, scope))
+    if session.json:
+        kept = ("readings", "fires", "why")
+        rows = [{k: v for k, v in one.data().items() if k not in kept} for one in found]
+        output.document({"scope": scope, "policies": rows})
+        return
+    output.table(
+        ["policy", "priority", "conditions", "every", "kept", "encryption", "from"],
+        [
+            [
+                one.policy.id if one.policy.enabled else f"{one.policy.id} (off)",
+                one.policy.priority,
+                " and ".join(map(str, one.policy.conditions)),
+                _every(one.policy),
+                _kept(one.policy),
+                one.effective["encryption"],
+                one.source,
+            ]
+            for one in found
+        ],
+    )
+
+
+def _every(one: Policy) -> str:
+    interval, jitter = one.frequency.interval, one.frequency.jitter
+    if not interval and not jitter:
+        return "event"
+    return f"{interval / 1000:g} s" + (f" + {jitter / 1000:g} s" if jitter else "")
+
+
+def _kept(one: Policy) -> str:
+    age, count = one.retention.max_age, one.retention.max_count
+    parts = [f"{age / 86_400_000:g} d"] if age is not None else []
+    return ", ".join([*parts, *([f"last {count}"] if count is not None else [])])
+
+
+@policy.command("set")
+@scope_argument
+@click.argument("id")
+@click.option("--when", multiple=True, metavar="CONDITION", help="All of them must hold.")
+@click.option("--name", help="For people.")
+@click.option("--interval", metavar="TIME", help="Not again for so long: 90s, 5m, 1h. [0]")
+@click.option("--jitter", metavar="TIME", help="Wait a share of it, another for each agent. [0]")
+@click.option("--max-age", metavar="TIME", help="Keep its checkpoints so long: 7d.")
+@click.option("--max-count", type=int, help="Keep so many of its checkpoints.")
+@click.option("--priority", help="low, medium, high or critical. [medium]")
+@click.option("--encrypted", is_flag=True, help="Demand that the store is encrypted.")
+@click.option("--off", is_flag=True, help="Switch it off; without --when, as it is otherwise.")
+@click.option("--metric", multiple=True, metavar="NAME", help="A metric that the agent records.")
+@pass_session
+def set_(session: Session, /, scope: str, id: str, **given: Any) -> None:
+    """Give an agent a policy, in place of the one of that id.
+
+    CONDITION is METRIC>NUMBER (also <, =, >=, <=), with @TIME for a time window:
+    operation_count>100, state_change_ratio>0.1, error_rate>0.5@10m, system_event:low_disk=1.
+    Times are milliseconds, or like 90s, 5m, 1h, 7d.
+    """
+    with session.writing() as store:
+        policies = _policies(store, given["metric"])
+        state = session.state(store, scope, new=True)
+        made = policies.set(state, _made(policies.get(state, id), id, given))
+    if session.json:
+        output.document({"scope": str(state.scope), "policy": made.data()})
+        return
+    conditions = " and ".join(map(str, made.conditions))
+    say = "switched off" if not made.enabled else f"a checkpoint when {conditions}"
+    output.say(output.clean(f"{state.scope} {made.id}: {say}"))
+
+
+def _made(old: Policy | None, id: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The policy that the options describe, as plain data."""
+    if given["off"] and not given["when"] and old is not None:
+        # The same conditions, and nothing that a plain store would have to refuse.
+        return {**old.data(), "enabled": False, "encryption": None}
+    frequency = {"interval": given["interval"], "jitter": given["jitter"]}
+    retention = {"max_age": given["max_age"], "max_count": given["max_count"]}
+    return {
+        "id": id,
+        "name": given["name"] or "",
+        "conditions": [_condition(text, given["metric"]) for text in given["when"]],
+        "frequency": {name: _time(v) for name, v in frequency.items() if v is not None},
+        "retention": {name: _time(v) for name, v in retention.items() if v is not None},
+        "encryption": {"enabled": True, "algorithm": "AES-256-GCM"} if given["encrypted"] else None,
+        "priority": given["priority"] or "medium",
+        "enabled": not given["off"],
+    }
+
+
+def _condition(text: str, own: tuple[str, ...]) -> dict[str, Any]:
+    from holdfast.checkpoints.conditions import METRICS, base_of
+
+    found = _WHEN.fullmatch(text)
+    if found is None:
+        raise InvalidInputError(f"{text[:80]!r} is no condition; write operation_count>100")
+    metric = found["metric"].strip()
+    kinds = [kind for kind, metrics in METRICS.items() if base_of(metric) in metrics]
+    if not kinds and metric not in own:
+        known = ", ".join(name for metrics in METRICS.values() for name in metrics)
+        raise InvalidInputError(
+            f"unknown metric {metric[:80]!r}; use {known}, or name one that the agent's program "
+            "records with --metric"
+        )
+    return {
+        "type": kinds[0] if kinds else "system_event",
+        "metric": metric,
+        "operator": _SIGNS[found["sign"]],
+        "threshold": _time(found["number"]),
+        **({"window": _time(found["window"])} if found["window"] else {}),
+    }
+
+
+def _time(text: Any) -> Any:
+    """A number where the text is one; what else it may be is read with the policy."""
+    from holdfast.checkpoints.policy import milliseconds
+
+    try:
+        return float(text) if isinstance(text, str) else text
+    except ValueError:
+        return milliseconds(text.strip())
+
+
+@policy.command()
+@scope_argument
+@click.argument("id")
+@pass_session
+def remove(session: Session, scope: str, id: str) -> None:
+    """Take a policy of its own from an agent; a default one of that id is in force again."""
+    with session.writing() as store:
+        state = session.state(store, scope)
+        _policies(store).remove(state, id)
+    if session.json:
+        output.document({"scope": str(state.scope), "removed": id})
+    else:
+        output.say(output.clean(f"{state.scope} {id}: removed"))
+
+
+@policy.command()
+@scope_argument
+@pass_session
+def explain(session: Session, scope: str) -> None:
+    """What each policy reads now, and why it does or does not fire.
+
+    What is counted in the agent's own process, errors and reported events, is not known here.
+    """
+    with session.reading() as store:
+        state = session.state(store, scope)
+        found = _policies(store).explain(state)
+    if session.json:
+        output.document({"scope": str(state.scope), "policies": [one.data() for one in found]})
+        return
+    output.table(
+        ["policy", "fires", "why"],
+        [[one.policy.id, "yes" if one.fires else "no", one.why] for one in found],
+    )

@@ -1,0 +1,316 @@
+"""Checkpoints on request: everything wrong is listed, all fields are there, any one is found."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from store_kit import Place, put_row, rows_of
+
+import holdfast
+from holdfast import CheckpointRequest, Locator, RestoreRequest, sync
+from holdfast.errors import (
+    CheckpointNotFoundError,
+    CheckpointValidationError,
+    DependencyError,
+    InvalidInputError,
+    RestoreValidationError,
+)
+
+
+@pytest.fixture
+def state(store: sync.Store) -> sync.State:
+    return store.agent("7")
+
+
+@pytest.fixture
+def checkpoints(state: sync.State) -> sync.Checkpoints:
+    return sync.Checkpoints(state)
+
+
+@pytest.mark.spec("K81", "K82", "K83")
+def test_everything_that_is_wrong_is_listed(
+    state: sync.State, checkpoints: sync.Checkpoints
+) -> None:
+    state.set("k", 1)
+    request = CheckpointRequest(
+        "x" * 300,
+        "weekly",
+        trigger=7,  # type: ignore[arg-type]
+        tags="one",
+        priority="urgent",
+        retention={"max_age": -1, "max_count": "3", "years": 1},
+        depends_on=[7],
+        metadata={"trigger": "mine"},
+    )
+    problems = request.problems()
+    assert len(problems) == 10
+    for part in (
+        "weekly",
+        "urgent",
+        "name",
+        "trigger",
+        "tags",
+        "max_age",
+        "max_count",
+        "min_count",
+    ):
+        assert any(part in text for text in problems), part
+    with pytest.raises(CheckpointValidationError, match="Invalid checkpoint request: ") as raised:
+        checkpoints.create(request)
+    assert raised.value.problems == tuple(problems)
+    assert ", ".join(problems) in str(raised.value)
+    assert state.checkpoints() == []
+    assert CheckpointRequest("fine").problems() == []
+
+
+def test_fields_and_requests_are_not_mixed(checkpoints: sync.Checkpoints) -> None:
+    with pytest.raises(CheckpointValidationError, match="colour is no field"):
+        checkpoints.create("x", colour="red")
+    with pytest.raises(CheckpointValidationError, match="one of the two"):
+        checkpoints.create(CheckpointRequest(), name="x")
+    with pytest.raises(RestoreValidationError, match="colour is no field"):
+        checkpoints.restore("x", colour="red")
+    with pytest.raises(InvalidInputError, match="colour"):
+        checkpoints.locate(colour="red")
+    for wrong in (None, "state", holdfast):
+        with pytest.raises(InvalidInputError, match=r"takes a state"):
+            sync.Checkpoints(wrong)  # type: ignore[arg-type]
+        with pytest.raises(InvalidInputError, match=r"takes a store"):
+            sync.CheckpointGroups(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.spec("K94", "K95")
+def test_a_restore_lists_everything_that_is_wrong(
+    state: sync.State, checkpoints: sync.Checkpoints
+) -> None:
+    state.set("k", 1)
+    request = RestoreRequest(
+        1,
+        Locator(type="weekly", at=datetime(2026, 1, 1)),  # noqa: DTZ001
+        keys=["/bad"],
+        prefixes=[""],
+        verify="twice",
+        dependencies="perhaps",
+        dry_run="no",  # type: ignore[arg-type]
+        if_head=-1,
+        validate=7,  # type: ignore[arg-type]
+    )
+    problems = request.problems()
+    assert len(problems) == 10, problems
+    with pytest.raises(RestoreValidationError, match="Invalid restore request: ") as raised:
+        checkpoints.restore(request)
+    assert raised.value.problems == tuple(problems)
+    for nothing in (RestoreRequest(), RestoreRequest(1, Locator(name="x"))):
+        with pytest.raises(RestoreValidationError, match="a point, or say which"):
+            checkpoints.restore(nothing)
+    with pytest.raises(RestoreValidationError, match="simulate"):
+        checkpoints.restore(1, dry_run=True, validate=bool)
+    assert state.place()[2] == 1
+
+
+@pytest.mark.spec("K92", "K42", "K45", "K46", "K47")
+def test_a_result_and_a_description_say_all(place: Place) -> None:
+    store = place.open()
+    state, other = store.agent("7"), store.agent("8")
+    other.set("k", 1)
+    for number in range(40):
+        state.set(f"k{number}", "x" * 300)
+    checkpoints = sync.Checkpoints(state)
+    before = datetime.now(UTC)
+    made = checkpoints.create(
+        "safe",
+        type="triggered",
+        trigger="budget exceeded",
+        tags=["a", "b"],
+        description="why",
+        priority="critical",
+        retention={"max_age": 3600, "max_count": 3},
+        depends_on=[other],
+        metadata={"mine": [1]},
+    )
+    assert made.success
+    assert (made.checkpoint_id, made.agent_id) == ("main@41", "7")
+    assert (made.hash, made.created_at) == (state.root(), made.checkpoint.time)
+    assert abs(made.timestamp / 1000 - before.timestamp()) < 60
+    assert 100 < made.size < 1000
+    assert not made.synchronized
+    for opening in (lambda: store, place.reopen):
+        found = sync.Checkpoints(opening().agent("7")).inspect("safe")
+        assert (found.checkpoint.type, found.trigger) == ("triggered", "budget exceeded")
+        assert (found.checkpoint.tags, found.priority) == (("a", "b"), "critical")
+        assert found.retention == {"max_age": 3600, "max_count": 3}
+        assert found.checkpoint.metadata["mine"] == [1]
+        assert (found.keys, found.size) == (40, made.size)
+        assert 12_000 < found.state_size < 14_000
+        assert [str(one) for one in found.dependencies] == ["agent:8 main@1 (same)"]
+
+
+@pytest.mark.spec("K48", "K52", "K53", "K54", "K56")
+def test_compression_and_integrity(place: Place) -> None:
+    store = place.open()
+    state = store.agent("7")
+    state.set("squeezed", "x" * 3000)
+    state.set("noise", bytes(range(256)))
+    state.set("small", 1)
+    checkpoints = sync.Checkpoints(state)
+    made = checkpoints.create("safe")
+    found = checkpoints.inspect(made.checkpoint_id)
+    assert found.compression is not None
+    assert found.compression.records["lz4"] == 1
+    assert 300 < found.compression.stored < 1500
+    assert found.integrity.hash == made.hash != found.integrity.checksum == made.checkpoint.hash
+    assert found.integrity.signed_by == made.checkpoint.signed_by != ""
+    assert (found.integrity.verification, found.integrity.valid) == ("full", True)
+    assert found.integrity.tamper_proof
+    assert not checkpoints.inspect("safe", verify="none").integrity.tamper_proof
+    key, row = rows_of(place.storage(), b"E")[0]
+    put_row(place.storage(), key, row[:-1] + bytes([row[-1] ^ 1]))
+    damaged = sync.Checkpoints(place.reopen().agent("7")).inspect("main@4")
+    assert (damaged.integrity.valid, damaged.compression) == (False, None)
+    assert damaged.integrity.reason
+    assert not damaged.integrity.tamper_proof
+
+
+@pytest.mark.spec("K43", "K44")
+def test_parents_and_children_follow_restores_and_forks(
+    state: sync.State, checkpoints: sync.Checkpoints
+) -> None:
+    state.set("k", 1)
+    one = state.checkpoint("one")
+    state.set("k", 2)
+    two = state.checkpoint("two")
+    back = state.restore(one)
+    state.set("k", 3)
+    three = state.checkpoint("three")
+    trial = state.fork("trial", at=two)
+    trial.set("k", 4)
+    four = trial.checkpoint("four")
+
+    def family(which: Any) -> tuple[str | None, tuple[str, ...]]:
+        found = checkpoints.inspect(which, verify="none")
+        return found.parent, tuple(sorted(found.children))
+
+    assert back.backup is not None
+    assert family(one) == (None, (two.id, three.id))
+    assert family(two) == (one.id, (back.backup.id, four.id))
+    assert family(three) == (one.id, ())
+    assert family(four) == (two.id, ())
+
+
+@pytest.mark.spec("K96", "K97", "D9")
+def test_any_checkpoint_is_found(state: sync.State, checkpoints: sync.Checkpoints) -> None:
+    made = []
+    for number in range(6):
+        state.set("k", number)
+        made.append(
+            checkpoints.create(
+                f"n{number % 2}",
+                type=("routine", "manual", "automatic")[number % 3],
+                trigger="shutdown" if number == 2 else "",
+                tags=[f"t{number // 2}"],
+            ).checkpoint
+        )
+    locate = checkpoints.locate
+    assert locate() == made[5]
+    assert locate(id=made[2].id) == made[2]
+    assert locate(name="n0") == made[4]
+    assert locate(type="routine") == made[3]
+    assert locate(tag="t1", name="n0") == made[2]
+    assert locate(trigger="shutdown") == made[2]
+    assert locate(at=made[3].time) == made[3]
+    assert locate(at=made[3].time - timedelta(microseconds=1)) == made[2]
+    assert locate(before=made[3]) == locate(before=made[3].time) == made[2]
+    assert locate(before=made[3].sequence) == made[2]
+    assert locate(before="n0", type="manual") == made[1]
+    assert locate(valid=True) == made[5]
+    for where in ({"name": "n9"}, {"before": made[0]}, {"id": made[2].id, "name": "n1"}):
+        with pytest.raises(CheckpointNotFoundError):
+            locate(**where)
+    for where in ({"id": "x"}, {"type": "weekly"}, {"valid": "yes"}, {"tag": 7}):
+        with pytest.raises(InvalidInputError):
+            locate(**where)  # type: ignore[arg-type]
+    assert state.get("k") == 5
+    done = checkpoints.restore(tag="t0", type="manual")
+    assert (done.restored_from, state.get("k")) == (made[1].id, 1)
+
+
+@pytest.mark.spec("K28")
+def test_dependencies_are_checked_at_restore(place: Place) -> None:
+    store = place.open()
+    state, other, third = store.agent("7"), store.agent("8"), store.workflow("w")
+    for one in (state, other, third):
+        one.set("k", 1)
+    checkpoints = sync.Checkpoints(state)
+    checkpoints.create("safe", depends_on=[other, third.checkpoint("w")])
+    state.set("k", 2)
+    assert [one.status for one in checkpoints.restore("safe").dependencies] == ["same", "same"]
+    other.set("k", 2)
+    done = checkpoints.restore("safe")
+    assert [one.status for one in done.dependencies] == ["moved on", "same"]
+    head = state.place()[2]
+    with pytest.raises(DependencyError, match=r"agent:8 main@1 \(moved on\)"):
+        checkpoints.restore("safe", dependencies="unchanged")
+    store.delete(third)
+    with pytest.raises(DependencyError, match=r"workflow:w main@2 \(missing\)"):
+        checkpoints.restore("safe")
+    third.set("k", "made again")
+    with pytest.raises(DependencyError, match="missing"):
+        checkpoints.restore("safe")
+    assert state.place()[2] == head, "nothing was restored"
+    assert checkpoints.restore("safe", dry_run=True).dependencies[1].status == "missing"
+    assert checkpoints.restore("safe", dependencies="ignore").success
+
+
+def test_a_dependency_must_be_there(state: sync.State, store: sync.Store) -> None:
+    state.set("k", 1)
+    checkpoints = sync.Checkpoints(state)
+    with sync.open("memory:") as elsewhere:
+        elsewhere.agent("8").set("k", 1)
+        foreign = elsewhere.agent("8").checkpoint("x")
+        with pytest.raises(CheckpointValidationError) as raised:
+            checkpoints.create("x", depends_on=[state, store.agent("none"), foreign])
+    assert len(raised.value.problems) == 3
+    assert state.checkpoints() == []
+
+
+def test_the_async_face(store_url: str) -> None:
+    async def run() -> None:
+        async with holdfast.open(store_url) as store:
+            state, other = store.agent("7"), store.agent("8")
+            await other.set("k", 1)
+            await state.set("k", 1)
+            checkpoints = holdfast.Checkpoints(state)
+            made = await checkpoints.create("safe", tags=["t"], depends_on=[other])
+            assert await checkpoints.locate(tag="t", valid=True) == made.checkpoint
+            assert (await checkpoints.inspect("safe")).dependencies[0].status == "same"
+            with pytest.raises(CheckpointValidationError):
+                await checkpoints.create(type="weekly")
+            await state.set("k", 2)
+            done = await checkpoints.restore(name="safe")
+            assert await state.get("k") == 1
+            assert [one.why for one in await checkpoints.held()] == ["restore"]
+            await checkpoints.confirm(done)
+            assert await checkpoints.held() == []
+        for wrong in (sync, None):
+            with pytest.raises(InvalidInputError):
+                holdfast.Checkpoints(wrong)  # type: ignore[arg-type]
+
+    asyncio.run(run())
+
+
+def test_metadata_that_somebody_else_has_put_there(state: sync.State) -> None:
+    """What looks like ours and is not takes nothing along with it."""
+    state.set("k", 1)
+    wrong = {"releases": 7, "operation": [], "group": 1, "set_aside": "x", "depends": [7]}
+    more = {"trigger": {"a": 1}, "priority": None, "retention": "long"}
+    for type_ in ("pre_operation", "recovery", "post_operation"):
+        state.checkpoint(type_, type=type_, metadata=wrong | more)
+    checkpoints = sync.Checkpoints(state)
+    assert checkpoints.held() == []
+    found = checkpoints.inspect("recovery")
+    assert (found.trigger, found.priority, found.retention, found.group) == ("", "medium", {}, "")
+    assert checkpoints.restore("recovery").success
+    assert checkpoints.recover().result.success
