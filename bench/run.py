@@ -22,7 +22,8 @@ from common import Row
 
 THEMES = (
     "size", "lists", "checkpoints", "scale", "travel", "merge", "processes", "throughput", "watch",
-    "keys", "forks", "streams", "lookups", "policies", "langgraph_saver", "langgraph_store",
+    "retention", "keys", "forks", "streams", "lookups", "policies", "schedules", "langgraph_saver",
+    "langgraph_store",
 )  # fmt: skip
 
 

@@ -20,9 +20,19 @@ from holdfast.errors import HoldfastError
 if TYPE_CHECKING:
     from holdfast import sync as sync
     from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
+    from holdfast.checkpoints.async_exports import (
+        export_checkpoint,
+        import_checkpoint,
+        inspect_export,
+    )
     from holdfast.checkpoints.async_optimizer import Optimizer
     from holdfast.checkpoints.async_policies import Policies
+    from holdfast.checkpoints.async_retention import Retention
+    from holdfast.checkpoints.async_scheduler import Scheduler
+    from holdfast.checkpoints.calendar import Cron, Every
     from holdfast.checkpoints.conditions import Condition
+    from holdfast.checkpoints.export_records import Export
+    from holdfast.checkpoints.importing import Imported
     from holdfast.checkpoints.policy import (
         Policy,
         PolicyFrequency,
@@ -30,6 +40,11 @@ if TYPE_CHECKING:
         PolicySetting,
     )
     from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest
+    from holdfast.checkpoints.retention import Judged, LinePlan, RetentionPlan
+    from holdfast.checkpoints.rules import Rule
+    from holdfast.checkpoints.runner import Run
+    from holdfast.checkpoints.schedules import ScheduleInfo
+    from holdfast.checkpoints.shutdown import ShutdownCheckpoints
     from holdfast.seal.codec import Typed, ValueLimits
     from holdfast.seal.parts import ERASED
     from holdfast.seal.registry import Registry, default_registry
@@ -61,11 +76,13 @@ if TYPE_CHECKING:
         Swept,
         TimelineInfo,
     )
+    from holdfast.store.keep import Keep
     from holdfast.store.keyring import Keyring
     from holdfast.store.leasing import Lease, LeaseInfo
     from holdfast.store.lookups import Lookup
     from holdfast.store.merging import MergeConflict, Merged
     from holdfast.store.proof_files import Proof
+    from holdfast.store.pruning import Pruned
     from holdfast.store.rekeying import Resealed
     from holdfast.store.scopes import Scope
     from holdfast.store.sticky import Sticky
@@ -90,6 +107,7 @@ __all__ = [
     "Classed",
     "Clock",
     "Condition",
+    "Cron",
     "Declaration",
     "Diff",
     "Difference",
@@ -97,14 +115,20 @@ __all__ = [
     "Ephemeral",
     "Erased",
     "ErasedSubject",
+    "Every",
+    "Export",
     "Finding",
     "Gate",
     "HoldfastError",
+    "Imported",
     "Item",
+    "Judged",
+    "Keep",
     "Keyring",
     "Lease",
     "LeaseInfo",
     "Left",
+    "LinePlan",
     "Locator",
     "LongValue",
     "Lookup",
@@ -120,6 +144,7 @@ __all__ = [
     "PolicySetting",
     "Position",
     "Proof",
+    "Pruned",
     "Range",
     "ReadStream",
     "Reading",
@@ -129,9 +154,16 @@ __all__ = [
     "Resealed",
     "RestoreRequest",
     "Restored",
+    "Retention",
+    "RetentionPlan",
     "Reverted",
+    "Rule",
+    "Run",
+    "ScheduleInfo",
+    "Scheduler",
     "Scope",
     "ScopeInfo",
+    "ShutdownCheckpoints",
     "State",
     "Sticky",
     "Store",
@@ -142,17 +174,31 @@ __all__ = [
     "View",
     "Watch",
     "WriteStream",
+    "export_checkpoint",
+    "import_checkpoint",
+    "inspect_export",
     "open",
     "register",
 ]
 
 _HOMES = {
+    "holdfast.checkpoints.async_retention": "Retention",
+    "holdfast.checkpoints.retention": "Judged LinePlan RetentionPlan",
+    "holdfast.checkpoints.rules": "Rule",
+    "holdfast.checkpoints.async_exports": "export_checkpoint import_checkpoint inspect_export",
+    "holdfast.checkpoints.export_records": "Export",
+    "holdfast.checkpoints.importing": "Imported",
     "holdfast.checkpoints.async_checkpoints": "CheckpointGroups Checkpoints",
     "holdfast.checkpoints.requests": "CheckpointRequest Locator RestoreRequest",
     "holdfast.checkpoints.async_optimizer": "Optimizer",
     "holdfast.checkpoints.async_policies": "Policies",
     "holdfast.checkpoints.conditions": "Condition",
     "holdfast.checkpoints.policy": "Policy PolicyFrequency PolicyRetention PolicySetting",
+    "holdfast.checkpoints.async_scheduler": "Scheduler",
+    "holdfast.checkpoints.calendar": "Cron Every",
+    "holdfast.checkpoints.runner": "Run",
+    "holdfast.checkpoints.schedules": "ScheduleInfo",
+    "holdfast.checkpoints.shutdown": "ShutdownCheckpoints",
     "holdfast.seal.codec": "Typed ValueLimits",
     "holdfast.seal.parts": "ERASED",
     "holdfast.seal.registry": "Registry",
@@ -174,9 +220,11 @@ _HOMES = {
         "ScopeInfo Swept TimelineInfo"
     ),
     "holdfast.store.proof_files": "Proof",
+    "holdfast.store.keep": "Keep",
     "holdfast.store.keyring": "Keyring",
     "holdfast.store.leasing": "Lease LeaseInfo",
     "holdfast.store.merging": "MergeConflict Merged",
+    "holdfast.store.pruning": "Pruned",
     "holdfast.store.rekeying": "Resealed",
     "holdfast.store.lookups": "Lookup",
     "holdfast.store.scopes": "Scope",

@@ -10,6 +10,8 @@ different branches, because a caller answers each of them differently.
     │   ├── LeaseNotFoundError
     │   ├── LookupNotFoundError
     │   ├── PointNotFoundError
+    │   │   └── PrunedError          it was there; an anchor says that it was pruned
+    │   ├── ScheduleNotFoundError
     │   ├── ScopeNotFoundError
     │   ├── StoreNotFoundError
     │   ├── SubjectNotFoundError
@@ -17,6 +19,7 @@ different branches, because a caller answers each of them differently.
     ├── Conflict                     someone else changed what this change rests on
     ├── StateIntegrityError          what is stored is not what was written
     │   ├── ChainError               entries dropped, reordered or forked
+    │   ├── DamagedExportError       a file of a checkpoint is not as it was written
     │   ├── DamagedRecordError       a row is changed, moved, swapped or missing
     │   │   ├── DamagedIndexError    a row of a saved index; entries give the state without it
     │   │   └── DamagedRingError     a row of the ring, which holds the wrapped keys
@@ -48,11 +51,14 @@ different branches, because a caller answers each of them differently.
     │   ├── LeaseLostError           another took over the lease that a change was made under
     │   ├── MergeConflictError       both timelines changed the same; nobody said which counts
     │   ├── MissingExtraError        an optional dependency is not installed
+    │   ├── NotConfirmedError        it would remove more than is removed without being asked
     │   ├── ReadOnlyError            a store opened for reading cannot write
+    │   ├── ScopeErasedError         what was erased does not come back from a copy
     │   ├── StateValidationError     a restored state failed its check and was put back
     │   ├── StoreClosedError
     │   │   └── StoreForkedError     carried through os.fork()
-    │   └── UnsafePlaceError         a file system or file mode that cannot be trusted
+    │   ├── UnsafePlaceError         a file system or file mode that cannot be trusted
+    │   └── UntrustedSignerError     nobody who is trusted here vouches for it
     ├── Unavailable                  storage cannot serve now; nothing was applied
     │   ├── DiskFullError
     │   ├── LookupNotBuiltError      its terms are still being added
@@ -98,6 +104,14 @@ class PointNotFoundError(MissingError):
     """The entry or time lies outside the history of this scope."""
 
 
+class PrunedError(PointNotFoundError):
+    """The entry was pruned: an anchor, which the text names, says so. It cannot be had again."""
+
+
+class ScheduleNotFoundError(MissingError):
+    """The store has no schedule of that name."""
+
+
 class ScopeNotFoundError(MissingError):
     """No scope of that name is in the store."""
 
@@ -131,6 +145,10 @@ class StateIntegrityError(HoldfastError):
 
 class ChainError(StateIntegrityError):
     """Entries were dropped, reordered or forked."""
+
+
+class DamagedExportError(StateIntegrityError):
+    """A file of a checkpoint is not as it was written; nothing of it was taken over."""
 
 
 class DamagedRecordError(StateIntegrityError):
@@ -285,8 +303,16 @@ class MissingExtraError(RefusedError):
     """An optional dependency is not installed; the text names the extra."""
 
 
+class NotConfirmedError(RefusedError):
+    """What is asked for would remove so much that somebody has to confirm it; nothing was done."""
+
+
 class ReadOnlyError(RefusedError):
     """A store opened for reading cannot write."""
+
+
+class ScopeErasedError(RefusedError):
+    """What was given comes from a scope that was erased here; nothing of it was taken over."""
 
 
 class StateValidationError(RefusedError):
@@ -314,6 +340,10 @@ class StoreForkedError(StoreClosedError):
 
 class UnsafePlaceError(RefusedError):
     """A file system or file mode under which the promises would not hold."""
+
+
+class UntrustedSignerError(RefusedError):
+    """What was given is signed by nobody who is trusted here; nothing of it was taken over."""
 
 
 class Unavailable(HoldfastError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.checkpoints.exports import export_checkpoint, import_checkpoint, inspect_export
 from holdfast.seal.codec import ValueLimits
 from holdfast.seal.registry import Registry
 from holdfast.storage.contract import Storage
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.optimizer import Optimizer
     from holdfast.checkpoints.policies import Policies
+    from holdfast.checkpoints.retention import Retention
+    from holdfast.checkpoints.scheduler import Scheduler
 
 __all__ = [
     "Change",
@@ -30,10 +33,15 @@ __all__ = [
     "Lease",
     "Optimizer",
     "Policies",
+    "Retention",
+    "Scheduler",
     "State",
     "Store",
     "View",
     "Watch",
+    "export_checkpoint",
+    "import_checkpoint",
+    "inspect_export",
     "open",
 ]
 
@@ -75,6 +83,8 @@ if not TYPE_CHECKING:
         "Checkpoints": "blocking",
         "Optimizer": "optimizer",
         "Policies": "policies",
+        "Retention": "retention",
+        "Scheduler": "scheduler",
     }
 
     def __getattr__(name: str) -> object:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.cli.json_values import SAFE, dumps, loads
 from holdfast.errors import InvalidValueError
 from holdfast.seal.codec import Typed
 from holdfast.store.compare import same
+from holdfast.store.json_values import SAFE, dumps, loads
 
 ZONES = st.one_of(
     st.just(UTC),

@@ -7,7 +7,7 @@ from pathlib import Path
 from cli_kit import Cli
 
 from holdfast import Ephemeral, LongValue, Sticky, sync
-from holdfast.cli import json_values
+from holdfast.store import json_values
 
 
 def test_restore_names_what_it_left_alone(tmp_path: Path, cli: Cli) -> None:

@@ -166,6 +166,7 @@ def fill(store: sync.Store, clock: Hands) -> None:
         agent.set(f"count/{number % 5}", number)
         clock.move()
     follow_rules(store.workflow("rules"))
+    prune_some(store.custom("pruned"))
     agent.set("note", "hunter2" * 50, class_="sensitive")
     store.session("gone").set("x", 1)
     store.delete("session:gone")
@@ -185,6 +186,16 @@ def follow_rules(state: sync.State) -> None:
     state.trim("list", keep_last=40)
     state.trim("list", keep_last=2)
     state.restore(safe)
+
+
+def prune_some(state: sync.State) -> None:
+    """Entries that lost their content, and two states below the floor."""
+    for number in range(30):
+        state.set(f"k{number % 4}", f"{number} " + "x" * 100)
+        if number in (8, 16):
+            state.checkpoint(f"c{number}")
+    state.prune(26)
+    state.prune(28, keep=["c8"])
 
 
 def seal_for_subjects(store: sync.Store) -> None:
@@ -224,6 +235,7 @@ def facts(store: sync.Store) -> dict[str, Any]:
         "trial": store.agent("golden").on("trial").get("only here"),
         "again": store.session("gone").get("x"),
         "rules": [[key, len(value)] for key, value in store.workflow("rules").items()],
+        "pruned": [store.custom("pruned").at(at).get("k1") for at in ("c8", 28)],
         "correlated": [[str(e.scope), e.sequence] for e in store.correlated("run-1")],
     }
 
@@ -261,6 +273,13 @@ def fresh_url() -> str:
     return f"memory:golden-{next(_numbers)}"
 
 
+def schedule(store: sync.Store) -> None:
+    """Two schedules, added one after the other; neither has run."""
+    scheduler = sync.Scheduler(store)
+    scheduler.every(300, "agent:golden", jitter=30)
+    scheduler.cron("0 3 * * *", job="report", zone="Europe/Berlin")
+
+
 def make(*, encrypted: bool, compress: bool) -> dict[str, Any]:
     """A golden store: its rows, those of its ring, and what is in it."""
     url = fresh_url()
@@ -279,6 +298,7 @@ def make(*, encrypted: bool, compress: bool) -> dict[str, Any]:
             pass
         with store.lease("job", duration=30, owner="tester") as lease:
             lease.beat()
+            schedule(store)
             cells = rows_of(url)[1]
     made: dict[str, Any] = {"records": rows_of(url)[0], "facts": found, "cells": cells}
     made["files"] = left

@@ -140,6 +140,7 @@ class EntryRow(NamedTuple):
     statement: bytes
     signed: bytes
     body: list[Any]
+    """Empty if it was pruned."""
 
 
 class Node(NamedTuple):
@@ -191,14 +192,33 @@ class Scope:
         _, at = varint(row, 18)
         end = at + 64 + 110 * (row[1] & 1)
         envelope, before, commitment = row[:end], row[at : at + 32], row[at + 32 : at + 64]
-        plain = open_record(self.ad(key) + envelope, row[end:], self.data_keys, writer)
-        assert self.commit(b"body", plain) == commitment
+        plain = b"\x90"
+        if len(row) > end:
+            plain = open_record(self.ad(key) + envelope, row[end:], self.data_keys, writer)
+            assert self.commit(b"body", plain) == commitment
         statement = row[at + 64 : end]
         signed = b"holdfast/checkpoint/1\0" + self.prefix + key
         signed += envelope[:-69] + bytes(64) + envelope[-5:]
         hash_ = sha256(b"holdfast/entry/1\0", self.prefix, key, envelope)
         sequence = int.from_bytes(key[9:14], "big")
         return EntryRow(sequence, hash_, before, statement, signed, unpack(plain))
+
+    def floor(self, timeline: int) -> tuple[int, dict[int, list[Any]]]:
+        """The entry up to which a timeline is pruned, and the saves of the states kept there."""
+        line = self.key(b"A", timeline)
+        newest = max(key for key in self.store.rows if key.startswith(line))
+        anchor = self.entry(self.key(b"E", timeline, (unpack(self.open(newest)), 5)))
+        ((operation, floor, hash_, bases),) = anchor.body[1]
+        assert operation == 12
+        assert floor < anchor.sequence
+        assert self.entry(self.key(b"E", timeline, (floor, 5))).hash == hash_
+        kept = {}
+        for sequence, commitment in bases:
+            plain = self.open(self.key(b"B", timeline, (sequence, 5)))
+            assert self.commit(b"save", plain) == commitment
+            kept[sequence] = unpack(plain)
+            assert kept[sequence][2] == self.entry(self.key(b"E", timeline, (sequence, 5))).hash
+        return floor, kept
 
     def check_signature(self, entry: EntryRow) -> None:
         Ed25519PublicKey.from_public_bytes(self.store.public).verify(

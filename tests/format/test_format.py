@@ -77,8 +77,8 @@ def test_every_kind_of_row_is_there(name: str) -> None:
 
 def test_every_operation_and_save_is_there(name: str) -> None:
     scopes = list(second(name).scopes())
-    bodies = [e.body for s in scopes for line in (0, 1) for e in s.entries(line)]
-    known = set(range(1, 12)) - ({9} if name == "plain" else set())
+    bodies = [e.body for s in scopes for line in (0, 1) for e in s.entries(line) if e.body]
+    known = set(range(1, 13)) - ({9} if name == "plain" else set())
     assert {op[0] for body in bodies for op in body[1]} == known
     assert {body[4][1] for body in bodies if len(body) > 4 and body[4]} == {0, 1, 2}
     for field in range(10):
@@ -208,6 +208,16 @@ def test_chains_and_feed(name: str) -> None:
 
 
 @pytest.mark.spec("K14", "K53")
+def test_what_is_left_of_pruned_entries(name: str) -> None:
+    (scope,) = [scope for scope in second(name).scopes() if scope.name == "custom:pruned"]
+    pruned = [entry.sequence for entry in scope.entries(0) if not entry.body]
+    floor, kept = scope.floor(0)
+    assert (floor, list(kept), max(pruned)) == (28, [10, 28], 24)
+    states = [scope.index(save[8], save[7]) for save in kept.values()]
+    assert [state["k1"] for state in states] == STORES[name]["facts"]["pruned"]
+    assert scope.entry(scope.key(b"E", 0, (10, 5))).statement[1:33] == kept[10][7]
+
+
 def test_signatures_and_roots(name: str) -> None:
     stored, checked, others = STORES[name]["facts"], 0, []
     for scope in second(name).scopes():
@@ -220,7 +230,7 @@ def test_signatures_and_roots(name: str) -> None:
                 if here and f"main@{entry.sequence}" == stored["checkpoint"][0]:
                     assert entry.statement[1:33].hex() == stored["checkpoint"][2]
                     assert entry.hash.hex() == stored["checkpoint"][3]
-    assert checked == 4
+    assert checked == 6
     assert len(others) == 1
 
 
@@ -356,6 +366,40 @@ def test_leases(name: str) -> None:
         told = [(info.name, info.owner, info.term, info.beats) for info in again.leases()]
         assert told == [("free", None, 1, 0), ("job", "tester", 1, 1)]
         assert again.verify().findings == []
+
+
+def test_schedules(name: str) -> None:
+    store = second(name)
+    store.rows |= raw(STORES[name]["cells"])
+    interval, calendar = (
+        reader.unpack(store.open(b"CT" + store.tag(b"schedule", schedule)))
+        for schedule in ("agent:golden", "report")
+    )
+    now = interval[7]
+    wanted = [
+        "agent:golden",
+        ["every", 300.0, 30.0],
+        "agent:golden",
+        "main",
+        None,
+        0,
+        now,
+        [],
+        None,
+    ]
+    assert [interval[0], *interval[2:]] == wanted
+    when = ["cron", "0 3 * * *", "Europe/Berlin", 0.0]
+    seconds = now // 1_000_000
+    wanted = ["report", when, None, "main", "report", 0, now, [[seconds, seconds]], None]
+    assert [calendar[0], *calendar[2:]] == wanted
+    assert len(interval[1]) == len(calendar[1]) == 16
+    assert reader.unpack(store.open(b"CT")) == [2]
+    with opened(name, STORES[name]["records"], STORES[name]["cells"]) as again:
+        told = [(one.name, str(one.when)) for one in sync.Scheduler(again).schedules()]
+        assert told == [
+            ("agent:golden", "every 300 s, jitter 30 s"),
+            ("report", "0 3 * * * Europe/Berlin"),
+        ]
 
 
 def test_subjects() -> None:

@@ -18,6 +18,7 @@ import holdfast
 from holdfast import Clock, LeaseInfo, sync
 from holdfast.errors import (
     DamagedRecordError,
+    HoldfastError,
     InvalidInputError,
     LeaseHeldError,
     LeaseLostError,
@@ -696,3 +697,27 @@ def test_a_takeover_between_look_and_beat_loses_it(plain: Place, by_hand: None) 
         assert two.leases() == [LeaseInfo("job", "t", 3, 90.0, 0)]
     assert two.leases()[0].owner == "t"  # what is another's is not given back
     taken[0].release()
+
+
+def test_closing_a_store_gives_back_what_is_taken_meanwhile(place: Place) -> None:
+    for _ in range(5):
+        store = place.open()
+        over = threading.Event()
+
+        def take_again(store: sync.Store = store, over: threading.Event = over) -> None:
+            taken: list[object] = []
+            try:
+                while True:
+                    taken.append(store._core.leases.take(f"job {len(taken) % 3}", 60, "me"))
+            except HoldfastError:
+                over.set()
+
+        thread = threading.Thread(target=take_again)
+        thread.start()
+        time.sleep(0.02)
+        closing = threading.Thread(target=store.close)
+        closing.start()
+        closing.join(20)
+        assert not closing.is_alive()
+        assert over.wait(20)
+        thread.join()

@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.checkpoints.making import make
 from holdfast.checkpoints.requests import CheckpointRequest, said
-from holdfast.errors import CheckpointNotFoundError
+from holdfast.errors import CheckpointNotFoundError, PrunedError
 from holdfast.store import entries, rows
 from holdfast.store.handles import LineHandle
 from holdfast.store.items import Checkpoint
@@ -78,5 +78,8 @@ def _is_backup(handle: LineHandle, one: Checkpoint) -> bool:
     row = line.ledger.storage.get([key])[0]
     if row is None:
         return False
-    _, body = line.ledger.open_entry(key, row)
+    try:
+        _, body = line.ledger.open_entry(key, row)
+    except PrunedError:
+        return False  # a restore would have stayed
     return any(op[0] == entries.RESTORE for op in body.ops)

@@ -3,8 +3,6 @@
 - **Command** (`commands`): a click command that takes the global options in any place.
 - **Session** (`session`): the global options, and the store that they open.
 - **Out** (`output`): tables and colours for people, plain text in a pipe, JSON for programs.
-- **Tagged JSON** (`json_values`): values that plain JSON would change, written so that they
-  come back.
 - **Point** (`points`): an entry's number, TIMELINE@NUMBER, a time, or a checkpoint's name.
 - **Failure** (`failures`): an error as one line and an exit code.
 

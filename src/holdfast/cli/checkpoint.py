@@ -8,6 +8,7 @@ import click
 
 from holdfast.cli import output, shapes
 from holdfast.cli.commands import Command, Group, pass_session
+from holdfast.cli.export import export, import_, inspect
 from holdfast.cli.key import scope_argument
 from holdfast.cli.points import point
 from holdfast.cli.restoring import (
@@ -29,7 +30,11 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def checkpoint() -> None:
-    """Make, list, show and co-sign checkpoints."""
+    """Make, list, show, co-sign, export and import checkpoints."""
+
+
+for made in (export, import_, inspect):
+    checkpoint.add_command(made)
 
 
 for _made in (held, confirm, finish):

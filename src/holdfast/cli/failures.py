@@ -45,6 +45,7 @@ _WORDS = (
     ),
     ("`checkpoints()` lists them", "`holdfast checkpoint list` shows them"),
     ("`leases()` lists them", "`holdfast lease list` shows them"),
+    ("`schedules()` lists them", "`holdfast schedule list` shows them"),
     ("`timelines()` lists them", "`holdfast timelines` shows them"),
     ("pin identity=", "give --identity"),
     ("open the store with the new key, or give it to this one with add_key()", "give that one"),
@@ -55,6 +56,18 @@ _WORDS = (
         "Give a strategy: ours, theirs, newest, both or a function",
         "Give --strategy: ours, theirs, newest or both",
     ),
+    ("give key= for the file, or plain=True", "give --file-key, or --plain"),
+    ("give key= or plain=True", "give --file-key or --plain"),
+    ("leave out key=", "leave out --file-key"),
+    ("leave the key out", "leave out --file-key"),
+    ("give the key that it was made with", "give the key that it was made with, --file-key"),
+    ("give the one that it was made with", "give the one that it was made with, --file-key"),
+    ("give unsigned=True", "give --unsigned"),
+    ("give untrusted=True", "give --untrusted"),
+    ("give it with trust=", "give it with --trust"),
+    ("give limit= if", "give --limit if"),
+    ("reveal= is", "--reveal is"),
+    ("`export_checkpoint` makes one", "`holdfast checkpoint export` makes one"),
     ("open it with create=True", "make a store there with `holdfast init`"),
 )
 
@@ -99,7 +112,7 @@ def report(error: BaseException, *, as_json: bool) -> int:
 
         traceback.print_exception(error, file=sys.stderr)
     if as_json:
-        from holdfast.cli.json_values import dumps
+        from holdfast.store.json_values import dumps
 
         click.echo(dumps({"error": _name(error), "message": text_of(error)}), err=True)
     else:

@@ -8,12 +8,12 @@ import click
 
 from holdfast.cli import output, shapes
 from holdfast.cli.commands import Command, pass_session
-from holdfast.cli.json_values import tagged
 from holdfast.cli.key import at_option, reveal_option, scope_argument
 from holdfast.cli.points import bound, point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
 from holdfast.store.classes import SENSITIVE
+from holdfast.store.json_values import tagged
 from holdfast.store.masking import MASK
 
 

@@ -11,12 +11,13 @@ from typing import Any, BinaryIO
 
 import click
 
-from holdfast.cli import json_values, lasting, output, shapes
+from holdfast.cli import lasting, output, shapes
 from holdfast.cli.commands import Group, pass_session
 from holdfast.cli.completion import complete_key, complete_scope
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MissingError
+from holdfast.store import json_values
 from holdfast.store.classes import SENSITIVE
 from holdfast.store.masking import MASK
 

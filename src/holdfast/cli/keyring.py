@@ -109,8 +109,9 @@ def rotate(
     master = new_key is not None or new_passphrase_file is not None
     if (scope is not None) + every + master != 1:
         raise InvalidInputError("say which key: SCOPE, --all, or --new-key for the master, one")
-    if master:
-        _rotate_master(session, session.new_key(new_key, new_passphrase_file))
+    wanted = session.other_key("new", new_key, new_passphrase_file, new=True)
+    if wanted is not None:
+        _rotate_master(session, wanted)
         return
     with session.writing() as store:
         if scope is None:

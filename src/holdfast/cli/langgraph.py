@@ -10,9 +10,9 @@ import click
 
 from holdfast.cli import output, plain_text, shapes
 from holdfast.cli.commands import Command, LazyGroup, pass_session
-from holdfast.cli.json_values import tagged
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MissingExtraError
+from holdfast.store.json_values import tagged
 
 if TYPE_CHECKING:
     from holdfast.integrations.langgraph.looking import Looking, Seen

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import json_values, output, shapes
+from holdfast.cli import output, shapes
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.key import scope_argument
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MergeConflictError
+from holdfast.store import json_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import json_values
+from holdfast.store import json_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli import output
-from holdfast.cli.json_values import dumps
 from holdfast.seal.codec import Typed
+from holdfast.store.json_values import dumps
 
 if TYPE_CHECKING:
     from holdfast.store.compare import Diff

@@ -7,13 +7,14 @@ from typing import Any
 
 import click
 
-from holdfast.cli import json_values, output
+from holdfast.cli import output
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.history import shown_values
 from holdfast.cli.key import at_option, reveal_option, scope_argument
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, InvalidValueError
+from holdfast.store import json_values
 
 _CONDITION = re.compile(r"(?P<term>[^=<>^]+)(?P<sign>\^=|<=|>=|=|<|>)(?P<value>.*)", re.DOTALL)
 _SIDES = {">": "gt", ">=": "ge", "<": "lt", "<=": "le"}

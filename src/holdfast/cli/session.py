@@ -72,15 +72,18 @@ class Session:
             return _PROMPT + _ask(new)
         return self.key
 
-    def new_key(self, key: str | None, passphrase_file: str | None) -> str:
-        """The key that the master is to be rotated to."""
+    def other_key(
+        self, which: str, key: str | None, passphrase_file: str | None, *, new: bool
+    ) -> str | None:
+        """A key that is not the one the store is opened with: --WHICH-key and its companion."""
         if passphrase_file is not None:
             if key not in (None, _PROMPT):
-                raise InvalidInputError("give --new-key or --new-passphrase-file, not both")
+                raise InvalidInputError(
+                    f"give --{which}-key or --{which}-passphrase-file, not both"
+                )
             return _PROMPT + _first_line(passphrase_file)
-        _refuse_passphrase(key, "new-")
-        assert key is not None
-        return _PROMPT + _ask(new=True) if key == _PROMPT else key
+        _refuse_passphrase(key, f"{which}-")
+        return _PROMPT + _ask(new) if key == _PROMPT else key
 
     @property
     def would_ask(self) -> bool:

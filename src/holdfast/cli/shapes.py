@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.json_values import tagged
+from holdfast.store.json_values import tagged
 
 if TYPE_CHECKING:
     from holdfast.store.blaming import Blame

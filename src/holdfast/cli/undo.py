@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli import json_values, output, shapes
+from holdfast.cli import output, shapes
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.completion import complete_scope
 from holdfast.cli.key import key_argument, reveal_option, scope_argument
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
+from holdfast.store import json_values
 
 if TYPE_CHECKING:
     from holdfast.store.items import Reverted

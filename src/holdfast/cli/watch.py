@@ -11,9 +11,9 @@ import click
 from holdfast.cli import output, shapes
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.completion import complete_scope
-from holdfast.cli.json_values import write
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
+from holdfast.store.json_values import write
 
 if TYPE_CHECKING:
     from holdfast.store.items import Entry, Position

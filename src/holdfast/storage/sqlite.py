@@ -287,10 +287,15 @@ class SqliteStorage:
             cursor.executemany(_BLANK, [(key,) for key in batch.blanks])
         if batch.swaps:
             cursor.executemany(_SWAP, [(new, key) for key, _, new in batch.swaps])
-        if batch.drops:
-            cursor.executemany(_DROP, [(key,) for key in batch.drops])
+        # A row that became shorter leaves a hole where nothing new is ever put: it moves on.
+        short = [(key, new) for key, old, new in batch.swaps if 8 * len(new) < 7 * len(old)]
+        drops = [(key,) for key in batch.drops] + [(key,) for key, _ in short]
+        if drops:
+            cursor.executemany(_DROP, drops)
+            if short:
+                cursor.executemany(_PUT, short)
             # A record seldom fills a page: so many are given back that none pile up.
-            pages = _VACUUM_PAGES + len(batch.drops)
+            pages = _VACUUM_PAGES + len(drops)
             cursor.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
         for key, expected, new in batch.cells:
             self._swap(key, expected, new)

@@ -13,6 +13,7 @@ index of references says which values are current.
   folded index and an overlay of the changes since.
 - **Change** (`change`): what a caller asks for; the entry is what became of it.
 - **Committer** (`committer`): puts all changes waiting at one moment into one storage commit.
+- **Tagged JSON** (`json_values`): values that plain JSON would change, so that they come back.
 - **Gate** (`gates`): what stands in front of and behind every change.
 - **Feed** (`feed`): which entries were committed, in lanes, gap-free.
 """

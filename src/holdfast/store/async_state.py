@@ -31,6 +31,7 @@ from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, Revert
 from holdfast.store.lifetimes import asked_terms
 from holdfast.store.lookup_building import settle_after
 from holdfast.store.merges import AsyncStateMerging
+from holdfast.store.pruning_faces import AsyncStatePruning
 from holdfast.store.pump import Pump
 from holdfast.store.reverting import revert_state
 from holdfast.store.scopes import Scope
@@ -136,6 +137,7 @@ class State(
     StateStreaming,
     AsyncStateMerging,
     StateProving,
+    AsyncStatePruning,
     StateLasting,
 ):
     """A handle on one timeline of one scope. Making one touches nothing."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from holdfast.errors import DamagedIndexError, InvalidInputError, MissingError
+from holdfast.errors import DamagedIndexError, InvalidInputError, MissingError, PrunedError
 from holdfast.seal.codec import Typed
 from holdfast.store import entries, rows
 from holdfast.store.arguments import check_count, check_flag
@@ -53,7 +53,8 @@ class Blamed:
     time: datetime
     cause: Cause
     exact: bool = True
-    """False if it is older: `limit` versions were looked at, and it is the same in all."""
+    """False if it may be older: it is the same in all the versions that were looked at, which are
+    `limit`, or all that are not pruned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +214,11 @@ class _Walk:
         merges: list[tuple[At, _Part, At, Any]] = []
         while older is not None and self.versions < limit:
             self.versions += 1
-            merges += self._merged(older)
-            older = self._step_back(older)
+            try:
+                merges += self._merged(older)
+                older = self._step_back(older)
+            except PrunedError:
+                break  # nobody can tell what wrote the rest
         if older is not None:
             self._close(older, exact=False)
         for merge, other, at, value in merges:

@@ -30,6 +30,7 @@ from holdfast.store.looking_up import StateLookups, ViewFinding
 from holdfast.store.lookup_building import settle_after
 from holdfast.store.merges import StateMerging
 from holdfast.store.proving_faces import StateProving, StoreProving
+from holdfast.store.pruning_faces import StatePruning
 from holdfast.store.scopes import Scope
 from holdfast.store.streaming import StateStreaming, StoreStreaming, ViewStreaming
 from holdfast.store.trimming import StateTrimming
@@ -129,6 +130,7 @@ class State(
     StateStreaming,
     StateMerging,
     StateProving,
+    StatePruning,
     StateLasting,
 ):
     """A handle on one timeline of one scope. Making one touches nothing."""

@@ -104,6 +104,11 @@ class Ticket:
         self.result: list[Written] = []
         self.on_done: Callable[[Ticket], None] | None = None
 
+    @property
+    def special(self) -> bool:
+        """Whether it may expect more than that nobody was faster; others are built again."""
+        return any(target.special is not None for target in self.change.targets)
+
     def outcome(self) -> list[Written]:
         """The entries, or the error that says why there are none."""
         if self.error is not None:

@@ -18,9 +18,12 @@ AT_ONCE = 4096
 """Values that wait until their records are read: what bounds the memory."""
 
 
-def check_values(ledger: Ledger, root: Node, *, read: bool) -> int:
-    """Check every node of an index, and that each value is there (`read`: and is itself)."""
-    check = _Check(ledger, read)
+def check_values(ledger: Ledger, root: Node, *, read: bool, seen: set[Any] | None = None) -> int:
+    """Check every node of an index, and that each value is there (`read`: and is itself).
+
+    `seen` are places of nodes that were checked before and are passed over; new ones are added.
+    """
+    check = _Check(ledger, read, seen)
     check.tree(root)
     check.settle()
     return check.found
@@ -38,8 +41,9 @@ def leaves(ledger: Ledger, ref: bytes, location: Any) -> Iterator[tuple[bytes, A
 
 
 class _Check:
-    def __init__(self, ledger: Ledger, read: bool) -> None:
+    def __init__(self, ledger: Ledger, read: bool, seen: set[Any] | None) -> None:
         self.ledger = ledger
+        self.seen = seen
         self.read = read
         self.found = 0
         self.waiting = 0
@@ -48,6 +52,10 @@ class _Check:
 
     def tree(self, root: Node) -> None:
         """Take in what a tree holds; loading a node checks it."""
+        if self.seen is not None and root.place is not None:
+            if root.place in self.seen:
+                return
+            self.seen.add(root.place)
         if root.level:
             load = self.ledger.trees.load
             for element in root.elements:

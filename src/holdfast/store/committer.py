@@ -182,7 +182,7 @@ class Committer:
             stage.timeline.seen = None
             if keys.intersection([*stage.absent, *(cell[0] for cell in stage.cells)]):
                 # What it is about has ended or grown meanwhile: only the caller can decide anew.
-                mine = [t for t in attempt.built if stage in attempt.used[id(t)]]
+                mine = [t for t in attempt.built if t.special and stage in attempt.used[id(t)]]
                 self._fail(mine, Conflict(f"{stage.ledger.scope}: overtaken; try again"))
 
     def _unknown(

@@ -77,6 +77,8 @@ class Core:
         self.clock = clock
         self.read_only = read_only
         self.closed = ""
+        self.closing: list[Callable[[], None]] = []
+        """What is to be done first when the store is closed; it may still write."""
         self.writer = new_writer()
         self.gates = Gates()
         self.atoms = AtomCache()
@@ -460,6 +462,8 @@ class Core:
         """Commit what waits and release everything."""
         if self.closed:
             return
+        while self.closing:
+            self.closing.pop()()
         try:
             self.committer.drain()
             self.leases.close()

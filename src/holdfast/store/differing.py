@@ -73,16 +73,11 @@ def expiry_changes(key: str, before: Meta, after: Meta, found: Diff) -> None:
 
 def shown_value(ledger: Ledger, ref: bytes, location: Any) -> Any:
     """A value for a comparison; what is too long to be read whole is stood for by its hash."""
-    return long_value(ledger, ref) or ledger.value(ref, location)
-
-
-def long_value(ledger: Ledger, ref: bytes) -> LongValue | None:
-    """What stands for a value that is too long to be read whole; None if it is not."""
     if ref[0] == refs.TREE and ref[1] == refs.BYTES:
         _, hash_, count, size = refs.read_tree(ref)
         if size - 3 * count > ledger.codec.limits.size:
             return LongValue(size - 3 * count, hash_.hex())
-    return None
+    return ledger.value(ref, location)
 
 
 def index_of(timeline: Timeline) -> Node:

@@ -2,7 +2,8 @@
 
 The envelope can be checked, copied and witnessed without a key; its hash, chained, is what
 history rests on. It covers a commitment to the body, not the sealed bytes, so that a body can
-be sealed again under another key, or erased, without breaking the chain.
+be sealed again under another key, erased or pruned without breaking the chain. Of an entry that was
+pruned, the row is the envelope alone.
 
 Envelope, before the sealed body:
 
@@ -40,7 +41,9 @@ and ML-DSA-65, in a row beside it. It is covered by all of them, so that none ca
 _SIGNATURE_FROM_END = 69
 
 # operations
-SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK, GONE, REKEY, MERGE, META = range(1, 12)
+SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK, GONE, REKEY, MERGE, META, PRUNE = range(
+    1, 13
+)
 KEYED = frozenset((SET, APPEND, PATCH, DELETE, META))
 """Those that name a key."""
 APPENDED, TRIMMED = 1, 2
@@ -57,6 +60,7 @@ NAMES = {
     REKEY: "rotate key",
     MERGE: "merge",
     META: "expire",
+    PRUNE: "prune",
 }
 MARKS = {APPENDED: "append", TRIMMED: "trim"}
 KINDS = tuple(dict.fromkeys([*NAMES.values(), *MARKS.values()]))
@@ -157,7 +161,7 @@ CLEAR = 83
 
 def split_row(row: bytes) -> tuple[Envelope, bytes]:
     """Envelope and sealed body of an entry's row."""
-    if len(row) < 90:
+    if len(row) < CLEAR:
         raise DamagedRecordError("an entry's row is too short")
     if row[0] != FORMAT:
         raise DamagedRecordError(f"it says that it has format {row[0]}; there is only {FORMAT}")
@@ -167,11 +171,10 @@ def split_row(row: bytes) -> tuple[Envelope, bytes]:
         epoch, at = (row[18], 19) if row[18] < 128 else read_varint(row, 18)
     except ValueError:
         raise DamagedRecordError("an entry's envelope is damaged") from None
-    end = at + 64
-    statement = None
-    if row[1]:
-        statement = Statement.unpack(row[end : end + STATEMENT])
-        end += STATEMENT
+    end = at + 64 + (STATEMENT if row[1] else 0)
+    if len(row) < end:
+        raise DamagedRecordError("an entry's row is too short")
+    statement = Statement.unpack(row[at + 64 : end]) if row[1] else None
     data = row[:end]
     envelope = Envelope(
         data, row[2:18], epoch, row[at : at + 32], row[at + 32 : at + 64], statement

@@ -22,6 +22,7 @@ from holdfast.errors import (
     Conflict,
     FormatError,
     KeyringError,
+    PrunedError,
     ScopeNotFoundError,
     StateIntegrityError,
 )
@@ -92,6 +93,7 @@ class _Erasure:
                 "they open copies, backups and snapshots of the store's files made before; "
                 "rotate_master(), and destroying the old key, ends that"
             )
+        yield "exports made of it before hold its content; this store refuses to import them"
         yield "logs of the engine, until it is done with them: for SQLite, when all have closed it"
         yield "processes that had it open keep in memory what they read until they look again"
         if self.shared:
@@ -165,7 +167,7 @@ class _Erasure:
             self._drop_accounts(tombstone, life)
         if self.core.ring is not None:
             self.keys += self.core.ring.erase(tombstone.id)
-        prefixes = [kind + number for kind in (b"E", b"V", b"S", b"N", b"C", b"T", b"K")]
+        prefixes = [kind + number for kind in rows.OF_SCOPE]
         for prefix in prefixes if self.core.ring is None else ():
             self._blank(prefix)
         self._unpin(number)
@@ -211,7 +213,7 @@ class _Erasure:
             for key, row in page:
                 try:
                     wanted |= self._accounts(ledger, key, ledger.open_entry(key, row)[1])
-                except (*_UNREADABLE, ScopeNotFoundError):
+                except (*_UNREADABLE, ScopeNotFoundError, PrunedError):
                     readable = False
             names = sorted(wanted)
             found = zip(names, self.storage.get(names) if names else [], strict=True)

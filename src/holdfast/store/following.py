@@ -12,7 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from holdfast.errors import DamagedRecordError, InvalidInputError, ScopeNotFoundError
+from holdfast.errors import (
+    DamagedRecordError,
+    InvalidInputError,
+    PrunedError,
+    ScopeNotFoundError,
+)
 from holdfast.store import rows
 from holdfast.store.arguments import check_bounds, check_limit, check_text
 from holdfast.store.core import Core
@@ -155,7 +160,9 @@ class Follower:
                 line = int.from_bytes(key[23:25], "big")
                 found += [
                     entry
-                    for entry in self.entries(number, line, max(1, block), block + rows.BLOCK - 1)
+                    for entry in self.entries(
+                        number, line, max(1, block), block + rows.BLOCK - 1, pruned=True
+                    )
                     if entry.cause.correlation == correlation
                     and (since is None or entry.time >= since)
                     and (until is None or entry.time <= until)
@@ -164,8 +171,13 @@ class Follower:
         found.sort(key=lambda entry: (entry.time, str(entry.scope), entry.sequence))
         return found[:limit]
 
-    def entries(self, number: int, line: int, low: int, high: int) -> Iterator[Entry]:
-        """Entries low..high of a timeline, as far as they are there; none of an erased scope."""
+    def entries(
+        self, number: int, line: int, low: int, high: int, *, pruned: bool = False
+    ) -> Iterator[Entry]:
+        """Entries low..high of a timeline, as far as they are there; none of an erased scope.
+
+        One that is pruned is refused, or with `pruned` passed over.
+        """
         ledger = self._ledger(number)
         name = self._name(ledger, line) if ledger is not None else None
         if ledger is None or name is None:
@@ -176,7 +188,13 @@ class Follower:
                 rows.entry(prefix, low), rows.entry(prefix, high) + b"\0", limit=200
             )
             for key, row in page:
-                yield public_entry(self.core, ledger, name, key, *ledger.open_entry(key, row))
+                try:
+                    found = ledger.open_entry(key, row)
+                except PrunedError:
+                    if not pruned:
+                        raise
+                    continue
+                yield public_entry(self.core, ledger, name, key, *found)
             if len(page) < 200:
                 return
             low = rows.sequence_of(page[-1][0]) + 1

@@ -31,6 +31,7 @@ from holdfast.store.core import Core
 from holdfast.store.cosigning import signature_row, signers_of
 from holdfast.store.differing import diff_states, index_of
 from holdfast.store.entries import Body, Cause, Envelope, Statement
+from holdfast.store.floors import stand_on
 from holdfast.store.forking import Fork
 from holdfast.store.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
 from holdfast.store.ledger import Ledger
@@ -224,6 +225,7 @@ class History:
         source = self.points.view(timeline, sequence)
         root, checked = self.check_point(source, sequence, verify)
         label = f"{timeline}@{sequence}"
+        anchors = self.points.anchors(timeline, sequence)
         backup: list[Checkpoint] = []
         kept = [Kept(root, (), ())]  # what cannot be read cannot be kept
 
@@ -235,6 +237,7 @@ class History:
                 prefixes = sticky_prefixes(stage.declared)
                 kept[:] = [keep_sticky(stage.ledger.trees, root, stage.fold(), prefixes)]
             done = kept[0]
+            stand_on(stage, source.number, sequence, anchors)
             stage.become(done.root, stage.sequence + 1)
             stage.save(BEFORE)
             op = [entries.RESTORE, source.number, sequence, done.root.hash]
@@ -319,6 +322,7 @@ class History:
         timeline, sequence = self.points.find(point)
         source = self.points.view(timeline, sequence)
         ledger = source.ledger
+        anchors = self.points.anchors(timeline, sequence)
         root = fold_once(source)
         ended = rows.deletion(ledger.tombstone)  # a scope that is deleted meanwhile is not forked
 
@@ -330,6 +334,7 @@ class History:
             start = _encode([name, source.number, sequence])
             stage.rows.append((key, ledger.seal_row(key, start, ledger.commit_line)))
             stage.absent += [ended, rekeyed]
+            stand_on(stage, source.number, sequence, anchors)
             stage.become(root, stage.sequence + 1)
             stage.save(BEFORE)
             body.ops = [[entries.FORK, source.number, sequence, root.hash]]
@@ -363,12 +368,13 @@ class History:
     def entries(
         self, *, newest_first: bool = True, low: int = 1, high: int | None = None
     ) -> Iterator[tuple[bytes, Envelope, Body]]:
-        """Entries of the timeline, read page by page."""
+        """Entries of the timeline behind its floor, read page by page."""
         try:
             line = self.points.line()
         except ScopeNotFoundError:
             return
         high = line.sequence if high is None else min(high, line.sequence)
+        low = max(low, line.floor.sequence + 1)
         while low <= high:
             page = line.ledger.storage.scan(
                 rows.entry(line.prefix, low),

@@ -51,7 +51,8 @@ SEEN = 10_000
 ATTEMPTS = 50
 
 _T = TypeVar("_T")
-_Swap = tuple[bytes, bytes | None, bytes | None]
+Swap = tuple[bytes, bytes | None, bytes | None]
+"""A cell's key, what it is expected to hold, and what it is to hold; None: it is absent."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -202,12 +203,15 @@ class Leases:
         self._lock = threading.Lock()
         self._stir = threading.Event()
         self._thread: threading.Thread | None = None
+        self._closing = False
 
     # taking
 
     def take(self, name: str, duration: float, owner: str) -> Lease | None:
         """The lease, if it is free or its holder has not renewed it in time; else None."""
         self.core.check_writable()
+        if self._closing:
+            raise StoreClosedError("the store is being closed; open it again")
         key = self.key_of(name)
         if any(one.key == key and one.core is self.core and not one.over for one in leases_now()):
             raise InvalidInputError(
@@ -222,7 +226,9 @@ class Leases:
         token = Token(name, before.term + 1, owner, duration, os.urandom(16))
         cell, beat = self._seal(key, token), self._seal(rows.beat(key), Beat(token.id, 0))
         begun = self.core.clock.ticks()
-        if not _swap(self.core.storage, [(key, cells[0], cell), (rows.beat(key), cells[1], beat)]):
+        if not swap_cells(
+            self.core.storage, [(key, cells[0], cell), (rows.beat(key), cells[1], beat)]
+        ):
             return None
         lease = Lease(self, key, token, cell, begun)
         self._hold(lease)
@@ -256,12 +262,12 @@ class Leases:
             lease, lambda old: [(lease.key, lease.cell, free), (rows.beat(lease.key), old, None)]
         )
 
-    def _swap_mine(self, lease: Lease, made: Callable[[bytes | None], list[_Swap]]) -> bool:
+    def _swap_mine(self, lease: Lease, made: Callable[[bytes | None], list[Swap]]) -> bool:
         for _ in range(ATTEMPTS):
             token, beat = self._cells(lease.key)
             if token != lease.cell:
                 return False
-            if _swap(self.core.storage, made(beat)):
+            if swap_cells(self.core.storage, made(beat)):
                 return True
         raise Unavailable(f"the lease {lease.name!r} does not stand still; try again")
 
@@ -291,8 +297,8 @@ class Leases:
             if token is None:
                 raise LeaseNotFoundError(f"there is no lease {name!r}; `leases()` lists them")
             free = self._free(key, token.name, token.term + 1)
-            swaps: list[_Swap] = [(key, cells[0], free), (rows.beat(key), cells[1], None)]
-            if _swap(self.core.storage, swaps):
+            swaps: list[Swap] = [(key, cells[0], free), (rows.beat(key), cells[1], None)]
+            if swap_cells(self.core.storage, swaps):
                 return token.owner
         raise Unavailable(f"the lease {name!r} does not stand still; try again")
 
@@ -382,15 +388,18 @@ class Leases:
 
     def close(self) -> None:
         """Give back what is held and end the thread."""
-        for lease in self._live():
-            lease.release()
-        self.stir()
-        thread = self._thread
-        if thread is not None:
-            thread.join()
+        self._closing = True
+        while True:
+            for lease in self._live():
+                lease.release()
+            self.stir()
+            thread = self._thread
+            if thread is None or not thread.is_alive():
+                return
+            thread.join(0.1)  # another thread may just have taken one, which is given back, too
 
 
-def _swap(storage: Storage, cells: list[_Swap]) -> bool:
+def swap_cells(storage: Storage, cells: list[Swap]) -> bool:
     """Compare and swap; an unknown outcome is settled by the first cell.
 
     What it expects never comes back once it is gone, and nobody else writes equal bytes. So the

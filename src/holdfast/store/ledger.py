@@ -15,6 +15,7 @@ from holdfast.errors import (
     HoldfastError,
     KeyMissingError,
     LimitExceededError,
+    PrunedError,
     ScopeNotFoundError,
 )
 from holdfast.seal.codec import Codec
@@ -22,6 +23,7 @@ from holdfast.seal.sealer import Commitments, Seal
 from holdfast.store import entries, refs, rows
 from holdfast.store.cache import AtomCache, NodeCache
 from holdfast.store.entries import Body, Envelope
+from holdfast.store.floors import Floor, no_body
 from holdfast.store.scopes import Scope
 from holdfast.store.splitting import Splitter
 from holdfast.store.trees import Place, Trees
@@ -84,6 +86,10 @@ class Ledger:
         self.names: dict[str, int] = {}
         self.views: dict[tuple[int, int], Timeline] = {}
         self.viewing = threading.RLock()
+        self.floors: dict[int, Floor] = {}
+        """What anchors that were read say, by timeline: see `floors`."""
+        self.pruning: dict[int, Floor] = {}
+        """Floors that this process is about to set."""
         self.terms: dict[tuple[bytes, str], tuple[bytes, frozenset[str]]] = {}
         """What a lookup and a key gave for a ref: see `term_keeper`."""
         self.birth: list[tuple[bytes, bytes]] | None = None
@@ -151,6 +157,8 @@ class Ledger:
         self, key: bytes, row: bytes, start: int, writer: bytes, commitment: bytes
     ) -> Body:
         """The body that begins at `start`, behind its envelope, which names the rest."""
+        if len(row) == start:
+            raise no_body(self, key)
         plain = self.seal.open(self.ad(key), row, writer, start)
         if self.commit_body(plain) != commitment:
             raise DamagedRecordError("the body is not the one that the envelope commits to")
@@ -202,7 +210,10 @@ class Ledger:
     def atoms_in(self, key: bytes, row: bytes | None) -> list[bytes]:
         """The atoms that a row holds: an entry's own or a pack's."""
         if key[:1] == b"E":
-            return self.open_entry(key, row)[1].atoms
+            try:
+                return self.open_entry(key, row)[1].atoms
+            except PrunedError:  # whoever has a state that is kept must not find this
+                raise self.damage(key, "it is missing") from None
         return self._checked(key, row, self._open_pack)
 
     def _open_pack(self, key: bytes, row: bytes) -> list[bytes]:

@@ -162,7 +162,7 @@ def check_piece(size: object) -> None:
 def load_file(writer: LongWriter, path: Path) -> int:
     """Write a file's content and commit it."""
     try:
-        with open(_checked(path), "rb") as source:
+        with open(check_path(path), "rb") as source:
             while piece := source.read(PIECE):
                 writer.write(piece)
     except BaseException as error:
@@ -187,7 +187,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
     What is no plain file, such as a pipe, is written as it is.
     """
-    place = os.path.realpath(_checked(path))
+    place = os.path.realpath(check_path(path))
     plain = os.path.isfile(place) or not os.path.exists(place)
     made = f"{place}.{os.urandom(6).hex()}.part" if plain else place
     try:
@@ -207,7 +207,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
-def _checked(path: Path) -> Path:
+def check_path(path: Path) -> Path:
     """Refuse what is no path: Python would take a number for an open file."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise InvalidInputError("a file is named by its path, as text or a pathlib.Path")

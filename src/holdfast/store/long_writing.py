@@ -22,6 +22,7 @@ from holdfast.store.change import Change, Target
 from holdfast.store.classes import SENSITIVE
 from holdfast.store.entries import Body
 from holdfast.store.ephemeral import ephemeral_prefixes
+from holdfast.store.floors import stand_beside_pruning
 from holdfast.store.gates import Operation, Request
 from holdfast.store.handles import LineHandle
 from holdfast.store.items import LongValue
@@ -144,7 +145,9 @@ class LongWriter:
             timeline = handle.reader.now()
             slot = timeline.slot(self.key) if timeline is not None else None
             if timeline is not None and slot is not None:
-                return Upload(core, timeline.ledger, (slot.ref, slot.location), quiet=quiet)
+                upload = Upload(core, timeline.ledger, (slot.ref, slot.location), quiet=quiet)
+                upload.anchors = timeline.floor.number
+                return upload
         for _ in range(ATTEMPTS):
             ledger = core.ledger(handle.scope, create=True)
             # The keys of a scope that the entry will bring into being are durable before its rows.
@@ -196,6 +199,8 @@ class LongWriter:
                 )
             if pin.value is not None:
                 stage.cells.append((pin.key, pin.value, None))
+            if upload.anchors is not None:
+                stand_beside_pruning(stage, upload.anchors)
             stage.add([("ahead", self.key, shape)], body)
 
         target = Target(self._handle.scope, self._handle.timeline, [], self._expects)

@@ -38,12 +38,12 @@ from holdfast.store.compare import (
     value_changes,
 )
 from holdfast.store.declared import PREFIX
-from holdfast.store.differing import expiry_changes, long_value
+from holdfast.store.differing import expiry_changes
 from holdfast.store.ephemeral import ephemeral_prefixes
 from holdfast.store.gates import Operation
 from holdfast.store.handles import UPDATES, LineHandle
 from holdfast.store.history import History
-from holdfast.store.items import Entry, LongValue
+from holdfast.store.items import Entry
 from holdfast.store.lifetimes import KEEP, NONE, Meta, terms_of
 from holdfast.store.lookups import derived
 from holdfast.store.masking import MASK
@@ -52,7 +52,6 @@ from holdfast.store.slots import Slot, meta_of, said_of
 from holdfast.store.sticky import sticky_prefixes
 from holdfast.store.three_way import Both, free_name, merge_values
 from holdfast.store.timeline import Timeline
-from holdfast.store.values import AHEAD
 from holdfast.store.writing import build_change
 
 STRATEGIES = ("ask", "ours", "theirs", "newest", "both")
@@ -183,9 +182,7 @@ def _asked(merging: Merging) -> str:
 def _commit(merging: Merging, reason: str | None, attempt: int) -> int:
     core = merging.handle.core
     cause = cause_now(reason=reason if reason is not None else f"merge of {merging.label}")
-    change = build_change(
-        core, [merging.asked], cause=cause, looked=True, attempt=attempt, stored=merging.stored
-    )
+    change = build_change(core, [merging.asked], cause=cause, looked=True, attempt=attempt)
     (target,) = change.targets
     target.create = False  # a scope that is deleted meanwhile does not come back
     if target.ledger is None or target.ledger.number != merging.ledger.number:
@@ -231,7 +228,6 @@ class Merging:
         self.operations: list[Operation] = []
         self.expects: dict[str, int] = {}
         self.left: list[str] = []
-        self.stored: dict[LongValue, Any] = {}
         self.diff = Diff(f"{self.handle.timeline}@{self.head}", "merged")
         self.time = self.handle.core.clock.checked()
 
@@ -445,22 +441,16 @@ class Merging:
         return line.settled(slot) if slot is not None and not slot.over(self.time) else None
 
     def _value(self, key: str, slot: Slot | None) -> Any:
-        """A value in plain form: what is written again is exactly what was stored.
-
-        What is too long to be read is not taken apart, and is named where it lies.
-        """
+        """A value in plain form: what is written again is exactly what was stored."""
         if slot is None:
             return DELETED
-        long = long_value(self.ledger, slot.ref)
-        if long is not None:
-            if type(slot.location) is not tuple:
-                raise LimitExceededError(
-                    f"{self.handle.scope}: the value of {key!r} is too long to be merged; "
-                    "`adopt` takes over another timeline whole"
-                )
-            self.stored[long] = [AHEAD, slot.ref, slot.location, 0, 0, 0]
-            return long
-        return self.ledger.value(slot.ref, slot.location, self.ledger.codec.plain_reader)
+        try:
+            return self.ledger.value(slot.ref, slot.location, self.ledger.codec.plain_reader)
+        except LimitExceededError:
+            raise LimitExceededError(
+                f"{self.handle.scope}: the value of {key!r} is too long to be merged, and nothing "
+                "was; `adopt` takes over another timeline whole"
+            ) from None
 
 
 def _differing(before: dict[str, Any], after: dict[str, Any]) -> set[str]:

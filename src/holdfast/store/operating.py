@@ -28,7 +28,9 @@ def operate(
     if key.startswith(TERMS) and not packer.quiet:
         packer.quiet = tells(key, stage.declared, stage.slot)
     if kind == "set":
-        meta = _asked(stage, key, op)
+        meta = NONE
+        if len(op) > 3:
+            meta = op[3].meta(stage.now, meta_of(stage.live(key)) if op[3].keep else NONE)
         made.append(stage._set(sequence, key, op[2], packer))
         made += _described(stage, key, meta)
         _admit(stage, key, op[2:3], packer)
@@ -47,11 +49,9 @@ def operate(
             made += _described(stage, key, meta_of(old))
             packer.quiet |= _class(stage, key) == SENSITIVE
     elif kind == "ahead":
-        meta = _asked(stage, key, op)
         ahead = [entries.SET, key, op[2]]
         stage._put(key, stage.timeline.changed(sequence, ahead, iter(()), None))
         made.append(ahead)
-        made += _described(stage, key, meta)
         _admit(stage, key, (), packer)
     elif kind == "merge":
         made.append(_merge(stage, sequence, *op[2:]))
@@ -62,14 +62,6 @@ def operate(
             raise MissingError(f"{stage.ledger.scope} has no key {key!r} that could expire")
         meta = op[2].meta(stage.now, meta_of(old))
         made += _described(stage, key, meta._replace(class_=meta_of(old).class_))
-
-
-def _asked(stage: Stage, key: str, op: tuple[Any, ...]) -> Meta:
-    """What is to be known of a key besides the value that an operation gives it."""
-    if len(op) < 4:
-        return NONE
-    meta: Meta = op[3].meta(stage.now, meta_of(stage.live(key)) if op[3].keep else NONE)
-    return meta
 
 
 def _described(stage: Stage, key: str, meta: Meta) -> list[Any]:

@@ -125,7 +125,7 @@ class Pins:
             if pin.value is not None:
                 with suppress(HoldfastError):
                     self._storage.commit(Batch(cells=[(pin.key, pin.value, SWEPT)]))
-                    self._drop(pin.key)
+                    self.drop(pin.key)
 
     def _keep_beating(self, pin: Pin) -> None:
         with self._lock:
@@ -204,11 +204,11 @@ class Pins:
                     self._storage.commit(Batch(cells=[(key, value, SWEPT)]))
                 except Conflict:
                     continue  # its owner lives
-            count, length = self._drop(key)
+            count, length = self.drop(key)
             uploads, dropped, size = uploads + 1, dropped + count, size + length
         return Swept(uploads, dropped, size, waiting)
 
-    def _drop(self, key: bytes) -> tuple[int, int]:
+    def drop(self, key: bytes) -> tuple[int, int]:
         """Drop the rows of a swept pin, then its cell; how many rows and bytes."""
         count = size = 0
         for kind in (b"V", b"N"):

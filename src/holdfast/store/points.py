@@ -19,6 +19,7 @@ from holdfast.errors import (
 from holdfast.store import entries, rows
 from holdfast.store.core import Core
 from holdfast.store.entries import Body, Envelope
+from holdfast.store.floors import NO_FLOOR, pruned
 from holdfast.store.items import Checkpoint, Entry
 from holdfast.store.reading import microseconds
 from holdfast.store.saves import BEFORE, read_save
@@ -107,7 +108,14 @@ class Points:
                 f"{self.scope}: timeline {timeline} has entries {first + 1} to {head}, "
                 f"not {sequence}{again}"
             )
+        if not line.floor.holds(sequence, first):
+            raise pruned(line.ledger, timeline, sequence, line.floor)
         return timeline, sequence
+
+    def anchors(self, timeline: str, sequence: int) -> int:
+        """How often a timeline was pruned; what rests on an entry that is kept expects no more."""
+        self._checked(timeline, sequence)
+        return self.line(timeline).floor.number
 
     def _named(self, text: str) -> tuple[str, int]:
         timeline, at, number = text.rpartition("@")
@@ -151,7 +159,7 @@ class Points:
         except ScopeNotFoundError:
             return
         sequence = line.checkpoint
-        while sequence:
+        while sequence := _kept(line, sequence):
             key = rows.entry(line.prefix, sequence)
             row = line.ledger.storage.get([key])[0]
             if row is None and passed is None:
@@ -168,10 +176,13 @@ class Points:
                     passed.append((sequence, str(error)))
                 sequence = self._statement_before(line, sequence)
                 continue
-            if envelope.statement is None:
+            if envelope.statement is not None:
+                yield line, sequence, envelope, body
+                sequence = envelope.statement.previous
+            elif sequence > line.floor.sequence:
                 raise line.ledger.damage(key, "it should be a checkpoint, and is none")
-            yield line, sequence, envelope, body
-            sequence = envelope.statement.previous
+            else:
+                sequence -= 1  # something else is kept here
 
     def _statement_before(self, line: Timeline, sequence: int) -> int:
         """The checkpoint before a damaged one, whose own word for it is not to be trusted."""
@@ -193,10 +204,10 @@ class Points:
         never a binary search, because clocks step.
         """
         timeline = self.line()
-        ledger = timeline.ledger
+        ledger, floor = timeline.ledger, timeline.floor
         high = timeline.sequence
         line = rows.line(b"S", ledger.number, timeline.number)
-        low_key, high_key = rows.entry(line, 0), rows.after(line)
+        low_key, high_key = rows.entry(line, floor.sequence + 1), rows.after(line)
         while found := ledger.storage.scan(low_key, high_key, limit=64, reverse=True):
             for key, row in found:
                 save = read_save(ledger.open_row(key, row))
@@ -208,7 +219,9 @@ class Points:
                 if save.earliest > time:
                     high = save.previous  # all of the block below is later
             high_key = found[-1][0]
-        answer = self._in_block(timeline, ledger.before, high, time)
+        answer = self._in_block(timeline, max(ledger.before, floor.sequence), high, time)
+        if answer is None and floor is not NO_FLOOR:
+            raise pruned(ledger, self.timeline, floor.sequence, floor)
         if answer is None:
             raise PointNotFoundError(f"{self.scope}: that time lies before the first entry")
         return answer
@@ -245,6 +258,13 @@ class Points:
             while len(kept) > VIEWS:
                 kept.pop(next(iter(kept)))
         return found
+
+
+def _kept(line: Timeline, sequence: int) -> int:
+    """The newest entry up to this one that is not pruned and may be a checkpoint; 0 if none."""
+    if sequence > line.floor.sequence or sequence in line.floor.bases:
+        return sequence
+    return max((at for at in line.floor.bases if at < sequence), default=0)
 
 
 def _still(line: Timeline, sequence: int) -> Timeline | None:

@@ -34,6 +34,7 @@ from holdfast.store.trees import Node
 
 if TYPE_CHECKING:
     from holdfast.store.handles import LineHandle
+    from holdfast.store.items import Checkpoint
 
 MOST = 1 << 20
 """Bytes of a value that a proof carries at most."""
@@ -44,9 +45,9 @@ def prove_key(handle: LineHandle, key: str, at: Any) -> Proof:
     """The proof of what a key was at a checkpoint (default: the newest); see `State.prove`."""
     key = check_key(key, owner=True)
     handle.core.check_open()
-    source, sequence = _checkpoint(handle, at)
+    source, checkpoint = checkpoint_view(handle, at)
     refuse_ephemeral(source, key, "proof")
-    ledger = source.ledger
+    ledger, sequence = source.ledger, checkpoint.sequence
     row = rows.entry(source.prefix, sequence)
     envelope, _ = ledger.open_entry(row, ledger.storage.get([row])[0])
     statement = envelope.statement
@@ -89,19 +90,17 @@ def prove_key(handle: LineHandle, key: str, at: Any) -> Proof:
     )
 
 
-def _checkpoint(handle: LineHandle, at: Any) -> tuple[Timeline, int]:
-    """The state at a checkpoint, and its number."""
+def checkpoint_view(handle: LineHandle, at: Any) -> tuple[Timeline, Checkpoint]:
+    """A checkpoint (default: the newest), and the state at it."""
     points = handle.history.points
     if at is None:
         timeline, sequence = handle.timeline, points.line().checkpoint
         if not sequence:
-            raise CheckpointNotFoundError(
-                f"{handle.scope}: there is no checkpoint to prove from; make one"
-            )
+            raise CheckpointNotFoundError(f"{handle.scope}: there is no checkpoint yet; make one")
     else:
         timeline, sequence = points.find(at)
-    handle.history.checkpoint_at(timeline, sequence)
-    return points.view(timeline, sequence), sequence
+    checkpoint = handle.history.checkpoint_at(timeline, sequence)
+    return points.view(timeline, sequence), checkpoint
 
 
 def _plain_body(ledger: Ledger, row: bytes) -> bytes:

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, TypeVar, cast
 from unicodedata import normalize
 
-from holdfast.errors import DamagedIndexError, InvalidInputError
+from holdfast.errors import DamagedIndexError, DamagedRecordError, InvalidInputError
 from holdfast.seal.codec import Codec, convert
 from holdfast.seal.parts import ERASED
 from holdfast.store import refs, rows
@@ -28,6 +28,7 @@ from holdfast.store.declared import NOTHING, Declared
 from holdfast.store.entries import Body, Cause
 from holdfast.store.ephemeral import Box, Held
 from holdfast.store.finding import Question, find
+from holdfast.store.floors import floor_of, pruned
 from holdfast.store.gates import Reading
 from holdfast.store.items import Item, Page
 from holdfast.store.lifetimes import read_meta
@@ -52,6 +53,9 @@ def _rebuilding(method: _Method) -> _Method:
         except DamagedIndexError:
             self.rebuild()
             return method(self, *args)
+        except DamagedRecordError:
+            self.check_kept()
+            raise
 
     return cast(_Method, read)
 
@@ -147,6 +151,13 @@ class Reader:
     def _box(self, timeline: Timeline) -> Box | None:
         """Ephemeral keys; the past has none."""
         return self.core.ephemerals.box(timeline) if self.at is None else None
+
+    def check_kept(self) -> None:
+        """Refuse a view whose entry was pruned since: then what is missing is no damage."""
+        if self.at is not None:
+            floor = floor_of(self.at.ledger, self.at.number)
+            if not floor.holds(self.at.sequence, self.at.ledger.before):
+                raise pruned(self.at.ledger, self.timeline, self.at.sequence, floor)
 
     def rebuild(self) -> None:
         """Read the state again, from entries alone."""

@@ -38,8 +38,6 @@ from holdfast.store.stage import Stage
 SLICE = 64
 """Rows that are read and sealed again together: what bounds memory and the length of a commit."""
 ATTEMPTS = 50
-_KINDS = (b"E", b"V", b"S", b"N", b"C", b"T", b"K")
-"""Rows that are sealed under a scope's data key."""
 
 _T = TypeVar("_T")
 _encode = msgspec.msgpack.Encoder().encode
@@ -161,7 +159,7 @@ class _Resealing:
         before = self.rows
         damage: Exception | None = None
         number = self.ledger.number.to_bytes(rows.SCOPE, "big")
-        for kind in _KINDS:
+        for kind in rows.OF_SCOPE:
             low = kind + number
             while page := self.storage.scan(low, rows.after(kind + number), limit=SLICE):
                 damage = self._slice(page) or damage
@@ -212,7 +210,9 @@ def sealed_again(ledger: Ledger, key: bytes, row: bytes, epoch: int) -> bytes | 
             return None
         plain = seal.open(ad, row)
         return seal.seal(ad, plain, ledger.commit_pack(plain), compress=compressed, quiet=quiet)
-    envelope, _ = entries.split_row(row)
+    envelope, sealed = entries.split_row(row)
+    if not sealed:
+        return None  # pruned
     start = len(envelope.data)
     found, compressed, quiet = sealed_under(row, start)
     if found >= epoch:

@@ -14,6 +14,8 @@
 | I | tag(16) | what became of a change with an id |
 | C | scope(6) timeline(2) sequence(5) key id(8) | a signature beside a checkpoint |
 | K | scope(6) epoch(4) | the scope has a new data key, of this epoch |
+| A | scope(6) timeline(2) number(4) | which entry is the timeline's anchor of this number |
+| B | scope(6) timeline(2) sequence(5) | a base: the saved index of an entry that is kept below it |
 | U | subject id(16) | the subject is erased |
 
 A long value is written before the entry that names it: an *upload*. Its packs (V, N) lie on the
@@ -25,7 +27,10 @@ Cells have keys of their own:
 | kind | key after the kind | what it holds |
 | --- | --- | --- |
 | CL | tag(16) part(1) | a lease: 0 its token, 1 its beat |
+| A | scope(6) | who prunes the scope now |
 | CS | tag(16) | the id of the subject of a name |
+| CT | tag(16) | a schedule |
+| CT | nothing | how often a schedule was added, replaced or removed |
 """
 
 from __future__ import annotations
@@ -36,6 +41,8 @@ UPLOADS = (1 << 16) - 1
 """The line of values that are written ahead; timelines have lower numbers."""
 MOST_SIGNATURES = 64
 """Beside one checkpoint."""
+OF_SCOPE = (b"E", b"V", b"S", b"N", b"C", b"T", b"K", b"A", b"B")
+"""Kinds whose keys begin with a scope's number, and which are sealed under its data key."""
 BLOCK = 256
 """Entries of a timeline that share one row for a correlation."""
 
@@ -115,6 +122,20 @@ def epoch(scope: int, number: int) -> bytes:
     return b"K" + scope.to_bytes(SCOPE, "big") + number.to_bytes(4, "big")
 
 
+BASES = 1 << (8 * ORDINAL - 1)
+"""Ordinals from here on are of nodes that were saved for a base; saves have lower ones."""
+
+
+def anchor(scope: int, timeline: int, number: int) -> bytes:
+    """Key of the row that leads to an anchor of a timeline; they are numbered from 1 on."""
+    return line(b"A", scope, timeline) + number.to_bytes(4, "big")
+
+
+def pruner(scope: int) -> bytes:
+    """Key of the cell that says who prunes a scope."""
+    return b"A" + scope.to_bytes(SCOPE, "big")
+
+
 SUBJECTS = b"CS"
 SUBJECT = len(SUBJECTS) + 16
 
@@ -149,10 +170,25 @@ def beat(key: bytes) -> bytes:
     return key[:-1] + bytes([BEAT])
 
 
+SCHEDULES = b"CT"
+"""Also the key of the cell that counts changes of schedules."""
+SCHEDULE = len(SCHEDULES) + 16
+
+
+def schedule(tag: bytes) -> bytes:
+    """Key of the cell of a schedule."""
+    return SCHEDULES + tag
+
+
 def after(prefix: bytes) -> bytes:
     """The first key behind all that begin with this prefix."""
     number = int.from_bytes(prefix, "big") + 1
     return number.to_bytes(len(prefix), "big")
+
+
+def scope_of(key: bytes) -> int:
+    """The number of the scope that a row or cell belongs to."""
+    return int.from_bytes(key[1:7], "big")
 
 
 def sequence_of(key: bytes) -> int:
@@ -165,7 +201,7 @@ def describe(key: bytes) -> str:
     kind = key[:1].decode("latin-1")
     if key.startswith(SUBJECTS) and len(key) == SUBJECT:
         return f"subject ({key[len(SUBJECTS) :].hex()})"
-    if kind in "TEVSNC" and len(key) >= 9:
+    if kind in "TEVSNCB" and len(key) >= 9:
         parts = [f"scope {int.from_bytes(key[1:7], 'big'):x}"]
         line = key[7] * 256 + key[8]
         if line != UPLOADS:
@@ -179,6 +215,8 @@ def describe(key: bytes) -> str:
         return f"feed row (lane {key[1]}, number {int.from_bytes(key[2:], 'big')})"
     if key.startswith(LEASES):
         return f"lease ({key[len(LEASES) :].hex()})"
+    if key.startswith(SCHEDULES):
+        return f"schedule ({key[len(SCHEDULES) :].hex()})"
     return f"{_KINDS.get(kind, 'row')} ({key[1:].hex()})"
 
 
@@ -195,5 +233,7 @@ _KINDS = {
     "I": "change row",
     "C": "signature",
     "K": "key epoch",
+    "A": "anchor",
+    "B": "base",
     "U": "erased subject",
 }

@@ -16,23 +16,24 @@ from holdfast.errors import (
     DamagedIndexError,
     DamagedRecordError,
     NewerFormatError,
+    PrunedError,
     StateIntegrityError,
 )
 from holdfast.store import entries, refs, rows
 from holdfast.store.declared import PREFIX, Declared, parse_declared
 from holdfast.store.entries import Body
+from holdfast.store.floors import NO_FLOOR, Floor, announced_floor
 from holdfast.store.folding import fold
-from holdfast.store.ledger import Ledger, gone
+from holdfast.store.ledger import Ledger
+from holdfast.store.loading import DELTAS, Loading
 from holdfast.store.ranges import KeyOrder, behind, slot_from, timeline_range
-from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, read_save, read_slot
+from holdfast.store.saves import DELTA, INDEX, read_slot
 from holdfast.store.slots import Slot, slot_of
 from holdfast.store.sticky import keep_sticky
 from holdfast.store.trees import Node
 
 DELTA_EVERY = 256
 """Entries between two saves: what opening and time travel have to replay at most."""
-DELTAS = 64
-"""Most deltas on one full save: what opening has to read at most."""
 MOST_BEHIND = 4096
 """Keys that deltas may hold before the whole index is saved again."""
 HEAVY = 1024
@@ -43,12 +44,11 @@ TAIL = 256
 """Items appended to a list before they are worked into its tree."""
 
 
-class Timeline:
+class Timeline(Loading):
     """The newest known state of one timeline; or, as a copy, its state at an older entry."""
 
     def __init__(self, ledger: Ledger, number: int) -> None:
-        self.ledger = ledger
-        self.number = number
+        super().__init__(ledger, number)
         self.lock = threading.RLock()
         self.seen: object = None
         self.sequence = ledger.before
@@ -68,6 +68,7 @@ class Timeline:
         self.fresh: set[str] = set()
         self.checkpoint = self.origin = self.merged = 0
         self.gone = False
+        self.floor: Floor = NO_FLOOR
         self.bare = False
         """Made from entries alone: nor are states that these take over made from saved indexes."""
         self.saved = 0
@@ -77,100 +78,7 @@ class Timeline:
         self.blocks: dict[str, int] = {}
         self.known: Declared | None = None
 
-    # loading
-
-    def load(self, until: int | None = None, *, saves: bool = True) -> Timeline:
-        """Read the state at the newest entry, or at entry `until`.
-
-        A save that is damaged costs time, not state: then (or without `saves`) all entries are
-        replayed. `verify` names it, and the next save takes its place.
-        """
-        last = rows.LAST_SEQUENCE if until is None else until
-        self.bare = not saves
-        try:
-            self._load(last, saves)
-        except StateIntegrityError:
-            if not self.ledger.erased():
-                raise
-            self.sequence = self.ledger.before
-        if self.sequence == self.ledger.before:  # no scope that is there has no entry
-            self.gone = self.ledger.erased()
-        if until is not None and self.sequence < until:
-            scope = self.ledger.scope
-            raise gone(scope) if self.gone else DamagedRecordError(f"{scope}: no entry {until}")
-        return self
-
-    def _load(self, last: int, saves: bool) -> None:
-        try:
-            self._replay(last, self._take_saves(self._newest_saves(last)) if saves else {})
-        except DamagedIndexError:
-            fresh = Timeline(self.ledger, self.number)
-            fresh.bare = True
-            fresh._replay(last, {})
-            self.take_over(fresh)
-
-    def strand(self, why: StateIntegrityError) -> Timeline:
-        """Know where the timeline ends, though not its state: for looking back and for restoring.
-
-        Envelopes are clear, so that the newest entry and the newest checkpoint are found without
-        opening any body.
-        """
-        self.stranded = why
-        high = rows.after(self.prefix)
-        while page := self.ledger.storage.scan(self.prefix, high, limit=200, reverse=True):
-            for key, row in page:
-                if self.sequence == self.ledger.before:
-                    envelope = self.ledger.envelope(row)
-                    self.sequence = rows.sequence_of(key)
-                    self.head = self.ledger.entry_hash(key, envelope.data)
-                if row[1] == 1:
-                    self.checkpoint = rows.sequence_of(key)
-                    return self
-            high = page[-1][0]
-        return self
-
-    def take_over(self, other: Timeline) -> None:
-        """Become what another one is."""
-        for name, value in vars(other).items():
-            if name != "lock":
-                setattr(self, name, value)
-
-    def _newest_saves(self, last: int) -> list[tuple[bytes, bytes]]:
-        """The newest save at or before an entry, and those that it may rest on."""
-        line = rows.line(b"S", self.ledger.number, self.number)
-        low, high = rows.entry(line, 0), rows.entry(line, last) + b"\0"
-        return self.ledger.storage.scan(low, high, limit=DELTAS + 1, reverse=True)
-
-    def _take_saves(self, found: list[tuple[bytes, bytes]]) -> dict[int, tuple[int, bytes]]:
-        """Start from the newest save that is whole; returns what the chain must say of it."""
-        saves: list[tuple[int, Save, bytes]] = []
-        for key, row in found:
-            plain = self.ledger.open_row(key, row)
-            save = read_save(plain)
-            saves.append((rows.sequence_of(key), save, self.ledger.commit_save(plain)))
-            if save.kind != DELTA:
-                break
-        if not saves or saves[-1][1].kind == DELTA:
-            return {}
-        for sequence, save, _ in reversed(saves):
-            self._take(sequence, save)
-        return {saves[0][0]: (saves[0][1].kind, saves[0][2])}
-
-    def _take(self, sequence: int, save: Save) -> None:
-        if save.kind != DELTA:
-            self.overlay, self.stored = {}, {}
-            self._lazy = (tuple(save.place), save.root) if save.place else None
-            self.base = self.ledger.trees.empty
-            self.deltas = 0
-        else:
-            self.stored.update(zip(save.keys, save.slots, strict=True))
-            self.deltas += 1
-        self.saved = sequence
-        self.sequence = sequence - (save.kind == BEFORE)
-        self.head = save.head
-        self.checkpoint = save.checkpoint
-        self.origin, self.merged = save.origin, save.merged
-        self.behind = save.behind
+    # following
 
     def _replay(self, last: int, announced: dict[int, tuple[int, bytes]], again: int = 0) -> bool:
         """Apply the entries behind the save; one of them must vouch for it.
@@ -293,6 +201,8 @@ class Timeline:
             self.gone = True
         elif code == entries.MERGE:
             self.merged = sequence
+        elif code == entries.PRUNE:
+            self.floor = announced_floor(self.floor, sequence, op)
         elif code not in (entries.CHECKPOINT, entries.REKEY):
             raise NewerFormatError(
                 f"{self.ledger.scope}: entry {sequence} holds an operation that this version does "
@@ -462,6 +372,9 @@ class Timeline:
         with self.lock:
             try:
                 stands = self._replay(rows.LAST_SEQUENCE, {}, self.sequence)
+            except PrunedError:  # where it stood lies below a floor now
+                self.take_over(Timeline(self.ledger, self.number).load())
+                stands = True
             except StateIntegrityError:
                 if not self.ledger.erased():
                     raise

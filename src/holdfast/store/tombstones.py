@@ -61,6 +61,12 @@ def new_numbers(core: Core, seen: set[bytes]) -> dict[int, bytes]:
     return {number: key for number, key, _ in _numbered(core, b"D", seen)}
 
 
+def erased_ids(core: Core) -> set[bytes]:
+    """The ids of all scopes that were erased in this store."""
+    found = _numbered(core, b"D", set())
+    return {read_tombstone(core, key, row).id for _, key, row in found if key[21] == rows.ERASED}
+
+
 def numbers_of(core: Core, scope: Scope) -> set[int]:
     """The numbers of all scopes that have had a name."""
     prefix = b"D" + core.tag(b"directory", str(scope))

@@ -56,6 +56,8 @@ class Upload:
         self.quiet = quiet
         """Whether it is sensitive: then its rows are not compressed."""
         self.size = 0
+        self.anchors: int | None = None
+        """How often the timeline of the old value had been pruned; None if there is none."""
         self.number = int.from_bytes(os.urandom(rows.SEQUENCE), "big") or 1
         self.pin = Pin(rows.pin(ledger.number, self.number), ledger.seal.writer)
         self._buffer = bytearray()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from holdfast.store import entries, rows
 from holdfast.store.entries import Body
-from holdfast.store.outcomes import id_tag
+from holdfast.store.floors import NO_FLOOR
+from holdfast.store.outcomes import Outcome, id_tag
 
 if TYPE_CHECKING:
     from holdfast.store.ledger import Ledger
@@ -28,6 +31,8 @@ class Accounts:
         self.epochs = 0
         self.stored_epochs = 0
         self.correlations = 0
+        self._lines: dict[tuple[str, str], list[tuple[int, int, int]]] | None = None
+        """(number before the first entry, scope, timeline) for each that has had a name."""
 
     def note(self, ledger: Ledger, line: int, sequence: int, body: Body) -> None:
         """Take what an entry calls for into account."""
@@ -36,18 +41,19 @@ class Accounts:
             self._wanted[key] = "it is missing: a fork could rest on a key that is gone"
             self.epochs += 1
         if body.change is not None:
-            self._id(ledger, line, body)
+            self._id(ledger, line, sequence, body)
         if body.cause is not None and body.cause.correlation is not None:
             self._correlation(ledger.number, line, sequence, body.cause.correlation)
 
-    def _id(self, ledger: Ledger, line: int, body: Body) -> None:
+    def _id(self, ledger: Ledger, line: int, sequence: int, body: Body) -> None:
         assert body.change is not None
         alone = not body.also and not body.reads
         tag = id_tag(self._check.core, ledger.scope if alone else None, body.change)
         self._wanted[rows.change(tag)] = "it is missing: its change could be applied once more"
         # Of the entries of one change, the first by number that is not erased stands for it.
         others = [other for other in body.also if other[0] not in self._check.erased]
-        self.ids += all((ledger.number, line) <= other[:2] for other in others)
+        stands = all((ledger.number, line) <= other[:2] for other in others)
+        self.ids += stands and not self._is_pruned(ledger.number, line, sequence)
 
     def _correlation(self, scope: int, line: int, sequence: int, correlation: str) -> None:
         block = (scope, line, sequence // rows.BLOCK)
@@ -56,10 +62,34 @@ class Accounts:
         if correlation in self._correlations:
             return
         self._correlations.add(correlation)
-        self.correlations += 1
+        self.correlations += self.counts_block(scope, line, block[2])
         tag = self._check.core.tag(b"correlation", correlation)
         key = rows.correlation(tag, scope, line, sequence)
         self._wanted[key] = "it is missing: entries of a correlation would not be found"
+
+    def _is_pruned(self, scope: int, line: int, sequence: int) -> bool:
+        return sequence <= self._check.floors.get((scope, line), NO_FLOOR).sequence
+
+    def counts_block(self, scope: int, line: int, block: int) -> bool:
+        """Whether all entries of a block can say which correlations they have."""
+        return not self._is_pruned(scope, line, block * rows.BLOCK)
+
+    def of_pruned(self, plain: bytes) -> bool:
+        """Whether the entry that stands for a change with an id is pruned."""
+        if not any(floor.sequence for floor in self._check.floors.values()):
+            return False
+        if self._lines is None:
+            self._lines = {}
+            for ledger in self._check.ledgers:
+                for number, name, _, _ in self._check.core.timelines(ledger):
+                    named = self._lines.setdefault((str(ledger.scope), name), [])
+                    named.append((ledger.before, ledger.number, number))
+        found: list[tuple[int, int, int]] = []
+        for scope, name, sequence, *_ in Outcome(*msgspec.msgpack.decode(plain)).places:
+            lives = [life for life in self._lines.get((scope, name), ()) if life[0] < sequence]
+            if lives:
+                found.append((*max(lives)[1:], sequence))
+        return bool(found) and self._is_pruned(*min(found))
 
     def forget(self) -> None:
         """The scope that calls for what was not looked up yet has been erased."""

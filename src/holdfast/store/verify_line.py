@@ -10,11 +10,14 @@ from holdfast.store import entries, refs, rows
 from holdfast.store.check import leaves
 from holdfast.store.cosigning import signers_of
 from holdfast.store.entries import Body, Envelope
+from holdfast.store.floors import NO_FLOOR, Floor
 from holdfast.store.ledger import Ledger
+from holdfast.store.loading import DELTAS
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, may_be_tree, read_save, read_slot
-from holdfast.store.timeline import DELTAS, Timeline
+from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Node
 from holdfast.store.verify_feed import Head
+from holdfast.store.verify_floor import FloorCheck, check_anchor, check_newest_anchor
 from holdfast.store.verify_lookups import check_lookups
 from holdfast.store.verify_nodes import DAMAGE, NodeCheck
 from holdfast.store.verify_uploads import UploadCheck
@@ -47,6 +50,7 @@ class LineCheck:
         number: int,
         begin: int,
         head: Head,
+        floor: Floor,
     ) -> None:
         self.check = check
         self.report = check.report
@@ -54,7 +58,10 @@ class LineCheck:
         self.storage = ledger.storage
         self.nodes = nodes
         self.uploads = uploads
-        self.begin = begin
+        self.begin = begin if begin > floor.sequence else 0
+        self.floor = floor
+        self.anchor: tuple[int, list[Any]] | None = None
+        """The newest anchor that was read: its number and what it says."""
         self.head = head
         """The newest entry that is looked at: what lies behind it is newer, or nothing's."""
         self.line = Timeline(ledger, number)
@@ -65,7 +72,7 @@ class LineCheck:
         self.packs: set[bytes] = set()
         self.points: set[int] = set()
         """Checkpoints of the page that is looked at."""
-        self.checked = begin
+        self.checked = self.begin
         """Saves below this entry have been looked at."""
         mine = [sequence for timeline, sequence in nodes.packs if timeline == number]
         self.with_nodes = sorted(mine, reverse=True)
@@ -80,6 +87,8 @@ class LineCheck:
         """Check everything of this timeline."""
         if self.begin:
             self._go_on()
+        elif self.floor is not NO_FLOOR:
+            FloorCheck(self, self.floor).run()
         line, head = self.line, self.head
         self.newest = self._newest_index()
         high = rows.entry(line.prefix, head[0] + 1)
@@ -100,6 +109,7 @@ class LineCheck:
             self.find("feed", key, f"{message}: the scope was put back, or entries were dropped")
         self._unannounced(head[0])
         self._behind()
+        check_newest_anchor(self)
         self._end()
         self.uploads.read[line.number] = line.sequence
         if self.folding and not line.gone:
@@ -202,11 +212,11 @@ class LineCheck:
         if sequence == expected[0] and line.head != expected[1]:
             self.find("feed", key, "it is not the entry that the feed names")
         if envelope.statement is not None:
-            self._statement(key, envelope, whole)
+            self.check_statement(key, envelope, whole=whole)
 
     def _take(self, key: bytes, sequence: int, body: Body) -> None:
         """Check what an entry leads to, and fold it into the state."""
-        if body.save:
+        if body.save and body.save[0] > self.floor.sequence:
             self.announced[body.save[0]] = (body.save[1], body.save[2])
             self._compare_save(body.save, key)
         if body.change is not None or body.cause is not None or not body.atoms:  # perhaps a new key
@@ -214,11 +224,12 @@ class LineCheck:
         self.report.values += len(body.atoms)
         if body.packs:
             self._packs(sequence, body)
-        merges = bool(body.ops) and body.ops[0][0] == entries.MERGE
-        if merges:
-            self._merge(key, body.ops[0])
-        if merges or not (body.packs or body.atoms):
+        elif not body.atoms:
             self.uploads.note(key, body)
+        if body.ops and body.ops[0][0] == entries.MERGE:
+            self._merge(key, body.ops[0])
+        if body.ops and body.ops[0][0] == entries.PRUNE:
+            check_anchor(self, key, body.ops[0])
         if self.folding:
             try:
                 self.line.apply(sequence, body)
@@ -258,7 +269,8 @@ class LineCheck:
                 self.find("damage", key, str(error))
                 self._stop_folding()
 
-    def _statement(self, key: bytes, envelope: Envelope, whole: bool) -> None:
+    def check_statement(self, key: bytes, envelope: Envelope, *, whole: bool) -> None:
+        """Check the signatures of a checkpoint and, if all before it is whole, its root."""
         statement = envelope.statement
         assert statement is not None
         self.line.checkpoint = rows.sequence_of(key)

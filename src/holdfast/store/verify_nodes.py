@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.errors import FormatError, KeyMissingError, StateIntegrityError
+from holdfast.errors import FormatError, KeyMissingError, PrunedError, StateIntegrityError
 from holdfast.store import refs, rows
 from holdfast.store.ledger import Ledger
 
@@ -43,9 +43,10 @@ _places = msgspec.msgpack.Decoder(tuple[msgspec.Raw, list[tuple[int, int, int, i
 _TREES = bytes([refs.TREE])
 """Refs of atoms sort before this, those of all that may be a tree behind it."""
 
-DAMAGE = (StateIntegrityError, FormatError, KeyMissingError)
-"""What a damaged row leads to: its format or key epoch may be what was hit. A storage that
-cannot serve, or a key that was retired, is no damage, and stops the check."""
+DAMAGE = (StateIntegrityError, FormatError, KeyMissingError, PrunedError)
+"""What a damaged row leads to: its format or key epoch may be what was hit, or it was pruned while
+it was looked at, and then the scope is looked at again. A storage that cannot serve, or a key that
+was retired, is no damage, and stops the check."""
 
 
 class NodeCheck:
@@ -59,6 +60,9 @@ class NodeCheck:
         self.packs: set[tuple[int, int]] = set()
         """(timeline, sequence) of the saves that the packs belong to."""
         self._open: list[tuple[Any, bytes, bytes]] = []
+        self._below = 0
+        """Nodes saved up to this entry of the timeline that is read may be left over from pruning:
+        only what is kept leads to them, and what they lead to may be gone."""
         self._uploads: set[int] = set()
         """Uploads whose nodes were read: only those that something leads to."""
 
@@ -66,8 +70,9 @@ class NodeCheck:
         """Note a finding in this scope."""
         self.check.find(kind, rows.describe(key), message, str(self.ledger.scope))
 
-    def read(self, timeline: int) -> None:
-        """Read all nodes that were saved on a timeline."""
+    def read(self, timeline: int, below: int) -> None:
+        """Read all nodes that were saved on a timeline, which was pruned up to entry `below`."""
+        self._below = below
         self._read(timeline, rows.line(b"N", self.ledger.number, timeline))
 
     def read_upload(self, number: int) -> None:
@@ -75,6 +80,7 @@ class NodeCheck:
         if number not in self._uploads:
             self._uploads.add(number)
             line = rows.line(b"N", self.ledger.number, rows.UPLOADS)
+            self._below = 0
             self._read(rows.UPLOADS, rows.entry(line, number))
 
     def _read(self, timeline: int, prefix: bytes) -> None:
@@ -86,14 +92,15 @@ class NodeCheck:
 
     def _pack(self, timeline: int, key: bytes, row: bytes) -> None:
         sequence, ordinal = rows.sequence_of(key), int.from_bytes(key[14:17], "big")
-        self.packs.add((timeline, sequence))
+        if ordinal < rows.BASES:
+            self.packs.add((timeline, sequence))
         commit = self.ledger.commit_node
         try:
             stored = self.ledger.atoms_in(key, row)
             nodes = [_stored(data) for data in stored]
             hashes = [commit(node.canonical) for node in nodes]
             self.hashes[(timeline, sequence, ordinal)] = b"".join(hashes)
-            for data, node in zip(stored, nodes, strict=True):
+            for data, node in zip(stored, nodes, strict=True) if sequence > self._below else ():
                 links = _links(node.canonical)
                 to: Any = links.to
                 if links.level:

@@ -68,7 +68,7 @@ class UploadCheck:
         self._damaged.add(rows.sequence_of(key))
 
     def note(self, key: bytes, body: Body) -> None:
-        """Take an entry without atoms, or a merge, into account: it may name an upload."""
+        """Take an entry without atoms into account: it may name an upload."""
         for op in body.ops:
             if op[0] == entries.SET and type(op[2]) is list and op[2][0] == AHEAD:
                 _, ref, place, number, packs, nodes = op[2]

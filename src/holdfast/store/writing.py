@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from datetime import datetime, timedelta
-from types import MappingProxyType
 from typing import Any
 from unicodedata import normalize
 
@@ -19,7 +18,7 @@ from holdfast.store.declared import NOTHING
 from holdfast.store.entries import Cause
 from holdfast.store.finding import question
 from holdfast.store.gates import Operation, Request
-from holdfast.store.items import LongValue, Page
+from holdfast.store.items import Page
 from holdfast.store.lifetimes import NEVER, Terms, asked_expiry, asked_terms
 from holdfast.store.lookups import Lookup
 from holdfast.store.outcomes import content_of
@@ -34,8 +33,6 @@ _MISSING: Any = object()
 
 Asked = tuple[Scope, str, list[Operation], dict[str, int], int | None]
 """Scope, timeline, operations, expected versions, expected head."""
-Stored = Mapping[LongValue, Any]
-"""Values of the scope that are too long to be handed around, and how an entry names them."""
 
 
 def build_change(
@@ -46,7 +43,6 @@ def build_change(
     id: str | None = None,
     looked: bool = False,
     attempt: int = 1,
-    stored: Stored = MappingProxyType({}),
 ) -> Change:
     """A change of what is asked for in each scope; `looked` says that it rests on reads."""
     core.check_writable()
@@ -68,8 +64,7 @@ def build_change(
             scope, timeline, operations = request.scope, request.timeline, request.operations
             for operation in operations:
                 check_key(operation.key, owner=operation.key in given)
-        sealed = core.subjects.sealed(operations, subjects)
-        target = _target(core, scope, timeline, sealed, stored)
+        target = _target(core, scope, timeline, core.subjects.sealed(operations, subjects))
         target.expects, target.head = expects, head
         made.append(target)
     change = Change(made, cause, id, content, attempt)
@@ -87,19 +82,15 @@ def _trusted(core: Core, request: Request) -> bool:
     )
 
 
-def _target(
-    core: Core, scope: Scope, timeline: str, operations: list[Operation], stored: Stored
-) -> Target:
+def _target(core: Core, scope: Scope, timeline: str, operations: list[Operation]) -> Target:
     ledger = core.ledger(scope, create=True)
     ops: list[tuple[Any, ...]] = []
     for operation in operations:
         key = check_key(operation.key, owner=True)
         if operation.kind == "set":
-            terms = [operation.terms] if operation.terms is not None else []
-            if type(operation.value) is LongValue and operation.value in stored:
-                ops.append(("ahead", key, stored[operation.value], *terms))
-            else:
-                ops.append(("set", key, core.split(ledger, key, operation.value), *terms))
+            part = core.split(ledger, key, operation.value)
+            terms = operation.terms
+            ops.append(("set", key, part) if terms is None else ("set", key, part, terms))
         elif operation.kind == "append":
             if type(operation.value) is not list:
                 raise InvalidInputError(f"{scope}: append takes a list of items for {key!r}")

@@ -1,0 +1,66 @@
+"""Retention of many checkpoints beside a writer: its pace, and the writer's longest wait."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from common import Row, at_most, place, quantile, told
+
+from holdfast import Rule
+from holdfast.sync import Retention, Store
+
+
+def run(quick: bool) -> list[Row]:
+    """All but ten of 100,000 checkpoints go; another thread of the process writes meanwhile."""
+    count = 3_000 if quick else 100_000
+    with place() as here:
+        with here.sync("normal") as store:
+            fill(store, count)
+        before = here.bytes()
+        with here.sync("normal") as store:
+            waits: list[float] = []
+            seconds = retain(store, waits)
+        after = here.bytes()
+    return [
+        at_most(
+            f"longest wait of a writer while {count:,} checkpoints go",
+            max(waits) * 1e3,
+            50,
+            "ms",
+            note=f"99 % within {quantile(waits, 0.99) * 1e3:.1f}",
+        ),
+        told("retention of a checkpoint", seconds / count * 1e6, "µs"),
+        told("size after / before", after / before, note=f"{before:,} bytes before"),
+    ]
+
+
+def fill(store: Store, count: int) -> None:
+    """Checkpoints, with a change between them."""
+    state = store.agent("a")
+    for number in range(count):
+        state.set(f"key {number % 100}", f"value {number} " * 20)
+        state.checkpoint(f"c{number}", type="routine")
+    state.set("end", 1)
+
+
+def retain(store: Store, waits: list[float]) -> float:
+    """Run it beside a writer of another scope; its seconds."""
+    over = threading.Event()
+
+    def write() -> None:
+        other = store.agent("b")
+        while not over.is_set():
+            started = time.perf_counter()
+            other.set("key", len(waits))
+            waits.append(time.perf_counter() - started)
+            time.sleep(0.001)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    started = time.perf_counter()
+    Retention(store, rules={"routine": Rule(max_count=10)}).run("agent:a")
+    seconds = time.perf_counter() - started
+    over.set()
+    writer.join()
+    return seconds

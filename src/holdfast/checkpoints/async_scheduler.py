@@ -1,0 +1,131 @@
+"""The scheduler of the async face; `holdfast` itself exports it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from holdfast.checkpoints import scheduler as blocking
+from holdfast.checkpoints.runner import Job, Run
+from holdfast.checkpoints.schedules import ScheduleInfo, Target
+from holdfast.errors import InvalidInputError
+from holdfast.store.async_store import Store
+
+
+class Scheduler:
+    """Checkpoints and jobs at intervals and by the calendar; see `holdfast.sync.Scheduler`.
+
+    What is due is run in a thread, so that cancelling a task neither stops nor tears what is being
+    saved. Jobs that are coroutine functions run in the event loop in which `start` was called.
+    """
+
+    def __init__(
+        self, store: Store, *, jobs: Mapping[str, Job] | None = None, lease: float = 30.0
+    ) -> None:
+        if not isinstance(store, Store):
+            raise InvalidInputError(
+                "a scheduler is made from an open store: await holdfast.open(...) first, and take "
+                "holdfast.sync.Scheduler for a store of holdfast.sync"
+            )
+        called = {name: self._called(job) for name, job in (jobs or {}).items()}
+        self._blocking = blocking.Scheduler(store._blocking, jobs=called, lease=lease)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def _called(self, job: Job) -> Job:
+        """A job as the thread calls it: a coroutine runs in the loop, and is waited for."""
+        if not inspect.iscoroutinefunction(job):
+            return job
+
+        def call(run: Run) -> Any:
+            if self._loop is None:
+                raise InvalidInputError("a coroutine needs a loop: start the scheduler in it")
+            # Its task acts under the lease and the cause of this thread, whose context it gets.
+            return asyncio.run_coroutine_threadsafe(job(run), self._loop).result()
+
+        return call
+
+    async def __aenter__(self) -> Scheduler:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def every(
+        self,
+        seconds: float,
+        target: Target | None = None,
+        *,
+        jitter: float = 0.0,
+        job: str | None = None,
+        name: str | None = None,
+    ) -> ScheduleInfo:
+        """Make a checkpoint of `target` (or run a job) each so many seconds.
+
+        By the monotonic clock: setting the wall clock neither leaves out nor repeats any. With
+        `jitter` schedules that begin together are spread over so many seconds, each by its name.
+        A slot in which nothing was written since the last checkpoint makes none. A schedule of the
+        same name (by default that of the scope, or the job) is replaced, unless it says the same.
+        """
+        return await asyncio.to_thread(
+            lambda: self._blocking.every(seconds, target, jitter=jitter, job=job, name=name)
+        )
+
+    async def cron(
+        self,
+        expression: str,
+        target: Target | None = None,
+        *,
+        zone: str = "UTC",
+        jitter: float = 0.0,
+        job: str | None = None,
+        name: str | None = None,
+    ) -> ScheduleInfo:
+        """The same by the calendar: `cron("0 3 * * *", agent, zone="Europe/Berlin")`.
+
+        Each moment that the expression names is run once, through daylight saving and whatever
+        else is done to clocks; of several that were missed, one is run.
+        """
+        return await asyncio.to_thread(
+            lambda: self._blocking.cron(
+                expression, target, zone=zone, jitter=jitter, job=job, name=name
+            )
+        )
+
+    async def remove(self, name: str) -> None:
+        """Remove a schedule; what it made stays."""
+        await asyncio.to_thread(self._blocking.remove, name)
+
+    async def schedules(self) -> list[ScheduleInfo]:
+        """All schedules of the store, by their names."""
+        return await asyncio.to_thread(self._blocking.schedules)
+
+    async def start(self) -> None:
+        """Begin to run what is due."""
+        self._loop = asyncio.get_running_loop()
+        self._blocking.start()
+
+    async def stop(self) -> None:
+        """Stop running, after what is being saved or done just now; another may take over."""
+        await asyncio.shield(asyncio.to_thread(self._blocking.stop))
+
+    @property
+    def running(self) -> bool:
+        """Whether this process runs the schedules, as far as it knows; if not, another may."""
+        return self._blocking.running
+
+    async def run_due(self) -> list[Run]:
+        """Run what is due now, if no other process does so; for loops of your own.
+
+        From then on this process is the runner, until `stop`.
+        """
+        self._loop = asyncio.get_running_loop()
+        return await asyncio.shield(asyncio.to_thread(self._blocking.run_due))

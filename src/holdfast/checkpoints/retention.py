@@ -1,0 +1,337 @@
+"""Retention: old checkpoints go, and with them the history that only they needed.
+
+A plan says of every checkpoint whether it stays and why, and up to where each timeline is to be
+pruned. Running it prunes (`holdfast.store.pruning`): announced by an anchor, in small commits,
+beside readers and writers; cut short, run it again.
+
+What never goes: what is pinned or on hold; the checkpoint of an operation that is not over and the
+backup of a restore that is not confirmed (a later checkpoint's metadata names in `releases` what it
+lets go); what a timeline starts from; the newest `min_count` of a rule.
+
+Clocks are not believed easily. An age counts only if the newest entry of the scope is less than a
+day away from now, and no clock has jumped by as much in the last hundred of a timeline. A plan
+that would remove more than a fifth of a scope's checkpoints by age alone, or the newest of any
+type, is not run unless it is confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast.checkpoints.holding import held
+from holdfast.checkpoints.rules import PRIORITIES, Rule, importance, rule_of, rules_of
+from holdfast.errors import (
+    InvalidInputError,
+    NotConfirmedError,
+    PointNotFoundError,
+)
+from holdfast.store import rows
+from holdfast.store.arguments import check_flag, check_text
+from holdfast.store.declaring import plan_declare
+from holdfast.store.gates import Operation
+from holdfast.store.handles import LineHandle, StoreHandle
+from holdfast.store.items import Checkpoint
+from holdfast.store.keep import kept_past
+from holdfast.store.pruning import Pruned, prune_state
+from holdfast.store.reading import moment
+from holdfast.store.scopes import Scope
+from holdfast.store.sticky import Sticky
+
+PREFIX = "$retention/"
+DAY = timedelta(days=1)
+LOOKED_AT = 100
+MOST = 0.2
+"""Part of a scope's checkpoints that may go by age alone without being asked about."""
+
+
+_NEEDED = {
+    "operation": "its operation is not over",
+    "restore": "the backup of a restore that is not confirmed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A checkpoint, and what becomes of it."""
+
+    checkpoint: Checkpoint
+    stays: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinePlan:
+    """What is to become of one timeline."""
+
+    timeline: str
+    judged: tuple[Judged, ...]
+    """Newest first."""
+    floor: int
+    """Entries before this one are to be pruned; 0: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPlan:
+    """What retention would do to a scope."""
+
+    scope: Scope
+    lines: tuple[LinePlan, ...]
+    questions: tuple[str, ...] = ()
+    """Why it is not run unless it is confirmed."""
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def removed(self) -> tuple[Checkpoint, ...]:
+        """The checkpoints that would go."""
+        return tuple(one.checkpoint for line in self.lines for one in line.judged if not one.stays)
+
+    def __str__(self) -> str:
+        total = sum(len(line.judged) for line in self.lines)
+        lines = [f"{self.scope}: {len(self.removed)} of {total} checkpoints go"]
+        for line in self.lines:
+            if line.floor:
+                lines.append(f"  {line.timeline}: history before entry {line.floor} is pruned")
+            for one in line.judged:
+                what = "stays" if one.stays else "goes"
+                named = f"{one.checkpoint.id} {one.checkpoint.type} {one.checkpoint.name!r}"
+                lines.append(f"  {named} {what}: {one.why}")
+        lines += [f"  note: {note}" for note in self.notes]
+        lines += [f"  to be confirmed: {question}" for question in self.questions]
+        return "\n".join(lines)
+
+
+class Retention:
+    """The retention of a store's checkpoints and of its past: the blocking face.
+
+    `rules` take the place of the default ones, by type: `{"manual": Rule(max_count=10)}`.
+    """
+
+    def __init__(self, store: Any, *, rules: Mapping[str, Rule] | None = None) -> None:
+        handle = getattr(store, "_handle", None)
+        if not isinstance(handle, StoreHandle):
+            raise InvalidInputError("Retention takes an open store")
+        self._handle = handle
+        self.rules = rules_of(rules)
+
+    # what is to go
+
+    def plan(self, scope: Any) -> RetentionPlan:
+        """What would go, and why; nothing is changed."""
+        handle = self._line(scope)
+        handle.history.points.line()  # a scope that is not there has no plan
+        now = moment(self._handle.core.clock.claimed())
+        found = [handle.on(info.name) for info in handle.history.timelines()]
+        trusted = now if _confirmed(found, now) else None
+        notes = []
+        if trusted is None:
+            notes.append(
+                f"the newest entries do not confirm that it is {now:%Y-%m-%d}, so nothing goes "
+                "because of its age"
+            )
+        lines, aged = [], []
+        for line in found:
+            judged = self._judged(handle, line, trusted)
+            aged += [one for one in judged if not one.stays and one.why == "over its age"]
+            lines.append(LinePlan(line.timeline, tuple(judged), self._floor(line, judged, trusted)))
+        return RetentionPlan(
+            handle.scope, tuple(lines), tuple(_questions(lines, aged)), tuple(notes)
+        )
+
+    def run(self, what: RetentionPlan | Any, *, confirm: bool = False) -> list[Pruned]:
+        """Prune what a plan says, or a new plan of a scope; what has to stay by now stays.
+
+        `confirm=True` answers the questions of the plan; else they are raised as
+        `NotConfirmedError`.
+        """
+        check_flag(confirm, "confirm")
+        scope = what.scope if isinstance(what, RetentionPlan) else what
+        plan = self.plan(scope)
+        if isinstance(what, RetentionPlan):
+            plan = _both(plan, what)
+        elif plan.questions and not confirm:
+            raise NotConfirmedError(f"{plan.scope}: {'; '.join(plan.questions)}")
+        if isinstance(what, RetentionPlan) and what.questions and not confirm:
+            raise NotConfirmedError(f"{what.scope}: {'; '.join(what.questions)}")
+        done = []
+        for line in plan.lines:
+            handle = self._line(plan.scope).on(line.timeline)
+            floor = line.floor or _cut_short(handle)
+            if floor:
+                keep = [one.checkpoint.sequence for one in line.judged if one.stays]
+                done.append(
+                    prune_state(handle, floor, keep=keep, dry_run=False, reason="retention")
+                )
+        return done
+
+    def _line(self, scope: Any) -> LineHandle:
+        found = getattr(scope, "_handle", None)
+        return self._handle.line(found.scope if isinstance(found, LineHandle) else scope)
+
+    def _judged(self, main: LineHandle, line: LineHandle, now: datetime | None) -> list[Judged]:
+        marked = self.marked(main.scope)
+        starts = {(info.parent, info.start) for info in main.history.timelines()}
+        needed = {one.checkpoint.id: _NEEDED[one.why] for one in held(line)}
+        newest = line.place()[2]
+        counted: dict[tuple[str, ...], int] = {}
+        released: set[str] = set()
+        found = []
+        for one in line.history.checkpoints():
+            said = one.metadata.get("releases", ())
+            released.update(said if isinstance(said, list) else ())
+            rule, group = rule_of(self.rules, one)
+            number = counted.get(group, 0)
+            counted[group] = number + 1
+            why = marked.get(one.id, "")
+            if not why and (line.timeline, one.sequence) in starts:
+                why = "a timeline starts from it"
+            if not why:
+                why = needed.get(one.id, "")
+            if not why and one.sequence == newest:
+                why = "it is the newest entry"
+            found.append(_judge(one, rule, number, why, released, now))
+        return found
+
+    def _floor(self, line: LineHandle, judged: list[Judged], now: datetime | None) -> int:
+        """The entry behind the newest checkpoint that goes, and what `Keep` declares."""
+        head = line.place()[2]
+        gone = [one.checkpoint.sequence for one in judged if not one.stays]
+        floor = max(gone, default=-1) + 1
+        keep = kept_past(line.reader.declared())
+        if keep is not None and keep.count is not None:
+            floor = max(floor, head - keep.count)
+        elif keep is not None and keep.age is not None and now is not None:
+            with suppress(PointNotFoundError):  # all of it is younger
+                floor = max(floor, line.history.points.find(now - keep.age)[1])
+        below = line.history.points.line().floor.sequence
+        return max(floor, below) if gone or floor > below else 0
+
+    # marks
+
+    def pin(self, checkpoint: Checkpoint, reason: str = "pinned") -> None:
+        """Keep a checkpoint whatever the rules say, until it is unpinned."""
+        self._mark("pin", checkpoint, reason)
+
+    def unpin(self, checkpoint: Checkpoint) -> bool:
+        """Take a pin back; tells whether there was one."""
+        return self._unmark("pin", checkpoint)
+
+    def hold(self, checkpoint: Checkpoint, reason: str) -> None:
+        """Put a legal hold on a checkpoint: no rule and no unpinning removes it."""
+        self._mark("hold", checkpoint, reason)
+
+    def lift(self, checkpoint: Checkpoint) -> bool:
+        """Lift a hold; tells whether there was one."""
+        return self._unmark("hold", checkpoint)
+
+    def marked(self, scope: Any) -> dict[str, str]:
+        """Ids of the checkpoints of a scope that are pinned or on hold, and why."""
+        reader = self._line(scope).reader
+        found: dict[str, str] = {}
+        for key in _keys(reader):
+            kind, _, id_ = key[len(PREFIX) :].partition("/")
+            words = {"pin": "pinned", "hold": "on hold"}
+            found[id_] = f"{words.get(kind, kind)}: {reader.get(key)}"
+        return found
+
+    def _mark(self, kind: str, checkpoint: Checkpoint, reason: str) -> None:
+        check_text(reason, "the reason", 1000)
+        line = self._checked(checkpoint)
+        self._run(plan_declare(line, (Sticky(PREFIX),)))
+        key = f"{PREFIX}{kind}/{checkpoint.id}"
+        self._run(line._plan([Operation("set", key, reason)], line._version))
+
+    def _unmark(self, kind: str, checkpoint: Checkpoint) -> bool:
+        line = self._checked(checkpoint)
+        key = f"{PREFIX}{kind}/{checkpoint.id}"
+        if line.reader.get(key) is None:
+            return False
+        self._run(line._plan([Operation("delete", key)], line._version))
+        return True
+
+    def _checked(self, checkpoint: Checkpoint) -> LineHandle:
+        if not isinstance(checkpoint, Checkpoint):
+            raise InvalidInputError(
+                "give a checkpoint, as checkpoint() and checkpoints() return it"
+            )
+        line = self._handle.line(checkpoint.scope)
+        line.history.points.find(checkpoint)
+        return line
+
+    def _run(self, plan: Any) -> None:
+        if plan is not None:
+            change, finish = plan
+            finish(self._handle.core.run(change))
+
+
+def _keys(reader: Any) -> Iterator[str]:
+    timeline = reader.now()
+    if timeline is not None:
+        for key, _ in timeline.scan(PREFIX):
+            yield key
+
+
+def _cut_short(line: LineHandle) -> int:
+    """The floor of a timeline whose pruning may not have come to its end; else 0."""
+    timeline = line.history.points.line()
+    cell = rows.pruner(timeline.ledger.number)
+    begun = timeline.ledger.storage.cells(cell, cell + b"\0", limit=1)
+    return timeline.floor.sequence if begun else 0
+
+
+def _judge(
+    one: Checkpoint, rule: Rule, number: int, why: str, released: set[str], now: datetime | None
+) -> Judged:
+    if why:
+        return Judged(one, True, why)
+    if number < rule.min_count:
+        return Judged(one, True, f"one of the newest {rule.min_count}")
+    least = rule.min_importance
+    if least is not None and importance(one) >= PRIORITIES.index(least):
+        return Judged(one, True, f"its priority is {least} or above")
+    if rule.until_released:
+        done = one.id in released
+        return Judged(one, not done, "its operation is over" if done else "not released")
+    over = rule.over(number, one.time, now)
+    return Judged(one, not over, f"over its {over}" if over else "within its rule")
+
+
+def _confirmed(lines: list[LineHandle], now: datetime) -> bool:
+    """Whether the newest entries of a scope confirm what time it is."""
+    newest = [line.history.log(limit=LOOKED_AT) for line in lines]
+    if not any(found and abs(now - found[0].time) <= DAY for found in newest):
+        return False
+    steps = [abs(entry.clock_step) for found in newest for entry in found]
+    return max(steps) < DAY.total_seconds()
+
+
+def _questions(lines: list[LinePlan], aged: list[Judged]) -> Iterator[str]:
+    total = sum(len(line.judged) for line in lines)
+    if len(aged) > MOST * total:
+        yield f"{len(aged)} of {total} checkpoints would go because of their age alone"
+    for line in lines:
+        first: dict[str, Judged] = {}
+        for one in line.judged:
+            first.setdefault(one.checkpoint.type, one)
+        for type_, one in first.items():
+            if one in aged:
+                yield f"the newest {type_} one of {line.timeline} would go because of its age"
+
+
+def _both(now: RetentionPlan, asked: RetentionPlan) -> RetentionPlan:
+    """What two plans agree on: the floors of the one that was asked for, what goes in both."""
+    gone = {one.id for one in asked.removed}
+    floors = {line.timeline: line.floor for line in asked.lines}
+    lines = []
+    for line in now.lines:
+        judged = tuple(
+            one
+            if one.stays or one.checkpoint.id in gone
+            else Judged(one.checkpoint, True, "it was to stay when this was planned")
+            for one in line.judged
+        )
+        lines.append(LinePlan(line.timeline, judged, min(floors.get(line.timeline, 0), line.floor)))
+    return RetentionPlan(now.scope, tuple(lines))

@@ -1,0 +1,116 @@
+"""Rules of retention: which checkpoints go, and what keeps them nevertheless."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast.errors import InvalidInputError
+from holdfast.store.items import TYPES, Checkpoint
+
+PRIORITIES = ("low", "medium", "high", "critical")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """When a checkpoint may go: it is over a limit, and nothing below keeps it.
+
+    Several limits: `match="any"` takes one that is over any of them, `"all"` only one that is over
+    all that are given. Without a limit nothing goes. Counts are of checkpoints that share the rule:
+    of one timeline, type, trigger `shutdown` or not, and policy.
+    """
+
+    max_age: timedelta | None = None
+    max_count: int | None = None
+    match: str = "any"
+    min_count: int = 0
+    """So many of the newest always stay."""
+    min_importance: str | None = None
+    """One of this priority (low, medium, high, critical) or above stays."""
+    until_released: bool = False
+    """Goes once it is released, whatever its age and number."""
+
+    def __post_init__(self) -> None:
+        if self.max_age is not None and (
+            type(self.max_age) is not timedelta or self.max_age <= timedelta(0)
+        ):
+            raise InvalidInputError("max_age is a timedelta of more than 0")
+        for name, least in (("max_count", 0), ("min_count", 0)):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < least):
+                raise InvalidInputError(f"{name} is a whole number of {least} or more")
+        if self.match not in ("any", "all"):
+            raise InvalidInputError("match is 'any' or 'all' of the limits")
+        if self.min_importance is not None and self.min_importance not in PRIORITIES:
+            raise InvalidInputError(f"min_importance is one of {', '.join(PRIORITIES)}")
+
+    def over(self, number: int, time: datetime, now: datetime | None) -> str:
+        """Why one may go, that is the `number`-th newest: "", `count`, `age` or `count and age`.
+
+        Without `now` the clock cannot be trusted, and no age counts as over.
+        """
+        limits: dict[str, bool] = {}
+        if self.max_count is not None:
+            limits["count"] = number >= self.max_count
+        if self.max_age is not None:
+            limits["age"] = now is not None and now - time > self.max_age
+        if not limits or (self.match == "all" and not all(limits.values())):
+            return ""
+        return " and ".join(name for name, over in limits.items() if over)
+
+
+DEFAULTS: Mapping[str, Rule] = {
+    "routine": Rule(max_count=3),
+    "recovery": Rule(max_age=timedelta(days=7)),
+    "pre_operation": Rule(until_released=True),
+    "automatic:shutdown": Rule(max_count=5),
+}
+"""By type; one with a trigger stands behind a colon. All other types stay, unless a checkpoint says
+otherwise in its metadata (`retention`), as those of policies do."""
+
+
+def rules_of(given: Mapping[str, Rule] | None) -> dict[str, Rule]:
+    """The rules of all types: the default ones, and those given in their place."""
+    found = dict(DEFAULTS)
+    for name, rule in (given or {}).items():
+        if name.partition(":")[0] not in TYPES or not isinstance(rule, Rule):
+            raise InvalidInputError(
+                "rules are holdfast.Rule(...) by the type of checkpoints, which is "
+                f"{', '.join(TYPES)}; a trigger may stand behind it: automatic:shutdown"
+            )
+        found[name] = rule
+    return found
+
+
+def rule_of(rules: Mapping[str, Rule], one: Checkpoint) -> tuple[Rule, tuple[str, ...]]:
+    """The rule of a checkpoint, and what those that are counted with it have in common."""
+    trigger = str(one.metadata.get("trigger", ""))
+    name = f"{one.type}:{trigger}"
+    if name not in rules:
+        name = one.type
+    own = _own(one.metadata.get("retention"))
+    policy = str(one.metadata.get("policy", ""))
+    return own or rules.get(name, Rule()), (name, policy, repr(own) if own else "")
+
+
+def _own(said: Any) -> Rule | None:
+    """What a checkpoint says itself; what cannot be used is no reason to remove it."""
+    if not isinstance(said, Mapping):
+        return None
+    age = said.get("max_age")
+    try:
+        return Rule(
+            timedelta(seconds=age) if age is not None else None,
+            said.get("max_count"),
+            min_count=said.get("min_count", 0),
+        )
+    except (InvalidInputError, TypeError, OverflowError):
+        return Rule()
+
+
+def importance(one: Checkpoint) -> int:
+    """The rank of a checkpoint's priority."""
+    said = one.metadata.get("priority", "medium")
+    return PRIORITIES.index(said) if said in PRIORITIES else 1

@@ -1,0 +1,92 @@
+"""Checkpoints of many scopes at one moment, in one storage commit, each with its own outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.errors import HoldfastError
+from holdfast.store import rows
+from holdfast.store.change import Ticket
+from holdfast.store.core import Core
+from holdfast.store.handles import LineHandle
+from holdfast.store.items import Checkpoint
+from holdfast.store.scopes import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A checkpoint to be made."""
+
+    scope: Scope
+    timeline: str
+    name: str
+    type: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+    id: str | None = None
+    """It is made once, however often it is asked for under this id."""
+
+
+@dataclass(slots=True)
+class Saved:
+    """What became of it."""
+
+    outcome: str
+    """saved, repeated (it was made before, under the same id), unchanged (nothing was written
+    since the checkpoint before), absent (there is no such scope or timeline) or failed"""
+    checkpoint: Checkpoint | None = None
+    error: HoldfastError | None = None
+    head: tuple[bytes, int] | None = None
+    """Where the timeline ended, for `still`."""
+
+
+def save_all(core: Core, wanted: Sequence[Wanted]) -> list[Saved]:
+    """Make checkpoints of what was written since the last ones; all that wait share a commit."""
+    plans = [_plan(core, one) for one in wanted]
+    for plan in plans:
+        if not isinstance(plan, Saved):
+            core.committer.submit(plan[0])
+    return [plan if isinstance(plan, Saved) else _finished(core, *plan) for plan in plans]
+
+
+def _plan(core: Core, one: Wanted) -> Saved | tuple[Ticket, Callable[[Any], Any], bytes]:
+    try:
+        core.check_writable()
+        line = core.current(one.scope, one.timeline)
+        if line is None:
+            return Saved("absent")
+        if line.checkpoint == line.sequence:
+            return Saved("unchanged", head=(line.prefix, line.sequence))
+        handle = LineHandle(core, one.scope, one.timeline)
+        change, finish = handle.plan_checkpoint(one.name, one.type, (), "", one.metadata)
+    except HoldfastError as error:
+        return Saved("failed", error=error)
+    change.id = one.id
+    change.targets[0].create = False
+    return Ticket(change), finish, line.prefix
+
+
+def _finished(core: Core, ticket: Ticket, finish: Callable[[Any], Any], prefix: bytes) -> Saved:
+    core.committer.drive(ticket)
+    try:
+        written = ticket.outcome()
+    except HoldfastError as error:
+        return Saved("failed", error=error)
+    if written[0].repeated:
+        return Saved("repeated")
+    return Saved("saved", finish(written), head=(prefix, written[0].sequence))
+
+
+def still(core: Core, heads: Sequence[tuple[bytes, int] | None]) -> list[bool]:
+    """Whether timelines still end where they did; one small read for all of them.
+
+    The last entry must be there, too: an erased scope ends nowhere.
+    """
+    asked = [head or (b"E", 0) for head in heads]
+    keys = [rows.entry(prefix, number + more) for prefix, number in asked for more in (0, 1)]
+    found = core.storage.get(keys)
+    return [
+        head is not None and found[2 * n] is not None and found[2 * n + 1] is None
+        for n, head in enumerate(heads)
+    ]

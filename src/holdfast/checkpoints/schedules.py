@@ -1,0 +1,197 @@
+"""Schedules as they are stored: what is to run when, and how far it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from holdfast.checkpoints import calendar
+from holdfast.checkpoints.calendar import Cron, Stretches, When
+from holdfast.errors import (
+    DamagedRecordError,
+    InvalidInputError,
+    InvalidKeyError,
+    ScheduleNotFoundError,
+)
+from holdfast.store import rows
+from holdfast.store.core import Core
+from holdfast.store.reading import moment
+from holdfast.store.schedule_cells import ScheduleCells
+from holdfast.store.scopes import Scope, check_key
+
+
+class Line(Protocol):
+    """A state of either face."""
+
+    @property
+    def scope(self) -> Scope: ...
+
+    @property
+    def timeline(self) -> str: ...
+
+
+Target = Line | Scope | str
+"""Of what checkpoints are made."""
+
+
+class Schedule(msgspec.Struct, frozen=True, array_like=True):
+    """The cell of a schedule."""
+
+    name: str
+    id: bytes
+    """Random: slots of a schedule that is added anew are others."""
+    when: When
+    scope: str | None
+    """A checkpoint is made of it; None: a job is run."""
+    timeline: str
+    job: str | None
+    runs: int = 0
+    at: int = 0
+    """Microseconds since 1970, as claimed, of the last run; before the first one, of the adding."""
+    done: Stretches = ()
+    """Of a calendar: the time whose slots are done."""
+    failed: str | None = None
+    """The name of the error with which it ended last."""
+
+    @property
+    def shift(self) -> float:
+        """By how many seconds its jitter makes it later."""
+        return calendar.shift(f"{self.name}\0{self.scope}", self.when.jitter)
+
+    def same(self, other: Schedule) -> bool:
+        """Whether both say the same, however far they are."""
+        return (self.when, self.scope, self.timeline, self.job) == (
+            other.when,
+            other.scope,
+            other.timeline,
+            other.job,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleInfo:
+    """What the storage says of a schedule."""
+
+    name: str
+    when: When
+    scope: str | None
+    """Of what checkpoints are made; None if a job is run."""
+    job: str | None
+    runs: int
+    last: datetime | None
+    """When it ran last, by the clock of the process that did it."""
+    next: datetime | None
+    """When it is due, by the clock of this process; of an interval about."""
+    failed: str | None
+    """The name of the error with which the last run ended; None if all went well."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Schedule).decode
+
+
+class Schedules:
+    """The schedules of one open store, for adding, removing and looking."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.cells = ScheduleCells(core)
+
+    def put(
+        self, name: str, when: When, scope: str | None, timeline: str, job: str | None
+    ) -> Schedule:
+        """Add or replace a schedule; one that says the same already goes on as it is."""
+        now = self.core.clock.claimed()
+        name = check_name(name)
+        done = ((now // 1_000_000,) * 2,) if isinstance(when, Cron) else ()
+        new = Schedule(name, os.urandom(16), when, scope, timeline, job, at=now, done=done)
+        kept = new
+        key = self.cells.key_of(name)
+
+        def made(before: bytes | None) -> bytes:
+            nonlocal kept
+            old = self.decode(key, before) if before is not None else None
+            kept = old if old is not None and old.same(new) else new
+            return before if before is not None and kept is old else _encode(new)
+
+        self.cells.replace(name, made)
+        return kept
+
+    def remove(self, name: str) -> None:
+        """Remove a schedule."""
+        if not self.cells.replace(check_name(name), lambda _: None):
+            raise ScheduleNotFoundError(f"there is no schedule {name!r}; `schedules()` lists them")
+
+    def all(self) -> Iterator[Schedule]:
+        """All schedules, in no order."""
+        self.core.check_open()
+        for key, row in self.cells.all():
+            yield self.open(key, row)
+
+    def open(self, key: bytes, row: bytes) -> Schedule:
+        """The schedule that a cell holds."""
+        return self.decode(key, self.cells.open(key, row))
+
+    def decode(self, key: bytes, plain: bytes) -> Schedule:
+        """The same from its plain bytes."""
+        try:
+            return _decode(plain)
+        except msgspec.DecodeError:
+            place = rows.describe(key)
+            raise DamagedRecordError(f"{place}: it cannot be decoded", place) from None
+
+    def seal(self, key: bytes, schedule: Schedule) -> bytes:
+        """What is stored of a schedule."""
+        return self.cells.seal(key, _encode(schedule))
+
+    def info(self, schedule: Schedule) -> ScheduleInfo:
+        """What is told of a schedule."""
+        due = self._due(schedule, self.core.clock.claimed() / 1_000_000)
+        return ScheduleInfo(
+            schedule.name,
+            schedule.when,
+            schedule.scope,
+            schedule.job,
+            schedule.runs,
+            moment(schedule.at) if schedule.runs else None,
+            None if due is None else moment(int(due * 1_000_000)),
+            schedule.failed,
+        )
+
+    def _due(self, schedule: Schedule, now: float) -> float | None:
+        """About when a schedule is due, in seconds since 1970, behind now."""
+        when = schedule.when
+        if isinstance(when, Cron):
+            slot = calendar.next_slot(when, schedule.done, int(now - schedule.shift))
+            if slot is not None and slot + schedule.shift <= now:
+                slot = when.after(int(now))
+            return None if slot is None else slot + schedule.shift
+        moved = 0.0 if schedule.runs else schedule.shift
+        return calendar.on_grid(when, schedule.at / 1_000_000 + moved, now)
+
+
+def check_name(name: str) -> str:
+    """The name of a schedule, which follows the rules of keys."""
+    try:
+        return check_key(name)
+    except InvalidKeyError as error:
+        raise InvalidInputError(
+            f"the name of a schedule follows the rules of keys: {error}"
+        ) from None
+
+
+def target_of(target: Target | None) -> tuple[str | None, str]:
+    """(scope, timeline) of what checkpoints are to be made."""
+    if target is None or isinstance(target, Scope):
+        return str(target) if target else None, "main"
+    if isinstance(target, str):
+        return str(Scope.parse(target)), "main"
+    scope, timeline = getattr(target, "scope", None), getattr(target, "timeline", None)
+    if not isinstance(scope, Scope) or not isinstance(timeline, str):
+        raise InvalidInputError("a checkpoint is made of a state, or of a scope as in 'agent:7'")
+    return str(scope), timeline

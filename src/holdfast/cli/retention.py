@@ -1,0 +1,74 @@
+"""`holdfast retention`: which checkpoints go, and letting them go."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from holdfast.checkpoints.retention import Retention, RetentionPlan
+from holdfast.cli import output
+from holdfast.cli.commands import Group, pass_session
+from holdfast.cli.session import Session
+
+
+@click.group(cls=Group)
+def retention() -> None:
+    """Show which checkpoints and how much history go by the rules, and prune them."""
+
+
+@retention.command("plan")
+@click.argument("scope")
+@pass_session
+def plan(session: Session, scope: str) -> None:
+    """What would go, and why each checkpoint stays or goes; nothing is changed."""
+    with session.reading() as store:
+        found = Retention(store).plan(scope)
+    if session.json:
+        output.document(_data(found))
+        return
+    for line in str(found).splitlines():
+        output.say(output.clean(line))
+
+
+@retention.command("run")
+@click.argument("scope")
+@click.option("--confirm", is_flag=True, help="Also what has to be confirmed; see `plan`.")
+@pass_session
+def run(session: Session, scope: str, confirm: bool) -> None:
+    """Prune what `plan` shows. Cut short, run it again."""
+    with session.writing() as store:
+        done = Retention(store).run(scope, confirm=confirm)
+    if session.json:
+        output.document({"pruned": [asdict(one) | {"scope": str(one.scope)} for one in done]})
+        return
+    for one in done:
+        output.say(output.clean(str(one)))
+    if not done:
+        output.note("nothing goes")
+
+
+def _data(found: RetentionPlan) -> dict[str, Any]:
+    return {
+        "scope": str(found.scope),
+        "timelines": [
+            {
+                "timeline": line.timeline,
+                "floor": line.floor,
+                "checkpoints": [
+                    {
+                        "id": one.checkpoint.id,
+                        "name": one.checkpoint.name,
+                        "type": one.checkpoint.type,
+                        "stays": one.stays,
+                        "why": one.why,
+                    }
+                    for one in line.judged
+                ],
+            }
+            for line in found.lines
+        ],
+        "questions": list(found.questions),
+        "notes": list(found.notes),
+    }

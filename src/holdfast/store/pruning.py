@@ -1,0 +1,486 @@
+"""Pruning: the content of old entries is dropped, and the timeline says so itself.
+
+What is promised: the state at the floor and at every entry behind it, and at the entries below it
+that are kept, stays readable and provable; below it nothing else is. The chain of envelopes stays
+whole, so that a witness, a chain that was exported and every signature above can still be checked
+against it. An entry that was dropped by somebody else is still found: only what lies below a floor
+that an anchor in the chain announces, and that no kept state uses, may be missing.
+
+The steps, each of which may be the last one (killed, refused, storage lost):
+
+1. Whoever prunes a scope puts a random token into the cell `A`; every commit of the steps below
+   expects it there. Another one who puts its own takes over, and the first is told.
+2. The states to be kept are saved as whole indexes, *bases*: at the floor, at the checkpoints that
+   are kept, and at the sources of restores and forks that lie behind a floor, for these are made
+   from their sources when they are verified. Nodes that older saves hold are shared, not copied.
+   Until step 3 nothing leads to what is written here.
+3. One commit adds the **anchor**: an entry that names the floor, the hash of the entry there and
+   the commitments of all bases; the bases' rows `B`; and the row `A` that leads to the anchor. It
+   expects that no other timeline has grown: a fork or restore that rests on what is to be pruned
+   is either seen here, or its own commit, which expects no further anchor, fails.
+4. What kept states use is *marked*: from the bases of all timelines and from each index saved
+   behind their floors. All that the states in between use is in one of these, or in rows behind
+   the floor. A reference that is made later comes from a kept state, and so leads to what is
+   marked.
+5. The rest is dropped in slices: saves and packs of nodes and values; and of entries the bodies,
+   so that a row is the envelope alone. An entry stays whole if a kept value lies in it, if it
+   wrote a key that is kept (it says when and why), if its state is kept, if it brought a long
+   value of which any part is kept; or if it is a restore, a fork, a merge or the rotation of a
+   key, on which the past of later states rests.
+6. The token is removed. While it is there, pruning again takes all of this up.
+
+Nothing is moved: what stays lies where it was, so that readers and writers of other processes go
+on. One that looked at a state which is pruned meanwhile gets `PrunedError`.
+
+What stays of each pruned entry are the envelope (about 100 bytes, 193 of a checkpoint), the feed's
+row and, if the change had an id, the row that keeps it from being applied twice. Pruning again
+reads all envelopes below the floor once more.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import Conflict, InvalidInputError, PrunedError, StateIntegrityError
+from holdfast.storage.contract import Batch
+from holdfast.store import entries, rows
+from holdfast.store.arguments import check_flag, check_text
+from holdfast.store.cause import cause_now
+from holdfast.store.change import Change, Target
+from holdfast.store.entries import Body
+from holdfast.store.floors import NO_FLOOR, Floor, floor_of
+from holdfast.store.handles import LineHandle
+from holdfast.store.ledger import PACK, gone
+from holdfast.store.marking import Marks, mark_all, saves_of
+from holdfast.store.pins import SWEPT
+from holdfast.store.saves import BEFORE, INDEX, Save
+from holdfast.store.scopes import Scope
+from holdfast.store.stage import Stage
+from holdfast.store.timeline import Timeline
+from holdfast.store.trees import Node, Place
+from holdfast.store.values import AHEAD
+
+SLICE = 64
+"""Rows that are dropped together: what bounds memory and the time that writers wait."""
+PAUSE = 0.001
+"""Seconds between two slices: those who wait for their turn to write get it."""
+ATTEMPTS = 20
+MOST_BASES = 10_000
+"""States kept below a floor: they are all named in one entry."""
+_STAY = frozenset((entries.RESTORE, entries.FORK, entries.GONE, entries.REKEY, entries.MERGE))
+
+_encode = msgspec.msgpack.Encoder().encode
+Row = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What was pruned; of a dry run: what would be."""
+
+    scope: Scope
+    timeline: str
+    floor: int
+    """History begins behind this entry, whose state is still there; 0 if nothing was pruned."""
+    anchor: int
+    """The entry that announces it; 0 if there is none."""
+    kept: tuple[int, ...]
+    """Entries below the floor whose states stay: checkpoints, sources of restores and forks."""
+    entries: int
+    """Entries that lost their content now."""
+    rows: int
+    """Rows that were dropped besides: values, saved indexes, signatures."""
+    bytes: int
+    dry_run: bool = False
+
+    def __str__(self) -> str:
+        done = "would lose" if self.dry_run else "lost"
+        kept = f"; {len(self.kept)} states below it stay" if self.kept else ""
+        return (
+            f"{self.scope} {self.timeline}: history begins behind entry {self.floor}{kept}; "
+            f"{self.entries} entries {done} their content, {self.rows} other rows, "
+            f"{self.bytes} bytes in all"
+        )
+
+
+def prune_state(
+    handle: LineHandle,
+    before: Any,
+    *,
+    keep: Iterable[Any] | None,
+    dry_run: bool,
+    reason: str | None,
+) -> Pruned:
+    """Drop the content of entries before a point; see `State.prune`."""
+    check_flag(dry_run, "dry_run")
+    if reason is not None:
+        check_text(reason, "the reason of a change")
+    handle.ask("prune", str(getattr(before, "id", before)))
+    points = handle.history.points
+    wanted = None if keep is None else [points.find(point) for point in keep]
+    timeline, last = points.find(before)
+    for name, _ in [(timeline, last), *(wanted or ())]:
+        if name != handle.timeline:
+            raise InvalidInputError(
+                f"{handle.scope}: a point of {handle.timeline} is needed, not one of {name}; "
+                "each timeline is pruned by itself"
+            )
+    kept = None if wanted is None else {sequence for _, sequence in wanted}
+    for _ in range(ATTEMPTS):
+        work = _Pruning(handle, last, kept)
+        try:
+            return work.count() if dry_run else work.run(reason)
+        except _Again:
+            continue
+    raise Conflict(f"{handle.scope}: others forked or restored again and again; try again")
+
+
+class _Again(Exception):
+    """Others have made a restore or fork meanwhile: what is kept has to be found anew."""
+
+
+class _Pruning:
+    def __init__(self, handle: LineHandle, last: int, wanted: set[int] | None) -> None:
+        self.handle = handle
+        self.core = handle.core
+        self.storage = handle.core.storage
+        self.line = handle.history.points.line()
+        self.ledger = self.line.ledger
+        self.old = self.line.floor
+        self.last = max(last, self.old.sequence, self.ledger.before)
+        self.lines = [number for number, _, _, _ in self.core.timelines(self.ledger)]
+        self.heads = {number: self._head(number) for number in self.lines}
+        self.wanted = self._checkpoints() if wanted is None else wanted
+        self.kept = self._kept()
+        self.cell = rows.pruner(self.ledger.number)
+        self.token = os.urandom(16)
+        self.entries = self.rows = self.bytes = 0
+
+    # what is kept
+
+    def _head(self, number: int) -> int:
+        line = rows.line(b"E", self.ledger.number, number)
+        found = self.storage.scan(line, rows.after(line), limit=1, reverse=True)
+        return rows.sequence_of(found[0][0]) if found else self.ledger.before
+
+    def _checkpoints(self) -> set[int]:
+        return {sequence for _, sequence, _, _ in self.handle.history.points.statements()}
+
+    def _kept(self) -> set[int]:
+        """Entries up to the floor whose states are needed, the floor itself included."""
+        found = {at for at in self.wanted if at <= self.last}
+        for number in self.lines:
+            found.update(self._sources(number, floor_of(self.ledger, number).sequence))
+        found.add(self.last)
+        if len(found) > MOST_BASES:
+            raise InvalidInputError(
+                f"{self.ledger.scope}: {len(found)} states below entry {self.last} would be kept, "
+                f"at most {MOST_BASES} can be; keep fewer checkpoints, or prune less"
+            )
+        return {at for at in found if at > self.ledger.before}
+
+    def _sources(self, number: int, behind: int) -> Iterator[int]:
+        """Entries up to the floor that restores and forks of a timeline begin from."""
+        line = rows.line(b"E", self.ledger.number, number)
+        own = number == self.line.number
+        low = max(behind, self.last if own else 0) + 1
+        for sequence, save in saves_of(self.ledger, number, low):
+            if save.kind == BEFORE:
+                key = rows.entry(line, sequence)
+                body = self.ledger.open_entry(key, self.storage.get([key])[0])[1]
+                op = body.ops[0]
+                if op[1] == self.line.number and op[2] <= self.last:
+                    yield op[2]
+
+    # running
+
+    def count(self) -> Pruned:
+        """What would be dropped; nothing is written."""
+        marks = Marks(self.ledger, self.line.number, self.last)
+        mark_all(marks, self.lines, without=self.line.number)
+        for _, save in saves_of(self.ledger, self.line.number, self.last + 1):
+            marks.save(save)
+        for at in sorted(self.kept):
+            marks.root(self._at(at).folded())
+        floor = Floor(self.old.number, self.last, self.old.anchor, dict.fromkeys(self.kept, b""))
+        for batch, dropped in self._slices(marks, floor):
+            self._tally(batch, dropped)
+        return self._pruned(floor, dry_run=True)
+
+    def run(self, reason: str | None) -> Pruned:
+        """Prune, or finish what was begun."""
+        self._own()
+        floor = self.old
+        if self.last > self.ledger.before and self.kept != set(floor.bases):
+            floor = self._announce(reason)
+        marks = Marks(self.ledger, self.line.number, floor.sequence)
+        mark_all(marks, self.lines)
+        for batch, dropped in self._slices(marks, floor):
+            given_up = [key for key, _, new in batch.cells if new == SWEPT]
+            self._commit(batch)
+            self._tally(batch, dropped)
+            for key in given_up:
+                self._count(*self.core.pins.drop(key))
+            time.sleep(PAUSE)
+        self.storage.commit(Batch(cells=[(self.cell, self.token, None)]))
+        return self._pruned(floor)
+
+    def _pruned(self, floor: Floor, *, dry_run: bool = False) -> Pruned:
+        kept = tuple(sorted(at for at in floor.bases if at < floor.sequence))
+        return Pruned(
+            self.handle.scope,
+            self.handle.timeline,
+            floor.sequence,
+            floor.anchor,
+            kept,
+            self.entries,
+            self.rows,
+            self.bytes,
+            dry_run,
+        )
+
+    def _tally(self, batch: Batch, dropped: int) -> None:
+        self.entries += len(batch.swaps)
+        self.rows += len(batch.drops)
+        self.bytes += sum(len(old) - len(new) for _, old, new in batch.swaps) + dropped
+
+    def _count(self, dropped: int, size: int) -> None:
+        self.rows += dropped
+        self.bytes += size
+
+    def _own(self) -> None:
+        """Be the one who prunes the scope; whoever did before is told by its next commit."""
+        for _ in range(ATTEMPTS):
+            found = self.storage.cells(self.cell, self.cell + b"\0", limit=1)
+            held = found[0][1] if found else None
+            try:
+                tombstone = [self.ledger.tombstone]
+                self.storage.commit(Batch(cells=[(self.cell, held, self.token)], absent=tombstone))
+                return
+            except Conflict:
+                if self.ledger.erased():
+                    raise gone(self.ledger.scope) from None
+        raise Conflict(f"{self.ledger.scope}: others prune it, too; try again")
+
+    def _commit(self, batch: Batch) -> None:
+        batch.cells.append((self.cell, self.token, self.token))
+        batch.absent.append(self.ledger.tombstone)
+        try:
+            self.storage.commit(batch)
+        except Conflict as conflict:
+            if self.ledger.erased():
+                raise gone(self.ledger.scope) from None
+            if self.cell in conflict.keys:
+                raise Conflict(
+                    f"{self.ledger.scope}: another process prunes this scope now, and goes on"
+                ) from None
+            raise _Again from None  # rows were sealed again meanwhile
+
+    # bases and the anchor
+
+    def _at(self, sequence: int) -> Timeline:
+        return Timeline(self.ledger, self.line.number).load(sequence)
+
+    def _announce(self, reason: str | None) -> Floor:
+        """Save the states that are kept, then commit the anchor."""
+        rekeyed = self.ledger.next_epoch()  # nothing may be stored under a key that is retired
+        bases = {at: self.old.bases[at] for at in self.kept & self.old.bases.keys()}
+        self._clear_bases(bases)
+        made: list[Row] = []
+        for at in sorted(self.kept - bases.keys()):
+            row, bases[at] = self._base(self._at(at))
+            made.append(row)
+        key = rows.entry(self.line.prefix, self.last)
+        envelope = entries.split_row(self.storage.get([key])[0] or b"")[0]
+        hash_ = self.ledger.entry_hash(key, envelope.data)
+        op = [entries.PRUNE, self.last, hash_, sorted(bases.items())]
+        coming = Floor(self.old.number + 1, self.last, 0, bases)
+        # In this process, what begins to rest on something else from now on waits: see `stand_on`.
+        self.ledger.pruning[self.line.number] = coming
+        target = Target(self.handle.scope, self.handle.timeline, create=False)
+        target.special = self._special(op, made, rekeyed)
+        try:
+            written = self.core.run(Change([target], cause_now(reason=reason)))
+        except Conflict:
+            raise _Again from None
+        finally:
+            del self.ledger.pruning[self.line.number]
+        floor = coming._replace(anchor=written[0].sequence)
+        line = self.core.timeline(self.ledger, self.handle.timeline)
+        with line.lock:
+            line.floor = floor
+        self.ledger.views.clear()
+        return floor
+
+    def _special(
+        self, op: list[Any], made: list[Row], rekeyed: bytes
+    ) -> Callable[[Stage, Body], None]:
+        def special(stage: Stage, body: Body) -> None:
+            ledger, number = self.ledger, self.line.number
+            if stage.ledger.number != ledger.number:
+                raise gone(ledger.scope)
+            self._check_since()
+            key = rows.anchor(ledger.number, number, self.old.number + 1)
+            leads = _encode(stage.sequence + 1)
+            stage.rows += [*made, (key, ledger.seal_row(key, leads, ledger.commit_line))]
+            stage.absent += [key, rekeyed]
+            stage.absent.append(rows.line(b"T", ledger.number, self.lines[-1] + 1))
+            for other in self.lines:
+                if other != number:
+                    line = rows.line(b"E", ledger.number, other)
+                    stage.absent.append(rows.entry(line, self.heads[other] + 1))
+            stage.cells.append((self.cell, self.token, self.token))
+            body.ops = [op]
+            stage.finish(body)
+
+        return special
+
+    def _check_since(self) -> None:
+        """Refuse if a restore or fork that came meanwhile begins from what is not kept."""
+        for number, head in self.heads.items():
+            self.heads[number] = self._head(number)
+            if not self.kept.issuperset(self._sources(number, head)):
+                raise Conflict(f"{self.ledger.scope}: restored or forked meanwhile; try again")
+
+    def _clear_bases(self, bases: dict[int, bytes]) -> None:
+        """Drop bases that no anchor names: of one that was released, or never came to be."""
+        line = rows.line(b"B", self.ledger.number, self.line.number)
+        named = self.old.bases.keys() | bases.keys()
+        for page in self._pages(line, rows.after(line)):
+            drops = [key for key, _ in page if rows.sequence_of(key) not in named]
+            if drops:
+                self._commit(Batch(drops=drops))
+
+    def _base(self, view: Timeline) -> tuple[Row, bytes]:
+        """The row of a state's saved index, and its commitment; its nodes are stored."""
+        root = view.folded()
+        nodes: list[Node] = []
+        if root.count:
+            self.ledger.trees.unsaved(root, nodes)
+        places = self._lay(view.sequence, nodes)
+        place = (root.place or places[id(root)]) if root.count else 0
+        self.ledger.trees.settle(nodes, places)
+        save = Save(
+            INDEX, 0, view.head, view.checkpoint, view.origin, 0, 0, root.hash, place, [], [], 0,
+            view.merged,
+        )  # fmt: skip
+        plain = _encode(save)
+        key = rows.entry(rows.line(b"B", self.ledger.number, self.line.number), view.sequence)
+        row = self.ledger.seal_row(key, plain, self.ledger.commit_save)
+        return (key, row), self.ledger.commit_save(plain)
+
+    def _lay(self, at: int, nodes: list[Node]) -> dict[int, Place]:
+        """Store nodes behind those that another attempt may have left."""
+        ledger, number = self.ledger, self.line.number
+        line = rows.line(b"N", ledger.number, number)
+        low, high = rows.pack(line, at, rows.BASES), rows.pack(line, at + 1, 0)
+        found = self.storage.scan(low, high, limit=1, reverse=True)
+        ordinal = int.from_bytes(found[0][0][14:17], "big") + 1 if found else rows.BASES
+        places: dict[int, Place] = {}
+        waiting: list[Row] = []
+        pack: list[bytes] = []
+
+        def close() -> None:
+            key = rows.pack(line, at, ordinal)
+            waiting.append((key, ledger.seal_row(key, _encode(pack), ledger.commit_pack)))
+
+        for node in nodes:
+            data = ledger.trees.pack(node, places)
+            if pack and sum(map(len, pack)) + len(data) > PACK:
+                close()
+                ordinal, pack = ordinal + 1, []
+                if len(waiting) >= SLICE:
+                    self._commit(Batch(puts=waiting, absent=[ledger.next_epoch()]))
+                    waiting = []
+            places[id(node)] = (number, at, ordinal, len(pack))
+            pack.append(data)
+        if pack:
+            close()
+            self._commit(Batch(puts=waiting, absent=[ledger.next_epoch()]))
+        return places
+
+    # dropping
+
+    def _pages(self, low: bytes, high: bytes) -> Iterator[list[Row]]:
+        while page := self.storage.scan(low, high, limit=SLICE):
+            yield page
+            low = page[-1][0] + b"\0"
+
+    def _slices(self, marks: Marks, floor: Floor) -> Iterator[tuple[Batch, int]]:
+        """What is to be dropped, in commits of bounded size, and the bytes of the rows that go.
+
+        Each can be done again.
+        """
+        if floor is NO_FLOOR:
+            return
+        line = self.line.prefix
+        end = rows.entry(line, floor.sequence) + b"\0"
+        for page in self._pages(rows.entry(line, 0), end):
+            batch = Batch()
+            for key, row in page:
+                self._entry(batch, key, row, marks, floor)
+            if batch.swaps:
+                yield batch, sum(map(len, batch.drops))
+        for kind, stays in self._stays(marks, floor):
+            line = rows.line(kind, self.ledger.number, self.line.number)
+            high = rows.after(line) if kind == b"A" else rows.entry(line, floor.sequence + 1)
+            for page in self._pages(line, high):
+                gone = [(key, row) for key, row in page if not stays(key)]
+                if gone:
+                    yield _dropping(gone)
+
+    def _stays(self, marks: Marks, floor: Floor) -> list[tuple[bytes, Callable[[bytes], bool]]]:
+        """For each kind of row up to the floor, which of them stay."""
+
+        def number(key: bytes) -> tuple[int, int]:
+            return rows.sequence_of(key), int.from_bytes(key[14:17], "big")
+
+        newest = rows.anchor(self.ledger.number, self.line.number, floor.number)
+        return [
+            (b"V", lambda key: number(key) in marks.values),
+            (b"N", lambda key: number(key) in marks.nodes),
+            (b"S", lambda _: False),
+            (b"C", lambda key: rows.sequence_of(key) in floor.bases),
+            (b"B", lambda key: rows.sequence_of(key) in floor.bases),
+            (b"A", lambda key: key >= newest),
+        ]
+
+    def _entry(self, batch: Batch, key: bytes, row: bytes, marks: Marks, floor: Floor) -> None:
+        """Add an entry to what is dropped, and the upload that it brought, unless it stays."""
+        sequence = rows.sequence_of(key)
+        if sequence in floor.bases or (sequence, 0) in marks.values:
+            return
+        try:
+            envelope, body = self.ledger.open_entry(key, row)
+        except (PrunedError, StateIntegrityError):
+            return  # done before; or damaged, which `verify` names
+        uploads = [op[2][3] for op in body.ops if _is_ahead(op) and op[2][3]]
+        if any(op[0] in _STAY for op in body.ops) or not marks.uploads.isdisjoint(uploads):
+            return
+        # As with one that was never finished: who finds the cell may drop the rows; see `pins`.
+        batch.cells += [(rows.pin(self.ledger.number, number), None, SWEPT) for number in uploads]
+        batch.swaps.append((key, row, envelope.data))
+        if body.cause is not None and body.cause.correlation is not None:
+            self._correlation(batch, sequence, body.cause.correlation, floor)
+
+    def _correlation(self, batch: Batch, sequence: int, correlation: str, floor: Floor) -> None:
+        """Drop what leads from a correlation to a block of entries that are all pruned."""
+        if (sequence // rows.BLOCK + 1) * rows.BLOCK - 1 <= floor.sequence:
+            tag = self.core.tag(b"correlation", correlation)
+            key = rows.correlation(tag, self.ledger.number, self.line.number, sequence)
+            if key not in batch.drops:
+                batch.drops.append(key)
+
+
+def _dropping(found: list[Row]) -> tuple[Batch, int]:
+    size = sum(len(key) + len(row) for key, row in found)
+    return Batch(drops=[key for key, _ in found]), size
+
+
+def _is_ahead(op: list[Any]) -> bool:
+    return op[0] == entries.SET and type(op[2]) is list and op[2][0] == AHEAD

@@ -1,0 +1,27 @@
+"""`holdfast retention`."""
+
+from __future__ import annotations
+
+from cli_kit import Cli
+
+
+def test_plan_and_run(cli: Cli) -> None:
+    cli("init")
+    for number in range(5):
+        cli(f"key set agent:7 plan {number}")
+        cli(f"checkpoint create agent:7 c{number} --type routine")
+    cli("key set agent:7 plan done")
+    said = cli("retention plan agent:7")
+    assert said.code == 0
+    assert "2 of 5 checkpoints go" in said.out
+    planned = cli("retention plan agent:7 --json").json
+    gone = [one["name"] for one in planned["timelines"][0]["checkpoints"] if not one["stays"]]
+    assert gone == ["c1", "c0"]
+    done = cli("retention run agent:7 --json")
+    assert done.code == 0
+    assert done.json["pruned"][0]["floor"] == planned["timelines"][0]["floor"]
+    assert "nothing goes" in cli("retention run agent:7").err
+    assert cli("show agent:7 --at 1").code != 0
+    assert "pruned" in cli("show agent:7 --at 1").err
+    assert cli("verify").code == 0
+    assert cli("retention plan agent:nobody").code != 0

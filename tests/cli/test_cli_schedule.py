@@ -1,0 +1,70 @@
+"""`holdfast schedule`."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+
+from cli_kit import PROGRAM, Cli
+
+from holdfast import sync
+
+
+def test_add_list_and_remove(cli: Cli, agent: str) -> None:
+    assert (cli("schedule list").out, cli("schedule list --json").json) == ("", {"schedules": []})
+    added = cli("schedule add agent:7 --every 300 --jitter 30")
+    assert added.out.startswith("agent:7: every 300 s, jitter 30 s, next 20")
+    words = ["--cron", "0 3 * * *", "--zone", "Europe/Berlin", "--name", "nightly"]
+    made = cli("schedule", "add", "agent:7", *words, "--json").json
+    assert (made["when"], made["runs"], made["failed"]) == ("0 3 * * * Europe/Berlin", 0, None)
+    lines = cli("schedule list").out.splitlines()
+    assert [line.split("\t")[:4] for line in lines] == [
+        ["agent:7", "every 300 s, jitter 30 s", "agent:7", "0"],
+        ["nightly", "0 3 * * * Europe/Berlin", "agent:7", "0"],
+    ]
+    assert cli("schedule list --json").json["schedules"][1] == made
+    assert cli("schedule remove nightly").out == "nightly: removed\n"
+    assert cli("schedule remove agent:7 --json").json == {"removed": "agent:7"}
+    missing = cli("schedule remove nightly")
+    assert missing.code == 4
+    assert "there is no schedule 'nightly'; `holdfast schedule list` shows them" in missing.err
+
+
+def test_what_cannot_be_meant_is_refused(cli: Cli, agent: str) -> None:
+    for words in ("", "--every 60 --cron '0 3 * * *'", "--every 60 --zone UTC", "--every 0"):
+        refused = cli(f"schedule add agent:7 {words}")
+        assert (refused.code, refused.out) == (2, "")
+    refused = cli("schedule add agent:7 --cron '0 3 * *'")
+    assert "a cron expression has five fields" in refused.err
+    assert cli("schedule list").out == ""
+
+
+def test_run_once(cli: Cli, agent: str) -> None:
+    cli("schedule add agent:7 --every 0.1")
+    time.sleep(0.11)
+    assert cli("schedule run --once").out == "agent:7\t1\tsaved\tmain@5\n"
+    time.sleep(0.11)
+    ran = cli("schedule run --once --json").json
+    assert (ran["outcome"], ran["checkpoint"]) == ("unchanged", None)
+    with sync.open("sqlite:holdfast.db") as store:
+        assert store.agent("7").checkpoints(type="scheduled")[0].sequence == 5
+        sync.Scheduler(store).every(60, job="report")
+    refused = cli("schedule run --once")
+    assert refused.code == 2
+    assert "some schedules run jobs (report)" in refused.err
+
+
+def test_run_until_it_is_told_to_end(cli: Cli, agent: str) -> None:
+    cli("schedule add agent:7 --every 0.1")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        process = subprocess.Popen(
+            [*PROGRAM, "schedule", "run"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(b"agent:7\t")
+        process.send_signal(number)
+        _, told = process.communicate(timeout=30)
+        assert (process.returncode, told) == (0, b"")
+        with sync.open("sqlite:holdfast.db", read_only=True) as store:
+            assert [info.owner for info in store.leases()] == [None], "it is given back"

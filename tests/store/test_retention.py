@@ -1,0 +1,274 @@
+"""Retention: which checkpoints go by which rule, what always stays, and a clock that is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from store_kit import Place
+
+import holdfast
+from holdfast import Keep, Rule, sync
+from holdfast.errors import InvalidInputError, NotConfirmedError, PrunedError
+from holdfast.store import pruning
+from holdfast.sync import Retention
+
+DAY = 86_400.0
+
+
+class Hands:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.time = 1_700_000_000.0
+        self.clock = holdfast.Clock(lambda: self.time, lambda: self.time)
+
+
+@pytest.fixture
+def hands() -> Hands:
+    return Hands()
+
+
+@pytest.fixture
+def store(place: Place, hands: Hands) -> sync.Store:
+    return place.open(clock=hands.clock)
+
+
+def names(state: sync.State) -> list[str]:
+    return [one.name for one in state.checkpoints()]
+
+
+def make(state: sync.State, name: str, type: str = "manual", **metadata: object) -> None:
+    state.set("k", f"{name} " + "x" * 200)
+    state.checkpoint(name, type=type, metadata=metadata or None)
+
+
+@pytest.mark.spec("D10", "D26", "D29", "D32", "S74")
+def test_the_default_rules(store: sync.Store, hands: Hands) -> None:
+    state = store.agent("1")
+    make(state, "old", "recovery")
+    for n in range(20):
+        make(state, f"manual {n}")
+    hands.time += 8 * DAY
+    for n in range(5):
+        make(state, f"routine {n}", "routine")
+    make(state, "before", "pre_operation", operation="op")
+    held = state.checkpoints(limit=1)[0]
+    make(state, "unsaid", "pre_operation")
+    for n in range(7):
+        make(state, f"end {n}", "automatic", trigger="shutdown")
+    make(state, "young", "recovery")
+    make(state, "after", "post_operation", releases=[])
+    state.set("k", 1)
+    plan = Retention(store).plan("agent:1")
+    gone = {one.name for one in plan.removed}
+    assert gone == {"old", "routine 0", "routine 1", "end 0", "end 1"}
+    assert "routine 0" in str(plan)
+    (done,) = Retention(store).run(plan)
+    assert not gone & set(names(state))
+    assert len(names(state)) == 32
+    assert done.floor > 0
+    make(state, "over", "post_operation", releases=[held.id])
+    state.set("k", 2)
+    assert [one.name for one in Retention(store).plan(state).removed] == ["before"]
+    Retention(store).run(state)
+    with pytest.raises(PrunedError):
+        state.at(held)
+    assert state.at("manual 3").get("k").startswith("manual 3")
+    assert store.verify().findings == []
+
+
+@pytest.mark.spec("X6")
+def test_limits_and_what_keeps_in_spite_of_them(store: sync.Store, hands: Hands) -> None:
+    state = store.agent("1")
+    for n in range(10):
+        make(state, str(n), priority="high" if n == 2 else "low")
+        hands.time += 3600
+    state.set("k", 1)
+
+    def gone(rule: Rule) -> str:
+        found = Retention(store, rules={"manual": rule}).plan(state).removed
+        return "".join(sorted(one.name for one in found))
+
+    hour = timedelta(hours=1)
+    assert gone(Rule()) == ""
+    assert gone(Rule(max_count=4)) == "012345"
+    assert gone(Rule(max_age=4.5 * hour)) == "012345"
+    assert gone(Rule(max_age=7.5 * hour, max_count=4)) == "012345"
+    assert gone(Rule(max_age=7.5 * hour, max_count=4, match="all")) == "012"
+    assert gone(Rule(max_age=hour / 2, min_count=7)) == "012"
+    assert gone(Rule(max_count=0, min_importance="medium")) == "013456789"
+
+
+def test_pins_holds_and_what_is_in_use(store: sync.Store) -> None:
+    state = store.agent("1")
+    made = []
+    for n in range(6):
+        make(state, str(n))
+        made.append(state.checkpoints(limit=1)[0])
+    retention = Retention(store, rules={"manual": Rule(max_count=0), "recovery": Rule(max_count=0)})
+    retention.pin(made[0], "the first")
+    retention.hold(made[1], "case 7")
+    state.fork("trial", at=made[2])
+    state.restore(made[3])
+    assert retention.marked(state) == {
+        made[0].id: "pinned: the first",
+        made[1].id: "on hold: case 7",
+    }
+    state.set("k", "now")
+    retention.run(state)
+    kept = {one.name for one in state.checkpoints()}
+    assert kept == {"0", "1", "2", "3", f"before restore of {made[3].id}"}
+    assert state.at(made[1]).get("k").startswith("1 ")
+    assert retention.unpin(made[0])
+    assert retention.lift(made[1])
+    assert not retention.lift(made[1])
+    state.set("k", "later")
+    retention.run(state)
+    assert "0" not in names(state)
+    assert "1" not in names(state)
+    assert store.verify().findings == []
+
+
+def test_what_was_pinned_since_the_plan_stays(store: sync.Store) -> None:
+    state = store.agent("1")
+    for n in range(4):
+        make(state, str(n))
+    retention = Retention(store, rules={"manual": Rule(max_count=1)})
+    plan = retention.plan(state)
+    assert [one.name for one in plan.removed] == ["2", "1", "0"]
+    retention.pin(state.checkpoints()[-1])
+    make(state, "4")
+    retention.run(plan)
+    assert names(state) == ["4", "3", "0"]
+
+
+def test_a_clock_ten_years_ahead_removes_nothing(store: sync.Store, hands: Hands) -> None:
+    state = store.agent("1")
+    for n in range(10):
+        make(state, str(n))
+    state.declare(Keep(age=timedelta(days=30)))
+    retention = Retention(store, rules={"manual": Rule(max_age=timedelta(days=30))})
+    hands.time += 3650 * DAY
+    plan = retention.plan(state)
+    assert plan.removed == ()
+    assert plan.lines[0].floor == 0
+    assert "do not confirm" in plan.notes[0]
+    assert retention.run(state) == []
+    state.set("k", "with the wrong time")
+    plan = retention.plan(state)
+    assert len(plan.removed) == 10
+    assert len(plan.questions) == 2
+    for what in (plan, state):
+        with pytest.raises(NotConfirmedError, match="10 of 10"):
+            retention.run(what)
+    assert len(names(state)) == 10
+    retention.run(plan, confirm=True)
+    assert names(state) == []
+
+
+def test_a_clock_that_jumped_is_not_believed(place: Place, hands: Hands) -> None:
+    """The step is noted in the entry that was written after it."""
+    ticks = 0.0
+    clock = holdfast.Clock(lambda: hands.time, lambda: ticks)
+    store = place.open(clock=clock)
+    state = store.agent("1")
+    make(state, "0")
+    hands.time += 3650 * DAY
+    state.set("k", 1)
+    plan = Retention(store, rules={"manual": Rule(max_age=timedelta(1))}).plan(state)
+    assert plan.removed == ()
+
+
+@pytest.mark.parametrize("keep", [Keep(count=5), Keep(count=0), Keep(age=timedelta(hours=5))])
+def test_how_much_past_a_scope_keeps(store: sync.Store, hands: Hands, keep: Keep) -> None:
+    state = store.agent("1")
+    state.declare(keep)
+    assert state.declared() == [keep]
+    state.checkpoint("first")
+    for n in range(30):
+        state.set("k", f"{n} " + "x" * 200)
+        hands.time += 3600
+    (done,) = Retention(store).run(state)
+    assert done.floor == {5: 27, 0: 32, None: 28}[keep.count]
+    assert names(state) == ["first"]
+    assert state.get("k").startswith("29 ")
+    assert Retention(store).run(state) == [] or keep.count is not None
+    with pytest.raises(PrunedError):
+        state.at(10)
+    assert store.verify().findings == []
+
+
+def test_what_a_checkpoint_says_itself(store: sync.Store) -> None:
+    """As those of a policy do; what cannot be used removes nothing."""
+    state = store.agent("1")
+    for n in range(5):
+        make(state, f"a{n}", "triggered", policy="a", retention={"max_count": 2})
+        make(state, f"b{n}", "triggered", policy="b", retention={"max_count": 4})
+        make(state, f"c{n}", "triggered", policy="c", retention={"max_count": "many"})
+    state.set("k", 1)
+    Retention(store).run(state)
+    assert sorted(names(state)) == sorted(
+        ["a3", "a4", "b1", "b2", "b3", "b4", *(f"c{n}" for n in range(5))]
+    )
+
+
+def test_what_was_cut_short_is_finished(store: sync.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = store.agent("1")
+    for n in range(40):
+        make(state, str(n), "routine")
+    state.set("k", 1)
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pruning._Pruning, "_tally", stop)
+        with pytest.raises(KeyboardInterrupt):
+            Retention(store).run(state)
+    assert len(names(state)) == 3
+    assert store.verify().pruning == 1
+    (done,) = Retention(store).run(state)
+    assert done.entries == 10
+    assert (store.verify().pruning, store.verify().findings) == (0, [])
+    assert Retention(store).run(state) == []
+
+
+def test_what_is_refused(store: sync.Store) -> None:
+    for wrong in (
+        lambda: Retention(7),
+        lambda: Retention(store, rules={"odd": Rule()}),
+        lambda: Rule(max_count=-1),
+        lambda: Rule(match="some"),
+        lambda: Rule(max_age=3),  # type: ignore[arg-type]
+        lambda: Rule(min_importance="odd"),
+        lambda: Keep(),
+        lambda: Keep(count=1, age=timedelta(1)),
+        lambda: Keep(age=timedelta(0)),
+        lambda: Retention(store).pin("main@1"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InvalidInputError):
+            wrong()
+
+
+def test_the_async_face(place: Place) -> None:
+    async def main() -> None:
+        async with holdfast.open(place.url, **place.options()) as store:
+            state = store.agent("1")
+            for n in range(6):
+                await state.set("k", "x" * 200 + str(n))
+                await state.checkpoint(str(n), type="routine")
+            retention = holdfast.Retention(store)
+            made = (await state.checkpoints())[-1]
+            await retention.pin(made)
+            await retention.hold(made, "case")
+            assert list(await retention.marked(state)) == [made.id]
+            assert await retention.lift(made)
+            plan = await retention.plan(state)
+            assert len(plan.removed) == 2
+            await retention.run(plan)
+            assert len(await state.checkpoints()) == 4
+            assert await retention.unpin(made)
+
+    asyncio.run(main())

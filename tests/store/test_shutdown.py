@@ -1,0 +1,207 @@
+"""The last checkpoints before a process ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from store_kit import Place
+
+import holdfast
+from holdfast import ShutdownCheckpoints, sync
+from holdfast.errors import GateRefusedError, InvalidInputError, ReadOnlyError
+
+
+def made(state: Any) -> list[tuple[str, str]]:
+    return [(one.type, one.metadata.get("trigger")) for one in state.checkpoints()]
+
+
+SHUTDOWN = [("automatic", "shutdown")]
+
+
+@pytest.mark.spec("S72")
+def test_when_the_block_ends(place: Place) -> None:
+    store = place.open()
+    store.agent("before").set("k", 1)
+    with ShutdownCheckpoints(store):
+        store.agent("1").set("k", 1)
+        store.agent("1").fork("trial").set("k", 2)
+        store.agent("2").set("k", 1)
+        store.agent("2").checkpoint("by hand")
+        with store.change() as change:
+            change["agent:3"].set("k", 1)
+            change["session:4"].set("k", 1)
+    for state in (
+        store.agent("1"),
+        store.agent("1").on("trial"),
+        store.agent("3"),
+        store.session("4"),
+    ):
+        assert made(state) == SHUTDOWN
+        assert state.checkpoints()[0].cause.actor == "shutdown"
+    assert made(store.agent("2")) == [("manual", None)], "nothing was written since"
+    assert made(store.agent("before")) == []
+    store.agent("5").set("k", 1)
+    store.close()
+    assert made(place.open().agent("5")) == []
+
+
+def test_when_the_store_is_closed(place: Place) -> None:
+    store = place.open()
+    with ShutdownCheckpoints(store, [store.agent("1"), "agent:2", "agent:none"]):
+        for name in "123":
+            store.agent(name).set("k", 1)
+        store.close()
+    again = place.open()
+    assert [made(again.agent(name)) for name in "123"] == [SHUTDOWN, SHUTDOWN, []]
+    assert again.verify().findings == []
+
+
+def test_after_an_error_too_which_is_not_hidden(store: sync.Store) -> None:
+    with pytest.raises(ZeroDivisionError), ShutdownCheckpoints(store):
+        store.agent("1").set("k", 1)
+        raise ZeroDivisionError
+    assert made(store.agent("1")) == SHUTDOWN
+
+
+def test_what_cannot_be_saved_keeps_nothing_from_ending(place: Place) -> None:
+    class No(holdfast.Gate):
+        def before(self, request: Any) -> None:
+            if request.scope.id == "1" and request.operations[0].kind == "checkpoint":
+                raise GateRefusedError("no")
+
+    store = place.open()
+    store.add_gate(No())
+    with ShutdownCheckpoints(store):
+        store.agent("1").set("k", 1)
+        store.agent("2").set("k", 1)
+    assert (made(store.agent("1")), made(store.agent("2"))) == ([], SHUTDOWN)
+
+
+def test_the_async_face(plain: Place) -> None:
+    async def main() -> None:
+        async with holdfast.open(plain.url, **plain.options()) as store:
+            async with ShutdownCheckpoints(store):
+                await store.agent("1").set("k", 1)
+            async with ShutdownCheckpoints(store, signals=()):
+                await store.agent("2").set("k", 1)
+                await store.close()
+
+    asyncio.run(main())
+    again = plain.open() if plain.engine == "sqlite" else None
+    if again is not None:
+        assert [made(again.agent(name)) for name in "12"] == [SHUTDOWN, SHUTDOWN]
+
+
+def test_signals_are_given_back_and_taken_by_the_main_thread_only(store: sync.Store) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with ShutdownCheckpoints(store):
+        assert signal.getsignal(signal.SIGTERM) != before
+    assert signal.getsignal(signal.SIGTERM) == before
+    told: list[Exception] = []
+
+    def elsewhere() -> None:
+        try:
+            with ShutdownCheckpoints(store):
+                pass
+        except InvalidInputError as error:
+            told.append(error)
+        with ShutdownCheckpoints(store, signals=()):
+            store.agent("1").set("k", 1)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert "signals=()" in str(told[0])
+    assert made(store.agent("1")) == SHUTDOWN
+
+
+def test_what_cannot_be_meant_is_refused(place: Place) -> None:
+    store = place.open()
+    for wrong in ("agent:1", ["nonsense"], [7]):
+        with pytest.raises(InvalidInputError):
+            ShutdownCheckpoints(store, wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError):
+        ShutdownCheckpoints("sqlite:")  # type: ignore[arg-type]
+    with pytest.raises(ReadOnlyError), ShutdownCheckpoints(place.open(read_only=True)):
+        pass
+
+
+PROGRAM = """
+import sys
+from holdfast import ShutdownCheckpoints, sync
+import signal
+url, key, signer, how = sys.argv[1], sys.argv[2] or None, sys.argv[3], sys.argv[4]
+if how == "own handler":
+    def own(number, frame):
+        print("own handler", flush=True)
+        sys.exit(3)
+    signal.signal(signal.SIGTERM, own)
+with sync.open(url, key=key, durability="normal", signer=signer) as store:
+    with ShutdownCheckpoints(store):
+        number = 0
+        while True:
+            store.agent("1").set("k", number)
+            number += 1
+            if number == 20:
+                print("busy", flush=True)
+"""
+ASYNC = """
+import asyncio, sys
+import holdfast
+url, key, signer = sys.argv[1], sys.argv[2] or None, sys.argv[3]
+async def main():
+    async with holdfast.open(url, key=key, durability="normal", signer=signer) as store:
+        async with holdfast.ShutdownCheckpoints(store):
+            await store.agent("1").set("k", 1)
+            print("busy", flush=True)
+            await asyncio.sleep(60)
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "sealed"])
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    found = Place("sqlite", tmp_path, sealed=request.param)
+    yield found
+    found.close()
+
+
+@pytest.mark.spec("S72")
+@pytest.mark.parametrize(
+    ("program", "how", "code"),
+    [
+        (PROGRAM, "default", -signal.SIGTERM),
+        (PROGRAM, "own handler", 3),
+        (ASYNC, "default", -signal.SIGTERM),
+    ],
+    ids=["busy", "own handler", "async"],
+)
+def test_on_sigterm(shared: Place, program: str, how: str, code: int) -> None:
+    words = [shared.url, shared.key or "", shared.signer, how]
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *words],
+        env=shared.environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == "busy"
+        os.kill(process.pid, signal.SIGTERM)
+        said, _ = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == code
+    assert ("own handler" in said) is (how == "own handler")
+    store = shared.open()
+    assert made(store.agent("1")) == SHUTDOWN
+    assert store.verify().findings == []
