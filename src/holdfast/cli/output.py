@@ -54,10 +54,10 @@ def note(text: str) -> None:
 
 
 def left_alone(keys: Sequence[str]) -> None:
-    """Say which sticky keys a restore or merge has not touched."""
+    """Say which keys a restore or merge has not touched by what is declared of them."""
     if keys:
         names = ", ".join(keys[:5]) + (", …" if len(keys) > 5 else "")
-        say(clean(f"left alone, because sticky: {len(keys)} keys: {names}"))
+        say(clean(f"left alone, because sticky or ephemeral: {len(keys)} keys: {names}"))
 
 
 def document(content: Any) -> None:

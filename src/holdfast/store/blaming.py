@@ -21,6 +21,7 @@ from holdfast.store import entries, rows
 from holdfast.store.arguments import check_count, check_flag
 from holdfast.store.compare import identity, same, shorten
 from holdfast.store.entries import Body, Cause
+from holdfast.store.ephemeral import refuse_ephemeral
 from holdfast.store.handles import LineHandle
 from holdfast.store.history import History
 from holdfast.store.masking import MASK
@@ -181,6 +182,8 @@ class _Walk:
         self.key = key
         self.saves = saves
         line = handle.reader.now()
+        if line is not None:
+            refuse_ephemeral(line, key, "history")
         slot = handle.reader.live(line, key) if line is not None else None
         if line is None or slot is None:
             raise MissingError(f"{handle.scope} has no key {key!r} now; `keys()` lists them")

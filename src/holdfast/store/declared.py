@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from holdfast.store.handles import LineHandle
 
 PREFIX = "$declared/"
+OWN = (PREFIX, "$lookup/", "$terms/")
+"""What no declaration is about: declarations themselves, and what follows from them."""
 MOST_BYTES = 1024
 """Of one declaration, encoded: so short that its value is always a single atom."""
 
@@ -81,6 +83,12 @@ class PrefixDeclaration(Declaration):
         # follows" makes a key of them, to the same rules.
         object.__setattr__(self, "prefix", check_key(self.prefix + "*", owner=True)[:-1])
         check_key(self.key, owner=True)
+        begins = self.prefix and any(own.startswith(self.prefix) for own in OWN)
+        if begins or self.prefix.startswith(OWN):
+            raise InvalidInputError(
+                f"{type(self).__name__} takes a prefix that leaves {', '.join(OWN)} alone, which "
+                f"{self.prefix!r} does not"
+            )
 
     @property
     def name(self) -> str:

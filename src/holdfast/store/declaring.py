@@ -78,7 +78,7 @@ def plan_declare(handle: LineHandle, declarations: tuple[Declaration, ...]) -> P
                 f"{handle.scope}: what {key!r} declares takes {size} bytes; at most {MOST_BYTES}"
             )
     for one in declarations:
-        if one.key not in known:
+        if one.key not in known or not same(known[one.key], wanted[one.key]):
             one.check(handle)
     operations = [
         Operation("set", key, data)

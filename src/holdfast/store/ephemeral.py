@@ -23,7 +23,7 @@ from holdfast.errors import (
     MissingError,
     NewerFormatError,
 )
-from holdfast.store.declared import PREFIX, Declared, PrefixDeclaration
+from holdfast.store.declared import Declared, PrefixDeclaration
 from holdfast.store.entries import Cause
 from holdfast.store.lifetimes import KEEP, NONE, Meta, Terms
 from holdfast.store.slots import Slot, meta_of
@@ -55,8 +55,10 @@ class Ephemeral(PrefixDeclaration):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if PREFIX.startswith(self.prefix) or self.prefix.startswith(PREFIX):
-            raise InvalidInputError("Ephemeral takes a prefix that leaves declarations alone")
+        if not self.prefix:
+            raise InvalidInputError(
+                "Ephemeral takes a prefix that is not empty: declarations have to be stored"
+            )
 
     def check(self, handle: LineHandle) -> None:
         """Keys that are stored would be hidden: they must go first."""
@@ -234,6 +236,15 @@ class Ephemerals:
 def ephemeral_prefixes(declared: Declared) -> tuple[str, ...]:
     """The prefixes that are declared ephemeral."""
     return tuple(one.prefix for one in declared.of(Ephemeral))
+
+
+def refuse_ephemeral(timeline: Timeline, key: str, what: str) -> None:
+    """Refuse what an ephemeral key does not have, because nothing of it is stored."""
+    if key.startswith(ephemeral_prefixes(timeline.declared)):
+        raise InvalidInputError(
+            f"{timeline.ledger.scope}: {key!r} is ephemeral: it lives in the process only and has "
+            f"no {what}"
+        )
 
 
 def _meta(stage: Stage, terms: Terms, old: Held | None) -> Meta:

@@ -121,9 +121,10 @@ def lookup_named(timeline: Timeline, name: str) -> Lookup:
             f"state.rebuild({name!r}) builds it"
         )
     if progress.behind is not None:
+        done = f"up to {progress.behind!r}" if progress.behind else "no key"
         raise LookupNotBuiltError(
-            f"{scope}: the lookup {name!r} is being built, up to {progress.behind!r} so far; if "
-            "nobody builds it any more, declare it again to go on"
+            f"{scope}: the lookup {name!r} is being built, {done} so far; if nobody builds it any "
+            "more, declare it again to go on"
         )
     return lookup
 

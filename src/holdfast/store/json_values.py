@@ -33,6 +33,7 @@ from holdfast.errors import InvalidInputError, InvalidValueError
 from holdfast.seal.codec import Typed
 from holdfast.seal.parts import ERASED
 from holdfast.seal.registry import check_name
+from holdfast.store.items import LongValue
 from holdfast.store.masking import Masked
 
 SAFE = (1 << 53) - 1
@@ -93,6 +94,8 @@ def tagged(value: Any) -> Any:
         return {"$time": _time(value)}
     if kind is Masked:
         return {"$sensitive": True}
+    if kind is LongValue:
+        return {"$long": {"bytes": value.size, "hash": value.hash}}
     if kind is Typed:
         fields = {"name": value.name, "version": value.version, "fields": tagged(value.value)}
         return {"$object": fields}

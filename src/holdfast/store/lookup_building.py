@@ -64,9 +64,10 @@ def rebuild_lookup(handle: LineHandle, name: str) -> None:
     """Remove the terms of a lookup and build it anew from the values."""
     name = check_lookup_name(name)
     handle.ask("rebuild", name)
-    known = {one.name for one in handle.reader.declared().of(Lookup)}
-    if name not in known:
+    lookup = _named(handle.reader.declared(), name)
+    if lookup is None:
         raise LookupNotFoundError(f"{handle.scope} declares no lookup {name!r}")
+    check_values(handle, lookup)
 
     def forget(stage: Stage, body: Body) -> None:
         if stage.slot(BUILT + name) is not None:
@@ -74,6 +75,26 @@ def rebuild_lookup(handle: LineHandle, name: str) -> None:
 
     _run(handle, forget, f"rebuild of lookup {name}")
     _settle(handle, name)
+
+
+def check_values(handle: LineHandle, lookup: Lookup) -> None:
+    """Refuse what could not be built to its end, before anything is changed for it.
+
+    Values that may have too many terms are read; where a lookup of that name would be lost, all.
+    """
+    timeline = handle.reader.now()
+    if timeline is None:
+        return
+    every = timeline.slot(lookup.built) is not None
+    reader = Terms(timeline.ledger)
+    for low, high in lookup.spans():
+        walk = ((found[0], slot_from(found)) for found in timeline_range(timeline, low, high))
+        while page := list(islice(walk, KEYS)):
+            wanted = [pair for pair in page if every or lookup.most(pair[1]) > MOST_TERMS]
+            timeline.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in wanted)
+            for key, slot in wanted:
+                if len(reader.keys(lookup, key, timeline.settled(slot))) > MOST_TERMS:
+                    raise lookup.too_many(key)
 
 
 def _present(timeline: Timeline) -> set[str]:

@@ -39,15 +39,15 @@ from holdfast.store.scopes import RESERVED, Scope
 from holdfast.store.terms import ABSENT, encode_term, split_terms
 
 if TYPE_CHECKING:
+    from holdfast.store.handles import LineHandle
+    from holdfast.store.slots import Slot
     from holdfast.store.trees import Node, Trees
 
 TERMS = "$terms/"
 BUILT = "$lookup/"
-OWN = (TERMS, BUILT, "$declared/")
-"""What no lookup is about."""
 MOST_FIELDS = 8
 MOST_TERMS = 1000
-"""Combinations of terms of one value: they have to fit into its entry."""
+"""Combinations of terms of one value: all of them have to fit into the entry that removes it."""
 EACH = -1
 """The step of a path that stands for every item of a list."""
 
@@ -97,13 +97,17 @@ class Lookup(PrefixDeclaration):
         for name_, value in (("prefix", prefix), ("called", name), ("terms", _named(terms))):
             object.__setattr__(self, name_, value)
         self.__post_init__()
-        if self.prefix.startswith(OWN):
-            raise InvalidInputError(f"there is no lookup of {self.prefix!r}: it is not yours")
         if not 1 <= len(self.terms) <= MOST_FIELDS:
             raise InvalidInputError(f"a lookup has 1 to {MOST_FIELDS} terms")
         if sum(EACH in steps for steps in self.paths) > 1:
             raise InvalidInputError("at most one term of a lookup takes each item of a list")
         _ = self.key  # refused now if the name cannot be part of a key
+
+    def check(self, handle: LineHandle) -> None:
+        """A value with too many terms could never be part of it."""
+        from holdfast.store.lookup_building import check_values
+
+        check_values(handle, self)
 
     @property
     def name(self) -> str:
@@ -151,6 +155,14 @@ class Lookup(PrefixDeclaration):
     def by_items(self) -> bool:
         """Whether what is appended to a list adds terms, and changes none."""
         return all(type(steps[0]) is str or steps[0] == EACH for steps in self.paths)
+
+    def most(self, slot: Slot) -> int:
+        """How many terms a value can have at most, as far as can be said without reading it."""
+        lists = max(steps.count(EACH) for steps in self.paths)
+        if not lists:
+            return 1
+        length = slot.length() if lists == 1 and self.by_items else None
+        return length if length is not None else slot.size()  # an item takes a byte at least
 
     @cached_property
     def whole(self) -> bytes:

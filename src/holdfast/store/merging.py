@@ -39,6 +39,7 @@ from holdfast.store.compare import (
 )
 from holdfast.store.declared import PREFIX
 from holdfast.store.differing import expiry_changes
+from holdfast.store.ephemeral import ephemeral_prefixes
 from holdfast.store.gates import Operation
 from holdfast.store.handles import UPDATES, LineHandle
 from holdfast.store.history import History
@@ -47,7 +48,7 @@ from holdfast.store.lifetimes import KEEP, NONE, Meta, terms_of
 from holdfast.store.lookups import derived
 from holdfast.store.masking import MASK
 from holdfast.store.scopes import Scope
-from holdfast.store.slots import Slot, meta_of
+from holdfast.store.slots import Slot, meta_of, said_of
 from holdfast.store.sticky import sticky_prefixes
 from holdfast.store.three_way import Both, free_name, merge_values
 from holdfast.store.timeline import Timeline
@@ -122,7 +123,7 @@ class Merged:
     diff: Any = None
     """Of a dry run: what would change. Where nobody has decided, nothing."""
     left: tuple[str, ...] = ()
-    """Sticky keys that the other timeline has changed, which were left alone."""
+    """Sticky and ephemeral keys that the other timeline has changed, which were left alone."""
 
     def __str__(self) -> str:
         if self.entry is None and not self.dry_run:
@@ -209,7 +210,7 @@ class Merging:
         self.ancestry = Ancestry(self.ledger)
         with self.line.lock:
             self.head = self.line.sequence
-            self.rests = (self.line.origin, self.line.merged)
+            self.rests = (self.ledger.number, self.line.origin, self.line.merged)
             self.ours = self.ancestry.know(self.line)
         other = self.points.line(point[0])
         with other.lock:
@@ -262,13 +263,14 @@ class Merging:
             differ = tree_changes(self.ledger.trees, was.root(), now.root())
             keys.update(key for key, _, _ in differ)
         found: dict[str, tuple[list[Slot | None], Slot | None]] = {}
-        alone = sticky_prefixes(self.line.declared)
+        declared = self.line.declared
+        alone = sticky_prefixes(declared) + ephemeral_prefixes(declared)
         for key in sorted(keys):
             if derived(key):
                 continue  # the terms of what is merged follow from it
             before = [self._settled(was, key) for was in bases]
             after = self._settled(now, key)
-            if all(_said(slot) == _said(after) for slot in before):
+            if all(said_of(slot) == said_of(after) for slot in before):
                 continue
             if not key.startswith(alone):
                 found[key] = (before, after)
@@ -285,9 +287,9 @@ class Merging:
         self, key: str, bases: list[Slot | None], ours: Slot | None, theirs: Slot | None
     ) -> None:
         refs, mine = [_ref(slot) for slot in bases], _ref(ours)
-        if _said(ours) == _said(theirs):
+        if said_of(ours) == said_of(theirs):
             return
-        here, there = self._value(ours), self._value(theirs)
+        here, there = self._value(key, ours), self._value(key, theirs)
         decide = self._decider(key, [ours, theirs, *bases])
         if mine == _ref(theirs):
             value = here
@@ -297,7 +299,7 @@ class Merging:
         elif mine == refs[0]:
             value = there
         else:
-            value = merge_values(key, self._value(bases[0]), here, there, decide)
+            value = merge_values(key, self._value(key, bases[0]), here, there, decide)
         masked = self._masked(key, [ours, theirs])
         if type(value) is Both:
             beside = free_name(key, self._taken)
@@ -438,11 +440,17 @@ class Merging:
         slot = line.slot(key)
         return line.settled(slot) if slot is not None and not slot.over(self.time) else None
 
-    def _value(self, slot: Slot | None) -> Any:
+    def _value(self, key: str, slot: Slot | None) -> Any:
         """A value in plain form: what is written again is exactly what was stored."""
         if slot is None:
             return DELETED
-        return self.ledger.value(slot.ref, slot.location, self.ledger.codec.plain_reader)
+        try:
+            return self.ledger.value(slot.ref, slot.location, self.ledger.codec.plain_reader)
+        except LimitExceededError:
+            raise LimitExceededError(
+                f"{self.handle.scope}: the value of {key!r} is too long to be merged, and nothing "
+                "was; `adopt` takes over another timeline whole"
+            ) from None
 
 
 def _differing(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
@@ -463,8 +471,3 @@ def merge_meta(bases: list[Meta], ours: Meta, theirs: Meta) -> Meta:
 
 def _ref(slot: Slot | None) -> bytes | None:
     return slot.ref if slot is not None else None
-
-
-def _said(slot: Slot | None) -> bytes | None:
-    """All that an index says of a key."""
-    return slot.described() if slot is not None else None

@@ -92,9 +92,9 @@ def _class(stage: Stage, key: str) -> str:
     return class_of(key, slot.meta, stage.declared) if key[0] != RESERVED else ""
 
 
-def _merge(stage: Stage, sequence: int, point: Any, hash_: bytes, rests: tuple[int, int]) -> Any:
+def _merge(stage: Stage, sequence: int, point: Any, hash_: bytes, rests: tuple[int, ...]) -> Any:
     """Note what is merged, if the timeline still has the past that the merge rests on."""
-    if rests != (stage.origin, stage.merged):
+    if rests != (stage.ledger.number, stage.origin, stage.merged):
         raise Conflict(f"{stage.ledger.scope}: restored or merged meanwhile; try again")
     before, stage.merged = stage.merged, sequence
     return [entries.MERGE, *point, hash_, before]

@@ -21,6 +21,7 @@ from holdfast.store import entries, refs, rows
 from holdfast.store.arguments import check_flag
 from holdfast.store.cosigning import signatures_of
 from holdfast.store.entries import Envelope
+from holdfast.store.ephemeral import refuse_ephemeral
 from holdfast.store.feed import LANES
 from holdfast.store.history import fold_once
 from holdfast.store.ledger import Ledger
@@ -45,6 +46,7 @@ def prove_key(handle: LineHandle, key: str, at: Any) -> Proof:
     key = check_key(key, owner=True)
     handle.core.check_open()
     source, checkpoint = checkpoint_view(handle, at)
+    refuse_ephemeral(source, key, "proof")
     ledger, sequence = source.ledger, checkpoint.sequence
     row = rows.entry(source.prefix, sequence)
     envelope, _ = ledger.open_entry(row, ledger.storage.get([row])[0])

@@ -17,7 +17,9 @@ from holdfast.store.arguments import check_flag, check_text, listed
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Written
 from holdfast.store.compare import MISSING, Diff, masked_changes, value_changes
+from holdfast.store.declared import PREFIX, Declared
 from holdfast.store.entries import Body, Cause
+from holdfast.store.ephemeral import ephemeral_prefixes
 from holdfast.store.following import Follower
 from holdfast.store.gates import Operation
 from holdfast.store.handles import UPDATES, LineHandle, StoreHandle
@@ -25,7 +27,7 @@ from holdfast.store.items import Entry, Left, Reverted
 from holdfast.store.lifetimes import terms_of
 from holdfast.store.lookups import derived
 from holdfast.store.scopes import Scope
-from holdfast.store.slots import Slot, meta_of
+from holdfast.store.slots import Slot, meta_of, said_of
 from holdfast.store.timeline import DELTA_EVERY, Timeline
 from holdfast.store.writing import Asked, build_change
 
@@ -37,7 +39,12 @@ _STAYS = {
     entries.RESTORE: "is a restore, which is undone whole, by restoring its backup",
     entries.MERGE: "is a merge, and what it brought counts as known: merging that timeline again "
     "does not bring it back; to merge anew, restore to before the merge instead",
+    entries.REKEY: "changed no key: the new data key stays",
+    entries.GONE: "deleted the scope: that stays",
+    entries.PRUNE: "pruned what was before it: that does not come back",
 }
+"""Why an operation that names no key is not undone."""
+_BUILT = "built or removed a lookup, which follows from what is declared"
 Choice = Callable[[int, Body], bool]
 """Whether an entry, by its number and body, is one of those to undo."""
 
@@ -173,6 +180,15 @@ def _nobody(where: str, what: str) -> str:
     return f"{where}: no entry carries {what}; `log()` shows causes"
 
 
+def _ruled(key: str, declared: Declared) -> str:
+    """Why a key is left alone whatever was written to it; empty if it is not."""
+    if key.startswith(PREFIX):
+        return "it is a declaration, which stays: `declare` and `undeclare` change it"
+    if key.startswith(ephemeral_prefixes(declared)):
+        return "it is ephemeral by now: what was stored under it does not come back"
+    return ""
+
+
 class Undoing:
     """What it takes to undo some entries of one timeline, seen from its newest entry."""
 
@@ -192,7 +208,8 @@ class Undoing:
         self.appended: set[str] = set()
         """Keys that others only appended to since."""
         self.restores: list[int] = []
-        self.stays: dict[int, list[int]] = {}
+        self.stays: dict[str, list[int]] = {}
+        """Entries of which something stays, by the reason."""
         self.together: list[int] = []
         self.left: list[Left] = []
         self.operations: list[Operation] = []
@@ -238,6 +255,8 @@ class Undoing:
             found = found or mine
             for op, (kind, key) in zip(body.ops, entries.touched(body.ops), strict=True):
                 self._note(sequence, op[0], kind, key, mine)
+            if mine and body.ops and all(derived(key) for _, key in entries.touched(body.ops)):
+                self.stays.setdefault(_BUILT, []).append(sequence)
             if mine and body.also:
                 self.together.append(sequence)
         if not found:
@@ -250,7 +269,7 @@ class Undoing:
             self.restores.append(sequence)
         if code not in entries.KEYED:
             if mine:
-                self.stays.setdefault(code, []).append(sequence)
+                self.stays.setdefault(_STAYS[code], []).append(sequence)
         elif mine:
             self.first.setdefault(key, sequence)
         elif key in self.first and code != entries.META:  # reading puts off what slides
@@ -284,9 +303,9 @@ class Undoing:
             self.left = [one for one in self.left if not one.key]
             self.now = self._at(self.head, saves=False)
             diff = self._decide(dry_run, saves=False)
-        for code, numbers in self.stays.items():
+        for why, numbers in self.stays.items():
             shown = ", ".join(map(str, numbers[:5])) + (", …" if len(numbers) > 5 else "")
-            self.left.append(Left("", f"entry {shown} {_STAYS[code]}", self._entry(numbers[-1])))
+            self.left.append(Left("", f"entry {shown} {why}", self._entry(numbers[-1])))
         return self.result(None, dry_run=dry_run, diff=diff)
 
     def result(self, entry: int | None, *, dry_run: bool = False, diff: Any = None) -> Reverted:
@@ -304,11 +323,12 @@ class Undoing:
         diff = Diff(f"{self.handle.timeline}@{self.head}", "reverted") if dry_run else None
         before = self._slots_before(saves)
         moved = self._moved(saves)
+        declared = self.now.declared
         for key in sorted(self.first):
             was, now = before[key], self._settled(self.now, key)
             since = max(self.others.get(key, 0), moved.get(key, 0))
-            if (was and was.described()) == (now and now.described()):
-                why = "it is what it was before"
+            if (why := _ruled(key, declared)) or said_of(was) == said_of(now):
+                why = why or "it is what it was before"
                 self.left.append(Left(key, why, self._entry(since or self.first[key])))
             elif since:
                 self.left.append(Left(key, self._why(key, since, moved), self._entry(since)))
@@ -369,7 +389,7 @@ class Undoing:
                 self._follow(line, sequence)
                 for key, was in before.items():
                     now = self._settled(line, key)
-                    if (was and was.described()) != (now and now.described()):
+                    if said_of(was) != said_of(now):
                         found[key] = sequence
         return found
 

@@ -65,6 +65,11 @@ def meta_of(slot: Slot | None) -> Meta:
     return read_meta(slot.meta) if slot is not None else NONE
 
 
+def said_of(slot: Slot | None) -> bytes | None:
+    """All that an index says of a key, apart from which entry wrote it."""
+    return slot.described() if slot is not None else None
+
+
 def slots_in(nodes: Iterable[Node]) -> Iterator[tuple[str, bytes]]:
     """Keys in the leaves among some nodes, with what is known of them besides their values.
 

@@ -8,11 +8,12 @@ paths lead to, and of a list that grew by appending only what was appended.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from holdfast.errors import StateIntegrityError
+from holdfast.errors import LimitExceededError, StateIntegrityError
 from holdfast.store import refs
 from holdfast.store.classes import SENSITIVE, class_of
 from holdfast.store.declared import PREFIX as DECLARED
@@ -43,6 +44,8 @@ _NOTHING = b"\xc0"
 """The value of a key that stands for a term."""
 MOST_KEPT = 500
 """Sticky keys whose terms a restore brings in line itself."""
+MOST_BYTES = 256 * 1024
+"""Of the terms of these keys."""
 HELD, HELD_EACH = 1024, 16
 """Keys of a scope whose terms are remembered, if they have so few: those that change often."""
 Read = Callable[[bytes, Any], bytes]
@@ -200,23 +203,33 @@ class Keeper:
 
     def restored(self, then: Node, keys: Sequence[str]) -> list[Any]:
         """Take it that keys were what they are in another index."""
+        fits = False
         for key in keys:
             if any(lookup.covers(key) for lookup in self._lookups):
                 element = self._stage.ledger.trees.find(then, key)
                 self._was[key] = slot_of(element) if element is not None else None, False
-        if len(self._was) > MOST_KEPT:
+        with suppress(LimitExceededError):
+            if len(self._was) <= MOST_KEPT:
+                self._differences()
+                fits = sum(len(op[1]) for op in self._more) <= MOST_BYTES
+        if not fits:
             self._more = [("delete", lookup.built) for lookup in self._lookups]
-            self._was = {}
         made: list[Any] = []
-        self.after(self._stage.sequence + 1, made)
+        self._follow(self._stage.sequence + 1, made)
         return made
 
     def after(self, sequence: int, made: list[Any]) -> None:
         """Apply what follows from the operations, and add it to what the entry says."""
+        self._differences()
+        self._follow(sequence, made)
+
+    def _differences(self) -> None:
         for key, (was, grows) in self._was.items():
             for lookup in self._lookups:
                 if lookup.covers(key):
                     self._difference(lookup, key, was, grows)
+
+    def _follow(self, sequence: int, made: list[Any]) -> None:
         for op in self._more:
             operate(self._stage, sequence, op, self._packer, made)
 
@@ -226,9 +239,12 @@ class Keeper:
             old: Set[str] = set()
             added = self._terms.of_items(lookup, key, self._appended(was, now))
             new: Set[str] = {name for name in added if self._stage.slot(name) is None}
+            # The rest of the list is read only where a new term may be one too many.
+            every = self._keys(lookup, key, now) if new and lookup.most(now) > MOST_TERMS else new
         else:
             old, new = self._old_keys(lookup, key, was), self._keys(lookup, key, now)
-        if len(new - old) > MOST_TERMS:
+            every = new
+        if len(every) > MOST_TERMS and new - old:
             raise lookup.too_many(key)
         if old - new and was is not None:  # it may have been sensitive, and be so no more
             class_ = class_of(key, was.meta, self._stage.declared)
