@@ -86,7 +86,7 @@ if TYPE_CHECKING:
     from holdfast.store.rekeying import Resealed
     from holdfast.store.scopes import Scope
     from holdfast.store.sticky import Sticky
-    from holdfast.store.verify import Finding, Report
+    from holdfast.store.verify_report import Finding, Report
 
     register = default_registry.register
 
@@ -229,7 +229,7 @@ _HOMES = {
     "holdfast.store.lookups": "Lookup",
     "holdfast.store.scopes": "Scope",
     "holdfast.store.sticky": "Sticky",
-    "holdfast.store.verify": "Finding Report",
+    "holdfast.store.verify_report": "Finding Report",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 

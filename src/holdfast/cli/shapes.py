@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.store.entries import Cause
     from holdfast.store.items import Checkpoint, Entry, Erased, Restored, Reverted, TimelineInfo
     from holdfast.store.merging import MergeConflict, Merged
-    from holdfast.store.verify import Report
+    from holdfast.store.verify_report import Report
 
 _CAUSE = ("actor", "reason", "correlation", "parent", "component", "operation")
 

@@ -28,7 +28,7 @@ from holdfast.store.opening import open_core
 from holdfast.store.pump import Pump
 from holdfast.store.reverting import revert_store
 from holdfast.store.scopes import Scope
-from holdfast.store.verify import Report
+from holdfast.store.verify_report import Report
 from holdfast.store.witness import make_witness, store_identity, store_stats
 
 

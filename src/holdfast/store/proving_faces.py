@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.store.items import Checkpoint
     from holdfast.store.proof_files import Proof
     from holdfast.store.scopes import Scope
-    from holdfast.store.verify import Report
+    from holdfast.store.verify_report import Report
 
 
 class StateProving:

@@ -1,0 +1,86 @@
+"""What `verify` tells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be."""
+
+    kind: str
+    """damage, chain, signature, root, feed, witness, identity, unaccounted, erasure, lookup,
+    storage (what the engine itself finds)"""
+    place: str
+    message: str
+    scope: str = ""
+    keys: tuple[str, ...] = ()
+    """Keys of the newest state that use what is damaged."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What `verify` found and how much it looked at."""
+
+    findings: list[Finding] = field(default_factory=list)
+    scopes: int = 0
+    erased: int = 0
+    """Scopes of which only the tombstone should be left."""
+    timelines: int = 0
+    entries: int = 0
+    checkpoints: int = 0
+    signed: int = 0
+    values: int = 0
+    saves: int = 0
+    feed_rows: int = 0
+    unfinished: int = 0
+    """Long values that are being written, or were given up; `sweep` clears those away."""
+    leases: int = 0
+    pruned: int = 0
+    """Entries of which only the envelope is left; an anchor says so."""
+    pruning: int = 0
+    """Scopes whose pruning is under way or was cut short; prune again to finish that."""
+    subjects: int = 0
+    subjects_erased: int = 0
+    """Those whose sealed values nobody can read any more; that is no damage."""
+    seconds: float = 0.0
+    trust: str = ""
+    """Whose key vouched for the checkpoints, and what that is worth."""
+    resume: str | None = None
+    """Give this to `verify(resume=)` to go on; None if it is finished."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found; true of what was looked at."""
+        return not self.findings
+
+    @property
+    def exit_code(self) -> int:
+        """0 all is well, 1 something was found, 3 stopped by the budget with nothing found."""
+        return 1 if self.findings else 3 if self.resume else 0
+
+    def __str__(self) -> str:
+        looked = (
+            f"{self.entries} entries of {self.scopes} scopes, {self.values} values, "
+            f"{self.checkpoints} checkpoints ({self.signed} signed), {self.feed_rows} feed rows "
+            f"in {self.seconds:.2f} s"
+        )
+        lines = [looked]
+        if self.erased:
+            lines.append(f"{self.erased} scopes erased")
+        if self.unfinished:
+            lines.append(f"{self.unfinished} long values are not finished; that is no damage")
+        if self.pruned:
+            lines.append(f"{self.pruned} entries are pruned, as anchors say")
+        if self.trust:
+            lines.append(self.trust)
+        lines += [f"{f.kind}: {f.place}: {f.message}" for f in self.findings]
+        if self.resume:
+            lines.append(f"stopped by the budget; resume with {self.resume}")
+        if self.ok and not self.resume:
+            lines.append("nothing was found")
+        return "\n".join(lines)
+
+
+ATTEMPTS = 5
