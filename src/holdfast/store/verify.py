@@ -39,6 +39,7 @@ from holdfast.store.verify_subjects import check_subjects
 from holdfast.store.verify_uploads import UploadCheck, check_pins, is_pinned
 from holdfast.store.witness import Witness, read_witness, store_identity
 
+ATTEMPTS = 5
 _AGAIN = "erasing it was cut short; erase it again"
 
 

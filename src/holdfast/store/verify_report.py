@@ -81,6 +81,3 @@ class Report:
         if self.ok and not self.resume:
             lines.append("nothing was found")
         return "\n".join(lines)
-
-
-ATTEMPTS = 5
