@@ -47,7 +47,7 @@ class Loading(ABC):
     saved: int
     behind: int
     deltas: int
-    floor: Floor
+    _floor: Floor | None
     _lazy: tuple[Any, bytes] | None
 
     def __init__(self, ledger: Ledger, number: int) -> None:
@@ -63,7 +63,9 @@ class Loading(ABC):
         last = rows.LAST_SEQUENCE if until is None else until
         for attempt in range(1, ATTEMPTS + 1):
             self.bare = not saves
-            self.floor = floor_of(self.ledger, self.number)
+            # The newest state is mostly had without the floor: it is not read before it is needed.
+            lazy = until is None and saves and attempt == 1
+            self._floor = None if lazy else floor_of(self.ledger, self.number)
             try:
                 self._load(last, saves)
                 break
@@ -84,7 +86,19 @@ class Loading(ABC):
 
     def _moved(self) -> bool:
         """Whether the timeline was pruned further since its floor was read."""
-        return floor_of(self.ledger, self.number).number != self.floor.number
+        known = self._floor or NO_FLOOR
+        return floor_of(self.ledger, self.number).number != known.number
+
+    @property
+    def floor(self) -> Floor:
+        """Below which entry it was pruned."""
+        if self._floor is None:
+            self._floor = floor_of(self.ledger, self.number)
+        return self._floor
+
+    @floor.setter
+    def floor(self, floor: Floor) -> None:
+        self._floor = floor
 
     def _load(self, last: int, saves: bool) -> None:
         try:
@@ -105,7 +119,7 @@ class Loading(ABC):
         Without a floor that is the first entry. No entry behind it has to vouch for a base: the
         anchor has.
         """
-        floor, before = self.floor, self.ledger.before
+        floor, before = self._floor or NO_FLOOR, self.ledger.before
         if floor is NO_FLOOR or last <= before:
             return {}
         if not floor.holds(last, before):
@@ -143,10 +157,11 @@ class Loading(ABC):
 
     def _take_saves(self, last: int) -> dict[int, tuple[int, bytes]]:
         """Start from the newest save that is whole; returns what the chain must say of it."""
-        if last <= self.floor.sequence:
+        floor = self._floor or NO_FLOOR
+        if last <= floor.sequence:
             return self._take_base(last)
         line = rows.line(b"S", self.ledger.number, self.number)
-        low, high = rows.entry(line, self.floor.sequence + 1), rows.entry(line, last) + b"\0"
+        low, high = rows.entry(line, floor.sequence + 1), rows.entry(line, last) + b"\0"
         saves: list[tuple[int, Save, bytes]] = []
         for key, row in self.ledger.storage.scan(low, high, limit=DELTAS + 1, reverse=True):
             plain = self.ledger.open_row(key, row)
@@ -156,7 +171,7 @@ class Loading(ABC):
                 break
         if not saves or saves[-1][1].kind == DELTA:
             self._take_base(last)
-            if self.floor is NO_FLOOR or not saves:
+            if floor is NO_FLOOR or not saves:
                 return {}
         for sequence, save, _ in reversed(saves):
             self._take(sequence, save)

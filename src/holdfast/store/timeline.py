@@ -68,7 +68,7 @@ class Timeline(Loading):
         self.fresh: set[str] = set()
         self.checkpoint = self.origin = self.merged = 0
         self.gone = False
-        self.floor: Floor = NO_FLOOR
+        self._floor: Floor | None = NO_FLOOR
         self.bare = False
         """Made from entries alone: nor are states that these take over made from saved indexes."""
         self.saved = 0
