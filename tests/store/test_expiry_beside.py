@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 from pathlib import Path
 from typing import Any
@@ -382,7 +383,7 @@ def test_a_proof_says_expiry_and_class(timed: sync.Store, hands: Hands, tmp_path
 
 
 def _checked(path: Path) -> dict[str, Any]:
-    options = holdfast_verify.Options(pin=set(), require=1)
+    options = argparse.Namespace(pin=set(), require=1)
     return holdfast_verify.verdict(str(path), path.read_bytes(), options, [])
 
 

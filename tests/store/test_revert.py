@@ -236,7 +236,7 @@ def test_over_several_scopes_in_one_change(place: Place) -> None:
         change[b].set("task", "t")
     half = a.revert(correlation="handover", dry_run=True)
     assert "session:b main@1" in half.left[0].why
-    assert "store.revert" in half.left[0].why
+    assert "reverting the correlation 'handover' undoes both" in half.left[0].why
     with store.acting(correlation="undo"):
         done = store.revert(correlation="handover")
     assert [(str(one.scope), one.done) for one in done] == [
@@ -275,7 +275,7 @@ def test_forks_are_reverted_where_they_are(store: sync.Store) -> None:
     with store.acting(correlation="run"):
         state.set("a", 1)
         number = trial.set("a", 2)
-    with pytest.raises(InvalidInputError, match="revert it there"):
+    with pytest.raises(InvalidInputError, match="revert it on that timeline"):
         state.revert(entries=[trial.log(limit=1)[0]])
     assert [one.timeline for one in store.revert(correlation="run")] == ["main", "trial"]
     assert (state.get("a"), trial.get("a")) == (0, 0)

@@ -100,6 +100,9 @@ def writes(slips: Any) -> None:
     slips("append to no list", ("n", "m"), lambda _, s, x: s.append(x, 1))
     slips("extend key", NEW_KEYS, lambda _, s, x: s.extend(x, [1]))
     slips("extend items", (None, 5, "abc", b"ab", {"a": 1}), lambda _, s, x: s.extend("l", x))
+    slips("prune before", POINTS, lambda _, s, x: s.prune(x))
+    slips("prune keep", (1, "c", [1.5], [None]), lambda _, s, x: s.prune(1, keep=x))
+    slips("prune dry_run", FLAGS, lambda _, s, x: s.prune(1, dry_run=x))
     slips("trim key", NEW_KEYS, lambda _, s, x: s.trim(x, keep_last=1))
     slips("trim keep_last", (None, *COUNTS), lambda _, s, x: s.trim("l", keep_last=x))
     slips("trim before", (None, *COUNTS), lambda _, s, x: s.trim("l", before=x))
@@ -594,6 +597,7 @@ def test_after_close_everything_is_refused(tmp_path: Any) -> None:
         "append": lambda _, s: s.append("l", 2),
         "extend": lambda _, s: s.extend("l", [2]),
         "trim": lambda _, s: s.trim("l", keep_last=0),
+        "prune": lambda _, s: s.prune(1),
         "declare": lambda _, s: s.declare(holdfast.Sticky("effects/")),
         "undeclare": lambda _, s: s.undeclare(holdfast.Sticky("effects/")),
         "declared": lambda _, s: s.declared(),

@@ -19,11 +19,12 @@ class StateProving:
     _handle: LineHandle
 
     async def prove(self, key: str, *, at: Any = None) -> Proof:
-        """A proof of what a key was, or that it was absent, at a checkpoint (default the newest).
+        """A proof of what a key was, or that it was absent, at a checkpoint.
 
-        `holdfast-verify` checks it, without the store and without a key. Whoever has it can read
-        the value, the checkpoint's name, time and cause, and what `Proof.reveals` names. A value
-        of more than 1 MiB is refused.
+        Without `at` it is the newest one in the present state's past, which what a restore has
+        left behind is not. `holdfast-verify` checks it, without the store and without a key.
+        Whoever has it can read the value, the checkpoint's name, time and cause, and what
+        `Proof.reveals` names. A value of more than 1 MiB is refused.
         """
         return await asyncio.to_thread(prove_key, self._handle, key, at)
 

@@ -25,11 +25,10 @@ class StateProving:
     def prove(self, key: str, *, at: Any = None) -> Proof:
         """A proof of what a key was, or that it was absent, at a checkpoint.
 
-        Without `at`: at the newest one that the present state has come by; what a restore left
-        behind is none of its past.
-        `holdfast-verify` checks it, without the store and without a key. Whoever has it can read
-        the value, the checkpoint's name, time and cause, and what `Proof.reveals` names. A value
-        of more than 1 MiB is refused.
+        Without `at` it is the newest one in the present state's past, which what a restore has
+        left behind is not. `holdfast-verify` checks it, without the store and without a key.
+        Whoever has it can read the value, the checkpoint's name, time and cause, and what
+        `Proof.reveals` names. A value of more than 1 MiB is refused.
         """
         from holdfast.store.proving import prove_key
 

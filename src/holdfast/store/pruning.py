@@ -122,6 +122,8 @@ def prune_state(
         check_text(reason, "the reason of a change")
     handle.ask("prune", str(getattr(before, "id", before)))
     points = handle.history.points
+    if keep is not None and (isinstance(keep, str) or not isinstance(keep, Iterable)):
+        raise InvalidInputError("keep takes a list of checkpoints or other points, or None for all")
     wanted = None if keep is None else [points.find(point) for point in keep]
     timeline, last = points.find(before)
     for name, _ in [(timeline, last), *(wanted or ())]:
