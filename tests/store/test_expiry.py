@@ -492,7 +492,6 @@ def test_a_read_does_not_fail_because_nothing_can_be_written(
     assert state.item("k").expires == hands.time(150)  # type: ignore[union-attr]
 
 
-@pytest.mark.spec("S95")
 def test_ephemeral_keys_expire(timed: sync.Store, hands: Hands) -> None:
     state = timed.agent("a")
     state.declare(holdfast.Ephemeral("tmp/"))

@@ -39,8 +39,6 @@ class CheckpointResult:
     hash: str
     """Commitment to the whole state, in hexadecimal."""
     created_at: datetime
-    synchronized: bool = False
-    """Whether another store has it, too; nothing that makes a checkpoint sends it anywhere."""
 
 
 @dataclass(frozen=True, slots=True)
