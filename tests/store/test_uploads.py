@@ -287,9 +287,9 @@ def test_verify_beside_writers(place: Place) -> None:
     stop = threading.Event()
 
     def work() -> None:
-        number = 0
-        while not stop.is_set():
-            number += 1
+        for number in range(1, 60):  # bounded: what is written is what is to be verified
+            if stop.is_set():
+                return
             file = store.agent("1").open_write(f"k{number % 3}")
             file.write(noise(200_000, number))
             (file.abort if number % 4 == 0 else file.close)()
