@@ -43,8 +43,10 @@ def test_the_standard_procedure_has_its_exact_values() -> None:
 def test_a_bad_state_goes_back_to_the_newest_checkpoint_that_is_whole(store: sync.Store) -> None:
     state = agent(store)
     report = Recovery(store).recover(state, "state_corruption")
-    assert report.success and report.strategy == "newest_valid"
-    assert state.get("plan") is None and state.get("task") == {"id": 1}
+    assert report.success
+    assert report.strategy == "newest_valid"
+    assert state.get("plan") is None
+    assert state.get("task") == {"id": 1}
     assert Recovery(store).reports(state)[0] == report
     assert store.verify().ok
 
@@ -81,7 +83,8 @@ def test_what_a_step_writes_after_its_time_is_refused(store: sync.Store) -> None
         store, steps={"slow": slow}, procedures=[{"id": "p", "triggers": [], "steps": steps}]
     )
     report = recovery.recover(state, procedure="p")
-    assert report.success and "took more than" in report.steps[0][1].error
+    assert report.success
+    assert "took more than" in report.steps[0][1].error
     time.sleep(0.4)
     assert state.get("late") is None
 
