@@ -46,6 +46,15 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.runner import Run
     from holdfast.checkpoints.schedules import ScheduleInfo
     from holdfast.checkpoints.shutdown import ShutdownCheckpoints
+    from holdfast.recovery.async_recovery import Recovery
+    from holdfast.recovery.choice import Proposal
+    from holdfast.recovery.engine import RecoveryPlan
+    from holdfast.recovery.failures import Failure
+    from holdfast.recovery.notices import Notice
+    from holdfast.recovery.procedure import Procedure, Step
+    from holdfast.recovery.quarantine import Quarantined
+    from holdfast.recovery.records import StepResult
+    from holdfast.recovery.reports import RecoveryReport, RecoveryStatistics
     from holdfast.seal.codec import Typed, ValueLimits
     from holdfast.seal.parts import ERASED
     from holdfast.seal.registry import Registry, default_registry
@@ -118,6 +127,7 @@ __all__ = [
     "ErasedSubject",
     "Every",
     "Export",
+    "Failure",
     "Finding",
     "Gate",
     "HoldfastError",
@@ -136,6 +146,7 @@ __all__ = [
     "MergeConflict",
     "Merged",
     "Message",
+    "Notice",
     "Operation",
     "Optimizer",
     "Page",
@@ -145,11 +156,18 @@ __all__ = [
     "PolicyRetention",
     "PolicySetting",
     "Position",
+    "Procedure",
     "Proof",
+    "Proposal",
     "Pruned",
+    "Quarantined",
     "Range",
     "ReadStream",
     "Reading",
+    "Recovery",
+    "RecoveryPlan",
+    "RecoveryReport",
+    "RecoveryStatistics",
     "Registry",
     "Report",
     "Request",
@@ -167,6 +185,8 @@ __all__ = [
     "ScopeInfo",
     "ShutdownCheckpoints",
     "State",
+    "Step",
+    "StepResult",
     "Sticky",
     "Store",
     "Swept",
@@ -204,6 +224,15 @@ _HOMES = {
     "holdfast.checkpoints.runner": "Run",
     "holdfast.checkpoints.schedules": "ScheduleInfo",
     "holdfast.checkpoints.shutdown": "ShutdownCheckpoints",
+    "holdfast.recovery.async_recovery": "Recovery",
+    "holdfast.recovery.choice": "Proposal",
+    "holdfast.recovery.engine": "RecoveryPlan",
+    "holdfast.recovery.failures": "Failure",
+    "holdfast.recovery.notices": "Notice",
+    "holdfast.recovery.procedure": "Procedure Step",
+    "holdfast.recovery.quarantine": "Quarantined",
+    "holdfast.recovery.records": "StepResult",
+    "holdfast.recovery.reports": "RecoveryReport RecoveryStatistics",
     "holdfast.seal.codec": "Typed ValueLimits",
     "holdfast.seal.parts": "ERASED",
     "holdfast.seal.registry": "Registry",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.policies import Policies
     from holdfast.checkpoints.retention import Retention
     from holdfast.checkpoints.scheduler import Scheduler
+    from holdfast.recovery.engine import Recovery
 
 __all__ = [
     "Change",
@@ -33,6 +34,7 @@ __all__ = [
     "Lease",
     "Optimizer",
     "Policies",
+    "Recovery",
     "Retention",
     "Scheduler",
     "State",
@@ -84,6 +86,7 @@ if not TYPE_CHECKING:
         "holdfast.checkpoints.policies": "Policies",
         "holdfast.checkpoints.retention": "Retention",
         "holdfast.checkpoints.scheduler": "Scheduler",
+        "holdfast.recovery.engine": "Recovery",
     }
     _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 

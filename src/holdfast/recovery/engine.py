@@ -8,26 +8,61 @@ print(report)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.errors import InvalidInputError, LeaseHeldError, ProcedureNotFoundError
 from holdfast.recovery.builtin import BUILT_IN
+from holdfast.recovery.choice import Proposal, outcomes, propose
 from holdfast.recovery.context import Context, Settings, StepFunction
-from holdfast.recovery.failures import Failure
+from holdfast.recovery.failures import Failure, kind_of
+from holdfast.recovery.notices import PAGE, Notice, deliver, notices
 from holdfast.recovery.procedure import Procedure
-from holdfast.recovery.records import RUNNING, Record, Records
-from holdfast.recovery.reports import RecoveryReport, report_of
+from holdfast.recovery.quarantine import Quarantine
+from holdfast.recovery.records import RUNNING, Record, Records, recovered_agents
+from holdfast.recovery.reports import (
+    RecoveryReport,
+    RecoveryStatistics,
+    report_of,
+    statistics_of,
+)
 from holdfast.recovery.running import Progress, Running, lease_name
 from holdfast.recovery.steps import STEPS
-from holdfast.recovery.strategies import STRATEGIES, Strategy
-from holdfast.store.arguments import check_function, check_text
-from holdfast.store.blocking import Store
+from holdfast.recovery.strategies import STRATEGIES, Strategy, look
+from holdfast.store.arguments import check_count, check_function, check_text
+from holdfast.store.blocking import State, Store
 from holdfast.store.cause import acting
 from holdfast.store.handles import StoreHandle
 from holdfast.store.scopes import Scope
 
 LEASE = 30.0
 """Seconds after which the recovery of a process that died can be taken up by another."""
+
+
+REMEMBERED = 200
+"""Recoveries of an agent that the order of strategies is learned from: the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryPlan:
+    """What a recovery would do."""
+
+    agent: Scope
+    failure: Failure
+    procedure: Procedure
+    strategy: str | None
+    """None if none serves."""
+    point: str | None
+    lost: str
+    passed: dict[str, str]
+    """Strategies that would not serve, and why."""
+
+    def __str__(self) -> str:
+        head = f"{self.agent}: {self.failure.kind} is answered by {self.procedure.id}"
+        lines = [f"  {step.key}" for step in self.procedure.steps]
+        lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
+        served = f"{self.strategy}, {self.point or 'nothing'}" if self.strategy else "none serves"
+        return "\n".join([head, *lines, f"  strategy: {served}", f"  lost: {self.lost}"])
 
 
 class Recovery:
@@ -128,24 +163,63 @@ class Recovery:
         not succeed was undone, and raises `RecoveryFailedError`, which names the report.
         """
         scope = _scope(agent)
-        if isinstance(failure, str):
-            failure = Failure(failure, point=point, at=at)
-        failure = failure.check()
-        chosen = self.select(failure, procedure)
+        asked = _failure(failure, point, at)
+        chosen = self.select(asked, procedure)
         with self._store.lease(lease_name(scope), duration=LEASE, wait=wait):
             records = Records(self._handle, scope)
             for unfinished in records.running():
                 self._go_on(unfinished, progress)
-            return self._go_on(records.begin(failure, chosen), progress)
+            return self._go_on(records.begin(asked, chosen), progress)
 
-    def resume(self, agent: Any, *, progress: Progress | None = None) -> list[RecoveryReport]:
-        """Go on with recoveries of an agent whose process ended in the middle."""
+    def plan(
+        self,
+        agent: Any,
+        failure: Failure | str = "unknown",
+        *,
+        procedure: str | None = None,
+        point: Any = None,
+        at: Any = None,
+    ) -> RecoveryPlan:
+        """What `recover` would do; nothing is written, and nothing is waited for."""
+        asked = _failure(failure, point, at)
+        chosen = self.select(asked, procedure)
+        records = Records(self._handle, _scope(agent))
+        context = self._context(records.draft(asked, chosen))
+        looked = look(context, context.order())
+        target = looked.target
+        return RecoveryPlan(
+            context.agent,
+            asked,
+            chosen,
+            target.strategy if target is not None else None,
+            target.point if target is not None else None,
+            target.lost if target is not None else "nothing",
+            looked.passed,
+        )
+
+    def proposal(self, agent: Any, kind: str) -> Proposal:
+        """The order of strategies that an agent's past recoveries speak for.
+
+        It is used unless `order` pins another one.
+        """
+        records = Records(self._handle, _scope(agent))
+        fixed = kind_of(kind).strategies
+        return propose(kind, fixed, outcomes(records.all(REMEMBERED)))
+
+    def resume(
+        self, agent: Any, *, wait: float = 0, progress: Progress | None = None
+    ) -> list[RecoveryReport]:
+        """Go on with recoveries of an agent whose process ended in the middle.
+
+        Gives nothing if there are none, or if somebody is at it, for `wait` seconds. The lease of a
+        process that died runs out half a minute after its end.
+        """
         scope = _scope(agent)
         records = Records(self._handle, scope)
         if not records.running():
             return []
         try:
-            with self._store.lease(lease_name(scope), duration=LEASE, wait=0):
+            with self._store.lease(lease_name(scope), duration=LEASE, wait=wait):
                 return [self._go_on(one, progress) for one in records.running()]
         except LeaseHeldError:
             return []  # somebody is at it
@@ -153,13 +227,20 @@ class Recovery:
     def _go_on(self, record: Record, progress: Progress | None) -> RecoveryReport:
         record.procedure.check(self.steps)
         with acting("recovery", correlation=f"recovery/{record.id}"):
-            context = Context(self._handle, record, self._settings)
+            context = self._context(record)
             try:
                 Running(context, self.steps, progress).run()
             finally:
                 if record.status != RUNNING:
                     self._sign(record)
         return report_of(record)
+
+    def _context(self, record: Record) -> Context:
+        settings = self._settings
+        if settings.order is None:
+            order = self.proposal(record.agent, record.failure.kind).order
+            settings = replace(settings, order=order)
+        return Context(self._handle, record, settings)
 
     def _sign(self, record: Record) -> None:
         """A checkpoint over all that is known of a recovery: it signs the report."""
@@ -174,6 +255,41 @@ class Recovery:
     def report(self, agent: Any, id: str) -> RecoveryReport:
         """What became of one recovery."""
         return report_of(Records(self._handle, _scope(agent)).get(id))
+
+    def statistics(self, agent: Any = None) -> RecoveryStatistics:
+        """How recoveries went, of one agent or of all, with alarms over what took too long."""
+        agents = [_scope(agent)] if agent is not None else recovered_agents(self._handle)
+        found = [one for scope in agents for one in self.reports(scope)]
+        return statistics_of(found)
+
+    # those who want to know
+
+    def notices(self, since: int = 0, limit: int = PAGE) -> list[Notice]:
+        """Notices of recoveries of the whole store that came to a good end, from a number on."""
+        check_count(limit, "limit")
+        return notices(self._handle, since, limit)
+
+    def deliver(self, state: Any, consumer: str, function: Callable[[Any, Notice], Any]) -> int:
+        """Give a consumer each notice exactly once; how many there were.
+
+        `function` gets a change of the consumer's state and the notice: what it writes there is
+        committed together with the note that the notice was had, in whatever process.
+        """
+        return deliver(self._handle, State(state._handle), consumer, function)
+
+    # what was damaged
+
+    def quarantine(self, agent: Any) -> Quarantine:
+        """The damaged rows of an agent that recoveries set aside: list, get, release."""
+        return Quarantine(self._handle, _scope(agent))
+
+
+def _failure(failure: Failure | str, point: Any, at: Any) -> Failure:
+    if isinstance(failure, str):
+        failure = Failure(failure, point=point, at=at)
+    elif point is not None or at is not None:
+        failure = replace(failure, point=point, at=at)
+    return failure.check()
 
 
 def _scope(agent: Any) -> Scope:

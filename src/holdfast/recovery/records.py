@@ -34,6 +34,18 @@ def scope_of(agent: Scope) -> Scope:
     return Scope("custom", name)
 
 
+def write(handle: LineHandle, values: Mapping[str, Any]) -> None:
+    """Set keys that this layer owns, in one change."""
+    parts = ChangeParts(StoreHandle(handle.core), cause_now(), None, owner=True)
+    part = parts.part(handle)
+    for key, value in values.items():
+        part.set(key, value)
+    plan = parts.plan()
+    assert plan is not None
+    change, finish = plan
+    finish(handle.core.run(change))
+
+
 @dataclass(frozen=True, slots=True)
 class StepResult:
     """What became of one step; an error becomes a result that says so."""
@@ -90,13 +102,13 @@ class Record:
     def note(self, **fields: Any) -> None:
         """Keep what has changed about it."""
         self.data.update(fields)
-        self._write({self.key: self.data})
+        write(self._handle, {self.key: self.data})
 
     def note_result(self, part: str, result: StepResult) -> None:
         """Keep what became of a step."""
         self.results[result.step] = result
         place = f"{self.key}/{result.attempt:03}/{part}/{result.step}"
-        self._write({place: result.data()})
+        write(self._handle, {place: result.data()})
 
     def done(self, part: str) -> dict[str, StepResult]:
         """What the steps of this attempt came to so far."""
@@ -117,16 +129,6 @@ class Record:
         results = [(parts[3], one) for parts, one in rows if len(parts) == 5]
         return sorted(results, key=lambda it: (it[1].attempt, order.index((it[0], it[1].step))))
 
-    def _write(self, values: Mapping[str, Any]) -> None:
-        parts = ChangeParts(StoreHandle(self._handle.core), cause_now(), None, owner=True)
-        part = parts.part(self._handle)
-        for key, value in values.items():
-            part.set(key, value)
-        plan = parts.plan()
-        assert plan is not None
-        change, finish = plan
-        finish(self._handle.core.run(change))
-
 
 class Records:
     """The recoveries of one agent."""
@@ -135,21 +137,25 @@ class Records:
         self.agent = agent
         self.handle = store.line(scope_of(agent))
 
-    def begin(self, failure: Failure, procedure: Procedure, **more: Any) -> Record:
+    def begin(self, failure: Failure, procedure: Procedure) -> Record:
         """A new one, which is kept before anything is done."""
+        record = self.draft(failure, procedure)
+        record.note()
+        return record
+
+    def draft(self, failure: Failure, procedure: Procedure) -> Record:
+        """A new one that is not kept yet."""
         now = moment(self.handle.core.clock.claimed())
         id_ = f"{now:%Y%m%dT%H%M%S.%f}-{os.urandom(2).hex()}"
-        record = Record(self.handle, self.agent, id_, {})
-        record.note(
-            agent=str(self.agent),
-            failure=failure.data(),
-            procedure=procedure.data(),
-            status=RUNNING,
-            attempt=1,
-            started_at=now,
-            **more,
-        )
-        return record
+        said = {
+            "agent": str(self.agent),
+            "failure": failure.data(),
+            "procedure": procedure.data(),
+            "status": RUNNING,
+            "attempt": 1,
+            "started_at": now,
+        }
+        return Record(self.handle, self.agent, id_, said)
 
     def get(self, id: str) -> Record:
         """One that was begun."""
@@ -160,10 +166,20 @@ class Records:
 
     def all(self, limit: int | None = None) -> list[Record]:
         """Those that were begun, the newest first."""
-        found = self.handle.reader.items(PREFIX, None, "", False)
-        ids = [key[len(PREFIX) :] for key, _ in found if key.count("/") == 1]
+        keys = self.handle.reader.keys(PREFIX, None, "")
+        ids = [key[len(PREFIX) :] for key in keys if key.count("/") == 1]
         return [self.get(id_) for id_ in sorted(ids, reverse=True)[:limit]]
 
     def running(self) -> list[Record]:
         """Those that did not come to an end."""
         return [record for record in self.all() if record.status == RUNNING]
+
+
+def recovered_agents(store: StoreHandle) -> list[Scope]:
+    """Every scope that has had a recovery."""
+    found = []
+    for info in store.scopes("custom", PREFIX, None, None).items:
+        first = store.line(info.scope).reader.items(PREFIX, 1, "", False)
+        if first and "agent" in first[0][1]:
+            found.append(Scope.parse(first[0][1]["agent"]))
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -88,4 +89,45 @@ def report_of(record: Record) -> RecoveryReport:
         str(data.get("why", "")),
         data["started_at"],
         data.get("finished_at"),
+    )
+
+
+SLOW = 300.0
+"""Seconds that a recovery may take before it is an alarm."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryStatistics:
+    """How recoveries went."""
+
+    recoveries: int
+    succeeded: int
+    running: int
+    seconds: float
+    """Of those that came to an end, in the mean."""
+    longest: float
+    alarms: tuple[str, ...]
+    """What took longer than it should, failed, or is still running after that time."""
+
+    @property
+    def success_rate(self) -> float:
+        """Of those that came to an end; 1.0 if there were none."""
+        ended = self.recoveries - self.running
+        return self.succeeded / ended if ended else 1.0
+
+
+def statistics_of(reports: Sequence[RecoveryReport], slow: float = SLOW) -> RecoveryStatistics:
+    """Count reports."""
+    ended = [one for one in reports if one.finished_at is not None]
+    alarms = [
+        f"{one.agent}: {one.id} took {one.seconds:.0f} s" for one in ended if one.seconds > slow
+    ]
+    alarms += [f"{one.agent}: {one.id} {one.status}: {one.why}" for one in ended if not one.success]
+    return RecoveryStatistics(
+        len(reports),
+        sum(one.success for one in ended),
+        len(reports) - len(ended),
+        sum(one.seconds for one in ended) / len(ended) if ended else 0.0,
+        max((one.seconds for one in ended), default=0.0),
+        tuple(alarms),
     )

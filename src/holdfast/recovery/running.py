@@ -13,12 +13,16 @@ import inspect
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from holdfast.errors import (
     CriticalStepFailureError,
     HoldfastError,
+    InvalidInputError,
+    LeaseHeldError,
     LeaseLostError,
     RecoveryFailedError,
     RecoveryValidationError,
@@ -144,8 +148,8 @@ class Running:
                     if lost is not None:
                         text = f"{lost} failed"
                         skipped = StepResult(key, False, {}, text, 0.0, self.record.attempt, True)
-                        self._take(part, step, skipped, done)
-                        broken = step if step.critical else broken
+                        if not self._take(part, step, skipped, done):
+                            broken = broken or step
                     else:
                         running[key] = _Work(self, part, step, slots.pop(0), ended)
             if not running:
@@ -153,8 +157,7 @@ class Running:
             result = self._next(running, ended)
             work = running.pop(result.step)
             slots.insert(0, work.slot)
-            self._take(part, work.step, result, done)
-            if not result.success and work.step.critical:
+            if not self._take(part, work.step, result, done):
                 broken = broken or work.step
         if broken is not None:
             raise self._failure(part, broken, done[broken.key])
@@ -166,13 +169,19 @@ class Running:
         text = f"{CriticalStepFailureError.TEXT}: {step.title} - {result.error}"
         return CriticalStepFailureError(text, self.record.id)
 
-    def _take(self, part: str, step: Step, result: StepResult, done: dict[str, StepResult]) -> None:
-        self.record.note_result(part, result)
+    def _take(self, part: str, step: Step, result: StepResult, done: dict[str, StepResult]) -> bool:
+        try:
+            self.record.note_result(part, result)
+        except InvalidInputError as error:
+            text = f"its result cannot be kept: {error}"
+            result = replace(result, success=False, result={}, error=text)
+            self.record.note_result(part, result)
         done[step.key] = result
         if part == "steps":
             self.context.results[step.key] = result
         if self._progress is not None:
             self._progress(step.title, "done" if result.success else result.error)
+        return result.success or not step.critical
 
     def _next(self, running: dict[str, _Work], ended: Any) -> StepResult:
         """The next result: of a step that ended, or of one whose time is over."""
@@ -197,6 +206,24 @@ class Running:
             if name not in result or result[name] != wanted:
                 raise RecoveryValidationError(f"its result is not valid: {name}")
         return result
+
+    @contextmanager
+    def step_lease(self, name: str) -> Iterator[None]:
+        """A step's own lease; whoever holds it is one that was given up, or of a process that died.
+
+        For all steps are done by whoever holds the lease of the agent.
+        """
+        try:
+            asked = self._store.lease(name, duration=STEP_LEASE, wait=0)
+            asked.__enter__()
+        except LeaseHeldError:
+            self._store.break_lease(name)
+            asked = self._store.lease(name, duration=STEP_LEASE, wait=STEP_LEASE)
+            asked.__enter__()
+        try:
+            yield
+        finally:
+            asked.__exit__(None, None, None)
 
     def left(self) -> float:
         """Seconds until the procedure's time is over."""
@@ -226,7 +253,7 @@ class _Work:
         result: dict[str, Any] = {}
         error = ""
         try:
-            with running._store.lease(self._lease, duration=STEP_LEASE, wait=STEP_LEASE):
+            with running.step_lease(self._lease):
                 result = running.execute(step)
         except LeaseLostError:
             error = "it was given up"

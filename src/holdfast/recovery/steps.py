@@ -23,24 +23,18 @@ from holdfast.errors import (
     RecoveryValidationError,
     StateIntegrityError,
 )
-from holdfast.recovery import failures
+from holdfast.recovery import failures, notices
 from holdfast.recovery.context import Context, StepFunction
-from holdfast.recovery.records import OWNER, PREFIX
+from holdfast.recovery.quarantine import Quarantine
+from holdfast.recovery.records import PREFIX
 from holdfast.recovery.strategies import Target, check_state, look
 from holdfast.store.blocking import State
 from holdfast.store.cause import cause_now
 from holdfast.store.handles import ChangeParts, StoreHandle
-from holdfast.store.scopes import Scope
+from holdfast.store.verify import verify_store
 
 LAST = PREFIX + "last"
 """In the agent's scope: the recovery that it went through last. No restore takes it back."""
-NOTICES = PREFIX + "notices"
-"""In the scope `custom:$recovery`: a list with a notice of each recovery."""
-
-
-def notices_scope() -> Scope:
-    """The scope whose list tells of every recovery of the store."""
-    return Scope("custom", OWNER)
 
 
 def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,19 +49,20 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
         request = CheckpointRequest(name, "recovery", trigger=context.failure.kind)
         made = make(handle, request)
     except StateIntegrityError as error:
-        return {"backup": None, "why": str(error)[:500]}
+        found = verify_store(handle.core, context.agent).findings
+        aside = Quarantine(context.store, context.agent).add(found, context.record.id)
+        return {"backup": None, "why": str(error)[:500], "quarantined": aside}
     return {"backup": made.id, "entry": head}
 
 
 def locate_checkpoint(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
     """Find a state to return to; `action` may give an order of strategies of its own."""
     order = tuple(action.get("strategies", ())) or context.order()
-    passed: dict[str, str] = {}
-    target = look(context, order, passed)
-    if target is None:
-        reasons = "; ".join(f"{name}: {why}" for name, why in passed.items())
+    looked = look(context, order)
+    if looked.target is None:
+        reasons = "; ".join(f"{name}: {why}" for name, why in looked.passed.items())
         raise CheckpointNotFoundError(f"{context.agent}: no strategy serves: {reasons}"[:2000])
-    return {**target.data(), "passed": passed}
+    return {**looked.target.data(), "passed": looked.passed, "seconds": looked.seconds}
 
 
 def verify_integrity(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,7 +164,7 @@ def notify_systems(context: Context, action: Mapping[str, Any]) -> dict[str, Any
     """Add a notice to the list that dependent systems read; once, however often it is done."""
     del action
     record, store = context.record, context.store
-    handle = store.line(notices_scope())
+    handle = store.line(notices.scope())
     cause = cause_now(reason=f"recovery {record.id}")
     parts = ChangeParts(store, cause, f"recovery-notice/{record.id}", owner=True)
     notice = {
@@ -178,7 +173,7 @@ def notify_systems(context: Context, action: Mapping[str, Any]) -> dict[str, Any
         "failure": context.failure.kind,
         "severity": context.failure.severity,
     }
-    parts.part(handle).append(NOTICES, notice)
+    parts.part(handle).append(notices.NOTICES, notice)
     plan = parts.plan()
     assert plan is not None
     change, finish = plan

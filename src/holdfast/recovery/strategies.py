@@ -17,8 +17,9 @@ Points that failed in an earlier attempt of the same recovery are not found agai
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoints.locating import candidates, examine
@@ -67,18 +68,32 @@ class Target:
 Strategy = Callable[["Context"], Target]
 
 
-def look(context: Context, order: tuple[str, ...], passed: dict[str, str]) -> Target | None:
-    """The first target of an order of strategies; `passed` gets why others did not serve."""
+@dataclass(slots=True)
+class Looked:
+    """What came of trying strategies in an order."""
+
+    target: Target | None = None
+    passed: dict[str, str] = field(default_factory=dict)
+    """Those that did not serve, and why."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """How long each took that was tried."""
+
+
+def look(context: Context, order: tuple[str, ...]) -> Looked:
+    """Try strategies until one finds a target."""
+    looked = Looked()
     for name in order:
-        find = context.strategies.get(name)
-        if find is None:
-            passed[name] = "there is no such strategy"
-            continue
+        begun = time.monotonic()
         try:
-            return find(context)
+            if name not in context.strategies:
+                raise Unfit("there is no such strategy")
+            looked.target = context.strategies[name](context)
         except (Unfit, MissingError, StateIntegrityError) as error:
-            passed[name] = str(error)[:500]
-    return None
+            looked.passed[name] = str(error)[:500]
+        looked.seconds[name] = time.monotonic() - begun
+        if looked.target is not None:
+            break
+    return looked
 
 
 def check_state(handle: LineHandle, timeline: str, sequence: int) -> int:
