@@ -78,6 +78,8 @@ CORRUPTION = {
     "storage": "storage_failure",
 }
 """Which kind of corruption a finding of `verify` is."""
+DAMAGED = frozenset((*CORRUPTION.values(), "corruption_detected", "partial_corruption"))
+"""Kinds of failure in which rows are looked at, and damaged ones set aside."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,21 +38,28 @@ LAST = PREFIX + "last"
 
 
 def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep the state as it is; one that cannot be read is still in the history, and is named."""
-    del action
+    """Keep the state as it is; one that cannot be read is still in the history, and is named.
+
+    If rows are damaged, they are set aside, as many as are found in `budget` seconds (10).
+    """
     handle = context.handle
+    result: dict[str, Any] = {"backup": None}
     try:
         head = handle.place()[2]
         context.record.note(head=head)
         check_state(handle, handle.timeline, head)
         name = f"before recovery {context.record.id}"
         request = CheckpointRequest(name, "recovery", trigger=context.failure.kind)
-        made = make(handle, request)
+        result = {"backup": make(handle, request).id, "entry": head}
     except StateIntegrityError as error:
-        found = verify_store(handle.core, context.agent).findings
-        aside = Quarantine(context.store, context.agent).add(found, context.record.id)
-        return {"backup": None, "why": str(error)[:500], "quarantined": aside}
-    return {"backup": made.id, "entry": head}
+        result["why"] = str(error)[:500]
+    if result["backup"] is None or context.failure.kind in failures.DAMAGED:
+        budget = float(action.get("budget", 10))
+        found = verify_store(handle.core, context.agent, budget=budget).findings
+        result["quarantined"] = Quarantine(context.store, context.agent).add(
+            found, context.record.id
+        )
+    return result
 
 
 def locate_checkpoint(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
