@@ -6,16 +6,14 @@ things as if it had been done once.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from holdfast.agents.keys import own_change, sticky
-from holdfast.checkpoints.exports import export_checkpoint, import_checkpoint
+from holdfast.checkpoints.bringing import Bringing
 from holdfast.checkpoints.making import make
 from holdfast.checkpoints.requests import CheckpointRequest, RestoreRequest
-from holdfast.checkpoints.restoring import confirm, failed, restore
+from holdfast.checkpoints.restoring import RestoreResult, confirm, failed, restore
 from holdfast.errors import (
     CheckpointNotFoundError,
     InvalidInputError,
@@ -27,8 +25,8 @@ from holdfast.recovery import failures, notices
 from holdfast.recovery.context import Context, StepFunction
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import PREFIX
+from holdfast.recovery.salvaging import Salvage
 from holdfast.recovery.strategies import Target, check_state, look
-from holdfast.store.blocking import State
 from holdfast.store.cause import cause_now
 from holdfast.store.handles import ChangeParts, StoreHandle
 from holdfast.store.verify import verify_store
@@ -81,8 +79,12 @@ def verify_integrity(context: Context, action: Mapping[str, Any]) -> dict[str, A
         handle = StoreHandle(context.copies[target.copy]._core).line(context.agent)
     if not target.point:
         return {"values": 0}
-    timeline, _, number = target.point.rpartition("@")
-    return {"values": check_state(handle, timeline, int(number))}
+    timeline = target.point.rpartition("@")[0]
+    return {"values": check_state(handle, timeline, _number(target.point))}
+
+
+def _number(point: str) -> int:
+    return int(point.rpartition("@")[2])
 
 
 def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,25 +108,32 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
         )
         done = restore(context.handle, request)
         entry, backup = done.restored_to, done.backup_created
+        if target.replay:
+            salvage = Salvage(context.handle, _number(target.point), target.replay)
+            salvage.replay()
+            entry = f"{context.handle.timeline}@{salvage.bring(reason).sequence}"
     return {"restored": entry, "backup": backup, "lost": target.lost}
 
 
 def _from_copy(context: Context, target: Target, reason: str) -> tuple[str, str | None]:
     assert target.copy is not None
-    store = context.copies[target.copy]
-    there = State(StoreHandle(store._core).line(context.agent))
-    with tempfile.TemporaryDirectory(prefix="holdfast-recovery-") as folder:
-        # A key of its own, which is gone with the folder: nothing lies open on the way.
-        path, key = Path(folder) / "state", f"file:{folder}/key"
-        at = target.point
-        export_checkpoint(there, path, at=at, key=key, unsigned=store._core.signer is None)
-        done = import_checkpoint(context.state, path, key=key, untrusted=True, reason=reason)
-    return f"{done.timeline}@{done.sequence}", done.backup.id if done.backup else None
+    there = StoreHandle(context.copies[target.copy]._core).line(context.agent)
+    source = there.history.points.view("main", _number(target.point))
+    handle = context.handle
+    if context.result_of("backup_current").get("backup") is None:
+        _empty(context, reason)  # what cannot be read cannot be compared
+    label = f"copy {target.copy}, {target.point}"
+    done = Bringing(handle, source, label, (), (), reason).run(None)[0]
+    return f"{handle.timeline}@{done.sequence}", done.backup.id if done.backup else None
+
+
+def _empty(context: Context, reason: str) -> RestoreResult:
+    request = RestoreRequest(0, past_damage=True, dependencies="ignore", reason=reason)
+    return restore(context.handle, request)
 
 
 def _defaults(context: Context, reason: str) -> tuple[str, str | None]:
-    request = RestoreRequest(0, past_damage=True, dependencies="ignore", reason=reason)
-    done = restore(context.handle, request)
+    done = _empty(context, reason)
     state = context.state
     assert context.defaults is not None
     with state.change(reason=f"{reason}: defaults, because nothing else could be read") as change:

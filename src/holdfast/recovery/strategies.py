@@ -6,7 +6,7 @@
 | `named` | the checkpoint or entry that the failure names | what came after it |
 | `point_in_time` | the state at the time that the failure names | what came after it |
 | `keys` | the newest state, damaged keys as in the newest whole checkpoint | those keys |
-| `journal` | the newest entry whose state can be read whole | what came after it |
+| `journal` | the newest entry whose state is whole, later entries replayed | damaged entries |
 | `newest_valid` | the newest checkpoint that is whole | what came after it |
 | `timeline` | the newest state of another timeline that can be read whole | what that one lacks |
 | `copy` | the newest state that a copy of the store holds | what the copy lacks |
@@ -26,6 +26,7 @@ from holdfast.checkpoints.locating import candidates, examine
 from holdfast.checkpoints.requests import Locator
 from holdfast.errors import HoldfastError, MissingError, StateIntegrityError
 from holdfast.recovery import failures
+from holdfast.recovery.salvaging import Salvage
 from holdfast.store.check import leaves
 from holdfast.store.handles import LineHandle, StoreHandle
 
@@ -53,6 +54,8 @@ class Target:
     """Only these keys go back, if there are any."""
     copy: int | None = None
     """Which of the copies it is in."""
+    replay: int = 0
+    """The last entry that is to be replayed behind the point, if there are such."""
 
     def data(self) -> dict[str, Any]:
         """Plain data, kept as the result of a step."""
@@ -190,7 +193,10 @@ def damaged_keys(handle: LineHandle) -> list[str]:
 
 
 def journal(context: Context) -> Target:
-    """The newest entry whose state is whole, looked for between a whole one and a damaged one."""
+    """The newest entry whose state is whole, looked for between a whole one and a damaged one.
+
+    What lies behind it is replayed, but for what is damaged.
+    """
     handle, bad = context.handle, context.bad_points()
     head = _head(context)
     low = next(_valid_checkpoints(context), 0)
@@ -204,9 +210,17 @@ def journal(context: Context) -> Target:
             low = middle
         except (StateIntegrityError, MissingError, Unfit):
             high = middle
-    if not low:
+    last = min(head, context.first_head())
+    lost = "nothing"
+    if low < last:
+        salvage = Salvage(handle, low, last)
+        lost = str(salvage.replay())
+        if not salvage.result.applied:
+            last = low
+    if not low and not last:
         raise Unfit("no entry leads to a state that can be read whole")
-    return Target(failures.JOURNAL, f"{handle.timeline}@{low}", _after(context, low))
+    point = f"{handle.timeline}@{low}"
+    return Target(failures.JOURNAL, point, lost, replay=last if last > low else 0)
 
 
 def timeline(context: Context) -> Target:
