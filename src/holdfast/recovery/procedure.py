@@ -54,13 +54,13 @@ class Step:
     def data(self) -> dict[str, Any]:
         """Plain data, which `Procedure.of` reads."""
         found: dict[str, Any] = {
-            "id": self.key,
             "type": self.type,
             "timeout": self.timeout,
             "critical": self.critical,
         }
-        if self.name:
-            found["name"] = self.name
+        for name in ("id", "name"):
+            if getattr(self, name):
+                found[name] = getattr(self, name)
         for name in ("action", "validation"):
             if getattr(self, name):
                 found[name] = dict(getattr(self, name))
