@@ -19,6 +19,18 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast import sync as sync
+    from holdfast.agents.machines.async_machine import Machine
+    from holdfast.agents.machines.definition import MachineArrow, MachineDefinition, MachineState
+    from holdfast.agents.machines.records import (
+        MachineIntent,
+        MachineRecovered,
+        MachineSnapshot,
+        Replayed,
+        Transition,
+    )
+    from holdfast.agents.machines.rules import MachineRule
+    from holdfast.agents.machines.steps import MachineStep
+    from holdfast.agents.machines.versions import MachineLimits
     from holdfast.agents.shapes import Message, Task, ToolCall
     from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.async_exports import (
@@ -133,6 +145,16 @@ __all__ = [
     "Locator",
     "LongValue",
     "Lookup",
+    "Machine",
+    "MachineArrow",
+    "MachineDefinition",
+    "MachineIntent",
+    "MachineLimits",
+    "MachineRecovered",
+    "MachineRule",
+    "MachineSnapshot",
+    "MachineState",
+    "MachineStep",
     "MergeConflict",
     "Merged",
     "Message",
@@ -151,6 +173,7 @@ __all__ = [
     "ReadStream",
     "Reading",
     "Registry",
+    "Replayed",
     "Report",
     "Request",
     "Resealed",
@@ -173,6 +196,7 @@ __all__ = [
     "Task",
     "TimelineInfo",
     "ToolCall",
+    "Transition",
     "Typed",
     "ValueLimits",
     "View",
@@ -186,6 +210,14 @@ __all__ = [
 ]
 
 _HOMES = {
+    "holdfast.agents.machines.async_machine": "Machine",
+    "holdfast.agents.machines.definition": "MachineArrow MachineDefinition MachineState",
+    "holdfast.agents.machines.records": (
+        "MachineIntent MachineRecovered MachineSnapshot Replayed Transition"
+    ),
+    "holdfast.agents.machines.rules": "MachineRule",
+    "holdfast.agents.machines.steps": "MachineStep",
+    "holdfast.agents.machines.versions": "MachineLimits",
     "holdfast.agents.shapes": "Message Task ToolCall",
     "holdfast.checkpoints.async_retention": "Retention",
     "holdfast.checkpoints.retention": "Judged LinePlan RetentionPlan",
