@@ -12,7 +12,8 @@ def test_a_machine_goes_its_way_and_is_there_after_a_restart(place: Place) -> No
     machine = sync.Machine(place.open().agent("poet"), HAIKU)
     assert machine.now() is None
     made = machine.fire("topic", topic="rain")
-    assert (made.from_state, made.to_state, made.trigger) == ("awaiting_topic", "generating", "topic")
+    way = (made.from_state, made.to_state, made.trigger)
+    assert way == ("awaiting_topic", "generating", "topic")
     now = machine.now()
     assert now is not None
     assert (now.state, now.data, now.version) == ("generating", {"lines": [], "topic": "rain"}, 2)

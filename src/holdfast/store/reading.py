@@ -268,6 +268,15 @@ class Reader:
         return timeline.version(self.live(timeline, key)) if timeline is not None else 0
 
     @_rebuilding
+    def versions(self, keys: Iterable[str]) -> list[int]:
+        """The versions of keys, 0 for those that are absent, of one moment."""
+        timeline = self.now()
+        if timeline is None:
+            return [0 for _ in keys]
+        with timeline.lock:
+            return [timeline.version(self.live(timeline, key)) for key in keys]
+
+    @_rebuilding
     def exists(self, key: str) -> bool:
         """Whether a key is there."""
         key = check_key(key, owner=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from holdfast.store.handles import LineHandle
 
 PAGE = 256
+
+
+_Known = tuple[list[int], dict[str, Any] | None, MachineIntent | None, int, int]
+"""Versions of its keys, what they are, number and version of the newest transition."""
 
 
 @dataclass(slots=True)
@@ -51,37 +56,44 @@ class Looker:
         self.name = name
         self.keys = Keys.of(name)
         self.agent = str(handle.scope)
-        self._newest: tuple[int, int, int] = (0, 0, 0)
+        self._known: _Known = ([-1, -1, -1], None, None, 0, 0)
 
     def time(self) -> datetime:
         """The store's time, for people."""
         return moment(self.handle.core.clock.claimed())
 
     def look(self) -> Seen:
-        """All but the data."""
-        keys, reader = self.keys, self.handle.reader
-        log = reader.version(keys.transitions)
-        found = reader.versioned((keys.now, keys.intent), False)
+        """All but the data; what has not changed since it was last seen is not read again."""
+        keys = self.keys
+        versions = self.handle.reader.versions((keys.now, keys.intent, keys.transitions))
+        if versions != self._known[0]:
+            self._known = self._read(versions[2])
+        return self.last_seen()
+
+    def last_seen(self) -> Seen:
+        """What was last seen or made here, without looking; somebody may have changed it since."""
+        versions, now, intent, number, version = self._known
+        # Whoever changes `now` adds to the log, and a restore gives both its own number.
+        expects = {self.keys.intent: versions[1], self.keys.transitions: versions[2]}
+        return Seen(now, intent, number, version, expects)
+
+    def _read(self, log: int) -> _Known:
+        keys = self.keys
+        found = self.handle.reader.versioned((keys.now, keys.intent), False)
         now, now_version = found.get(keys.now, (None, 0))
-        intent, intent_version = found.get(keys.intent, (None, 0))
-        # The log is looked at first: if somebody adds to it meanwhile, the change gets a Conflict.
-        known = self._newest
-        if known[0] != log:
-            known = self._newest = (log, *self._last())
-        expects = {keys.now: now_version, keys.intent: intent_version, keys.transitions: log}
-        pending = MachineIntent.of(intent) if intent is not None else None
-        return Seen(now, pending, known[1], known[2], expects)
+        stored, intent_version = found.get(keys.intent, (None, 0))
+        intent = MachineIntent.of(stored) if stored is not None else None
+        # Read after its version: if somebody adds to it in between, a change gets a Conflict.
+        newest = self.handle.reader.tail(keys.transitions, 1)
+        last = self.transition(newest[0]) if newest else None
+        number, version = (last.number, last.version) if last is not None else (0, 0)
+        return [now_version, intent_version, log], now, intent, number, version
 
-    def _last(self) -> tuple[int, int]:
-        newest = self.handle.reader.tail(self.keys.transitions, 1)
-        if not newest:
-            return 0, 0
-        last = self.transition(newest[0])
-        return last.number, last.version
-
-    def wrote(self, entry: int, last: Transition) -> None:
-        """Remember what the newest transition is: this change has just added it."""
-        self._newest = (entry, last.number, last.version)
+    def wrote(self, entry: int, last: Transition, now: dict[str, Any]) -> None:
+        """Remember what a change has just made, unless a gate may have made it something else."""
+        if self.handle.core.gates.front:
+            return
+        self._known = [entry, 0, entry], now, None, last.number, last.version
 
     def look_whole(self) -> Seen:
         """All of it."""
@@ -125,9 +137,9 @@ class Looker:
                 now["state"],
                 data,
                 now["version"],
-                now["created"],
-                now["updated"],
-                now["metadata"],
+                moment(now["created"]),
+                moment(now["updated"]),
+                deepcopy(now.get("metadata", {})),
                 definition.prompt(now["state"], data),
                 pending,
             )

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from holdfast.agents.keys import MACHINE
 from holdfast.errors import DamagedRecordError, InvalidInputError
 from holdfast.store.arguments import check_text
+from holdfast.store.reading import microseconds, moment
 from holdfast.store.scopes import check_key
 
 MOST_ERROR = 500
@@ -68,43 +69,25 @@ class Transition:
         """Whether the machine is, or was, where it leads to."""
         return self.error is None
 
-    def stored(self) -> dict[str, Any]:
-        """What the log keeps."""
-        made: dict[str, Any] = {
-            "number": self.number,
-            "id": self.id,
-            "kind": self.kind,
-            "from": self.from_state,
-            "to": self.to_state,
-            "trigger": self.trigger,
-            "time": self.timestamp,
-            "version": self.version,
-        }
-        if self.error is not None:
-            made["error"] = self.error
-        return made
+    def stored(self) -> list[Any]:
+        """What the log keeps: its fields in order, the error only of one that failed."""
+        time = microseconds(self.timestamp)
+        way = [self.kind, self.from_state, self.to_state, self.trigger]
+        made = [self.number, self.id, *way, time, self.version]
+        return made if self.error is None else [*made, self.error]
 
     @classmethod
     def of(cls, agent: str, machine: str, stored: Any) -> Transition:
         """The opposite of `stored`."""
         try:
-            return cls(
-                stored["number"],
-                stored["id"],
-                agent,
-                machine,
-                stored["kind"],
-                stored["from"],
-                stored["to"],
-                stored["trigger"],
-                stored["time"],
-                stored["version"],
-                stored.get("error"),
-            )
-        except (KeyError, TypeError, AttributeError):
+            number, id, kind, origin, target, trigger, time, version, *error = stored
+            when = moment(time)
+        except (TypeError, ValueError):
             raise DamagedRecordError(
                 f"{agent}: the log of the machine {machine!r} holds what is no transition"
             ) from None
+        way = (kind, origin, target, trigger)
+        return cls(number, id, agent, machine, *way, when, version, error[0] if error else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from secrets import token_hex
@@ -18,19 +18,21 @@ from holdfast.agents.machines.records import (
     MachineSnapshot,
     Transition,
 )
-from holdfast.agents.machines.steps import MachineStep, concerns_data, refusals, wanted
+from holdfast.agents.machines.steps import MachineStep, concerns_data, is_bare, refusals, wanted
 from holdfast.errors import (
     Conflict,
     HoldfastError,
     IncompleteTransitionError,
     InvalidInputError,
     MachineDataError,
+    RefusedError,
     TransitionRefusedError,
 )
 from holdfast.store.arguments import check_text
 from holdfast.store.cause import cause_now
 from holdfast.store.compare import same
 from holdfast.store.gates import Operation
+from holdfast.store.reading import microseconds
 from holdfast.store.writing import ScopedChange, build_change
 
 if TYPE_CHECKING:
@@ -49,6 +51,11 @@ class Routines:
         self.looker = Looker(handle, name)
         self.keys = self.looker.keys
         self.where = f"{self.looker.agent}: the machine {name!r}"
+        self._bare = {
+            (origin, trigger): arrow.to
+            for origin, trigger, arrow in definition.arrows()
+            if is_bare(definition, origin, arrow)
+        }
 
     # beginning
 
@@ -56,6 +63,7 @@ class Routines:
         """Enter the initial state, unless it is started; then it must not be given data."""
         seen = yield Read(self.looker.look_whole)
         if seen.now is None:
+            self.refuse_open(seen)
             seen = yield from self._started(seen, data)
         elif data:
             raise TransitionRefusedError(
@@ -70,7 +78,7 @@ class Routines:
         initial = self.definition.initial
         here = self.definition.states[initial]
         step = self._step("", initial, "", {}, token_hex(8))
-        step.data = {**deepcopy(here.data), **checked_fields(data, "data")}
+        step.data = deepcopy({**here.data, **data})
         try:
             if here.enter is not None:
                 merge(step, (yield Call(here.enter, step)))
@@ -94,20 +102,38 @@ class Routines:
 
     def fire(self, trigger: str, input: Mapping[str, Any]) -> Routine[Transition]:
         """Follow a trigger to its end."""
+        check_text(trigger, "a trigger", 128, least=1)
+        quick = self._quick(trigger, input)
+        if quick is not None:
+            try:
+                return (yield from self._made(*quick))
+            except Conflict:
+                pass  # it is elsewhere by now: look
         step, seen, arrow = yield from self.begin(trigger, input)
         return (yield from self._carry_out(step, seen, arrow, work=arrow.work))
+
+    def _quick(self, trigger: str, input: Mapping[str, Any]) -> tuple[Seen, MachineStep] | None:
+        """A transition that asks for nothing, from where the machine was last seen.
+
+        Like a set, it is made without looking first: the change expects that nobody moved it.
+        """
+        seen = self.looker.last_seen()
+        to = self._bare.get((seen.state, trigger))
+        if to is None or input or seen.intent is not None:
+            return None
+        return seen, self._step(seen.state, to, trigger, {}, token_hex(8))
 
     def begin(
         self, trigger: str, input: Mapping[str, Any], *, intent: bool = False
     ) -> Routine[tuple[MachineStep, Seen, MachineArrow]]:
         """All that comes before actions and work; if there is work, the intent is stored."""
         check_text(trigger, "a trigger", 128, least=1)
-        given = checked_fields(input, "what a trigger brings along")
+        given = deepcopy(dict(input))
         seen = yield Read(self.looker.look)
-        if seen.now is None:
-            fresh = yield Read(self.looker.look_whole)
-            seen = yield from self._started(fresh, {})
         self.refuse_open(seen)
+        if seen.now is None:
+            seen = yield from self._started(seen, {})
+            self.refuse_open(seen)
         arrow = self.definition.arrow(seen.state, trigger)
         step = self._step(seen.state, arrow.to if arrow else "", trigger, given, token_hex(8))
         try:
@@ -135,7 +161,7 @@ class Routines:
         kept = {name: deepcopy(step.input[name]) for name in arrow.keep if name in step.input}
         there = self.definition.states[arrow.to]
         step.data = {**deepcopy(there.data), **deepcopy(seen.data or {}), **kept}
-        step.metadata = deepcopy(seen.now["metadata"])
+        step.metadata = deepcopy(seen.now.get("metadata", {}))
 
     def _carry_out(
         self, step: MachineStep, seen: Seen, arrow: MachineArrow, *, work: Any
@@ -153,9 +179,17 @@ class Routines:
             yield from self.fail(step, seen, arrow, error)
             raise
         try:
-            return (yield from self._apply(seen, step, "step"))
+            return (yield from self._made(seen, step))
         except Conflict as conflict:
             raise (yield from self._overtaken(step, conflict)) from conflict
+
+    def _made(self, seen: Seen, step: MachineStep) -> Routine[Transition]:
+        """The change itself; one that cannot be stored, or that a gate refuses, has failed."""
+        try:
+            return (yield from self._apply(seen, step, "step"))
+        except RefusedError as error:
+            yield from self._failed(step, error, close=seen.intent)
+            raise
 
     def finish(self, step: MachineStep, seen: Seen, arrow: MachineArrow) -> Routine[Transition]:
         """End a transition whose work was done by the caller."""
@@ -171,6 +205,7 @@ class Routines:
 
     def can(self, trigger: str, input: Mapping[str, Any]) -> bool:
         """Whether a trigger would be followed now, if its guard said yes."""
+        check_text(trigger, "a trigger", 128, least=1)
         seen = self.looker.look()
         state = seen.state or self.definition.initial
         return seen.intent is None and not any(
@@ -211,10 +246,14 @@ class Routines:
         )
         step.attempt = again.attempt
         # Who works on it from now on says so first: whoever did before cannot end it any more.
-        yield from self._put_intent(seen, again)
+        try:
+            yield from self._put_intent(seen, again)
+        except Conflict as conflict:
+            text = f"{self.where}: somebody else is settling {intent.trigger!r}; look again"
+            raise Conflict(text, conflict.keys) from conflict
         if arrow is not None and seen.now is not None:
             yield from self._give_data(seen, step, arrow)
-        step.data.update(checked_fields(data, "data"))
+        step.data.update(deepcopy(dict(data)))
         if how == "roll_back":
             if arrow is not None and arrow.undo is not None:
                 yield Call(arrow.undo, step)
@@ -274,7 +313,7 @@ class Routines:
         step = self._step(seen.state, seen.state, "", {}, token_hex(8))
         step.data = checked_fields(seen.data if data is None else data, "data")
         step.metadata = checked_fields(
-            seen.now["metadata"] if metadata is None else metadata, "metadata"
+            seen.now.get("metadata", {}) if metadata is None else metadata, "metadata"
         )
         self._check_data(seen.state, step.data)
         yield from self._apply(seen, step, "save")
@@ -315,36 +354,54 @@ class Routines:
 
     def _apply(self, seen: Seen, step: MachineStep, kind: str) -> Routine[Transition]:
         """The one change: the new state, the data if they differ, the log, the intent's end."""
-        for _ in range(ATTEMPTS):
+        made: Transition
+        now: dict[str, Any]
+
+        def plan() -> Any:
+            nonlocal made, now
             made, operations = self._operations(seen, step, kind)
+            now = operations[0].value
+            return self.plan(operations, seen.expects, step)
+
+        entry = yield from self._commit(seen, plan)
+        self.looker.wrote(entry, made, now)
+        return made
+
+    def _commit(self, seen: Seen, plan: Callable[[], Any]) -> Routine[int]:
+        """Commit a plan, again while others only add failed attempts to the log; the entry."""
+        own = {self.keys.transitions, self.keys.intent}
+        for _ in range(ATTEMPTS):
             try:
-                entry = yield Commit(self.plan(operations, seen.expects, step))
+                entry: int = yield Commit(plan())
+                return entry
             except Conflict as conflict:
-                if set(conflict.keys) != {self.keys.transitions}:
+                if not own.issuperset(conflict.keys):
                     raise
-                seen = yield from self._renumbered(seen, conflict)
-            else:
-                self.looker.wrote(entry, made)
-                return made
+                again = yield Read(self.looker.look)
+                if again.now != seen.now or again.intent != seen.intent:
+                    raise
+                seen.number, seen.version = again.number, again.version
+                seen.expects |= again.expects
         raise Conflict(f"{self.where}: others were always faster; try again", [self.keys.now])
 
     def _operations(
         self, seen: Seen, step: MachineStep, kind: str
     ) -> tuple[Transition, list[Operation]]:
-        keys, time = self.keys, self.looker.time()
-        before = seen.now
+        keys, before = self.keys, seen.now
         made = self._transition(seen, step, kind, seen.version + 1)
-        metadata = step.metadata
-        if before is not None and seen.data is None:
-            metadata = before["metadata"]  # nobody was given it
+        time = microseconds(made.timestamp)
+        created = before["created"] if before is not None else time
         now = {
             "state": step.target,
             "version": made.version,
             "made": step.id,
-            "created": before["created"] if before is not None else time,
-            "updated": max(before["created"], time) if before is not None else time,
-            "metadata": metadata,
+            "created": created,
+            "updated": max(created, time),
         }
+        # Without data nobody was given metadata, either.
+        metadata = before.get("metadata") if before and seen.data is None else step.metadata
+        if metadata:
+            now["metadata"] = metadata
         operations = [
             Operation("set", keys.now, now),
             Operation("append", keys.transitions, [made.stored()]),
@@ -388,16 +445,6 @@ class Routines:
         change = build_change(self.handle.core, [target], cause=cause_now())
         return change, lambda written: written[0].sequence
 
-    def _renumbered(self, seen: Seen, conflict: Conflict) -> Routine[Seen]:
-        """The same machine with the log's newest numbers: others only added failed attempts."""
-        again = yield Read(self.looker.look)
-        for key in (self.keys.now, self.keys.intent):
-            if again.expects[key] != seen.expects[key]:
-                raise conflict
-        seen.number, seen.version = again.number, again.version
-        seen.expects[self.keys.transitions] = again.expects[self.keys.transitions]
-        return seen
-
     def _store_intent(self, seen: Seen, step: MachineStep) -> Routine[None]:
         intent = MachineIntent(
             step.id, step.trigger, step.origin, step.target, step.input, self.looker.time()
@@ -406,12 +453,10 @@ class Routines:
 
     def _put_intent(self, seen: Seen, intent: MachineIntent) -> Routine[None]:
         """Say that this transition is being worked on; what it rests on must still be so."""
-        keys = self.keys
-        expects = {key: v for key, v in seen.expects.items() if key != keys.transitions}
-        operation = Operation("set", keys.intent, intent.stored())
-        entry = yield Commit(self.plan([operation], expects))
+        operation = Operation("set", self.keys.intent, intent.stored())
+        entry = yield from self._commit(seen, lambda: self.plan([operation], seen.expects))
+        seen.expects[self.keys.intent] = entry
         seen.intent = intent
-        seen.expects[keys.intent] = entry
 
     def _failed(
         self,
@@ -443,10 +488,9 @@ class Routines:
             if seen.now is None:
                 operations += sticky(self.handle, keys.sticky)
             try:
-                entry = yield Commit(self.plan(operations, expects))
+                yield Commit(self.plan(operations, expects))
             except Conflict:
                 continue
-            self.looker.wrote(entry, made)
             return
         raise Conflict(f"{self.where}: others were always faster; try again", [keys.transitions])
 

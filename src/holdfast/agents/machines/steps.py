@@ -66,6 +66,12 @@ def concerns_data(definition: MachineDefinition, state: str, arrow: MachineArrow
     return any(asked) or any((there.enter, there.data, there.rules, there.check))
 
 
+def is_bare(definition: MachineDefinition, state: str, arrow: MachineArrow) -> bool:
+    """Whether an arrow can be followed without asking anything or anybody."""
+    asked = (arrow.accepts, arrow.actors, definition.states[state].accepts)
+    return not any(asked) and not concerns_data(definition, state, arrow)
+
+
 def wanted(answer: Any) -> str | None:
     """Why a guard says no; None if it says yes."""
     if answer is True:

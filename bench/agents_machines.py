@@ -1,0 +1,54 @@
+"""State machines: what a transition costs beside a set."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from common import Row, at_most, median, place, told
+
+from holdfast import MachineDefinition, MachineState
+from holdfast.sync import Machine
+
+TURNS = MachineDefinition(
+    initial="thinking",
+    states={
+        "thinking": MachineState(on={"act": "acting"}),
+        "acting": MachineState(on={"think": "thinking"}),
+    },
+)
+
+
+def run(quick: bool) -> list[Row]:
+    """A transition against a set of a small value, in turns so that both see the same machine."""
+    rows: list[Row] = []
+    for durability in ("full", "normal"):
+        set_, transition = _compared(durability, 15 if quick else 60)
+        rows.append(at_most(f"a transition against a set, {durability}", transition / set_, 1.5))
+        rows.append(told(f"a transition, {durability}", transition * 1e6, "µs"))
+    return rows
+
+
+def _compared(durability: str, rounds: int) -> tuple[float, float]:
+    with place() as here, here.sync(durability) as store:
+        state = store.agent("a")
+        machine = Machine(state, TURNS)
+        machine.start()
+
+        def write(number: int) -> None:
+            state.set("plan", {"goal": "ship", "step": number, "note": "what comes next"})
+
+        def step(number: int) -> None:
+            machine.fire("think" if number % 2 else "act")
+
+        _round(write), _round(step)
+        pairs = [(_round(write), _round(step)) for _ in range(rounds)]
+    return median(one for one, _ in pairs), median(one for _, one in pairs)
+
+
+def _round(function: Callable[[int], None], count: int = 50) -> float:
+    """Seconds for each of some calls."""
+    begun = time.perf_counter()
+    for number in range(count):
+        function(number)
+    return (time.perf_counter() - begun) / count
