@@ -6,6 +6,6 @@
   was begun (`records`).
 - **Step**: one transition on its way: what guards and actions are given (`steps`).
 - **Routines**: what a machine does, as generators that ask for reads, calls and commits
-  (`routines`, `versions`); the faces carry out what they ask for (`driving`, `blocking`,
-  `async_machine`).
+  (`routines`, on `looking` and `storing`; `settling` for what was interrupted, `versions` for the
+  past); the faces (`blocking`, `async_machine`) carry out what they ask for (`driving`).
 """

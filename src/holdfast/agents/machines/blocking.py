@@ -16,9 +16,10 @@ from holdfast.agents.machines.records import (
     Transition,
 )
 from holdfast.agents.machines.routines import Routines
+from holdfast.agents.machines.settling import Settling
 from holdfast.agents.machines.steps import MachineStep
 from holdfast.agents.machines.validating import problems_of
-from holdfast.agents.machines.versions import MachineLimits, Past
+from holdfast.agents.machines.versions import MachineLimits, Past, transitions_of
 from holdfast.errors import InvalidInputError
 from holdfast.store.arguments import check_flag, check_function
 from holdfast.store.blocking import State
@@ -44,6 +45,7 @@ class Machine:
         self.definition = definition
         self.name = name
         self._routines = Routines(state._handle, definition, name)
+        self._settling = Settling(self._routines)
         self._past = Past(self._routines, limits or MachineLimits())
 
     def __repr__(self) -> str:
@@ -107,19 +109,19 @@ class Machine:
         For when nobody else works on the machine (a lease tells): who takes a transition over
         keeps the other from ending it, not from working. With the choice `ask` it stays open.
         """
-        return self._do(self._routines.recover())
+        return self._do(self._settling.recover())
 
     def settle(self, how: str, /, **data: Any) -> MachineRecovered:
         """End an interrupted transition as you say: `complete` does the work again, `done` takes it
         as done (data are what it would have given), `roll_back` undoes it.
         """
-        return self._do(self._routines.settle(how, data))
+        return self._do(self._settling.settle(how, data))
 
     # looking
 
     def now(self) -> MachineSnapshot | None:
         """Where the machine is; None if it was never started."""
-        return self._routines.looker.snapshot(self.definition)
+        return self._routines.snapshot()
 
     def can(self, trigger: str, /, **input: Any) -> bool:
         """Whether an arrow and all rules allow a trigger now; guards are not asked."""
@@ -138,7 +140,9 @@ class Machine:
         limit: int | None = 100,
     ) -> list[Transition]:
         """The newest transitions that fit, oldest first; bounds are numbers or times, inclusive."""
-        return self._past.transitions(since=since, until=until, success=success, limit=limit)
+        return transitions_of(
+            self._routines.looker, since=since, until=until, success=success, limit=limit
+        )
 
     # versions
 

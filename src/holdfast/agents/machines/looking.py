@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from holdfast.agents.keys import MACHINE
 from holdfast.agents.machines.records import (
     Keys,
     MachineIntent,
@@ -26,6 +27,12 @@ PAGE = 256
 
 _Known = tuple[list[int], dict[str, Any] | None, MachineIntent | None, int, int]
 """Versions of its keys, what they are, number and version of the newest transition."""
+
+
+def machines_of(handle: LineHandle) -> list[str]:
+    """The names of the machines of a scope."""
+    found = handle.reader.keys(MACHINE)
+    return sorted({key.removeprefix(MACHINE).partition("/")[0] for key in found})
 
 
 @dataclass(slots=True)

@@ -120,7 +120,10 @@ class MachineIntent:
     def of(cls, stored: Any) -> MachineIntent:
         """The opposite of `stored`."""
         names = ("id", "trigger", "from", "to", "input", "begun", "attempt")
-        return cls(*(stored[name] for name in names))
+        try:
+            return cls(*(stored[name] for name in names))
+        except (KeyError, TypeError):
+            raise DamagedRecordError("what a machine has begun cannot be read") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def problems_of(routines: Routines) -> tuple[str, ...]:
     """What is wrong with a machine, as texts."""
-    snapshot = routines.looker.snapshot(routines.definition)
+    snapshot = routines.snapshot()
     found = list(validate_state(routines.definition, snapshot)) if snapshot is not None else []
     newest = routines.looker.newest_first()
     return (*found, *_log(newest))

@@ -8,13 +8,14 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast.agents.machines.driving import Commit, Read, Routine
+from holdfast.agents.machines.looking import PAGE, Looker
 from holdfast.agents.machines.records import (
     MachineSnapshot,
     Replayed,
     Transition,
 )
 from holdfast.errors import InvalidInputError, LimitExceededError, PointNotFoundError, ReplayError
-from holdfast.store.arguments import check_count, check_limit, check_moment
+from holdfast.store.arguments import check_count, check_flag, check_limit, check_moment
 from holdfast.store.gates import Operation
 
 if TYPE_CHECKING:
@@ -39,6 +40,34 @@ class MachineLimits:
                 raise InvalidInputError("an age is a timedelta, such as timedelta(hours=24)")
 
 
+def transitions_of(
+    looker: Looker,
+    *,
+    since: datetime | int | None = None,
+    until: datetime | int | None = None,
+    success: bool | None = None,
+    limit: int | None = None,
+) -> list[Transition]:
+    """Transitions that fit all that is given, the newest `limit` of them, oldest first."""
+    for bound in (since, until):
+        if isinstance(bound, int):
+            check_count(bound, "the number of a transition")
+        elif bound is not None:
+            check_moment(bound, "a time")
+    if success is not None:
+        check_flag(success, "success")
+    check_limit(limit)
+    found: list[Transition] = []
+    for one in looker.newest_first():
+        if limit is not None and len(found) >= limit:
+            break
+        if isinstance(since, int) and one.number < since:
+            break
+        if _within(one, since, until) and success in (None, one.success):
+            found.append(one)
+    return found[::-1]
+
+
 class Past:
     """What can be asked of, and done with, the past of one machine."""
 
@@ -49,53 +78,27 @@ class Past:
 
     # the log
 
-    def transitions(
-        self,
-        *,
-        since: datetime | int | None,
-        until: datetime | int | None,
-        success: bool | None,
-        limit: int | None,
-    ) -> list[Transition]:
-        """Transitions that fit all that is given, the newest `limit` of them, oldest first."""
-        for bound in (since, until):
-            if isinstance(bound, int):
-                check_count(bound, "the number of a transition")
-            elif bound is not None:
-                check_moment(bound, "a time")
-        check_limit(limit)
-        found: list[Transition] = []
-        for one in self._looker.newest_first():
-            if limit is not None and len(found) >= limit:
-                break
-            if isinstance(since, int) and one.number < since:
-                break
-            if _within(one, since, until) and success in (None, one.success):
-                found.append(one)
-        return found[::-1]
-
     def clean(self, before: datetime | None) -> Routine[int]:
         """Drop what the log has from before a time; the newest transition always stays."""
         looker, log = self._looker, self._looker.keys.transitions
         if before is not None:
             check_moment(before, "before")
         oldest = before or looker.time() - self._limits.log_age
-        going = yield Read(lambda: self._older(oldest), long=True)
-        if not going:
-            return 0
         seen = yield Read(looker.look)
-        expects = {log: seen.expects[log]}
-        yield Commit(self._routines.plan([Operation("trim", log, going)], expects))
-        return going  # type: ignore[no-any-return]
+        going: int = yield Read(lambda: self._older(oldest), long=True)
+        if going:
+            trim = Operation("trim", log, {"before": going})
+            yield Commit(self._routines.plan([trim], {log: seen.expects[log]}))
+        return going
 
     def _older(self, time: datetime) -> int:
         """How many transitions, from the oldest on, are from before a time."""
-        last = self._looker.length() - 1
-        for place in range(max(last, 0)):
-            [one] = self._looker.slice(place, place + 1)
-            if one.timestamp >= time:
-                return place
-        return max(last, 0)
+        last = max(self._looker.length() - 1, 0)
+        for start in range(0, last, PAGE):
+            for place, one in enumerate(self._looker.slice(start, min(start + PAGE, last)), start):
+                if one.timestamp >= time:
+                    return place
+        return last
 
     # versions
 
@@ -134,9 +137,7 @@ class Past:
         self._routines.refuse_idle(seen)
         self._routines.refuse_open(seen)
         yield from self._routines.put(seen, wanted, "roll_back")
-        snapshot: MachineSnapshot = yield Read(
-            lambda: self._looker.snapshot(self._routines.definition)
-        )
+        snapshot: MachineSnapshot = yield Read(self._routines.snapshot)
         return snapshot
 
     # replay
@@ -150,6 +151,7 @@ class Past:
         dry_run: bool,
     ) -> Routine[Replayed]:
         """Follow the log from a version on, each transition from where the one before ended."""
+        check_count(version, "a version")
         check_limit(until, "until")
         seen = yield Read(self._looker.look_whole)
         self._routines.refuse_idle(seen)
@@ -175,7 +177,7 @@ class Past:
         wanted = replace(start, state=state, data=data, metadata=metadata)
         if not dry_run:
             yield from self._routines.put(seen, wanted, "replay")
-            wanted = yield Read(lambda: self._looker.snapshot(self._routines.definition))
+            wanted = yield Read(self._routines.snapshot)
         return Replayed(version, tuple(made), wanted, dry_run)
 
     def _following(self, version: int, until: int | None) -> list[Transition]:
@@ -184,7 +186,7 @@ class Past:
         place, end = looker.place_of(version, after=True), looker.length()
         found: list[Transition] = []
         while place < end:
-            for one in looker.slice(place, min(place + 256, end)):
+            for one in looker.slice(place, min(place + PAGE, end)):
                 if until is not None and one.number > until:
                     return found
                 if one.success:
@@ -195,7 +197,7 @@ class Past:
                     f"machine {looker.name!r}; give until=, or Machine(limits=MachineLimits("
                     "replayed=…))"
                 )
-            place += 256
+            place += PAGE
         return found
 
     def _check_origins(self, start: MachineSnapshot, made: list[Transition]) -> None:
