@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _LETTER = 8.0
 """Width of a letter, generously."""
-_HEIGHT, _GAP, _ROW, _MARGIN = 40.0, 60.0, 120.0, 60.0
+_HEIGHT, _GAP, _ROW, _MARGIN, _ASIDE = 40.0, 60.0, 120.0, 60.0, 28.0
 _STYLE = (
     "rect{fill:#f6f8fa;stroke:#57606a;stroke-width:1.5}.now{fill:#ddf4ff;stroke-width:3}"
     "path{fill:none;stroke:#57606a;stroke-width:1.2}"
@@ -37,7 +37,8 @@ class Box(NamedTuple):
 def svg(definition: MachineDefinition, now: str | None = None) -> str:
     """The picture, which stands for itself."""
     boxes = placed(definition)
-    width = max(box.x + box.width / 2 for box in boxes.values()) + _MARGIN * 1.5
+    pairs = {(origin, arrow.to) for origin, _, arrow in definition.arrows()}
+    width = max(box.x + box.width / 2 for box in boxes.values()) + _MARGIN + _ASIDE * len(pairs)
     height = max(box.y for box in boxes.values()) + _HEIGHT / 2 + _MARGIN
     first = boxes[definition.initial]
     size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
@@ -88,45 +89,62 @@ def _arrows(definition: MachineDefinition, boxes: dict[str, Box]) -> Iterator[st
     named: dict[tuple[str, str], list[str]] = {}
     for origin, trigger, arrow in definition.arrows():
         named.setdefault((origin, arrow.to), []).append(label(trigger, arrow))
+    aside = 0
     for (origin, target), triggers in named.items():
         a, b = boxes[origin], boxes[target]
-        both = (target, origin) in named
-        line, x, y = _loop(a) if origin == target else _line(a, b, both)
+        if origin == target:
+            line, x, y = _loop(a)
+        elif a.y == b.y:
+            line, x, y = _along(a, b)
+        elif b.y - a.y == _ROW:
+            line, x, y = _down(a, b, (target, origin) in named)
+        else:
+            aside += 1
+            line, x, y = _aside(a, b, _right(boxes, a, b) + _ASIDE * aside)
+            y += (aside % 3 - 1) * 20  # beside each other their texts would meet
         yield _path(line)
         for number, text in enumerate(triggers):
             yield _text(x, y + 14 * number, text, "on")
 
 
+def _right(boxes: dict[str, Box], a: Box, b: Box) -> float:
+    """How far boxes reach to the right in the rows from one box to another."""
+    low, high = min(a.y, b.y), max(a.y, b.y)
+    return max(box.x + box.width / 2 for box in boxes.values() if low <= box.y <= high)
+
+
 def _loop(box: Box) -> tuple[str, float, float]:
-    right, top = box.x + box.width / 2, box.y
-    line = f"M{right:.1f} {top - 10:.1f}C{right + 45:.1f} {top - 30:.1f} {right + 45:.1f} "
-    return line + f"{top + 30:.1f} {right:.1f} {top + 10:.1f}", right + 38, top + 4
+    """Back to the same state: on the left, where no other line is."""
+    left, y = box.x - box.width / 2, box.y
+    away = left - 45
+    line = f"M{left:.1f} {y - 10:.1f}C{away:.1f} {y - 30:.1f} {away:.1f} {y + 30:.1f} "
+    return line + f"{left:.1f} {y + 10:.1f}", left - 33, y + 4
 
 
-def _line(a: Box, b: Box, both: bool) -> tuple[str, float, float]:
-    """A line from one box to another, and where its text stands.
+def _along(a: Box, b: Box) -> tuple[str, float, float]:
+    """Within a row: a bow above to the right, below to the left."""
+    side = 1 if b.x > a.x else -1
+    edge = a.y - side * _HEIGHT / 2
+    bow = edge - side * 26
+    x0, x1 = a.x + side * a.width / 4, b.x - side * b.width / 4
+    line = f"M{x0:.1f} {edge:.1f}Q{(x0 + x1) / 2:.1f} {bow:.1f} {x1:.1f} {edge:.1f}"
+    return line, (x0 + x1) / 2, (edge + bow) / 2
 
-    Down goes straight; up, and along a row, bends aside, so that it crosses fewer boxes.
-    """
-    half = _HEIGHT / 2
-    if b.y == a.y:
-        side = 1 if b.x > a.x else -1
-        bow = a.y - half - 26 if side > 0 else a.y + half + 26
-        edge = a.y - half if side > 0 else a.y + half
-        x0, x1 = a.x + side * a.width / 4, b.x - side * b.width / 4
-        line = f"M{x0:.1f} {edge:.1f}Q{(x0 + x1) / 2:.1f} {bow:.1f} {x1:.1f} {edge:.1f}"
-        return line, (x0 + x1) / 2, (edge + bow) / 2
-    down = b.y > a.y
+
+def _down(a: Box, b: Box, both: bool) -> tuple[str, float, float]:
+    """To the next row: straight, to the left of its middle if another comes back."""
     shift = 18.0 if both else 0.0
-    if down and b.y - a.y <= _ROW:
-        x0, x1 = a.x - shift, b.x - shift
-        line = f"M{x0:.1f} {a.y + half:.1f}L{x1:.1f} {b.y - half:.1f}"
-        return line, (x0 + x1) / 2, (a.y + b.y) / 2
-    y0, y1 = (a.y + half, b.y - half) if down else (a.y - half, b.y + half)
-    x0, x1 = a.x + a.width / 4, b.x + b.width / 4
-    bend = max(a.x + a.width / 2, b.x + b.width / 2) + (abs(b.y - a.y) / _ROW) * 30
-    line = f"M{x0:.1f} {y0:.1f}C{bend:.1f} {y0:.1f} {bend:.1f} {y1:.1f} {x1:.1f} {y1:.1f}"
-    return line, (x0 + x1 + 6 * bend) / 8, (y0 + y1) / 2
+    x0, x1 = a.x - shift, b.x - shift
+    line = f"M{x0:.1f} {a.y + _HEIGHT / 2:.1f}L{x1:.1f} {b.y - _HEIGHT / 2:.1f}"
+    return line, (x0 + x1) / 2, (a.y + b.y) / 2
+
+
+def _aside(a: Box, b: Box, right: float) -> tuple[str, float, float]:
+    """Up, or over rows: around the right of all boxes between."""
+    x0, x1 = a.x + a.width / 2, b.x + b.width / 2
+    bend = (right - (x0 + x1) / 8) * 4 / 3  # so that the bow reaches just that far
+    line = f"M{x0:.1f} {a.y:.1f}C{bend:.1f} {a.y:.1f} {bend:.1f} {b.y:.1f} {x1:.1f} {b.y:.1f}"
+    return line, right, (a.y + b.y) / 2
 
 
 def _path(line: str) -> str:
