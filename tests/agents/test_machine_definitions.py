@@ -105,7 +105,6 @@ def test_arrows_that_lead_out_of_every_state(store: sync.Store) -> None:
         machine.fire("stop")
 
 
-@pytest.mark.spec("M10", "M44")
 def test_all_that_is_wrong_is_told_at_once() -> None:
     with pytest.raises(MachineDefinitionError) as wrong:
         MachineDefinition(

@@ -26,7 +26,7 @@ def test_both_faces_are_the_same() -> None:
         assert blocking.__doc__ == other.__doc__
 
 
-@pytest.mark.spec("M13", "M38")
+@pytest.mark.spec("M38")
 @pytest.mark.parametrize("commit", ["inline", "thread"])
 def test_everything_once(place: Place, commit: str) -> None:
     called: list[str] = []

@@ -4,6 +4,7 @@ Glossary of this layer:
 
 - **Component**: a part of what an agent is (its conversation, its tasks, its goals), under keys of
   its own below `$agent/`, with a type (`shapes`). What grows is a list or a key each.
+- **Machine**: where an agent is among declared states, and how it got there (`machines`).
 - **Keys**: where the parts of this layer keep their data in the agent's scope, and changes that may
   write there (`keys`).
 

@@ -17,14 +17,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from string import Template
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import structs
 
 from holdfast.agents.machines.rules import MOST_PROBLEMS, MachineRule, broken, empty_names
+from holdfast.agents.machines.validating import wrong_with
 from holdfast.errors import HoldfastError, InvalidInputError, MachineDefinitionError
 from holdfast.store.arguments import check_text
+
+if TYPE_CHECKING:
+    from holdfast.agents.machines.records import MachineSnapshot
 
 RECOVERIES = ("ask", "complete", "roll_back")
 MOST_STATES = 1000
@@ -153,6 +157,10 @@ class MachineDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         """What is said in a state, with fields of the data filled in."""
         here = self.states.get(state)
         return Template(here.prompt).safe_substitute(data) if here is not None else ""
+
+    def validate_state(self, snapshot: MachineSnapshot) -> tuple[str, ...]:
+        """What is wrong with a snapshot of such a machine, as texts."""
+        return tuple(wrong_with(self, snapshot))
 
     def validate_transition(self, origin: str, target: str) -> tuple[str, ...]:
         """What speaks against a transition from one state to another, as texts."""

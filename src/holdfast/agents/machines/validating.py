@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from holdfast.agents.machines.records import MachineSnapshot, Transition
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from holdfast.agents.machines.definition import MachineDefinition
+    from holdfast.agents.machines.records import MachineSnapshot, Transition
     from holdfast.agents.machines.routines import Routines
 
 
 def problems_of(routines: Routines) -> tuple[str, ...]:
     """What is wrong with a machine, as texts."""
     snapshot = routines.snapshot()
-    found = list(validate_state(routines.definition, snapshot)) if snapshot is not None else []
+    found = list(wrong_with(routines.definition, snapshot)) if snapshot is not None else []
     newest = routines.looker.newest_first()
     return (*found, *_log(newest))
 
 
-def validate_state(definition: MachineDefinition, snapshot: MachineSnapshot) -> Iterator[str]:
+def wrong_with(definition: MachineDefinition, snapshot: MachineSnapshot) -> Iterator[str]:
     """What is wrong with a snapshot, as texts."""
     if not snapshot.agent_id:
         yield "its agent has no name"
