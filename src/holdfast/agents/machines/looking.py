@@ -96,11 +96,13 @@ class Looker:
         number, version = (last.number, last.version) if last is not None else (0, 0)
         return [now_version, intent_version, log], now, intent, number, version
 
-    def wrote(self, entry: int, last: Transition, now: dict[str, Any]) -> None:
+    def wrote(self, seen: Seen, entry: int, last: Transition, now: dict[str, Any]) -> None:
         """Remember what a change has just made, unless a gate may have made it something else."""
         if self.handle.core.gates.front:
             return
-        self._known = [entry, 0, entry], now, None, last.number, last.version
+        ended = seen.now is None or seen.intent is not None
+        intent = entry if ended else seen.expects[self.keys.intent]
+        self._known = [entry, intent, entry], now, None, last.number, last.version
 
     def look_whole(self) -> Seen:
         """All of it."""
@@ -227,7 +229,7 @@ class Looker:
         ):
             for entry in page:
                 found = handle.view(entry.sequence).reader.get(self.keys.now)
-                if found is not None and found["made"] == made.id:
+                if found is not None and found["version"] == made.version:
                     return entry.sequence
             low = page[-1].sequence + 1
         return None

@@ -2,7 +2,8 @@
 
 Under `$machine/NAME/`: `now` (state, version, times, metadata), `data` (a mapping, written when it
 changes), and below `log/`, which restores leave alone, `transitions` (a list of all attempts) and
-`intent` (the transition whose work is being done). Each transition has a number, one more than
+`intent` (the transition whose work is being done, or None: a key that is there is found faster
+than that one is not). Each transition has a number, one more than
 the one before it; versions count those that succeeded. Both are taken from the newest transition,
 which every change of a machine expects, so that nobody else takes the same.
 """
@@ -13,6 +14,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
+import msgspec
+
 from holdfast.agents.keys import MACHINE
 from holdfast.errors import DamagedRecordError, InvalidInputError
 from holdfast.store.arguments import check_text
@@ -21,6 +24,10 @@ from holdfast.store.scopes import check_key
 
 MOST_ERROR = 500
 """Characters of an error's text that a transition keeps."""
+
+
+TIME = 6
+"""Where a stored transition has its time."""
 
 
 class Keys(NamedTuple):
@@ -43,8 +50,7 @@ class Keys(NamedTuple):
         return cls(f"{place}/now", f"{place}/data", f"{log}transitions", f"{log}intent", log)
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
+class Transition(msgspec.Struct, frozen=True):
     """One attempt to change a machine, as its log has it; failed ones too."""
 
     number: int

@@ -84,7 +84,6 @@ class Routines(Storing):
 
     def fire(self, trigger: str, input: Mapping[str, Any]) -> Routine[Transition]:
         """Follow a trigger to its end."""
-        check_text(trigger, "a trigger", 128, least=1)
         quick = self._quick(trigger, input)
         if quick is not None:
             try:
@@ -99,9 +98,11 @@ class Routines(Storing):
 
         Like a set, it is made without looking first: the change expects that nobody moved it.
         """
+        if input or not isinstance(trigger, str):
+            return None
         seen = self.looker.last_seen()
         to = self._bare.get((seen.state, trigger))
-        if to is None or input or seen.intent is not None:
+        if to is None or seen.intent is not None:
             return None
         return seen, self.step(seen.state, to, trigger, {}, token_hex(8))
 

@@ -10,6 +10,7 @@ from holdfast.agents.machines.driving import Commit, Read, Routine
 from holdfast.agents.machines.looking import Looker, Seen
 from holdfast.agents.machines.records import (
     MOST_ERROR,
+    TIME,
     MachineIntent,
     MachineSnapshot,
     Transition,
@@ -25,7 +26,6 @@ from holdfast.errors import (
 from holdfast.store.cause import cause_now
 from holdfast.store.compare import same
 from holdfast.store.gates import Operation
-from holdfast.store.reading import microseconds
 from holdfast.store.writing import ScopedChange, build_change
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Storing:
             return self.plan(operations, seen.expects, step)
 
         entry = yield from self._commit(seen, plan)
-        self.looker.wrote(entry, made, now)
+        self.looker.wrote(seen, entry, made, now)
         return made
 
     def _commit(self, seen: Seen, plan: Callable[[], Any]) -> Routine[int]:
@@ -105,12 +105,12 @@ class Storing:
     ) -> tuple[Transition, list[Operation]]:
         keys, before = self.keys, seen.now
         made = self._transition(seen, step, kind, seen.version + 1)
-        time = microseconds(made.timestamp)
+        record = made.stored()
+        time = record[TIME]
         created = before["created"] if before is not None else time
         now = {
             "state": step.target,
             "version": made.version,
-            "made": step.id,
             "created": created,
             "updated": max(created, time),
         }
@@ -120,12 +120,12 @@ class Storing:
             now["metadata"] = metadata
         operations = [
             Operation("set", keys.now, now),
-            Operation("append", keys.transitions, [made.stored()]),
+            Operation("append", keys.transitions, [record]),
         ]
         if before is None or (seen.data is not None and not same(seen.data, step.data)):
             operations.append(Operation("set", keys.data, step.data))
-        if seen.intent is not None:
-            operations.append(Operation("delete", keys.intent))
+        if before is None or seen.intent is not None:
+            operations.append(Operation("set", keys.intent, None))
         if before is None:
             operations += sticky(self.handle, keys.sticky)
         return made, operations
@@ -186,7 +186,7 @@ class Storing:
             operations = [Operation("append", keys.transitions, [made.stored()])]
             expects = {keys.transitions: seen.expects[keys.transitions]}
             if close is not None and seen.intent == close:
-                operations.append(Operation("delete", keys.intent))
+                operations.append(Operation("set", keys.intent, None))
                 expects[keys.intent] = seen.expects[keys.intent]
             if seen.now is None:
                 operations += sticky(self.handle, keys.sticky)
