@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -13,6 +14,8 @@ from holdfast.errors import (
     Conflict,
     HoldfastError,
     IncompleteTransitionError,
+    InvalidValueError,
+    LeaseLostError,
     OutcomeUnknown,
     TransitionRefusedError,
     Unavailable,
@@ -223,6 +226,42 @@ def test_who_was_taken_for_dead_cannot_end_it(place: Place) -> None:
     assert machine.validate() == ()
 
 
+def test_who_lost_the_lease_undoes_nothing(place: Place) -> None:
+    """What was begun is for the next holder, who may just be completing it."""
+    done: Done = {}
+    store, other = place.open(), place.open()
+    machine = sync.Machine(store.agent("1"), publishing(done, "complete", kill=""))
+
+    def slow(step: MachineStep) -> None:
+        done[step.id] = 1
+        other.break_lease("agent 1")
+
+    arrow = MachineArrow("published", work=slow, undo=lambda step: done.clear())
+    slowly = MachineDefinition(
+        "draft", {"draft": MachineState(on={"publish": arrow}), "published": MachineState()}
+    )
+    with pytest.raises(LeaseLostError), store.lease("agent 1"):
+        sync.Machine(store.agent("1"), slowly).fire("publish", title="rain")
+    assert len(done) == 1
+    assert machine.now().pending is not None  # type: ignore[union-attr]
+    assert machine.recover().how == "complete"
+    assert machine.validate() == ()
+
+
+def test_work_whose_outcome_cannot_be_stored_is_undone(store: sync.Store) -> None:
+    undone: list[str] = []
+    arrow = MachineArrow(
+        "b", work=lambda step: {"x": object()}, undo=lambda step: undone.append(step.id)
+    )
+    definition = MachineDefinition("a", {"a": MachineState(on={"go": arrow}), "b": MachineState()})
+    machine = sync.Machine(store.agent("1"), definition)
+    with pytest.raises(InvalidValueError):
+        machine.fire("go")
+    last = machine.transitions()[-1]
+    assert (last.success, undone) == (False, [last.id])
+    assert machine.now().pending is None  # type: ignore[union-attr]
+
+
 def test_a_restore_leaves_an_intent_open(place: Place) -> None:
     """The work may be half done in the world; going back does not undo that."""
     done: Done = {}
@@ -271,53 +310,86 @@ class Dying(Faulty):
         return "before" if self.failed else super()._next(call)
 
 
-def cut(place: Place, fault: Fault, done: Done, recover: str) -> bool:
-    """Lead a machine through its life on storage that ends at a call; whether it came to that."""
-    faulty = Dying(place.storage())
-    store = sync.Store(StoreHandle(open_core(place.url, storage=faulty, **place.options())))
-    faulty.plan = (Fault(fault.call, faulty.calls[fault.call] + fault.nth, fault.mode),)
+def cut(place: Place, fault: Fault, run: Callable[[sync.State], Any]) -> bool:
+    """Run something on storage that ends at a call; whether it came to that."""
+    dying = Dying(place.storage())
+    store = sync.Store(StoreHandle(open_core(place.url, storage=dying, **place.options())))
+    dying.plan = (Fault(fault.call, dying.calls[fault.call] + fault.nth, fault.mode),)
     try:
-        sync.Machine(store.agent("1"), publishing(done, recover)).fire("publish", title="rain")
+        run(store.agent("1"))
     except (Unavailable, OutcomeUnknown):
         return True
     finally:
         with suppress(HoldfastError):
             store.close()
-    return bool(faulty.failed)
+    return bool(dying.failed)
+
+
+def each_cut(plain: Place, kind: str) -> Iterator[tuple[Place, Fault]]:
+    """A new place for each call at which it can end; who uses them says when it was the last."""
+    call, _, mode = kind.partition(" ")
+    for nth in range(1, 1000):
+        place = Place(plain.engine, plain.folder, sealed=False)
+        if place.engine == "sqlite":
+            place.url = f"sqlite:{plain.folder / f'{nth}.db'}"
+        yield place, Fault(call, nth, mode)
+        place.close()
+    raise AssertionError("it never came to an end")
+
+
+def agreed(place: Place, done: Done, recover: str) -> tuple[str, str]:
+    """Open it again and recover: world, state and log agree. What recovery did, and the state."""
+    machine = sync.Machine(place.open().agent("1"), publishing(done, recover))
+    found = machine.recover()
+    log = machine.transitions()
+    state = found.snapshot.state if found.snapshot is not None else ""
+    assert machine.validate() == ()
+    assert found.snapshot is None or found.snapshot.pending is None
+    last = log[-1] if log else None
+    ended = "" if last is None else last.to_state if last.success else last.from_state
+    assert state == ended
+    assert (state == "published") == bool(done)
+    assert place.open().agent("1").get("published") == ("rain" if done else None)
+    return found.how, state
+
+
+KINDS = ["* before", "commit ambiguous-applied", "commit ambiguous-lost"]
 
 
 @pytest.mark.spec("M55", "M70", "M103")
 @pytest.mark.parametrize("recover", ["complete", "roll_back"])
-@pytest.mark.parametrize("kind", ["* before", "commit ambiguous-applied", "commit ambiguous-lost"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_killed_at_every_storage_call(plain: Place, kind: str, recover: str) -> None:
-    """Afterwards it is either where it was or where it was going, with the log to match."""
-    call, _, mode = kind.partition(" ")
+    """Afterwards it is either where it was or where it was going, and so is the world."""
     ends = set()
-    for nth in range(1, 1000):
-        place = Place(plain.engine, plain.folder, sealed=False)
-        place.path = plain.folder / f"{nth}-{recover}-{mode}.db"
-        if place.engine == "sqlite":
-            place.url = f"sqlite:{place.path}"
+    for place, fault in each_cut(plain, kind):
         done: Done = {}
-        reached = cut(place, Fault(call, nth, mode), done, recover)
-        machine = sync.Machine(place.open().agent("1"), publishing(done, recover))
-        found = machine.recover()
-        log = machine.transitions()
-        state = found.snapshot.state if found.snapshot is not None else ""
-        assert machine.validate() == ()
-        assert found.snapshot is None or found.snapshot.pending is None
+        definition = publishing(done, recover)
+        reached = cut(
+            place, fault, lambda s, d=definition: sync.Machine(s, d).fire("publish", title="rain")
+        )
+        ends.add(agreed(place, done, recover))
         assert sum(done.values()) <= 2
-        last = log[-1].to_state if log and log[-1].success else log[-1].from_state if log else ""
-        assert state == last
-        assert (state == "published") == bool(done)  # the world and the machine agree
-        assert place.open().agent("1").get("published") == ("rain" if done else None)
-        ends.add((found.how, state))
-        place.close()
         if not reached:
             break
-    else:
-        raise AssertionError("it never came to an end")
     settled = ("complete", "published") if recover == "complete" else ("roll_back", "draft")
     assert {("nothing", "published"), settled} <= ends
-    if mode == "before":
+    if kind == "* before":
         assert ("nothing", "") in ends
+
+
+@pytest.mark.parametrize("recover", ["complete", "roll_back"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_recovery_killed_at_every_storage_call(plain: Place, kind: str, recover: str) -> None:
+    ends = set()
+    for place, fault in each_cut(plain, kind):
+        done: Done = {}
+        crashed(place, done, recover)
+        place.close()
+        definition = publishing(done, recover)
+        reached = cut(place, fault, lambda s, d=definition: sync.Machine(s, d).recover())
+        ends.add(agreed(place, done, recover))
+        if not reached:
+            break
+    state = "published" if recover == "complete" else "draft"
+    assert ends == {(recover, state), ("nothing", state)}

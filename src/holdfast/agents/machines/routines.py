@@ -18,6 +18,7 @@ from holdfast.agents.machines.storing import Storing
 from holdfast.errors import (
     Conflict,
     InvalidInputError,
+    LeaseLostError,
     RefusedError,
     TransitionRefusedError,
 )
@@ -86,10 +87,14 @@ class Routines(Storing):
         """Follow a trigger to its end."""
         quick = self._quick(trigger, input)
         if quick is not None:
+            seen, step = quick
             try:
-                return (yield from self._made(*quick))
+                return (yield from self.apply(seen, step, "step"))
             except Conflict:
                 pass  # it is elsewhere by now: look
+            except RefusedError as error:
+                yield from self.failed(step, error)
+                raise
         step, seen, arrow = yield from self.begin(trigger, input)
         return (yield from self.carry_out(step, seen, arrow, work=arrow.work))
 
@@ -139,6 +144,7 @@ class Routines(Storing):
         return step, seen, arrow
 
     def give_data(self, seen: Seen, step: MachineStep, arrow: MachineArrow) -> Routine[None]:
+        """Let a step have the data, as functions get them."""
         yield Read(lambda: self.looker.read_data(seen))
         assert seen.now is not None
         kept = {name: deepcopy(step.input[name]) for name in arrow.keep if name in step.input}
@@ -162,16 +168,11 @@ class Routines(Storing):
             yield from self.fail(step, seen, arrow, error)
             raise
         try:
-            return (yield from self._made(seen, step))
+            return (yield from self.apply(seen, step, "step"))
         except Conflict as conflict:
             raise (yield from self.overtaken(step, conflict)) from conflict
-
-    def _made(self, seen: Seen, step: MachineStep) -> Routine[Transition]:
-        """The change itself; one that cannot be stored, or that a gate refuses, has failed."""
-        try:
-            return (yield from self.apply(seen, step, "step"))
-        except RefusedError as error:
-            yield from self.failed(step, error, close=seen.intent)
+        except RefusedError as error:  # it cannot be stored, or a gate says no
+            yield from self.fail(step, seen, arrow, error)
             raise
 
     def finish(self, step: MachineStep, seen: Seen, arrow: MachineArrow) -> Routine[Transition]:
@@ -182,6 +183,8 @@ class Routines(Storing):
         self, step: MachineStep, seen: Seen, arrow: MachineArrow, error: Exception
     ) -> Routine[None]:
         """Note that it failed; work that was begun is undone first, if it can be."""
+        if isinstance(error, LeaseLostError):
+            return  # another holds the agent now: what was begun is theirs to settle
         if seen.intent is not None and arrow.undo is not None:
             yield Call(arrow.undo, step)
         yield from self.failed(step, error, close=seen.intent)
