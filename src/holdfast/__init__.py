@@ -19,6 +19,8 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast import sync as sync
+    from holdfast.agents.async_agent_state import AgentState
+    from holdfast.agents.components import Component
     from holdfast.agents.shapes import Message, Task, ToolCall
     from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.async_exports import (
@@ -96,6 +98,7 @@ __version__ = "0.1.0"
 __all__ = [
     "DELETED",
     "ERASED",
+    "AgentState",
     "Begins",
     "Blame",
     "Blamed",
@@ -107,6 +110,7 @@ __all__ = [
     "Checkpoints",
     "Classed",
     "Clock",
+    "Component",
     "Condition",
     "Cron",
     "Declaration",
@@ -186,6 +190,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "holdfast.agents.async_agent_state": "AgentState",
+    "holdfast.agents.components": "Component",
     "holdfast.agents.shapes": "Message Task ToolCall",
     "holdfast.checkpoints.async_retention": "Retention",
     "holdfast.checkpoints.retention": "Judged LinePlan RetentionPlan",

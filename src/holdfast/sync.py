@@ -20,6 +20,7 @@ from holdfast.store.opening import open_core
 from holdfast.store.watching import Watch
 
 if TYPE_CHECKING:
+    from holdfast.agents.agent_state import AgentState
     from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.optimizer import Optimizer
     from holdfast.checkpoints.policies import Policies
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.scheduler import Scheduler
 
 __all__ = [
+    "AgentState",
     "Change",
     "CheckpointGroups",
     "Checkpoints",
@@ -79,6 +81,7 @@ def open(
 
 if not TYPE_CHECKING:
     _HOMES = {
+        "holdfast.agents.agent_state": "AgentState",
         "holdfast.checkpoints.blocking": "CheckpointGroups Checkpoints",
         "holdfast.checkpoints.optimizer": "Optimizer",
         "holdfast.checkpoints.policies": "Policies",
