@@ -19,8 +19,11 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast import sync as sync
+    from holdfast.agents.async_agent import Agent
     from holdfast.agents.async_agent_state import AgentState
+    from holdfast.agents.async_attaching import Attached, attach
     from holdfast.agents.components import Component
+    from holdfast.agents.protocols import PersistentAgent
     from holdfast.agents.shapes import Message, Task, ToolCall
     from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.async_exports import (
@@ -98,7 +101,9 @@ __version__ = "0.1.0"
 __all__ = [
     "DELETED",
     "ERASED",
+    "Agent",
     "AgentState",
+    "Attached",
     "Begins",
     "Blame",
     "Blamed",
@@ -143,6 +148,7 @@ __all__ = [
     "Operation",
     "Optimizer",
     "Page",
+    "PersistentAgent",
     "Policies",
     "Policy",
     "PolicyFrequency",
@@ -182,6 +188,7 @@ __all__ = [
     "View",
     "Watch",
     "WriteStream",
+    "attach",
     "export_checkpoint",
     "import_checkpoint",
     "inspect_export",
@@ -190,8 +197,11 @@ __all__ = [
 ]
 
 _HOMES = {
+    "holdfast.agents.async_agent": "Agent",
     "holdfast.agents.async_agent_state": "AgentState",
+    "holdfast.agents.async_attaching": "Attached attach",
     "holdfast.agents.components": "Component",
+    "holdfast.agents.protocols": "PersistentAgent",
     "holdfast.agents.shapes": "Message Task ToolCall",
     "holdfast.checkpoints.async_retention": "Retention",
     "holdfast.checkpoints.retention": "Judged LinePlan RetentionPlan",

@@ -20,7 +20,9 @@ from holdfast.store.opening import open_core
 from holdfast.store.watching import Watch
 
 if TYPE_CHECKING:
+    from holdfast.agents.agent import Agent
     from holdfast.agents.agent_state import AgentState
+    from holdfast.agents.attaching import Attached, attach
     from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.optimizer import Optimizer
     from holdfast.checkpoints.policies import Policies
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.scheduler import Scheduler
 
 __all__ = [
+    "Agent",
     "AgentState",
+    "Attached",
     "Change",
     "CheckpointGroups",
     "Checkpoints",
@@ -41,6 +45,7 @@ __all__ = [
     "Store",
     "View",
     "Watch",
+    "attach",
     "export_checkpoint",
     "import_checkpoint",
     "inspect_export",
@@ -81,7 +86,9 @@ def open(
 
 if not TYPE_CHECKING:
     _HOMES = {
+        "holdfast.agents.agent": "Agent",
         "holdfast.agents.agent_state": "AgentState",
+        "holdfast.agents.attaching": "Attached attach",
         "holdfast.checkpoints.blocking": "CheckpointGroups Checkpoints",
         "holdfast.checkpoints.optimizer": "Optimizer",
         "holdfast.checkpoints.policies": "Policies",

@@ -15,13 +15,15 @@ def made(store: sync.Store) -> tuple[sync.State, Captured]:
     state = store.agent("7")
     agent = filled(state)
     first = state.checkpoint("first")
+    other = store.agent("8")
+    other.set("x", 1)
     done = Checkpoints(state).create(
         "second",
         type="triggered",
         trigger="tool failed",
         tags=["night"],
         priority="high",
-        depends_on=["agent:7"],
+        depends_on=[other],
     )
     state.checkpoint("third")
     agent.set("metadata", None)
@@ -47,7 +49,7 @@ def test_it_knows_where_it_comes_from(store: sync.Store) -> None:
     assert about.compression is not None
     assert [one.name for one in state.checkpoints() if one.id == found.state_id] == ["second"]
     assert len({one.id for one in state.checkpoints()}) == 3
-    assert [str(one.scope) for one in found.dependencies] == ["agent:7"]
+    assert [str(one.scope) for one in found.dependencies] == ["agent:8"]
     at = next(one.time for one in state.checkpoints() if one.id == found.state_id)
     assert found.timestamp == round(at.timestamp() * 1000)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
@@ -97,6 +98,32 @@ def item_type(hint: Any) -> Any:
     if hint is list:
         return Any
     return typing.get_args(hint)[0] if typing.get_origin(hint) is list else None
+
+
+def inner_type(hint: Any) -> Any:
+    """What the items of a list, or the values of a mapping, are; Any if that is not said."""
+    args = typing.get_args(_bare(hint))
+    return args[-1] if args and typing.get_origin(_bare(hint)) in (list, dict) else Any
+
+
+def to_builtins(value: Any) -> Any:
+    """Plain data of a value whose type is known: also tuples, sets, enums become such."""
+    return _listed(msgspec.to_builtins(value, builtin_types=(bytes, datetime), enc_hook=_outer))
+
+
+def _listed(value: Any) -> Any:
+    """The same with lists for tuples and sets."""
+    if isinstance(value, dict):
+        return {key: _listed(part) for key, part in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_listed(part) for part in value]
+    return value
+
+
+def _outer(value: Any) -> Any:
+    if is_model(type(value)):
+        return value.model_dump()
+    return value
 
 
 def build(kind: Any, value: Any) -> Any:
