@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from holdfast.agents.async_agent import Agent
     from holdfast.agents.async_agent_state import AgentState
     from holdfast.agents.async_attaching import Attached, attach
+    from holdfast.agents.async_registry import Agents
     from holdfast.agents.components import Component
     from holdfast.agents.protocols import PersistentAgent
+    from holdfast.agents.registering import AgentInfo
     from holdfast.agents.shapes import Message, Task, ToolCall
     from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.async_exports import (
@@ -102,7 +104,9 @@ __all__ = [
     "DELETED",
     "ERASED",
     "Agent",
+    "AgentInfo",
     "AgentState",
+    "Agents",
     "Attached",
     "Begins",
     "Blame",
@@ -200,8 +204,10 @@ _HOMES = {
     "holdfast.agents.async_agent": "Agent",
     "holdfast.agents.async_agent_state": "AgentState",
     "holdfast.agents.async_attaching": "Attached attach",
+    "holdfast.agents.async_registry": "Agents",
     "holdfast.agents.components": "Component",
     "holdfast.agents.protocols": "PersistentAgent",
+    "holdfast.agents.registering": "AgentInfo",
     "holdfast.agents.shapes": "Message Task ToolCall",
     "holdfast.checkpoints.async_retention": "Retention",
     "holdfast.checkpoints.retention": "Judged LinePlan RetentionPlan",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.agents.agent import Agent
     from holdfast.agents.agent_state import AgentState
     from holdfast.agents.attaching import Attached, attach
+    from holdfast.agents.registry import Agents
     from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.optimizer import Optimizer
     from holdfast.checkpoints.policies import Policies
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Agent",
     "AgentState",
+    "Agents",
     "Attached",
     "Change",
     "CheckpointGroups",
@@ -89,6 +91,7 @@ if not TYPE_CHECKING:
         "holdfast.agents.agent": "Agent",
         "holdfast.agents.agent_state": "AgentState",
         "holdfast.agents.attaching": "Attached attach",
+        "holdfast.agents.registry": "Agents",
         "holdfast.checkpoints.blocking": "CheckpointGroups Checkpoints",
         "holdfast.checkpoints.optimizer": "Optimizer",
         "holdfast.checkpoints.policies": "Policies",
