@@ -117,8 +117,10 @@ class Registering:
         prefix: str,
         limit: int | None,
         after: str | None,
+        *,
+        registered: bool = True,
     ) -> list[AgentInfo]:
-        """Registered agents in the order of their ids."""
+        """Agents in the order of their ids: those that are registered, or all that were started."""
         check_prefixes(prefix=prefix)
         check_filters(kind=kind, after=after)
         check_limit(limit)
@@ -132,9 +134,12 @@ class Registering:
             id = info.scope.id
             reader = self.handle(id).reader
             identity = _identity(reader)
-            if identity is None or (kind is not None and identity.kind != kind):
+            life = reader.get(EXECUTION_STATE, None, None, False)
+            if identity is None and (registered or life is None):
                 continue
-            life = reader.get(EXECUTION_STATE, {}, None, False)
+            identity = identity or Identity()
+            if kind is not None and identity.kind != kind:
+                continue
             status = life.get("status", "created") if isinstance(life, dict) else "created"
             found.append(AgentInfo(id, identity, status, owners.get(self.lease(id)), id in mine))
         return found
