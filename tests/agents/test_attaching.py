@@ -344,6 +344,10 @@ def test_versions_of_a_class(store: sync.Store) -> None:
     kept = attach(new, store.agent("7"), fields=["words"])
     kept.start()
     assert new.words == ["a", "b"]
+    assert store.agent("7").get(f"{ATTACHED}/words") == ["a", "b"]
+    third = New()
+    attach(third, store.agent("7"), fields=["words"]).restore()
+    assert third.words == ["a", "b"]
     with pytest.raises(NewerFormatError, match="update it"):
         attach(Old(), store.agent("7"), fields=["words"]).restore()
 

@@ -179,10 +179,15 @@ class Attachment:
                 f"{self.handle.scope}: the agent was saved in version {manifest.version}, and "
                 f"{type(self.obj).__name__} has {version}; update it"
             )
-        if manifest.version < version and hasattr(self.obj, "upgrade_state"):
-            values = self.obj.upgrade_state(manifest.version, values)
-        built = self._built(values)
-        self.saved = _saved(manifest, built)
+        if manifest.version < version:
+            saved = _saved(manifest, values)  # the upgrade is not stored before the next save
+            if hasattr(self.obj, "upgrade_state"):
+                values = self.obj.upgrade_state(manifest.version, dict(values))
+            built = self._built(values)
+        else:
+            built = self._built(values)
+            saved = _saved(manifest, built)
+        self.saved = saved
         return built
 
     def _stored(self, name: str, value: Any, inner: bool) -> Any:
