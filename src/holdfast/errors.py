@@ -34,6 +34,7 @@ different branches, because a caller answers each of them differently.
     │   ├── GateRefusedError         a gate said no
     │   ├── IncompleteTransitionError  a machine's last transition was begun and never ended
     │   ├── InvalidInputError
+    │   │   ├── AgentValidationError     the state of an agent is not as its types and rules say
     │   │   ├── CheckpointValidationError
     │   │   ├── InvalidKeyError
     │   │   ├── InvalidScopeError
@@ -222,6 +223,15 @@ class IncompleteTransitionError(RefusedError):
 
 class InvalidInputError(RefusedError):
     """An argument cannot be used."""
+
+
+class AgentValidationError(InvalidInputError):
+    """The state of an agent is not as its types and rules say. `problems` lists all that is wrong,
+    each with its path. What was to be written was not."""
+
+    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
+        super().__init__("; ".join([message, *problems[:5], *(["..."] if problems[5:] else [])]))
+        self.problems = tuple(problems)
 
 
 class CheckpointValidationError(InvalidInputError):
