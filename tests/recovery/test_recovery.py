@@ -40,6 +40,35 @@ def test_the_standard_procedure_has_its_exact_values() -> None:
     assert (STANDARD.timeout, STANDARD.retries) == (300_000, 3)
 
 
+YAML = """
+agent_state:
+  recovery:
+    procedures:
+      - name: "standard_recovery"
+        triggers:
+          - type: "agent_crash"
+          - type: "corruption_detected"
+        steps:
+          - {type: "backup_current", timeout: 30000, critical: true}
+          - {type: "locate_checkpoint", timeout: 60000, critical: true}
+          - {type: "verify_integrity", timeout: 30000, critical: true}
+          - {type: "restore_state", timeout: 120000, critical: true}
+          - {type: "validate_state", timeout: 60000, critical: true}
+        timeout: 300000
+        retries: 3
+"""
+
+
+@pytest.mark.spec("K269", "K270", "K271")
+def test_a_configuration_file_gives_the_same_procedure() -> None:
+    (found,) = Procedure.from_yaml(YAML)
+    assert found.data() == {**STANDARD.data(), "name": "standard_recovery"}
+    with pytest.raises(ProcedureValidationError, match="no procedures"):
+        Procedure.from_yaml("a: 1")
+    with pytest.raises(ProcedureValidationError, match="speed is no field"):
+        Procedure.from_yaml("id: a\nsteps: []\nspeed: 3")
+
+
 def test_a_bad_state_goes_back_to_the_newest_checkpoint_that_is_whole(store: sync.Store) -> None:
     state = agent(store)
     report = Recovery(store).recover(state, "state_corruption")

@@ -12,6 +12,7 @@ from typing import Any
 from holdfast.checkpoints.policy import milliseconds
 from holdfast.errors import InvalidInputError, ProcedureValidationError, UnknownStepTypeError
 from holdfast.store.arguments import check_text
+from holdfast.yaml_text import read_yaml
 
 MOST_STEPS = 100
 MOST_RETRIES = 100
@@ -138,6 +139,18 @@ class Procedure:
             raise ProcedureValidationError(problems)
         return found
 
+    @classmethod
+    def from_yaml(cls, text: str) -> list[Procedure]:
+        """The procedures of a YAML text; needs `holdfast[yaml]`.
+
+        It is one procedure, a list of them, or a configuration that holds such a list as
+        `procedures`, at whatever depth.
+        """
+        found = _listed(read_yaml(text, ProcedureValidationError))
+        if not found:
+            raise ProcedureValidationError(["there are no procedures in it"])
+        return [cls.of(one) for one in found]
+
     def check(self, types: Collection[str]) -> None:
         """Refuse what cannot be used; `types` are the types of steps that there are."""
         unknown = sorted({s.type for _, part in self.parts() for s in part} - set(types), key=str)
@@ -181,6 +194,17 @@ class Procedure:
         circle = _circle(self.needs(part))
         if circle:
             yield f"{name}: steps wait for each other: {' → '.join(circle)}"
+
+
+def _listed(data: Any) -> Sequence[Any]:
+    if isinstance(data, Mapping):
+        if "steps" in data:
+            return [data]
+        given = data.get("procedures", [])
+        for part in [given] if given else data.values():
+            if found := _listed(part):
+                return found
+    return data if isinstance(data, list) else []
 
 
 def _circle(needs: Mapping[str, tuple[str, ...]]) -> list[str]:
