@@ -267,8 +267,8 @@ BUGS = (
     Bug(
         "value sealed under a subject's key after the erase",
         "store/writing.py",
-        "    change.fences += tuple(subjects.values())\n",
-        "",
+        "        change.fences += tuple(subjects.values())\n",
+        "        pass\n",
         "tests/store/test_subjects.py",
     ),
     Bug(
@@ -604,7 +604,7 @@ BUGS = (
     Bug(
         "use after os.fork() allowed",
         "storage/sqlite.py",
-        "        if self._pid != os.getpid():\n            raise StoreForkedError(",
+        "        if self._pid != process.number:\n            raise StoreForkedError(",
         "        if False:\n            raise StoreForkedError(",
         "tests/storage",
     ),
