@@ -160,7 +160,8 @@ class Committer:
         self._lanes.committed(feed_row)
         for stage in attempt.stages.values():
             stage.publish(attempt.token)
-            self._core.memos.note(stage.ledger, stage.remember)
+            if stage.remember:
+                self._core.memos.note(stage.ledger.number, stage.remember)
         for ledger in attempt.born:
             ledger.birth = None
         attempt.settle()

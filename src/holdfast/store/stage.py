@@ -256,7 +256,10 @@ class Stage:
             atoms = []
             op = [entries.SET, key, emit(part, atoms), *tail]
         feed = iter([packer.lay(atom) for atom in atoms])
-        self._put(key, self.timeline.changed(sequence, op, feed, lambda _: old))
+        slot = self.timeline.changed(sequence, op, feed, lambda _: old)
+        assert slot is not None
+        self._put(key, slot)
+        part.ref = slot.ref
         self.remember[key] = part
         return op
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
@@ -264,7 +265,7 @@ class Trees:
         if not edits:
             return root
         made = self._replaced(root, edits, [e[0] for e in edits], 0, len(edits))
-        if type(made) is Node:
+        if isinstance(made, Node):
             return made
         builder = Builder(self, indexed=True)
         self._edit(builder, made, edits)
@@ -297,7 +298,7 @@ class Trees:
             if child.weight < 0:
                 child.weight = size
             changed = self._replaced(child, edits, keys, low, until)
-            if type(changed) is Node:
+            if isinstance(changed, Node):
                 weight += changed.weight - size
                 elements[found] = (key, changed.hash, changed, count, changed.weight, end)
             else:
@@ -392,7 +393,7 @@ def placed(hint: Any, places: dict[int, Place]) -> Any:
 def _elements(body: list[Any], hints: Sequence[Any]) -> tuple[int, tuple[Element, ...]]:
     level = body[0]
     if level == 0:
-        keys = body[1] if body[1] is not None else [None] * len(body[2])
+        keys = body[1] or repeat(None, len(body[2]))
         return 0, tuple(zip(keys, body[2], hints, strict=True))
     hashes = body[2]
     split = [hashes[n : n + 32] for n in range(0, len(hashes), 32)]
