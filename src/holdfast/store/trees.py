@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
@@ -214,12 +214,13 @@ class Trees:
 
     def all(self, root: Node) -> list[Element]:
         """Every leaf element."""
-        if root.level == 0:
-            return list(root.elements)
-        found: list[Element] = []
-        for element in root.elements:
-            found += self.all(self.load(element[2], element[1]))
-        return found
+        elements = list(root.elements)
+        for level in reversed(range(root.level)):
+            nodes = [self.load(element[2], element[1]) for element in elements]
+            if {node.level for node in nodes} != {level}:
+                raise DamagedIndexError("a node does not stand on the level below its parent")
+            elements = list(chain.from_iterable([node.elements for node in nodes]))
+        return elements
 
     def slice(self, root: Node, low: int, high: int) -> Iterator[Element]:
         """Leaf elements low..high by position."""
