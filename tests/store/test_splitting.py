@@ -14,17 +14,18 @@ from hypothesis import strategies as st
 from holdfast.errors import InvalidValueError
 from holdfast.seal.codec import Codec
 from holdfast.seal.registry import Registry
-from holdfast.store.splitting import Branch, Splitter, remember
+from holdfast.store import splitting
+from holdfast.store.splitting import Branch, Splitter
 
 CODEC = Codec(Registry())
 
 
 def remembered(value: Any) -> tuple[Splitter, Branch]:
     splitter = Splitter(CODEC, lambda data: hashlib.sha256(data).digest(), bytes(32))
-    known = splitter.split(value)
-    assert type(known) is Branch
-    assert remember(known) > 0
-    return splitter, known
+    known = splitting.remembered(splitter.split(value))
+    assert known is not None
+    assert known[1] > 0
+    return splitter, known[0]
 
 
 def rows(**more: Any) -> list[Any]:
@@ -53,6 +54,16 @@ def test_an_item_changed_in_place_is_found(nested: bool) -> None:
     fresh = listed(splitter.split(whole), nested)
     assert [part.ref for part in again] == [part.ref for part in fresh]
     assert [part.data(CODEC) for part in again] == [part.data(CODEC) for part in fresh]
+
+
+def test_what_cannot_help_is_not_kept() -> None:
+    splitter = Splitter(CODEC, lambda data: hashlib.sha256(data).digest(), bytes(32))
+    assert splitting.remembered(splitter.split({"a": "text" * 9000, "b": list(range(9))})) is None
+    whole = {"long": b"x" * 100_000, "rows": rows(), "few": [1, 2], "more": {"text": "y" * 9000}}
+    _, known = remembered(whole)
+    assert known.keys == ["rows"]
+    _, known = remembered([*rows(), *rows(raw=b"x" * 900)])
+    assert all(part.encoded is None or not part.encoded for part in known.parts)
 
 
 def test_bytes_are_not_taken_for_what_is_like_them() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
-from holdfast.store.splitting import Branch, remember
+from holdfast.store.splitting import Branch, remembered
 from holdfast.store.trees import Node
 
 
@@ -77,10 +77,10 @@ class MemoCache:
         for key, part in parts.items():
             name = (scope, key)
             self._held -= self._memos.pop(name, (None, 0))[1]
-            held = remember(part)
-            if held:
-                self._held += held
-                self._memos[name] = (part, held)
+            made = remembered(part)
+            if made is not None:
+                self._memos[name] = made
+                self._held += made[1]
             while self._held > self._capacity and self._memos:
                 self._held -= self._memos.popitem(last=False)[1][1]
 

@@ -72,12 +72,14 @@ class Branch:
         """Of a long list: its items as they are recognised. Marshalling tells exact types apart
         and is much cheaper than checking, encoding and hashing again."""
         self.before: Branch | None = None
-        """What was stored here last, if that helped to take this apart; until it is stored."""
+        """What was kept of the value here before, if that helped to take this apart."""
         self.spans: list[Range] | None = None
         """What differs from a list before, if that is known."""
 
 
 Part = Atom | Branch
+_NEVER = Atom(b"", b"")
+"""In the place of a part that is never recognised."""
 
 
 class Splitter:
@@ -279,20 +281,32 @@ class Splitter:
         return Typed(*part.typed, plain) if part.typed else plain
 
 
-def remember(part: Part) -> int:
-    """Make a value ready to help with the next one in its place; returns the bytes held for that,
-    0 if it cannot help."""
-    held = 0
-    if type(part) is Branch:
-        part.before = part.spans = None
+def remembered(part: Part) -> tuple[Branch, int] | None:
+    """What to keep of a value, so that it helps with the next one in its place, and the bytes that
+    takes: its long lists and the way to them. None if it cannot help."""
+    if type(part) is not Branch or part.typed:
+        return None
+    if part.seen is not None:
         for inner in part.parts:
-            if type(inner) is not Atom:
-                held += remember(inner)
-            elif inner.seen is not None:
+            if type(inner) is Atom and inner.seen is not None:
                 inner.encoded = None  # it can be made again from what was seen
-        if part.seen is not None:
-            held += 200 * len(part.seen) + sum(map(len, part.seen))
-    return held
+        known = Branch(refs.LIST, [_kept(inner) for inner in part.parts])
+        known.seen = part.seen
+        held = 200 * len(part.seen) + sum(map(len, part.seen))
+    else:
+        inside = zip(part.keys or (), part.parts, strict=False)
+        found = [(key, remembered(inner)) for key, inner in inside if type(inner) is Branch]
+        kept = [(key, *made) for key, made in found if made is not None]
+        if not kept:
+            return None
+        known = Branch(refs.MAP, [one[1] for one in kept], [one[0] for one in kept])
+        held = sum(len(str(one[0])) + 200 + one[2] for one in kept)
+    known.ref = part.ref
+    return known, held
+
+
+def _kept(part: Part) -> Part:
+    return part if type(part) is Atom and part.seen is not None else _NEVER
 
 
 def _marshalled(items: list[Any]) -> list[Seen]:
