@@ -11,6 +11,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from holdfast.errors import MissingError
@@ -72,7 +73,8 @@ class Record:
         self.agent = agent
         self.id = id
         self.data: dict[str, Any] = dict(data)
-        self.results: dict[str, StepResult] = {}
+        self._held: dict[str, Any] = {}
+        """Results that are kept with whatever is written next."""
 
     @property
     def key(self) -> str:
@@ -89,7 +91,7 @@ class Record:
         """What it answers."""
         return Failure.of(self.data["failure"])
 
-    @property
+    @cached_property
     def procedure(self) -> Procedure:
         """The procedure, as it was when the recovery began."""
         return Procedure.of(self.data["procedure"])
@@ -102,13 +104,21 @@ class Record:
     def note(self, **fields: Any) -> None:
         """Keep what has changed about it."""
         self.data.update(fields)
-        write(self._handle, {self.key: self.data})
+        self._held[self.key] = self.data
+        self.flush()
 
-    def note_result(self, part: str, result: StepResult) -> None:
-        """Keep what became of a step."""
-        self.results[result.step] = result
+    def note_result(self, part: str, result: StepResult, hold: bool = False) -> None:
+        """Keep what became of a step: at once, or with whatever is written next."""
         place = f"{self.key}/{result.attempt:03}/{part}/{result.step}"
-        write(self._handle, {place: result.data()})
+        self._held[place] = result.data()
+        if not hold:
+            self.flush()
+
+    def flush(self) -> None:
+        """Keep what was held back, in one change."""
+        if self._held:
+            write(self._handle, self._held)
+            self._held = {}
 
     def done(self, part: str) -> dict[str, StepResult]:
         """What the steps of this attempt came to so far."""

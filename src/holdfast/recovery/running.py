@@ -1,8 +1,9 @@
 """A procedure at work: its steps in order, each with its time, then its checks; undone if it fails.
 
-Each step runs on a thread of its own under a lease of its own. One that takes too long is given up:
-its lease is broken, so nothing that it writes later is taken, and the recovery goes on or ends
-without it. Python cannot end the thread itself; it runs until it returns.
+Steps run in slots: a thread with a lease of its own, which does one step after the other, and as
+many of them as steps run side by side. A step that takes too long is given up with its slot: the
+lease is broken, so nothing that it writes later is taken, and the recovery goes on or ends without
+it. Python cannot end the thread itself; it runs until it returns.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ import inspect
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +30,10 @@ from holdfast.errors import (
 from holdfast.recovery.context import Context, StepFunction
 from holdfast.recovery.procedure import ROLLBACK, Procedure, Step
 from holdfast.recovery.records import FAILED, ROLLED_BACK, SUCCEEDED, Record, StepResult
+from holdfast.recovery.steps import LOOKING, STEPS
+from holdfast.store.asking import Asking, taken
 from holdfast.store.blocking import Store
+from holdfast.store.leasing import Lease
 from holdfast.store.reading import moment
 
 LONGEST_PAUSE = 60.0
@@ -61,9 +64,18 @@ class Running:
         self._progress = progress
         self._store = Store(context.store)
         self._end = time.monotonic() + self.procedure.timeout / 1000
+        self._slots: list[_Slot] = []
+        self._idle: list[_Slot] = []
 
     def run(self) -> None:
         """Do it; raises `RecoveryFailedError` if it did not succeed, after it was undone."""
+        try:
+            self._attempts()
+        finally:
+            for slot in self._slots:
+                slot.close()
+
+    def _attempts(self) -> None:
         pause = self.procedure.backoff / 1000
         while True:
             why = self._attempt()
@@ -136,7 +148,6 @@ class Running:
         needs = self.procedure.needs(steps)
         done = self.record.done(part)
         waiting = {step.key: step for step in steps if step.key not in done}
-        slots = list(range(len(steps)))
         running: dict[str, _Work] = {}
         ended: queue.SimpleQueue[tuple[str, StepResult]] = queue.SimpleQueue()
         broken = next((s for s in steps if s.critical and _failed(done.get(s.key))), None)
@@ -151,16 +162,32 @@ class Running:
                         if not self._take(part, step, skipped, done):
                             broken = broken or step
                     else:
-                        running[key] = _Work(self, part, step, slots.pop(0), ended)
+                        running[key] = self._begin(part, step, ended)
             if not running:
                 continue
             result = self._next(running, ended)
             work = running.pop(result.step)
-            slots.insert(0, work.slot)
+            if not work.given_up:
+                self._idle.append(work.slot)
             if not self._take(part, work.step, result, done):
                 broken = broken or work.step
         if broken is not None:
             raise self._failure(part, broken, done[broken.key])
+
+    def _begin(self, part: str, step: Step, ended: Any) -> _Work:
+        if not self._looks_only(step):
+            self.record.flush()
+        slot = self._idle.pop() if self._idle else self._new_slot()
+        return _Work(self, part, step, slot, ended)
+
+    def _new_slot(self) -> _Slot:
+        name = f"{lease_name(self.context.agent)}/{len(self._slots)}"
+        self._slots.append(_Slot(self._store, name))
+        return self._slots[-1]
+
+    def _looks_only(self, step: Step) -> bool:
+        """Whether a step leaves the state alone, so that it may be done again after a crash."""
+        return step.type in LOOKING and self._types[step.type] is STEPS[step.type]
 
     def _failure(self, part: str, step: Step, result: StepResult) -> HoldfastError:
         if part == "validation":
@@ -171,7 +198,7 @@ class Running:
 
     def _take(self, part: str, step: Step, result: StepResult, done: dict[str, StepResult]) -> bool:
         try:
-            self.record.note_result(part, result)
+            self.record.note_result(part, result, hold=self._looks_only(step))
         except InvalidInputError as error:
             text = f"its result cannot be kept: {error}"
             result = replace(result, success=False, result={}, error=text)
@@ -207,54 +234,75 @@ class Running:
                 raise RecoveryValidationError(f"its result is not valid: {name}")
         return result
 
-    @contextmanager
-    def step_lease(self, name: str) -> Iterator[None]:
-        """A step's own lease; whoever holds it is one that was given up, or of a process that died.
-
-        For all steps are done by whoever holds the lease of the agent.
-        """
-        try:
-            asked = self._store.lease(name, duration=STEP_LEASE, wait=0)
-            asked.__enter__()
-        except LeaseHeldError:
-            self._store.break_lease(name)
-            asked = self._store.lease(name, duration=STEP_LEASE, wait=STEP_LEASE)
-            asked.__enter__()
-        try:
-            yield
-        finally:
-            asked.__exit__(None, None, None)
-
     def left(self) -> float:
         """Seconds until the procedure's time is over."""
         return self._end - time.monotonic()
 
 
-class _Work:
-    """A step on its thread."""
+class _Slot:
+    """A thread and a lease, under which one step after the other is done.
 
-    def __init__(self, running: Running, part: str, step: Step, slot: int, ended: Any) -> None:
+    All slots of an agent are of whoever holds the lease of the agent: one that is held is of a step
+    that was given up, or of a process that died.
+    """
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store = store
+        self._name = name
+        try:
+            self._lease = self._asked(0)
+        except LeaseHeldError:
+            store.break_lease(name)
+            self._lease = self._asked(STEP_LEASE)
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        context = contextvars.copy_context()
+        threading.Thread(target=context.run, args=(self._run,), name=name, daemon=True).start()
+
+    def _asked(self, wait: float) -> Lease:
+        return taken(Asking(self._store._core, self._name, STEP_LEASE, wait, None))
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Let the thread do something."""
+        self._work.put(work)
+
+    def _run(self) -> None:
+        with self._lease.fencing():
+            while (work := self._work.get()) is not None:
+                work()
+
+    def close(self) -> None:
+        """Nothing more is to be done; what is still being done is refused if it writes."""
+        self._work.put(None)
+        self._lease.release()
+
+    def give_up(self) -> None:
+        """What it writes from now on is refused; its thread ends once its step returns."""
+        self._store.break_lease(self._name)
+        self._lease.over = True
+
+
+class _Work:
+    """A step in its slot."""
+
+    def __init__(self, running: Running, part: str, step: Step, slot: _Slot, ended: Any) -> None:
         self._running = running
         self.step = step
         self.slot = slot
+        self.given_up = False
         self._ended = ended
         self._begun = time.monotonic()
         seconds = step.timeout / 1000
         if part != "rollback":  # there is always time to undo
             seconds = min(seconds, max(0.0, running.left()))
         self.end = self._begun + seconds
-        self._lease = f"{lease_name(running.context.agent)}/{slot}"
-        context = contextvars.copy_context()
-        name = f"recovery {step.key}"
-        threading.Thread(target=context.run, args=(self._run,), name=name, daemon=True).start()
+        slot.do(self._run)
 
     def _run(self) -> None:
         running, step = self._running, self.step
         result: dict[str, Any] = {}
         error = ""
         try:
-            with running.step_lease(self._lease):
-                result = running.execute(step)
+            result = running.execute(step)
         except LeaseLostError:
             error = "it was given up"
         except Exception as wrong:
@@ -268,7 +316,8 @@ class _Work:
 
     def give_up(self) -> StepResult:
         """Its time is over: what it writes from now on is refused."""
-        self._running._store.break_lease(self._lease)
+        self.given_up = True
+        self.slot.give_up()
         return self._result(False, {}, f"it took more than {self.end - self._begun:.3g} s")
 
 

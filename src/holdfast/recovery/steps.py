@@ -244,3 +244,7 @@ STEPS: dict[str, StepFunction] = {
         restore_backup,
     )
 }
+
+LOOKING = frozenset(("backup_current", "locate_checkpoint", "verify_integrity", "validate_state"))
+"""Types that leave the state as it is: what such a step came to is kept before the next one that
+does not begins; a crash before that only has it done again."""
