@@ -19,7 +19,7 @@ from holdfast.recovery.failures import Failure, kind_of
 from holdfast.recovery.notices import PAGE, Notice, deliver, notices
 from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.quarantine import Quarantine
-from holdfast.recovery.records import RUNNING, Record, Records, recovered_agents
+from holdfast.recovery.records import Record, Records, recovered_agents
 from holdfast.recovery.reports import (
     RecoveryReport,
     RecoveryStatistics,
@@ -227,12 +227,7 @@ class Recovery:
     def _go_on(self, record: Record, progress: Progress | None) -> RecoveryReport:
         record.procedure.check(self.steps)
         with acting("recovery", correlation=f"recovery/{record.id}"):
-            context = self._context(record)
-            try:
-                Running(context, self.steps, progress).run()
-            finally:
-                if record.status != RUNNING:
-                    self._sign(record)
+            Running(self._context(record), self.steps, progress).run()
         return report_of(record)
 
     def _context(self, record: Record) -> Context:
@@ -241,11 +236,6 @@ class Recovery:
             order = self.proposal(record.agent, record.failure.kind).order
             settings = replace(settings, order=order)
         return Context(self._handle, record, settings)
-
-    def _sign(self, record: Record) -> None:
-        """A checkpoint over all that is known of a recovery: it signs the report."""
-        state = self._store.scope(record._handle.scope)
-        state.checkpoint(f"recovery {record.id}", type="recovery", tags=[record.status])
 
     def reports(self, agent: Any, limit: int | None = None) -> list[RecoveryReport]:
         """What became of an agent's recoveries, the newest first."""

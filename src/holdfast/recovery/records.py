@@ -18,12 +18,13 @@ from holdfast.errors import MissingError
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.procedure import ROLLBACK, Procedure
 from holdfast.store.cause import cause_now
-from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
+from holdfast.store.handles import ChangeParts, LineHandle, Plan, StoreHandle
 from holdfast.store.reading import moment
 from holdfast.store.scopes import KEY_LENGTH, Scope
 
 OWNER = "$recovery"
 PREFIX = OWNER + "/"
+PROCEDURE = "/procedure"
 RUNNING, SUCCEEDED, ROLLED_BACK, FAILED = "running", "succeeded", "rolled_back", "failed"
 
 
@@ -35,16 +36,18 @@ def scope_of(agent: Scope) -> Scope:
     return Scope("custom", name)
 
 
-def write(handle: LineHandle, values: Mapping[str, Any]) -> None:
-    """Set keys that this layer owns, in one change."""
+def write(handle: LineHandle, values: Mapping[str, Any], sign: Plan | None = None) -> None:
+    """Set keys that this layer owns, in one change; a checkpoint over them goes along with it."""
     parts = ChangeParts(StoreHandle(handle.core), cause_now(), None, owner=True)
     part = parts.part(handle)
     for key, value in values.items():
         part.set(key, value)
     plan = parts.plan()
     assert plan is not None
-    change, finish = plan
-    finish(handle.core.run(change))
+    tickets = [handle.core.submit(one[0]) for one in (plan, sign) if one is not None]
+    handle.core.committer.drive(tickets[-1])  # both in one commit, unless others are faster
+    for ticket in tickets:
+        ticket.outcome()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +97,31 @@ class Record:
     @cached_property
     def procedure(self) -> Procedure:
         """The procedure, as it was when the recovery began."""
-        return Procedure.of(self.data["procedure"])
+        return Procedure.of(self._handle.reader.get(self.key + PROCEDURE, None, None, False))
 
     @property
     def attempt(self) -> int:
         """Which attempt is made, from 1."""
         return int(self.data["attempt"])
 
-    def note(self, **fields: Any) -> None:
-        """Keep what has changed about it."""
+    def begin(self) -> None:
+        """Keep it; the procedure apart, for it does not change with what is noted."""
+        self._held[self.key + PROCEDURE] = self.procedure.data()
+        self.note()
+
+    def note(self, *, hold: bool = False, **fields: Any) -> None:
+        """Keep what has changed about it: at once, or with whatever is written next."""
         self.data.update(fields)
         self._held[self.key] = self.data
-        self.flush()
+        if not hold:
+            self.flush()
+
+    def finish(self, status: str, why: str) -> None:
+        """Keep how it ended, with a checkpoint over all that is known of it: it signs the report."""
+        now = moment(self._handle.core.clock.claimed())
+        self.note(hold=True, status=status, why=why, finished_at=now)
+        name = f"recovery {self.id}"
+        self.flush(self._handle.plan_checkpoint(name, "recovery", [status], "", None))
 
     def note_result(self, part: str, result: StepResult, hold: bool = False) -> None:
         """Keep what became of a step: at once, or with whatever is written next."""
@@ -114,10 +130,10 @@ class Record:
         if not hold:
             self.flush()
 
-    def flush(self) -> None:
+    def flush(self, sign: Plan | None = None) -> None:
         """Keep what was held back, in one change."""
         if self._held:
-            write(self._handle, self._held)
+            write(self._handle, self._held, sign)
             self._held = {}
 
     def done(self, part: str) -> dict[str, StepResult]:
@@ -129,14 +145,14 @@ class Record:
     def all_results(self) -> list[tuple[str, StepResult]]:
         """(part, result) of every step of every attempt, in the order in which they are done."""
         found = self._handle.reader.items(self.key + "/", None, "", False)
-        rows = [(key.split("/"), StepResult(**value)) for key, value in found]
+        rows = [(key.split("/", 4), value) for key, value in found]
         procedure = self.procedure
         order = [
             (part, step.key)
             for part, steps in procedure.parts()
             for step in steps or (ROLLBACK if part == "rollback" else ())
         ]
-        results = [(parts[3], one) for parts, one in rows if len(parts) == 5]
+        results = [(parts[3], StepResult(**one)) for parts, one in rows if len(parts) == 5]
         return sorted(results, key=lambda it: (it[1].attempt, order.index((it[0], it[1].step))))
 
 
@@ -150,7 +166,7 @@ class Records:
     def begin(self, failure: Failure, procedure: Procedure) -> Record:
         """A new one, which is kept before anything is done."""
         record = self.draft(failure, procedure)
-        record.note()
+        record.begin()
         return record
 
     def draft(self, failure: Failure, procedure: Procedure) -> Record:
@@ -160,12 +176,13 @@ class Records:
         said = {
             "agent": str(self.agent),
             "failure": failure.data(),
-            "procedure": procedure.data(),
             "status": RUNNING,
             "attempt": 1,
             "started_at": now,
         }
-        return Record(self.handle, self.agent, id_, said)
+        record = Record(self.handle, self.agent, id_, said)
+        record.procedure = procedure
+        return record
 
     def get(self, id: str) -> Record:
         """One that was begun."""

@@ -30,11 +30,10 @@ from holdfast.errors import (
 from holdfast.recovery.context import Context, StepFunction
 from holdfast.recovery.procedure import ROLLBACK, Procedure, Step
 from holdfast.recovery.records import FAILED, ROLLED_BACK, SUCCEEDED, Record, StepResult
-from holdfast.recovery.steps import LOOKING, STEPS
+from holdfast.recovery.steps import CAREFUL, STEPS
 from holdfast.store.asking import Asking, taken
 from holdfast.store.blocking import Store
 from holdfast.store.leasing import Lease
-from holdfast.store.reading import moment
 
 LONGEST_PAUSE = 60.0
 """Seconds between two attempts, at most."""
@@ -86,11 +85,11 @@ class Running:
             undone = self._roll_back()
             if undone is not None:
                 text = f"{why}; it could not be undone: {undone}"
-                self._finish(FAILED, text)
+                self.record.finish(FAILED, text)
                 raise RecoveryFailedError(self._text(text), self.record.id) from None
             if left <= 0 or over:
                 more = "the time is used up" if over and left > 0 else "no attempt is left"
-                self._finish(ROLLED_BACK, f"{why}; {more}")
+                self.record.finish(ROLLED_BACK, f"{why}; {more}")
                 raise self._error(why, more)
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
@@ -104,7 +103,7 @@ class Running:
             self._part("validation", self.procedure.validation)
         except (CriticalStepFailureError, RecoveryValidationError) as error:
             return str(error)
-        self._finish(SUCCEEDED, "")
+        self.record.finish(SUCCEEDED, "")
         return None
 
     def _roll_back(self) -> str | None:
@@ -124,10 +123,6 @@ class Running:
         except CriticalStepFailureError as error:
             return str(error)
         return None
-
-    def _finish(self, status: str, why: str) -> None:
-        now = moment(self.context.store.core.clock.claimed())
-        self.record.note(status=status, why=why, finished_at=now)
 
     def _text(self, why: str) -> str:
         return f"{self.context.agent}: recovery {self.record.id} failed: {why}"
@@ -175,7 +170,7 @@ class Running:
             raise self._failure(part, broken, done[broken.key])
 
     def _begin(self, part: str, step: Step, ended: Any) -> _Work:
-        if not self._looks_only(step):
+        if not self._ours(step):
             self.record.flush()
         slot = self._idle.pop() if self._idle else self._new_slot()
         return _Work(self, part, step, slot, ended)
@@ -185,9 +180,9 @@ class Running:
         self._slots.append(_Slot(self._store, name))
         return self._slots[-1]
 
-    def _looks_only(self, step: Step) -> bool:
-        """Whether a step leaves the state alone, so that it may be done again after a crash."""
-        return step.type in LOOKING and self._types[step.type] is STEPS[step.type]
+    def _ours(self, step: Step) -> bool:
+        """Whether a step sees to it that results are kept before it changes something."""
+        return step.type in CAREFUL and self._types[step.type] is STEPS[step.type]
 
     def _failure(self, part: str, step: Step, result: StepResult) -> HoldfastError:
         if part == "validation":
@@ -197,8 +192,9 @@ class Running:
         return CriticalStepFailureError(text, self.record.id)
 
     def _take(self, part: str, step: Step, result: StepResult, done: dict[str, StepResult]) -> bool:
+        hold = self._ours(step) and not result.result.get("restored")
         try:
-            self.record.note_result(part, result, hold=self._looks_only(step))
+            self.record.note_result(part, result, hold)
         except InvalidInputError as error:
             text = f"its result cannot be kept: {error}"
             result = replace(result, success=False, result={}, error=text)

@@ -44,7 +44,7 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
     result: dict[str, Any] = {"backup": None}
     try:
         head = handle.place()[2]
-        context.record.note(head=head)
+        context.record.note(hold=True, head=head)
         check_state(handle, handle.timeline, head)
         name = f"before recovery {context.record.id}"
         request = CheckpointRequest(name, "recovery", trigger=context.failure.kind)
@@ -93,6 +93,7 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
     target = Target.of(context.result_of("locate_checkpoint"))
     if target.strategy == failures.NOTHING:
         return {"restored": None, "lost": "nothing"}
+    context.record.flush()
     reason = f"recovery {context.record.id}"
     if target.copy is not None:
         entry, backup = _from_copy(context, target, reason)
@@ -245,6 +246,8 @@ STEPS: dict[str, StepFunction] = {
     )
 }
 
-LOOKING = frozenset(("backup_current", "locate_checkpoint", "verify_integrity", "validate_state"))
-"""Types that leave the state as it is: what such a step came to is kept before the next one that
-does not begins; a crash before that only has it done again."""
+CAREFUL = frozenset(
+    ("backup_current", "locate_checkpoint", "verify_integrity", "restore_state", "validate_state")
+)
+"""Types of which most change nothing: what steps came to is kept by the first of these that does,
+before it does; a crash before that only has them done again."""
