@@ -687,8 +687,8 @@ BUGS = (
     ),
     Bug(
         "a policy's checkpoint made though another process was faster",
-        "checkpoints/engine.py",
-        "if stage.checkpoint != basis:",
+        "checkpoints/saving.py",
+        "if stage.checkpoint != checkpoint:",
         "if False:",
         "tests/store/test_policies.py",
     ),

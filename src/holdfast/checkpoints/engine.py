@@ -23,19 +23,18 @@ from holdfast.checkpoints.metrics import (
     process_memory,
 )
 from holdfast.checkpoints.policy import PREFIX, Policy, merged
+from holdfast.checkpoints.saving import Saved, Wanted, save_all
 from holdfast.checkpoints.tracker import TIMER, WRITE, Event, Tracker
 from holdfast.checkpoints.worker import Worker
-from holdfast.errors import Conflict, HoldfastError, PolicyValidationError
+from holdfast.errors import HoldfastError, PolicyValidationError
 from holdfast.store.cause import acting
 from holdfast.store.gates import Gate
 from holdfast.store.handles import LineHandle
 
 if TYPE_CHECKING:
-    from holdfast.store.change import Change, Target, Written
+    from holdfast.store.change import Change, Written
     from holdfast.store.core import Core
-    from holdfast.store.entries import Body
     from holdfast.store.scopes import Scope
-    from holdfast.store.stage import Stage
     from holdfast.store.timeline import Timeline
 
 AGENTS = 20_000
@@ -264,27 +263,35 @@ class Engine(Gate):
     def _fire(self, tracker: Tracker, ready: list[Policy], event: Event) -> None:
         """Make the checkpoint, unless there is another since the policies were looked at."""
         result = judged(ready, event)
-        policy, basis = ready[0], tracker.metrics.basis.checkpoint
-        metadata = self._about(tracker, policy, result)
-        handle = self.handle(tracker.scope)
+        wanted = self._wanted(tracker, ready[0], result)
         with acting("holdfast.policies", reason=result.reason):
-            plan, finish = handle.plan_checkpoint(
-                "", policy.type, [f"policy:{policy.id}"], result.reason, metadata
-            )
-            target = plan.targets[0]
-            target.special = _expecting(target, basis)
-            target.create = False
-            made = True
-            try:
-                finish(self.core.run(plan))
-            except Conflict:
-                made, tracker.stale = False, True  # another process was faster
+            saved = save_all(self.core, [wanted])[0]
+        if saved.error is not None:
+            raise saved.error
         with self._lock:
             tracker.firing = None
-            if made:
-                tracker.fired(ready, self.core.clock.ticks())
-                self.fired.append((tracker.scope, result))
+            if saved.outcome == "saved":
+                self._note(tracker, ready, result)
+            else:
+                tracker.stale = True  # another process was faster
             self._look(tracker, event)
+
+    def _note(self, tracker: Tracker, ready: list[Policy], result: Triggered) -> None:
+        tracker.fired(ready, self.core.clock.ticks())
+        self.fired.append((tracker.scope, result))
+
+    def _wanted(self, tracker: Tracker, policy: Policy, result: Triggered) -> Wanted:
+        """The checkpoint that a policy asks for, behind the one that it was judged by."""
+        return Wanted(
+            tracker.scope,
+            "main",
+            "",
+            policy.type,
+            self._about(tracker, policy, result),
+            tags=(f"policy:{policy.id}",),
+            description=result.reason,
+            behind=tracker.metrics.basis.checkpoint,
+        )
 
     def _about(self, tracker: Tracker, policy: Policy, result: Triggered) -> dict[str, Any]:
         now = self.core.clock.ticks()
@@ -300,19 +307,6 @@ class Engine(Gate):
             "retention": policy.retention.kept(),
         }
         return {**about, "event": result.event.name} if result.event.name else about
-
-
-def _expecting(target: Target, basis: int) -> Callable[[Stage, Body], Any]:
-    """Build the checkpoint only on the one that its policy was judged by."""
-    build = target.special
-    assert build is not None
-
-    def special(stage: Stage, body: Body) -> Any:
-        if stage.checkpoint != basis:
-            raise Conflict(f"{target.scope}: there is another checkpoint since")
-        return build(stage, body)
-
-    return special
 
 
 def stored_policies(handle: LineHandle) -> dict[str, Policy]:
