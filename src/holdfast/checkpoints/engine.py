@@ -80,6 +80,8 @@ class Engine(Gate):
         """By the agents' ids: the hash of a text is known already."""
         self._lock = threading.RLock()
         self.worker = Worker(core)
+        self.changed: Callable[[Scope, set[str]], None] | None = None
+        """Told when an agent's own policies of these ids are others than they were."""
 
     # behind every change
 
@@ -156,12 +158,15 @@ class Engine(Gate):
         if self._trackers.get(tracker.scope.id) is not tracker:
             return
         event, tracker.event = tracker.event, TIMER
+        own = tracker.own
         try:
             if tracker.firing is not None:
                 self._fire(tracker, *tracker.firing)
                 return
             self._renew(tracker)
             self._sample(tracker)
+            if self.changed is not None and tracker.own != own:
+                self.changed(tracker.scope, {*own, *tracker.own})
             with self._lock:
                 self._look(tracker, event)
         except Exception as error:
@@ -203,6 +208,7 @@ class Engine(Gate):
             same = found.basis.checkpoint == tracker.metrics.basis.checkpoint
             tracker.active = (same and tracker.active) or bool(keys)
             tracker.metrics.begin(found.basis, keys, found.operations + more[0])
+            tracker.remember(found.fired)
             tracker.sequence = head
             tracker.stale = False
 
@@ -272,9 +278,31 @@ class Engine(Gate):
             tracker.firing = None
             if saved.outcome == "saved":
                 self._note(tracker, ready, result)
-            else:
-                tracker.stale = True  # another process was faster
+            else:  # another process was faster, or the agent is gone
+                tracker.active, tracker.stale = saved.outcome == "overtaken", True
             self._look(tracker, event)
+
+    def scheduled(self, scope: Scope, id_: str) -> tuple[Wanted, Callable[[], None]] | Saved:
+        """What comes of a policy when its schedule is due: its checkpoint and what to do behind
+        it, or why there is none."""
+        tracker = self.tracked(scope)
+        with self._lock:
+            line, now = self._line(scope), self.core.clock.ticks()
+            policy = next((one for one in tracker.policies if one.id == id_), None)
+            if line is None or policy is None:
+                return Saved("absent")
+            tracker.metrics.settle(line)
+            if not tracker.active:
+                return Saved("unchanged", head=(line.prefix, tracker.sequence))
+            again = tracker.waits(policy, now)
+            if again is None or again > 0:
+                head = (line.prefix, tracker.sequence) if again is None else None
+                return Saved("unmet", head=head, again=again)
+            ready = self.ready(tracker)
+            ready = [one for one in tracker.policies if one is policy or one in ready]
+            result = judged(ready, TIMER)
+            wanted = self._wanted(tracker, ready[0], result)
+            return wanted, lambda: self._note(tracker, ready, result)
 
     def _note(self, tracker: Tracker, ready: list[Policy], result: Triggered) -> None:
         tracker.fired(ready, self.core.clock.ticks())

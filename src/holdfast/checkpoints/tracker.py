@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -159,6 +159,24 @@ class Tracker:
             return NEVER
         waited = self._met.get(policy.id, now) + self.share(policy)
         return max(waited, fired + interval) if fired is not None else waited
+
+    def waits(self, policy: Policy, now: float) -> float | None:
+        """Seconds until a policy may fire by its schedule; 0: now; None: time alone won't do.
+
+        Its jitter is in the schedule.
+        """
+        kind, amount = self._next(policy, now)
+        if self.met(policy, now):
+            fired = self._fired.get(policy.id, -NEVER)
+            return max(0.0, fired + policy.frequency.interval / 1000 - now)
+        if kind == "time":
+            return max(amount - now, 0.001)
+        return None if kind in ("bytes", "operations") else policy.frequency.interval / 1000
+
+    def remember(self, fired: Mapping[str, float]) -> None:
+        """Take in when policies fired, in whatever process that was."""
+        for id_, at in fired.items():
+            self._fired[id_] = max(at, self._fired.get(id_, at))
 
     def share(self, policy: Policy) -> float:
         """Seconds of the jitter that this agent waits."""
