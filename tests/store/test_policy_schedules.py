@@ -229,15 +229,17 @@ def test_what_has_to_be_confirmed_stays(place: Place, hands: Hands) -> None:
 def test_the_async_face(place: Place, hands: Hands) -> None:
     async def work() -> None:
         options = place.options(clock=hands.clock)
-        async with await holdfast.open(place.url, **options) as store:
-            async with holdfast.Policies(store, defaults=OFF) as policies:
-                await policies.set(A, MINUTE)
-                (info,) = await policies.schedule(A)
-                scheduler = holdfast.Scheduler(store, policies=policies)
-                await scheduler.every(60, A, retention=True)
-                assert {one.policy for one in await scheduler.schedules()} == {"minute", None}
-                with pytest.raises(InvalidInputError, match=r"holdfast\.Policies"):
-                    holdfast.Scheduler(store, policies=3)  # type: ignore[arg-type]
-                await scheduler.remove(info.name)
+        async with (
+            holdfast.open(place.url, **options) as store,
+            holdfast.Policies(store, defaults=OFF) as policies,
+        ):
+            await policies.set(A, MINUTE)
+            (info,) = await policies.schedule(A)
+            scheduler = holdfast.Scheduler(store, policies=policies)
+            await scheduler.every(60, A, retention=True)
+            assert {one.policy for one in await scheduler.schedules()} == {"minute", None}
+            with pytest.raises(InvalidInputError, match=r"holdfast\.Policies"):
+                holdfast.Scheduler(store, policies=3)  # type: ignore[arg-type]
+            await scheduler.remove(info.name)
 
     asyncio.run(work())

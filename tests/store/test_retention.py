@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from store_kit import Place
 
 import holdfast
-from holdfast import Keep, Rule, sync
+from holdfast import Condition, Keep, Policy, PolicyRetention, Rule, sync
 from holdfast.errors import InvalidInputError, NotConfirmedError, PrunedError
 from holdfast.store import pruning
 from holdfast.sync import Retention
@@ -272,3 +273,48 @@ def test_the_async_face(place: Place) -> None:
             assert await retention.unpin(made)
 
     asyncio.run(main())
+
+
+@pytest.mark.spec("K124")
+def test_the_retention_of_a_policy_is_what_the_policy_says_now(store: sync.Store) -> None:
+    """Also of checkpoints that it made when it still said something else."""
+    state = store.agent("1")
+    policies = sync.Policies(store, watch=False)
+    often = Policy(
+        "often",
+        (Condition("operation_count", "operation_count", "greater_than", 1),),
+        retention=PolicyRetention(max_count=5),
+    )
+    policies.set(state, often)
+    for n in range(8):
+        make(state, f"a{n}", "automatic", policy="often", retention={"max_count": 100})
+    state.set("k", 1)
+    Retention(store).run(state)
+    assert sorted(names(state)) == ["a3", "a4", "a5", "a6", "a7"]
+    policies.set(state, replace(often, retention=PolicyRetention(max_count=2, min_count=3)))
+    Retention(store).run(state)
+    assert sorted(names(state)) == ["a5", "a6", "a7"]
+    policies.remove(state, "often")  # what each one says itself
+    assert Retention(store).plan(state).removed == ()
+
+
+def test_rules_together(store: sync.Store) -> None:
+    """A given rule of a type counts beside what a checkpoint says: either lets it go, or keeps."""
+    state = store.agent("1")
+    for n in range(6):
+        make(state, f"a{n}", "automatic", policy="a", retention={"max_count": 5})
+        make(state, f"b{n}", "automatic", policy="b", retention={"max_count": 2})
+    state.set("k", 1)
+
+    def gone(**rules: Rule) -> list[str]:
+        return sorted(one.name for one in Retention(store, rules=rules).plan(state).removed)
+
+    own = ["a0", "b0", "b1", "b2", "b3"]
+    assert gone() == own
+    assert gone(manual=Rule(max_count=0)) == own
+    assert gone(automatic=Rule(max_count=100)) == own  # no longer, by the one that has more
+    assert gone(automatic=Rule(max_count=4)) == sorted(
+        [*(f"a{n}" for n in range(4)), *(f"b{n}" for n in range(4))]
+    )
+    assert gone(automatic=Rule(min_count=6)) == ["a0", "b0", "b1", "b2"]
+    assert gone(automatic=Rule(min_importance="medium")) == []

@@ -158,15 +158,15 @@ class Engine(Gate):
         if self._trackers.get(tracker.scope.id) is not tracker:
             return
         event, tracker.event = tracker.event, TIMER
-        own = tracker.own
         try:
             if tracker.firing is not None:
                 self._fire(tracker, *tracker.firing)
                 return
             self._renew(tracker)
             self._sample(tracker)
-            if self.changed is not None and tracker.own != own:
-                self.changed(tracker.scope, {*own, *tracker.own})
+            if self.changed is not None and tracker.own != tracker.followed:
+                ids, tracker.followed = {*tracker.followed, *tracker.own}, dict(tracker.own)
+                self.changed(tracker.scope, ids)
             with self._lock:
                 self._look(tracker, event)
         except Exception as error:
@@ -304,6 +304,15 @@ class Engine(Gate):
             wanted = self._wanted(tracker, ready[0], result)
             return wanted, lambda: self._note(tracker, ready, result)
 
+    def followed(self, scope: Scope, id_: str, policy: Policy | None) -> None:
+        """Remember that the schedules follow this policy, or that it is gone."""
+        with self._lock:
+            tracker = self._trackers.get(scope.id)
+            if tracker is not None and policy is not None:
+                tracker.followed[id_] = policy
+            elif tracker is not None:
+                tracker.followed.pop(id_, None)
+
     def _note(self, tracker: Tracker, ready: list[Policy], result: Triggered) -> None:
         tracker.fired(ready, self.core.clock.ticks())
         self.fired.append((tracker.scope, result))
@@ -334,6 +343,12 @@ class Engine(Gate):
             "priority": policy.priority,
             "retention": policy.retention.kept(),
         }
+        if policy.compression is not None:
+            squeezed = policy.compression
+            about["compression"] = squeezed.algorithm if squeezed.enabled else "none"
+        # A default one demands nothing: who is asked for a plain export may say that it is wanted.
+        if policy.id in tracker.own and policy.encryption is not None:
+            about["encryption"] = policy.encryption.algorithm
         return {**about, "event": result.event.name} if result.event.name else about
 
 

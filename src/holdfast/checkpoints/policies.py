@@ -98,6 +98,7 @@ class Policies:
         change, _ = handle._plan([Operation("set", made.key, made.data())], lambda _: None)
         self._core.run(change)
         follow_policies(self._engine, scope, [made.id])
+        self._engine.followed(scope, made.id, made)
         return made
 
     def get(self, agent: Any, id: str) -> Policy | None:
@@ -121,6 +122,7 @@ class Policies:
         change, _ = handle._plan([Operation("delete", PREFIX + id)], lambda _: None)
         self._core.run(change)
         follow_policies(self._engine, scope, [id])
+        self._engine.followed(scope, id, None)
 
     def schedule(self, agent: Any) -> Sequence[ScheduleInfo]:
         """Store a schedule for each policy of an agent that has an interval, default ones too.

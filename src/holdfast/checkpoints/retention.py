@@ -22,8 +22,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from holdfast.checkpoints.engine import stored_policies
 from holdfast.checkpoints.holding import held
-from holdfast.checkpoints.rules import PRIORITIES, Rule, importance, rule_of, rules_of
+from holdfast.checkpoints.rules import PRIORITIES, Group, Rule, RuleBook, importance, rules_of
 from holdfast.errors import (
     InvalidInputError,
     NotConfirmedError,
@@ -116,6 +117,7 @@ class Retention:
             raise InvalidInputError("Retention takes an open store")
         self._handle = handle
         self.rules = rules_of(rules)
+        self._given = dict(rules or {})
 
     # what is to go
 
@@ -176,15 +178,15 @@ class Retention:
         starts = {(info.parent, info.start) for info in main.history.timelines()}
         needed = {one.checkpoint.id: _NEEDED[one.why] for one in held(line)}
         newest = line.place()[2]
-        counted: dict[tuple[str, ...], int] = {}
+        counted: dict[Group, int] = {}
+        book = RuleBook(self._given, _said(main))
         released: set[str] = set()
         found = []
         for one in line.history.checkpoints():
             said = one.metadata.get("releases", ())
             released.update(said if isinstance(said, list) else ())
-            rule, group = rule_of(self.rules, one)
-            number = counted.get(group, 0)
-            counted[group] = number + 1
+            rules = [(rule, counted.get(group, 0)) for rule, group in book.of(one)]
+            counted.update((group, counted.get(group, 0) + 1) for _, group in book.of(one))
             why = marked.get(one.id, "")
             if not why and (line.timeline, one.sequence) in starts:
                 why = "a timeline starts from it"
@@ -192,7 +194,7 @@ class Retention:
                 why = needed.get(one.id, "")
             if not why and one.sequence == newest:
                 why = "it is the newest entry"
-            found.append(_judge(one, rule, number, why, released, now))
+            found.append(_judge(one, rules, why, released, now))
         return found
 
     def _floor(self, line: LineHandle, judged: list[Judged], now: datetime | None) -> int:
@@ -267,6 +269,13 @@ class Retention:
             finish(self._handle.core.run(change))
 
 
+def _said(main: LineHandle) -> dict[str, dict[str, float]]:
+    """What an agent's own policies say of their checkpoints now, by their ids."""
+    if main.scope.kind != "agent":
+        return {}
+    return {id_: policy.retention.kept() for id_, policy in stored_policies(main).items()}
+
+
 def _keys(reader: Any) -> Iterator[str]:
     timeline = reader.now()
     if timeline is not None:
@@ -283,19 +292,27 @@ def _cut_short(line: LineHandle) -> int:
 
 
 def _judge(
-    one: Checkpoint, rule: Rule, number: int, why: str, released: set[str], now: datetime | None
+    one: Checkpoint,
+    rules: list[tuple[Rule, int]],
+    why: str,
+    released: set[str],
+    now: datetime | None,
 ) -> Judged:
+    """Whether it stays, by each of its rules and how many newer ones that counts."""
     if why:
         return Judged(one, True, why)
-    if number < rule.min_count:
-        return Judged(one, True, f"one of the newest {rule.min_count}")
-    least = rule.min_importance
-    if least is not None and importance(one) >= PRIORITIES.index(least):
-        return Judged(one, True, f"its priority is {least} or above")
-    if rule.until_released:
+    for rule, number in rules:
+        if number < rule.min_count:
+            return Judged(one, True, f"one of the newest {rule.min_count}")
+        least = rule.min_importance
+        if least is not None and importance(one) >= PRIORITIES.index(least):
+            return Judged(one, True, f"its priority is {least} or above")
+    if any(rule.until_released for rule, _ in rules):
         done = one.id in released
         return Judged(one, not done, "its operation is over" if done else "not released")
-    over = rule.over(number, one.time, now)
+    # One that is over a count goes, whatever the clock says; only what is left goes by age alone.
+    reasons = sorted(filter(None, (rule.over(n, one.time, now) for rule, n in rules)), reverse=True)
+    over = reasons[0] if reasons else ""
     return Judged(one, not over, f"over its {over}" if over else "within its rule")
 
 

@@ -76,6 +76,8 @@ class Tracker:
         self.sequence = 0
         self.policies: list[Policy] = []
         self.own: dict[str, Policy] = {}
+        self.followed: dict[str, Policy] = {}
+        """Own policies as the schedules know them."""
         self.at_operations = self.spare = self.due = NEVER
         """When to look again: at so many operations, after so many bytes, at that time."""
         self._sampled = sampled
