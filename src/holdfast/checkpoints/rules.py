@@ -114,7 +114,7 @@ class RuleBook:
         own = _own(self._policies.get(policy, one.metadata.get("retention")))
         if own is None:
             return [(self._rules.get(name, Rule()), (name,))]
-        found = [(own, ("own", name, policy or repr(own)))]
+        found: list[tuple[Rule, Group]] = [(own, ("own", name, policy or repr(own)))]
         return [*found, (self._rules[name], (name,))] if name in self._given else found
 
 
