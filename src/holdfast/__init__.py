@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         PolicyRetention,
         PolicySetting,
     )
+    from holdfast.checkpoints.recording import Recording
     from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest
     from holdfast.checkpoints.retention import Judged, LinePlan, RetentionPlan
     from holdfast.checkpoints.rules import Rule
@@ -148,6 +149,7 @@ __all__ = [
     "Range",
     "ReadStream",
     "Reading",
+    "Recording",
     "Registry",
     "Report",
     "Request",
@@ -191,6 +193,7 @@ _HOMES = {
     "holdfast.checkpoints.async_checkpoints": "CheckpointGroups Checkpoints",
     "holdfast.checkpoints.requests": "CheckpointRequest Locator RestoreRequest",
     "holdfast.checkpoints.async_optimizer": "Optimizer",
+    "holdfast.checkpoints.recording": "Recording",
     "holdfast.checkpoints.async_policies": "Policies",
     "holdfast.checkpoints.conditions": "Condition",
     "holdfast.checkpoints.policy": "Policy PolicyFrequency PolicyRetention PolicySetting",
