@@ -1,8 +1,8 @@
 """The optimizer: what it predicts is what comes of it, on the recorded week of an agent.
 
-The agent ran in a store and was recorded by the feature itself (`week_of_an_agent.py`); its words are
-made up, and the prediction shares the tracker with what is measured: this shows that recording and
-replay are faithful, not how agents behave.
+The agent ran in a store and was recorded by the feature itself (`week_of_an_agent.py`). Its words
+are made up, and the prediction shares the tracker with what is measured: this shows that recording
+and replay are faithful, not how agents behave.
 """
 
 from __future__ import annotations

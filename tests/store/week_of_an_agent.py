@@ -1,4 +1,4 @@
-"""An agent that works for a week, in a real store on a clock that is driven; what it did is recorded.
+"""An agent works for a week, in a real store on a clock that is driven; what it did is recorded.
 
     PYTHONPATH=src:tests/store python tests/store/week_of_an_agent.py
 

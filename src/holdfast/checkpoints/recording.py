@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -69,7 +70,7 @@ class Recording:
             steps = msgspec.convert(data.get("steps"), tuple[Step, ...])
         except msgspec.ValidationError as error:
             raise InvalidInputError(f"this recording cannot be read: {error}") from None
-        if any(later.time < earlier.time for earlier, later in zip(steps, steps[1:], strict=False)):
+        if any(later.time < earlier.time for earlier, later in pairwise(steps)):
             raise InvalidInputError("the steps of a recording are in the order of their times")
         policies = tuple(map(Policy.of, data.get("policies", ())))
         return cls(Scope.parse(data.get("scope", "")), policies, steps)
