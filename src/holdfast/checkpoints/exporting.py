@@ -20,6 +20,7 @@ from holdfast.checkpoints.export_records import (
     record_head,
     sign_description,
 )
+from holdfast.checkpoints.policy import CIPHER
 from holdfast.errors import DamagedIndexError, InvalidInputError, LimitExceededError
 from holdfast.seal.compress import NAMES
 from holdfast.seal.keys import parse_key
@@ -154,7 +155,7 @@ def export_state(
     _check_asked(handle, format, key, plain, unsigned, reveal)
     view, checkpoint = checkpoint_view(handle, at)
     about = checkpoint.metadata
-    if key is None and about.get("encryption"):
+    if key is None and about.get("policy") and about.get("encryption") == CIPHER:
         raise InvalidInputError(
             f"{handle.scope}: {checkpoint.id} was made by the policy {about.get('policy')}, which "
             "demands encryption: give key= and no other format, or export another checkpoint"
