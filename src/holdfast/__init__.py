@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.runner import Run
     from holdfast.checkpoints.schedules import ScheduleInfo
     from holdfast.checkpoints.shutdown import ShutdownCheckpoints
+    from holdfast.checkpoints.tracker import Event
     from holdfast.seal.codec import Typed, ValueLimits
     from holdfast.seal.parts import ERASED
     from holdfast.seal.registry import Registry, default_registry
@@ -116,6 +117,7 @@ __all__ = [
     "Ephemeral",
     "Erased",
     "ErasedSubject",
+    "Event",
     "Every",
     "Export",
     "Finding",
@@ -202,6 +204,7 @@ _HOMES = {
     "holdfast.checkpoints.runner": "Run",
     "holdfast.checkpoints.schedules": "ScheduleInfo",
     "holdfast.checkpoints.shutdown": "ShutdownCheckpoints",
+    "holdfast.checkpoints.tracker": "Event",
     "holdfast.seal.codec": "Typed ValueLimits",
     "holdfast.seal.parts": "ERASED",
     "holdfast.seal.registry": "Registry",

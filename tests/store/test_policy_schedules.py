@@ -39,7 +39,7 @@ def policies_of(store: sync.Store) -> list[str]:
     return [one.metadata["policy"] for one in store.agent("a").checkpoints()]
 
 
-@pytest.mark.spec("K115", "K142")
+@pytest.mark.spec("K115", "K136", "K142")
 def test_a_policy_fires_though_its_process_is_gone(place: Place, hands: Hands) -> None:
     with place.open(clock=hands.clock) as gone, sync.Policies(gone, defaults=()) as policies:
         policies.set(A, MINUTE)
@@ -103,7 +103,7 @@ def test_of_several_processes_one_makes_it(place: Place, hands: Hands) -> None:
         policies.close()
 
 
-@pytest.mark.spec("K146")
+@pytest.mark.spec("K75", "K146")
 def test_default_ones_are_scheduled_when_asked_for(place: Place, hands: Hands) -> None:
     store = place.open(clock=hands.clock)
     policies = sync.Policies(store, watch=False)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from store_kit import Place
+from store_kit import Place, rows_of
 
 import holdfast
 from holdfast import Condition, Keep, Policy, PolicyRetention, Rule, sync
@@ -318,3 +318,45 @@ def test_rules_together(store: sync.Store) -> None:
     )
     assert gone(automatic=Rule(min_count=6)) == ["a0", "b0", "b1", "b2"]
     assert gone(automatic=Rule(min_importance="medium")) == []
+
+
+@pytest.mark.spec("D32", "D33")
+def test_a_recovery_checkpoint_is_cleared_by_hand(store: sync.Store) -> None:
+    """Whatever its rule says; what is pinned or on hold stays until that is lifted."""
+    state = store.agent("1")
+    retention = Retention(store)
+    for name in ("one", "two", "three"):
+        make(state, name, "recovery")
+    state.set("k", 1)
+    third, second, first = state.checkpoints()
+    assert retention.plan(state).removed == ()  # for seven days
+    retention.clear(first, "looked into")
+    retention.clear(second)
+    retention.hold(second, "case 7")
+    retention.run(state)
+    assert names(state) == ["three", "two"]
+    retention.lift(second)
+    retention.run(state)
+    assert names(state) == ["three"]
+    assert state.keys("$retention/") == []
+    assert (third in state.checkpoints(), store.verify().findings) == (True, [])
+
+
+@pytest.mark.spec("M83", "M115", "M116")
+def test_a_state_that_grows_is_kept_small_by_rules(place: Place, hands: Hands) -> None:
+    """Storage stops growing: retention bounds the past, whatever is written."""
+    store = place.open(clock=hands.clock)
+    state = store.agent("1")
+    state.declare(Keep(count=20))
+    sizes = []
+    for _ in range(4):
+        for n in range(100):
+            make(state, str(n), "routine")
+            state.set("k", f"{n} " * 500)
+        Retention(store).run(state)
+        kinds = (b"E", b"V", b"N", b"S", b"B")
+        found = (rows_of(place.storage(), kind) for kind in kinds)
+        sizes.append(sum(len(row) for rows in found for _, row in rows))
+    assert sizes[3] - sizes[2] < 200 * 250  # of each entry the envelope stays
+    assert sizes[3] < 400 * 250 + 50_000
+    assert len(names(state)) == 3

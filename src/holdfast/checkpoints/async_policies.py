@@ -80,7 +80,10 @@ class Policies:
         await asyncio.to_thread(self._blocking.record, agent, metric, value)
 
     async def evaluate(self, agent: Any, event: Event = ASKED) -> Triggered:
-        """Whether a policy would fire now, which, and why; nothing is done."""
+        """Whether a policy would fire now, which, and why; nothing is done.
+
+        With an event of your own: if this happened now, with the metrics that it brings along.
+        """
         return await asyncio.to_thread(self._blocking.evaluate, agent, event)
 
     async def explain(self, agent: Any) -> tuple[Explained, ...]:

@@ -24,7 +24,7 @@ from holdfast.checkpoints.metrics import (
 )
 from holdfast.checkpoints.policy import PREFIX, Policy, merged
 from holdfast.checkpoints.saving import Saved, Wanted, save_all
-from holdfast.checkpoints.tracker import TIMER, WRITE, Event, Tracker
+from holdfast.checkpoints.tracker import NOTHING, TIMER, WRITE, Event, Tracker
 from holdfast.checkpoints.worker import Worker
 from holdfast.errors import HoldfastError, PolicyValidationError
 from holdfast.store.cause import acting
@@ -225,16 +225,16 @@ class Engine(Gate):
         if tracker.stale or self.handle(tracker.scope).place()[2] > tracker.sequence:
             self.refresh(tracker)
 
-    def ready(self, tracker: Tracker) -> list[Policy]:
-        """Policies that would fire now; nothing comes of asking."""
+    def ready(self, tracker: Tracker, given: Mapping[str, float] = NOTHING) -> list[Policy]:
+        """Policies that would fire now, with metrics that are given; nothing comes of asking."""
         with self._lock:
             line, now = self._line(tracker.scope), self.core.clock.ticks()
             if line is None:
                 return []
             tracker.metrics.settle(line)
-            if not tracker.active:
+            if not tracker.active and not given:
                 return []
-            found = [policy for policy in tracker.policies if tracker.met(policy, now)]
+            found = [policy for policy in tracker.policies if tracker.met(policy, now, given)]
             return [policy for policy in found if now >= tracker.ready_at(policy, now)]
 
     def _sample(self, tracker: Tracker) -> None:

@@ -163,9 +163,14 @@ class Policies:
     # looking
 
     def evaluate(self, agent: Any, event: Event = ASKED) -> Triggered:
-        """Whether a policy would fire now, which, and why; nothing is done."""
+        """Whether a policy would fire now, which, and why; nothing is done.
+
+        With an event of your own: if this happened now, with the metrics that it brings along.
+        """
+        if not isinstance(event, Event):
+            raise InvalidInputError("an event is made with holdfast.Event(type, name, metrics)")
         tracker = self._engine.tracked(agent_scope(agent))
-        return judged(self._engine.ready(tracker), event)
+        return judged(self._engine.ready(tracker, event.metrics), event)
 
     def explain(self, agent: Any) -> tuple[Explained, ...]:
         """For each policy what each condition reads now, and why it does or does not fire."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoints.conditions import (
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from holdfast.store.timeline import Timeline
 
 NEVER = math.inf
+NOTHING: Mapping[str, float] = {}
 POLL = 1.0
 """Seconds between two looks at what can only be found out by looking, while the agent is active."""
 _RISING = ("greater_than", "greater_than_or_equal", "equals")
@@ -49,6 +50,8 @@ class Event:
     type: str
     """state_change, time_interval, user_action, system_event, error, metric or asked"""
     name: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Values that it brings along: what is evaluated with it reads these instead."""
 
 
 WRITE = Event("state_change")
@@ -149,9 +152,12 @@ class Tracker:
         self._looked_at = self.metrics.operations
         return ready
 
-    def met(self, policy: Policy, now: float) -> bool:
-        """Whether all conditions of a policy hold."""
-        return all(one.holds(self.metrics.read(one, now)) for one in policy.conditions)
+    def met(self, policy: Policy, now: float, given: Mapping[str, float] = NOTHING) -> bool:
+        """Whether all conditions of a policy hold; `given` are metrics that are read elsewhere."""
+        return all(
+            one.holds(given[one.metric] if one.metric in given else self.metrics.read(one, now))
+            for one in policy.conditions
+        )
 
     def ready_at(self, policy: Policy, now: float) -> float:
         """When a policy whose conditions are met may fire; NEVER: when they are met anew."""
