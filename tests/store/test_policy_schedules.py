@@ -103,6 +103,24 @@ def test_of_several_processes_one_makes_it(place: Place, hands: Hands) -> None:
         policies.close()
 
 
+def test_not_again_before_its_interval_whichever_process_was_first(
+    place: Place, hands: Hands
+) -> None:
+    each = Condition("operation_count", "operation_count", "greater_than_or_equal", 1)
+    watched, other = place.open(clock=hands.clock), place.open(clock=hands.clock)
+    scheduler = sync.Scheduler(other, policies=sync.Policies(other, defaults=OFF, watch=False))
+    with sync.Policies(watched, defaults=OFF) as policies:
+        policies.set(A, Policy("each", (each,), frequency=PolicyFrequency(60_000)))
+        pass_(hands, scheduler, 50)
+        watched.agent("a").set("task", 1)
+        assert policies.wait(20)
+    other.agent("a").set("task", 2)
+    pass_(hands, scheduler, 120)
+    scheduler.stop()
+    later, first = (one.time.timestamp() for one in other.agent("a").checkpoints())
+    assert 60 <= later - first <= 70
+
+
 @pytest.mark.spec("K75", "K146")
 def test_default_ones_are_scheduled_when_asked_for(place: Place, hands: Hands) -> None:
     store = place.open(clock=hands.clock)

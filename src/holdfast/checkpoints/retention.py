@@ -32,6 +32,7 @@ from holdfast.errors import (
 )
 from holdfast.store import rows
 from holdfast.store.arguments import check_flag, check_text
+from holdfast.store.breathing import Breath
 from holdfast.store.declaring import plan_declare
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle, StoreHandle
@@ -192,7 +193,7 @@ class Retention:
         counted: dict[Group, int] = {}
         book = RuleBook(self._given, _said(main))
         released: set[str] = set()
-        history = line.history
+        history, breath = line.history, Breath()
         for at, sequence, envelope, body in history.points.statements():
             one = history.described(at, line.timeline, sequence, envelope, body)
             said = one.metadata.get("releases", ())
@@ -210,6 +211,7 @@ class Retention:
                 yield Judged(one, False, "cleared")
             else:
                 yield _judge(one, rules, why, released, now)
+            breath()
 
     def _floor(self, line: LineHandle, tally: Tally, now: datetime | None) -> int:
         """The entry behind the newest checkpoint that goes, and what `Keep` declares."""
