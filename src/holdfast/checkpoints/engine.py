@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoints.conditions import is_number
@@ -302,7 +303,7 @@ class Engine(Gate):
             ready = [one for one in tracker.policies if one is policy or one in ready]
             result = judged(ready, TIMER)
             wanted = self._wanted(tracker, ready[0], result)
-            return wanted, lambda: self._note(tracker, ready, result)
+            return wanted, partial(self._note, tracker, ready, result)
 
     def followed(self, scope: Scope, id_: str, policy: Policy | None) -> None:
         """Remember that the schedules follow this policy, or that it is gone."""
@@ -314,8 +315,9 @@ class Engine(Gate):
                 tracker.followed.pop(id_, None)
 
     def _note(self, tracker: Tracker, ready: list[Policy], result: Triggered) -> None:
-        tracker.fired(ready, self.core.clock.ticks())
-        self.fired.append((tracker.scope, result))
+        with self._lock:
+            tracker.fired(ready, self.core.clock.ticks())
+            self.fired.append((tracker.scope, result))
 
     def _wanted(self, tracker: Tracker, policy: Policy, result: Triggered) -> Wanted:
         """The checkpoint that a policy asks for, behind the one that it was judged by."""

@@ -79,7 +79,9 @@ def _every(one: Policy) -> str:
 def _kept(one: Policy) -> str:
     age, count = one.retention.max_age, one.retention.max_count
     parts = [f"{age / 86_400_000:g} d"] if age is not None else []
-    return ", ".join([*parts, *([f"last {count}"] if count is not None else [])])
+    parts += [f"last {count}"] if count is not None else []
+    least = one.retention.min_count
+    return ", ".join([*parts, *([f"at least {least}"] if least else [])])
 
 
 @policy.command("set")
