@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
 from itertools import pairwise
 
@@ -11,7 +12,10 @@ from store_kit import Hands, Place
 
 import holdfast
 from holdfast import Condition, Policy, PolicyFrequency, PolicyRetention, Rule, sync
-from holdfast.errors import InvalidInputError
+from holdfast.errors import InvalidInputError, Unavailable
+from holdfast.storage.wrappers import Fault, Faulty
+from holdfast.store.handles import StoreHandle
+from holdfast.store.opening import open_core
 
 A = "agent:a"
 SINCE = Condition("time_interval", "time_since_last_checkpoint", "greater_than", 60_000)
@@ -197,6 +201,28 @@ def test_an_erased_agent_and_a_removed_schedule(place: Place, hands: Hands) -> N
     scheduler.remove(info.name)
     assert scheduler.schedules() == []
     scheduler.stop()
+
+
+@pytest.mark.parametrize("nth", range(1, 9))
+def test_storage_that_fails_while_a_policy_is_set(place: Place, hands: Hands, nth: int) -> None:
+    """Set or not; set again it has its schedule, and what is left is whole."""
+    faulty = Faulty(place.storage())
+    core = open_core(place.url, storage=faulty, **place.options(clock=hands.clock))
+    store = sync.Store(StoreHandle(core))
+    store.agent("a").set("task", 1)
+    policies = sync.Policies(store, defaults=OFF, watch=False)
+    faulty.plan = (Fault("*", faulty.calls["*"] + nth),)
+    with suppress(Unavailable):
+        policies.set(A, MINUTE)
+    scheduler = sync.Scheduler(store, policies=policies)
+    if scheduler.schedules():
+        assert policies.get(A, "minute") == MINUTE
+    policies.set(A, MINUTE)
+    assert [one.policy for one in scheduler.schedules()] == ["minute"]
+    assert pass_(hands, scheduler, 70) == ["saved"]
+    scheduler.stop()
+    assert store.verify().findings == []
+    store.close()
 
 
 # retention
