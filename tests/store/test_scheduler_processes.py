@@ -169,7 +169,8 @@ from holdfast import Condition, Policy, PolicyFrequency, sync
 store = sync.open(sys.argv[1], key=sys.argv[2] or None, durability="normal", signer=sys.argv[3])
 policies = sync.Policies(store, defaults=())
 since = Condition("time_interval", "time_since_last_checkpoint", "greater_than", 200)
-policies.set("agent:1", Policy("often", (since,), frequency=PolicyFrequency(200), priority="critical"))
+often = Policy("often", (since,), frequency=PolicyFrequency(200), priority="critical")
+policies.set("agent:1", often)
 policies.close()  # nothing fires here
 store.agent("1").set("task", 1)
 print("written", flush=True)
