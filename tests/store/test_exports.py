@@ -610,6 +610,10 @@ def test_a_policy_says_how_its_checkpoints_are_compressed(place: Place, tmp_path
             state.set("text", "the same words again, " * 5_000)
             state.set("method", method)
             assert policies.wait(20)
+            told = policies.explain(state)[0].effective["exports"]
+            assert told.startswith(
+                "not compressed" if method == "none" else f"compressed with {method}"
+            )
         newest = state.checkpoints()[0]
         assert newest.metadata["compression"] == method
         path = tmp_path / f"{method}.hfx"
@@ -634,6 +638,7 @@ def test_a_policy_that_demands_encryption_lets_nothing_out_plain(
         policies.set(state, Policy("p", (met,), encryption=PolicySetting(True, "AES-256-GCM")))
         state.set("plan", "secret")
         assert policies.wait(20)
+        assert policies.explain(state)[0].effective["exports"] == "only with a key"
     path = tmp_path / "out"
     for format in ("holdfast", "json", "protobuf"):
         with pytest.raises(InvalidInputError, match="the policy p, which demands encryption"):

@@ -349,7 +349,7 @@ class Engine(Gate):
             squeezed = policy.compression
             about["compression"] = squeezed.algorithm if squeezed.enabled else "none"
         # A default one demands nothing: who is asked for a plain export may say that it is wanted.
-        if policy.id in tracker.own and policy.encryption is not None:
+        if policy.id in tracker.own and policy.encryption is not None and policy.encryption.enabled:
             about["encryption"] = policy.encryption.algorithm
         return {**about, "event": result.event.name} if result.event.name else about
 
