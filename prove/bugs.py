@@ -701,10 +701,31 @@ BUGS = (
     ),
     Bug(
         "a policy's checkpoint made though another process was faster",
-        "checkpoints/engine.py",
-        "if stage.checkpoint != basis:",
+        "checkpoints/saving.py",
+        "if stage.checkpoint != checkpoint:",
         "if False:",
         "tests/store/test_policies.py",
+    ),
+    Bug(
+        "a policy with an interval that only its own process knows",
+        "checkpoints/policies.py",
+        "        follow_policies(self._engine, scope, [made.id])\n",
+        "",
+        "tests/store/test_policy_schedules.py",
+    ),
+    Bug(
+        "a policy firing again before its interval is over, by its schedule",
+        "checkpoints/tracker.py",
+        "return max(0.0, fired + policy.frequency.interval / 1000 - now)",
+        "return 0.0",
+        "tests/store/test_policy_schedules.py",
+    ),
+    Bug(
+        "checkpoints of a policy kept by what it said once",
+        "checkpoints/rules.py",
+        'self._policies.get(policy, one.metadata.get("retention"))',
+        'one.metadata.get("retention")',
+        "tests/store/test_retention.py",
     ),
     Bug(
         "the checkpoint of a slot without an id",

@@ -59,12 +59,14 @@ if TYPE_CHECKING:
         PolicyRetention,
         PolicySetting,
     )
+    from holdfast.checkpoints.recording import Recording
     from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest
     from holdfast.checkpoints.retention import Judged, LinePlan, RetentionPlan
     from holdfast.checkpoints.rules import Rule
     from holdfast.checkpoints.runner import Run
     from holdfast.checkpoints.schedules import ScheduleInfo
     from holdfast.checkpoints.shutdown import ShutdownCheckpoints
+    from holdfast.checkpoints.tracker import Event
     from holdfast.recovery.async_recovery import Recovery
     from holdfast.recovery.choice import Proposal
     from holdfast.recovery.engine import RecoveryPlan
@@ -150,6 +152,7 @@ __all__ = [
     "Ephemeral",
     "Erased",
     "ErasedSubject",
+    "Event",
     "Every",
     "Export",
     "Failure",
@@ -200,6 +203,7 @@ __all__ = [
     "Range",
     "ReadStream",
     "Reading",
+    "Recording",
     "Recovery",
     "RecoveryPlan",
     "RecoveryReport",
@@ -270,6 +274,7 @@ _HOMES = {
     "holdfast.checkpoints.async_checkpoints": "CheckpointGroups Checkpoints",
     "holdfast.checkpoints.requests": "CheckpointRequest Locator RestoreRequest",
     "holdfast.checkpoints.async_optimizer": "Optimizer",
+    "holdfast.checkpoints.recording": "Recording",
     "holdfast.checkpoints.async_policies": "Policies",
     "holdfast.checkpoints.conditions": "Condition",
     "holdfast.checkpoints.policy": "Policy PolicyFrequency PolicyRetention PolicySetting",
@@ -278,6 +283,7 @@ _HOMES = {
     "holdfast.checkpoints.runner": "Run",
     "holdfast.checkpoints.schedules": "ScheduleInfo",
     "holdfast.checkpoints.shutdown": "ShutdownCheckpoints",
+    "holdfast.checkpoints.tracker": "Event",
     "holdfast.recovery.async_recovery": "Recovery",
     "holdfast.recovery.choice": "Proposal",
     "holdfast.recovery.engine": "RecoveryPlan",
