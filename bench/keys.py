@@ -55,19 +55,38 @@ def data(messages: int) -> list[Row]:
 
 
 def erasing(megabytes: int) -> list[Row]:
-    """A scope of so many megabytes, at `full`: until nobody can read it, then its rows."""
-    with place() as here, here.sync("full") as store:
-        state = store.agent("a")
-        for number in range(megabytes):
-            state.set(f"{number}", os.urandom(1_000_000))
-        start = time.perf_counter()
-        store.erase("agent:a", wait=False)
-        gone = time.perf_counter() - start
-        dropping = _seconds(store, "erase")
-    return [
-        at_most(f"erase of {megabytes:,} MB, until the key is gone", gone * 1e3, 50, "ms"),
-        told("the same, until its rows are dropped", dropping, "s"),
-    ]
+    """A scope of so many megabytes, and one of a tenth, but of values of 1 KB: at `full`."""
+    rows = []
+    for name, size, fill in (
+        (f"{megabytes:,} MB, one long value", megabytes, _fill_long),
+        (f"{megabytes // 10:,} MB of values of 1 KB", megabytes // 10, _fill_short),
+    ):
+        with place() as here:
+            with here.sync("normal") as store:
+                fill(store.agent("a"), size)
+            with here.sync("full") as store:
+                start = time.perf_counter()
+                store.erase("agent:a", wait=False)
+                gone = time.perf_counter() - start
+                dropping = _seconds(store, "erase")
+        rows += [
+            at_most(f"erase of {name}, until the key is gone", gone * 1e3, 50, "ms"),
+            told("the same, until its rows are dropped", dropping, "s"),
+        ]
+    return rows
+
+
+def _fill_long(state: sync.State, megabytes: int) -> None:
+    with state.open_write("long") as file:
+        for _ in range(megabytes):
+            file.write(os.urandom(1_000_000))
+
+
+def _fill_short(state: sync.State, megabytes: int) -> None:
+    for group in range(megabytes):
+        with state.change() as change:
+            for number in range(1000):
+                change.set(f"{group}/{number}", os.urandom(1000))
 
 
 def _seconds(store: sync.Store, what: str) -> float:
