@@ -19,6 +19,8 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast import sync as sync
+    from holdfast.access.async_auditing import Audit
+    from holdfast.access.auditing import Read
     from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.async_exports import (
         export_checkpoint,
@@ -95,6 +97,7 @@ __version__ = "0.1.0"
 __all__ = [
     "DELETED",
     "ERASED",
+    "Audit",
     "Begins",
     "Blame",
     "Blamed",
@@ -146,6 +149,7 @@ __all__ = [
     "Proof",
     "Pruned",
     "Range",
+    "Read",
     "ReadStream",
     "Reading",
     "Registry",
@@ -182,6 +186,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "holdfast.access.async_auditing": "Audit",
+    "holdfast.access.auditing": "Read",
     "holdfast.checkpoints.async_retention": "Retention",
     "holdfast.checkpoints.retention": "Judged LinePlan RetentionPlan",
     "holdfast.checkpoints.rules": "Rule",

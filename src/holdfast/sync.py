@@ -20,6 +20,7 @@ from holdfast.store.opening import open_core
 from holdfast.store.watching import Watch
 
 if TYPE_CHECKING:
+    from holdfast.access.auditing import Audit
     from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.optimizer import Optimizer
     from holdfast.checkpoints.policies import Policies
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.scheduler import Scheduler
 
 __all__ = [
+    "Audit",
     "Change",
     "CheckpointGroups",
     "Checkpoints",
@@ -79,12 +81,13 @@ def open(
 
 if not TYPE_CHECKING:
     _ABOVE = {
-        "CheckpointGroups": "blocking",
-        "Checkpoints": "blocking",
-        "Optimizer": "optimizer",
-        "Policies": "policies",
-        "Retention": "retention",
-        "Scheduler": "scheduler",
+        "Audit": "access.auditing",
+        "CheckpointGroups": "checkpoints.blocking",
+        "Checkpoints": "checkpoints.blocking",
+        "Optimizer": "checkpoints.optimizer",
+        "Policies": "checkpoints.policies",
+        "Retention": "checkpoints.retention",
+        "Scheduler": "checkpoints.scheduler",
     }
 
     def __getattr__(name: str) -> object:
@@ -93,4 +96,4 @@ if not TYPE_CHECKING:
             raise AttributeError(f"module 'holdfast.sync' has no attribute {name!r}")
         from importlib import import_module
 
-        return getattr(import_module(f"holdfast.checkpoints.{_ABOVE[name]}"), name)
+        return getattr(import_module(f"holdfast.{_ABOVE[name]}"), name)

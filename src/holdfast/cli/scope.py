@@ -14,7 +14,6 @@ from holdfast.cli.failures import in_options
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
 
-
 no_wait_option = click.option(
     "--no-wait",
     is_flag=True,
