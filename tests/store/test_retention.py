@@ -244,6 +244,7 @@ def test_what_is_refused(store: sync.Store) -> None:
         lambda: Rule(max_age=3),  # type: ignore[arg-type]
         lambda: Rule(min_importance="odd"),
         lambda: Keep(),
+        lambda: Keep("events/"),  # type: ignore[arg-type]
         lambda: Keep(count=1, age=timedelta(1)),
         lambda: Keep(age=timedelta(0)),
         lambda: Retention(store).pin("main@1"),  # type: ignore[arg-type]
