@@ -87,6 +87,8 @@ class Audit:
         self._every = every
         self._gate = _Noting(self)
         self._notes: list[Any] = []
+        self._sent: list[Any] = []
+        """Notes that may have been committed: the same once more, under one key, are once."""
         self._number = 0
         self._lock = threading.Lock()
         self._committing = threading.Lock()
@@ -152,13 +154,14 @@ class Audit:
     def flush(self) -> None:
         """Commit all notes that wait; what fails stays, to be tried again."""
         with self._committing:
-            while some := self._notes[:TOGETHER]:
+            while some := self._sent or self._notes[:TOGETHER]:
+                self._sent = some
                 key = f"{PREFIX}{some[-1][0]:016x}-{self._core.writer.hex()}-{self._number}"
                 operation = Operation("set", key, some, Terms(class_="trusted"))
                 target: Asked = (SCOPE, "main", [operation], {}, None)
-                # Twice under one key is once: what may have been applied can be sent again.
                 self._core.run(build_change(self._core, [target], cause=_CAUSE))
                 self._number += 1
+                self._sent = []
                 with self._lock:
                     del self._notes[: len(some)]
 
