@@ -1,11 +1,11 @@
-"""Keys: rotation of the master of many scopes, and sealing a scope's records again."""
+"""Keys: rotation of masters and data keys, erasing, and what the audit of secrets costs."""
 
 from __future__ import annotations
 
 import os
 import time
 
-from common import Row, at_most, message, place, told
+from common import Row, at_most, message, place, timed, told
 
 from holdfast import sync
 
@@ -16,6 +16,7 @@ def run(quick: bool) -> list[Row]:
         *master(1000 if quick else 10_000),
         *data(500 if quick else 5000),
         *erasing(100 if quick else 1000),
+        *auditing(2000 if quick else 20_000),
     ]
 
 
@@ -87,6 +88,24 @@ def _fill_short(state: sync.State, megabytes: int) -> None:
         with state.change() as change:
             for number in range(1000):
                 change.set(f"{group}/{number}", os.urandom(1000))
+
+
+def auditing(count: int) -> list[Row]:
+    """Reads of one secret, noted or not, at `full`; the commits of the notes included."""
+    with place() as here, here.sync("full") as store:
+        state = store.agent("a")
+        state.set("api_token", "secret")
+
+        def read() -> None:
+            for _ in range(count):
+                state.get("api_token")
+
+        plain = timed(read)
+        start = time.perf_counter()
+        with sync.Audit(store):
+            read()
+        noted = time.perf_counter() - start
+    return [told("a read of a secret that is noted, more", (noted - plain) / count * 1e6, "µs")]
 
 
 def _seconds(store: sync.Store, what: str) -> float:

@@ -181,6 +181,7 @@ def test_a_clock_that_jumped_is_not_believed(place: Place, hands: Hands) -> None
     assert plan.removed == ()
 
 
+@pytest.mark.spec("M115", "M116")
 @pytest.mark.parametrize("keep", [Keep(count=5), Keep(count=0), Keep(age=timedelta(hours=5))])
 def test_how_much_past_a_scope_keeps(store: sync.Store, hands: Hands, keep: Keep) -> None:
     state = store.agent("1")
