@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast import sync as sync
     from holdfast.access.async_auditing import Audit
     from holdfast.access.auditing import Read
+    from holdfast.agents.shapes import Message, Task, ToolCall
     from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.async_exports import (
         export_checkpoint,
@@ -137,6 +138,7 @@ __all__ = [
     "Lookup",
     "MergeConflict",
     "Merged",
+    "Message",
     "Operation",
     "Optimizer",
     "Page",
@@ -172,7 +174,9 @@ __all__ = [
     "Sticky",
     "Store",
     "Swept",
+    "Task",
     "TimelineInfo",
+    "ToolCall",
     "Typed",
     "ValueLimits",
     "View",
@@ -188,6 +192,7 @@ __all__ = [
 _HOMES = {
     "holdfast.access.async_auditing": "Audit",
     "holdfast.access.auditing": "Read",
+    "holdfast.agents.shapes": "Message Task ToolCall",
     "holdfast.checkpoints.async_retention": "Retention",
     "holdfast.checkpoints.retention": "Judged LinePlan RetentionPlan",
     "holdfast.checkpoints.rules": "Rule",
