@@ -714,6 +714,29 @@ BUGS = (
         "tests/store/test_calendar.py",
     ),
     Bug(
+        "a transition that does not expect where it began",
+        "agents/machines/looking.py",
+        "expects = {self.keys.intent: versions[1], self.keys.transitions: versions[2]}",
+        "expects: dict[str, int] = {self.keys.intent: versions[1]}",
+        "tests/agents/test_machines.py",
+    ),
+    Bug(
+        "a machine's log that a restore takes back",
+        "agents/machines/storing.py",
+        """        if before is None:
+            operations += sticky(self.handle, keys.sticky)
+""",
+        "",
+        "tests/agents/test_machine_past.py",
+    ),
+    Bug(
+        "work begun before its intent is stored",
+        "agents/machines/routines.py",
+        "                yield from self.store_intent(seen, step)\n",
+        "                pass\n",
+        "tests/agents/test_machine_work.py",
+    ),
+    Bug(
         "an import that ignores tombstones",
         "checkpoints/importing.py",
         "if said.scope_id in erased_ids(handle.core):",
@@ -754,5 +777,26 @@ BUGS = (
         "self.shapes[key] = upload.finish()",
         "upload.finish()\n        self.shapes[key] = [6, source.ref, source.location, 0, 0, 0]",
         "tests/store/test_long_merges.py",
+    ),
+    Bug(
+        "list that changed taken for one that grew",
+        "agents/saving.py",
+        "return new.startswith(old[_head(before.length) :], _head(now.length))",
+        "return True",
+        "tests/agents/test_attaching.py",
+    ),
+    Bug(
+        "task of a command not looked for",
+        "agents/rules.py",
+        'if not has(command["task_id"])',
+        'if not command["task_id"]',
+        "tests/agents/test_agents_model.py",
+    ),
+    Bug(
+        "life of an agent restored",
+        "agents/attachment.py",
+        "return [*sticky(self.handle, EXECUTION_STATE), written]",
+        "return [written]",
+        "tests/agents/test_registry.py",
     ),
 )

@@ -21,6 +21,25 @@ if TYPE_CHECKING:
     from holdfast import sync as sync
     from holdfast.access.async_auditing import Audit
     from holdfast.access.auditing import Read
+    from holdfast.agents.async_agent import Agent
+    from holdfast.agents.async_agent_state import AgentState
+    from holdfast.agents.async_attaching import Attached, attach
+    from holdfast.agents.async_registry import Agents
+    from holdfast.agents.components import Component
+    from holdfast.agents.machines.async_machine import Machine
+    from holdfast.agents.machines.definition import MachineArrow, MachineDefinition, MachineState
+    from holdfast.agents.machines.records import (
+        MachineIntent,
+        MachineRecovered,
+        MachineSnapshot,
+        Replayed,
+        Transition,
+    )
+    from holdfast.agents.machines.rules import MachineRule
+    from holdfast.agents.machines.steps import MachineStep
+    from holdfast.agents.machines.versions import MachineLimits
+    from holdfast.agents.protocols import PersistentAgent
+    from holdfast.agents.registering import AgentInfo
     from holdfast.agents.shapes import Message, Task, ToolCall
     from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.async_exports import (
@@ -98,6 +117,11 @@ __version__ = "0.1.0"
 __all__ = [
     "DELETED",
     "ERASED",
+    "Agent",
+    "AgentInfo",
+    "AgentState",
+    "Agents",
+    "Attached",
     "Audit",
     "Begins",
     "Blame",
@@ -110,6 +134,7 @@ __all__ = [
     "Checkpoints",
     "Classed",
     "Clock",
+    "Component",
     "Condition",
     "Cron",
     "Declaration",
@@ -136,12 +161,23 @@ __all__ = [
     "Locator",
     "LongValue",
     "Lookup",
+    "Machine",
+    "MachineArrow",
+    "MachineDefinition",
+    "MachineIntent",
+    "MachineLimits",
+    "MachineRecovered",
+    "MachineRule",
+    "MachineSnapshot",
+    "MachineState",
+    "MachineStep",
     "MergeConflict",
     "Merged",
     "Message",
     "Operation",
     "Optimizer",
     "Page",
+    "PersistentAgent",
     "Policies",
     "Policy",
     "PolicyFrequency",
@@ -155,6 +191,7 @@ __all__ = [
     "ReadStream",
     "Reading",
     "Registry",
+    "Replayed",
     "Report",
     "Request",
     "Resealed",
@@ -177,11 +214,13 @@ __all__ = [
     "Task",
     "TimelineInfo",
     "ToolCall",
+    "Transition",
     "Typed",
     "ValueLimits",
     "View",
     "Watch",
     "WriteStream",
+    "attach",
     "export_checkpoint",
     "import_checkpoint",
     "inspect_export",
@@ -192,6 +231,21 @@ __all__ = [
 _HOMES = {
     "holdfast.access.async_auditing": "Audit",
     "holdfast.access.auditing": "Read",
+    "holdfast.agents.async_agent": "Agent",
+    "holdfast.agents.async_agent_state": "AgentState",
+    "holdfast.agents.async_attaching": "Attached attach",
+    "holdfast.agents.async_registry": "Agents",
+    "holdfast.agents.components": "Component",
+    "holdfast.agents.protocols": "PersistentAgent",
+    "holdfast.agents.registering": "AgentInfo",
+    "holdfast.agents.machines.async_machine": "Machine",
+    "holdfast.agents.machines.definition": "MachineArrow MachineDefinition MachineState",
+    "holdfast.agents.machines.records": (
+        "MachineIntent MachineRecovered MachineSnapshot Replayed Transition"
+    ),
+    "holdfast.agents.machines.rules": "MachineRule",
+    "holdfast.agents.machines.steps": "MachineStep",
+    "holdfast.agents.machines.versions": "MachineLimits",
     "holdfast.agents.shapes": "Message Task ToolCall",
     "holdfast.checkpoints.async_retention": "Retention",
     "holdfast.checkpoints.retention": "Judged LinePlan RetentionPlan",

@@ -21,6 +21,11 @@ from holdfast.store.watching import Watch
 
 if TYPE_CHECKING:
     from holdfast.access.auditing import Audit
+    from holdfast.agents.agent import Agent
+    from holdfast.agents.agent_state import AgentState
+    from holdfast.agents.attaching import Attached, attach
+    from holdfast.agents.machines.blocking import Machine
+    from holdfast.agents.registry import Agents
     from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.optimizer import Optimizer
     from holdfast.checkpoints.policies import Policies
@@ -28,11 +33,16 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.scheduler import Scheduler
 
 __all__ = [
+    "Agent",
+    "AgentState",
+    "Agents",
+    "Attached",
     "Audit",
     "Change",
     "CheckpointGroups",
     "Checkpoints",
     "Lease",
+    "Machine",
     "Optimizer",
     "Policies",
     "Retention",
@@ -41,6 +51,7 @@ __all__ = [
     "Store",
     "View",
     "Watch",
+    "attach",
     "export_checkpoint",
     "import_checkpoint",
     "inspect_export",
@@ -82,6 +93,11 @@ def open(
 if not TYPE_CHECKING:
     _HOMES = {
         "holdfast.access.auditing": "Audit",
+        "holdfast.agents.agent": "Agent",
+        "holdfast.agents.agent_state": "AgentState",
+        "holdfast.agents.attaching": "Attached attach",
+        "holdfast.agents.registry": "Agents",
+        "holdfast.agents.machines.blocking": "Machine",
         "holdfast.checkpoints.blocking": "CheckpointGroups Checkpoints",
         "holdfast.checkpoints.optimizer": "Optimizer",
         "holdfast.checkpoints.policies": "Policies",
