@@ -19,6 +19,8 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast import sync as sync
+    from holdfast.access.async_auditing import Audit
+    from holdfast.access.auditing import Read
     from holdfast.agents.async_agent import Agent
     from holdfast.agents.async_agent_state import AgentState
     from holdfast.agents.async_attaching import Attached, attach
@@ -131,6 +133,7 @@ __all__ = [
     "AgentState",
     "Agents",
     "Attached",
+    "Audit",
     "Begins",
     "Blame",
     "Blamed",
@@ -201,6 +204,7 @@ __all__ = [
     "Pruned",
     "Quarantined",
     "Range",
+    "Read",
     "ReadStream",
     "Reading",
     "Recording",
@@ -249,6 +253,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "holdfast.access.async_auditing": "Audit",
+    "holdfast.access.auditing": "Read",
     "holdfast.agents.async_agent": "Agent",
     "holdfast.agents.async_agent_state": "AgentState",
     "holdfast.agents.async_attaching": "Attached attach",

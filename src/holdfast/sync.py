@@ -20,6 +20,7 @@ from holdfast.store.opening import open_core
 from holdfast.store.watching import Watch
 
 if TYPE_CHECKING:
+    from holdfast.access.auditing import Audit
     from holdfast.agents.agent import Agent
     from holdfast.agents.agent_state import AgentState
     from holdfast.agents.attaching import Attached, attach
@@ -37,6 +38,7 @@ __all__ = [
     "AgentState",
     "Agents",
     "Attached",
+    "Audit",
     "Change",
     "CheckpointGroups",
     "Checkpoints",
@@ -92,6 +94,7 @@ def open(
 
 if not TYPE_CHECKING:
     _HOMES = {
+        "holdfast.access.auditing": "Audit",
         "holdfast.agents.agent": "Agent",
         "holdfast.agents.agent_state": "AgentState",
         "holdfast.agents.attaching": "Attached attach",
