@@ -19,6 +19,8 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast import sync as sync
+    from holdfast.agents.async_effects import Effects
+    from holdfast.agents.effect_records import Effect
     from holdfast.agents.shapes import Message, Task, ToolCall
     from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.async_exports import (
@@ -112,6 +114,8 @@ __all__ = [
     "Declaration",
     "Diff",
     "Difference",
+    "Effect",
+    "Effects",
     "Entry",
     "Ephemeral",
     "Erased",
@@ -186,6 +190,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "holdfast.agents.async_effects": "Effects",
+    "holdfast.agents.effect_records": "Effect",
     "holdfast.agents.shapes": "Message Task ToolCall",
     "holdfast.checkpoints.async_retention": "Retention",
     "holdfast.checkpoints.retention": "Judged LinePlan RetentionPlan",

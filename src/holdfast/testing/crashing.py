@@ -294,8 +294,9 @@ def _differences(expected: Any, end: Any) -> list[str]:
     """Where two ends differ, by name: values may be long, or secret."""
     if not (isinstance(expected, dict) and isinstance(end, dict)):
         return [] if expected == end else ["the end is another"]
+    both = expected.keys() & end.keys()
     return [
-        f"{name} {'is missing' if name not in end else 'is new' if name not in expected else 'differs'}"
-        for name in {**expected, **end}
-        if name not in end or name not in expected or expected[name] != end[name]
+        *(f"{name} is missing" for name in expected if name not in end),
+        *(f"{name} is new" for name in end if name not in expected),
+        *(f"{name} differs" for name in expected if name in both and expected[name] != end[name]),
     ]
