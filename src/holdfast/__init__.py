@@ -20,7 +20,9 @@ from holdfast.errors import HoldfastError
 if TYPE_CHECKING:
     from holdfast import sync as sync
     from holdfast.agents.async_effects import Effects
+    from holdfast.agents.async_handovers import Handovers
     from holdfast.agents.effect_records import Effect
+    from holdfast.agents.handover_records import Handover, Package
     from holdfast.agents.shapes import Message, Task, ToolCall
     from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.async_exports import (
@@ -124,6 +126,8 @@ __all__ = [
     "Export",
     "Finding",
     "Gate",
+    "Handover",
+    "Handovers",
     "HoldfastError",
     "Imported",
     "Item",
@@ -142,6 +146,7 @@ __all__ = [
     "Message",
     "Operation",
     "Optimizer",
+    "Package",
     "Page",
     "Policies",
     "Policy",
@@ -191,7 +196,9 @@ __all__ = [
 
 _HOMES = {
     "holdfast.agents.async_effects": "Effects",
+    "holdfast.agents.async_handovers": "Handovers",
     "holdfast.agents.effect_records": "Effect",
+    "holdfast.agents.handover_records": "Handover Package",
     "holdfast.agents.shapes": "Message Task ToolCall",
     "holdfast.checkpoints.async_retention": "Retention",
     "holdfast.checkpoints.retention": "Judged LinePlan RetentionPlan",

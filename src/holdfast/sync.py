@@ -21,6 +21,7 @@ from holdfast.store.watching import Watch
 
 if TYPE_CHECKING:
     from holdfast.agents.effects import Effects
+    from holdfast.agents.handovers import Handovers
     from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.optimizer import Optimizer
     from holdfast.checkpoints.policies import Policies
@@ -32,6 +33,7 @@ __all__ = [
     "CheckpointGroups",
     "Checkpoints",
     "Effects",
+    "Handovers",
     "Lease",
     "Optimizer",
     "Policies",
@@ -82,6 +84,7 @@ def open(
 if not TYPE_CHECKING:
     _HOMES = {
         "holdfast.agents.effects": "Effects",
+        "holdfast.agents.handovers": "Handovers",
         "holdfast.checkpoints.blocking": "CheckpointGroups Checkpoints",
         "holdfast.checkpoints.optimizer": "Optimizer",
         "holdfast.checkpoints.policies": "Policies",

@@ -34,7 +34,7 @@ class Effects:
         if not isinstance(state, State):
             raise InvalidInputError("Effects takes a state; those of holdfast.sync have its own")
         self._state = state
-        self._book = Book(state, keep)
+        self._book = Book(state._handle, keep)
 
     def once(
         self,

@@ -27,7 +27,9 @@ from holdfast.agents.effect_records import (
     found_records,
     record_of,
 )
-from holdfast.agents.keys import ATTEMPTS, EFFECTS, own_change, sticky
+from holdfast.agents.keys import EFFECTS, own_change, sticky
+from holdfast.agents.records import stored
+from holdfast.agents.retrying import again
 from holdfast.errors import (
     Conflict,
     EffectNotFoundError,
@@ -37,6 +39,7 @@ from holdfast.errors import (
     RefusedError,
 )
 from holdfast.store.gates import Operation
+from holdfast.store.handles import LineHandle
 from holdfast.store.lifetimes import Terms, asked_terms
 from holdfast.store.reading import moment
 from holdfast.store.writing import ScopedChange
@@ -64,9 +67,8 @@ class Attempt:
 class Book:
     """The effects of one state, of either face."""
 
-    def __init__(self, state: Any, keep: Any = None) -> None:
-        self._state = state
-        self._handle = state._handle
+    def __init__(self, handle: LineHandle, keep: Any = None) -> None:
+        self._handle = handle
         self._kept: Terms | None = asked_terms(keep) if keep is not None else None
 
     # what is known
@@ -293,22 +295,20 @@ class Book:
         finished = record.phase == FINISHED
         terms = self._kept if finished else None
         key = asked.done if finished else asked.open
-        part.operations.append(Operation("set", key, record.data(), terms))
+        part.operations.append(Operation("set", key, stored(record), terms))
 
     def _changed(self, note: Callable[[ScopedChange], Any]) -> Any:
         """Commit what a function notes; it is called again with new reads if it was overtaken."""
-        for attempt in range(1, ATTEMPTS + 1):
-            parts = own_change(self._state)
+
+        def step() -> Any:
+            parts = own_change(self)
             answer = note(parts.part(self._handle))
             plan = parts.plan()
-            try:
-                if plan is not None:
-                    self._handle.core.run(plan[0])
-                return answer
-            except Conflict:
-                if attempt == ATTEMPTS:
-                    raise
-        raise AssertionError
+            if plan is not None:
+                self._handle.core.run(plan[0])
+            return answer
+
+        return again(step)
 
 
 def _read(part: ScopedChange, key: str) -> Record | None:

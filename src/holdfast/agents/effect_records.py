@@ -20,7 +20,8 @@ from urllib.parse import quote
 from msgspec import Struct, structs
 
 from holdfast.agents.keys import EFFECTS
-from holdfast.errors import InvalidInputError, NewerFormatError
+from holdfast.agents.records import loaded
+from holdfast.errors import InvalidInputError
 from holdfast.store.arguments import check_text
 
 OPEN = EFFECTS + "open/"
@@ -88,14 +89,6 @@ class Record(Struct, kw_only=True):
     result_lost: bool = False
     strays: int = 0
 
-    def data(self) -> dict[str, Any]:
-        """What is stored: the fields that say something, their values as they are."""
-        return {
-            field.name: value
-            for field in structs.fields(self)
-            if (value := getattr(self, field.name)) is not field.default
-        }
-
     def shown(self, running: bool) -> Effect:
         """What a caller sees of it."""
         status = self.phase
@@ -109,13 +102,7 @@ class Record(Struct, kw_only=True):
 
 def record_of(data: Any) -> Record:
     """A record from what is stored."""
-    try:
-        return Record(**data)
-    except TypeError:
-        raise NewerFormatError(
-            "an effect is stored in a way that this version does not know; "
-            "use the newest version of Holdfast"
-        ) from None
+    return loaded(Record, data, "an effect")
 
 
 @dataclass(frozen=True)

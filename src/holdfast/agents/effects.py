@@ -42,7 +42,7 @@ class Effects:
                 "Effects takes a state of holdfast.sync; holdfast has its own for its states"
             )
         self._state = state
-        self._book = Book(state, keep)
+        self._book = Book(state._handle, keep)
 
     def once(
         self,

@@ -7,9 +7,10 @@ from typing import Any
 
 from holdfast.agents.effect_book import Book
 from holdfast.agents.effect_records import MOST_ID, MOST_NAME, Asked, Effect
-from holdfast.agents.keys import ATTEMPTS, own_change
+from holdfast.agents.keys import own_change
+from holdfast.agents.retrying import again
 from holdfast.agents.tool_calls import Answer, Call, completed, lone_results, open_calls
-from holdfast.errors import Conflict, InvalidInputError
+from holdfast.errors import InvalidInputError
 from holdfast.store import json_values
 
 UNKNOWN = (
@@ -55,7 +56,8 @@ def orphans(state: Any, book: Book, key: str) -> tuple[Orphan, ...]:
 
 def repair(state: Any, book: Book, key: str) -> Repaired:
     """Give every call its result, in one change that rests on the conversation it has read."""
-    for attempt in range(1, ATTEMPTS + 1):
+
+    def step() -> Repaired:
         parts = own_change(state, reason="tool calls without a result")
         part = parts.part(state._handle)
         messages = _listed(state, key, part.get(key))
@@ -68,14 +70,11 @@ def repair(state: Any, book: Book, key: str) -> Repaired:
             else:
                 part.set(key, made)
         plan = parts.plan()
-        try:
-            if plan is not None:
-                state._handle.core.run(plan[0])
-            return Repaired(found, tuple(id for _, id in lone))
-        except Conflict:
-            if attempt == ATTEMPTS:
-                raise
-    raise AssertionError
+        if plan is not None:
+            state._handle.core.run(plan[0])
+        return Repaired(found, tuple(id for _, id in lone))
+
+    return again(step)
 
 
 def _orphans(book: Book, messages: list[Any]) -> tuple[Orphan, ...]:
