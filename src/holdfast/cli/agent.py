@@ -1,0 +1,18 @@
+"""`holdfast agent`: what agents are and what they do."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.commands import LazyGroup
+
+HOMES = {
+    "effects": "holdfast.cli.agent_effects:effects",
+    "settle": "holdfast.cli.agent_effects:settle",
+    "handovers": "holdfast.cli.agent_handovers:handovers",
+}
+
+
+@click.group(cls=LazyGroup, homes=HOMES)
+def agent() -> None:
+    """What agents are and what they do."""
