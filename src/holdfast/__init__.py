@@ -19,10 +19,15 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast import sync as sync
+    from holdfast.agents.async_agent import Agent
+    from holdfast.agents.async_agent_state import AgentState
+    from holdfast.agents.async_attaching import Attached, attach
     from holdfast.agents.async_effects import Effects
     from holdfast.agents.async_handovers import Handovers
+    from holdfast.agents.components import Component
     from holdfast.agents.effect_records import Effect
     from holdfast.agents.handover_records import Handover, Package
+    from holdfast.agents.protocols import PersistentAgent
     from holdfast.agents.shapes import Message, Task, ToolCall
     from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.async_exports import (
@@ -100,6 +105,9 @@ __version__ = "0.1.0"
 __all__ = [
     "DELETED",
     "ERASED",
+    "Agent",
+    "AgentState",
+    "Attached",
     "Begins",
     "Blame",
     "Blamed",
@@ -111,6 +119,7 @@ __all__ = [
     "Checkpoints",
     "Classed",
     "Clock",
+    "Component",
     "Condition",
     "Cron",
     "Declaration",
@@ -148,6 +157,7 @@ __all__ = [
     "Optimizer",
     "Package",
     "Page",
+    "PersistentAgent",
     "Policies",
     "Policy",
     "PolicyFrequency",
@@ -187,6 +197,7 @@ __all__ = [
     "View",
     "Watch",
     "WriteStream",
+    "attach",
     "export_checkpoint",
     "import_checkpoint",
     "inspect_export",
@@ -195,10 +206,15 @@ __all__ = [
 ]
 
 _HOMES = {
+    "holdfast.agents.async_agent": "Agent",
+    "holdfast.agents.async_agent_state": "AgentState",
+    "holdfast.agents.async_attaching": "Attached attach",
     "holdfast.agents.async_effects": "Effects",
     "holdfast.agents.async_handovers": "Handovers",
+    "holdfast.agents.components": "Component",
     "holdfast.agents.effect_records": "Effect",
     "holdfast.agents.handover_records": "Handover Package",
+    "holdfast.agents.protocols": "PersistentAgent",
     "holdfast.agents.shapes": "Message Task ToolCall",
     "holdfast.checkpoints.async_retention": "Retention",
     "holdfast.checkpoints.retention": "Judged LinePlan RetentionPlan",

@@ -20,6 +20,9 @@ from holdfast.store.opening import open_core
 from holdfast.store.watching import Watch
 
 if TYPE_CHECKING:
+    from holdfast.agents.agent import Agent
+    from holdfast.agents.agent_state import AgentState
+    from holdfast.agents.attaching import Attached, attach
     from holdfast.agents.effects import Effects
     from holdfast.agents.handovers import Handovers
     from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.scheduler import Scheduler
 
 __all__ = [
+    "Agent",
+    "AgentState",
+    "Attached",
     "Change",
     "CheckpointGroups",
     "Checkpoints",
@@ -43,6 +49,7 @@ __all__ = [
     "Store",
     "View",
     "Watch",
+    "attach",
     "export_checkpoint",
     "import_checkpoint",
     "inspect_export",
@@ -83,6 +90,9 @@ def open(
 
 if not TYPE_CHECKING:
     _HOMES = {
+        "holdfast.agents.agent": "Agent",
+        "holdfast.agents.agent_state": "AgentState",
+        "holdfast.agents.attaching": "Attached attach",
         "holdfast.agents.effects": "Effects",
         "holdfast.agents.handovers": "Handovers",
         "holdfast.checkpoints.blocking": "CheckpointGroups Checkpoints",
