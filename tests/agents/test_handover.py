@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from store_kit import Hands, Place
 
 import holdfast
-from holdfast import Scope, sync
+from holdfast import Message, Scope, Task, sync
 from holdfast.agents.handover_records import Standing, begins, without
 from holdfast.agents.keys import CONVERSATION, CURRENT_TASK, own_change
 from holdfast.errors import (
@@ -90,7 +90,7 @@ def test_the_giver_is_validated(store: sync.Store) -> None:
     """All that is wrong is said at once, and nothing is written."""
     ada = busy(store)
     handovers = sync.Handovers(store)
-    call = {"id": "c1", "function": {"name": "pay", "arguments": ""}}
+    call = {"id": "c1", "name": "pay"}
     put(ada, conversation=[{"role": "assistant", "tool_calls": [call]}])
     put(ada, t1={"id": "t2", "status": "completed"})
     with suppress(ZeroDivisionError), sync.Effects(ada).once("pay", id="c0") as effect:
@@ -101,10 +101,11 @@ def test_the_giver_is_validated(store: sync.Store) -> None:
         handovers.offer(ada, "agent:bob", "t1", reason="x", carry=["gone"], check=lambda *_: "no")
     assert caught.value.problems == (
         "the task 't1' is completed",
-        "the task 't1' has the id of another",
         "the tool call c1 has no result: let it end, or repair the conversation",
         "the effect pay c0 is unknown: settle it first",
         "there is no key 'gone'",
+        "tasks.current: the task 't2' has the status 'completed'",
+        "tasks.t1.id: is another one",
     )
     with pytest.raises(HandoverValidationError, match="there is no task 'nothing'"):
         handovers.offer(ada, "agent:bob", "nothing", reason="x")
@@ -144,6 +145,42 @@ def test_the_taker_is_validated(store: sync.Store) -> None:
     assert tasks(ada) == ["t1"]
     assert bob.get("$agent/tasks/t1") == {"id": "t1", "title": "another"}
     assert bob.get("notes") == 2
+
+
+@pytest.mark.spec("M68")
+def test_all_that_belongs_to_a_task_goes_with_it(store: sync.Store) -> None:
+    """Subtasks at any depth and what was done for them; both states are valid before and after."""
+    ada, bob = store.agent("ada"), store.agent("bob")
+    one, two = sync.AgentState(ada), sync.AgentState(bob)
+    for id, parent in (("t1", ""), ("t2", "t1"), ("t3", "t2"), ("t4", ""), ("t5", "t4")):
+        one.put("tasks", id, Task(id=id, parent=parent))
+    commands = [{"id": f"c{n}", "task_id": f"t{n}"} for n in (1, 4, 3)]
+    one.append("execution_trace/commands", *commands)
+    one.append("conversation", Message(role="user", content="hello"))
+    two.put("tasks", "mine", Task(id="mine"))
+    two.append("execution_trace/commands", {"id": "c9", "task_id": "mine"})
+    handovers = sync.Handovers(store)
+    with pytest.raises(HandoverValidationError, match="is part of 't1': hand that one over"):
+        handovers.offer(ada, bob, "t2", reason="x")
+
+    def check(_: sync.State, package: holdfast.Package) -> bool:
+        ids = [command["id"] for command in package.commands]
+        return list(package.subtasks) == ["t2", "t3"] and ids == ["c1", "c3"]
+
+    done = handovers.hand_over(ada, bob, "t1", reason="x", check=check)
+    assert done.status == "accepted"
+    assert (tasks(ada), tasks(bob)) == (["t4", "t5"], ["mine", "t1", "t2", "t3"])
+    assert [c.id for c in one.get("execution_trace").commands] == ["c4"]
+    assert [c.id for c in two.get("execution_trace").commands] == ["c9", "c1", "c3"]
+    assert (one.problems(), two.problems()) == ([], [])
+    handovers.accept(ada, handovers.give_back(bob, "t1", reason="done").id)
+    assert (tasks(ada), tasks(bob)) == (["t1", "t2", "t3", "t4", "t5"], ["mine"])
+    assert (one.problems(), two.problems()) == ([], [])
+    put(bob, mine={"id": "other"})
+    offer = handovers.offer(ada, bob, "t4", reason="x")
+    with pytest.raises(HandoverValidationError, match=r"tasks\.mine\.id: is another one"):
+        handovers.accept(bob, offer.id)
+    assert [one.status for one in handovers.history(ada, "t4")] == ["refused"]
 
 
 def test_a_giver_who_is_in_the_middle_of_something(store: sync.Store) -> None:

@@ -16,7 +16,9 @@ from typing import Any
 from msgspec import structs
 
 from holdfast.agents import handover_records as records
+from holdfast.agents.components import table
 from holdfast.agents.effect_book import Book
+from holdfast.agents.handover_packing import conversation, give, keys_of, packed, take
 from holdfast.agents.handover_records import (
     ACCEPTED,
     CONTEXTS,
@@ -37,7 +39,8 @@ from holdfast.agents.handover_records import (
     record_of,
     standing_of,
 )
-from holdfast.agents.keys import CONVERSATION, CURRENT_TASK, own_change, sticky, task_key
+from holdfast.agents.keys import own_change, sticky, task_key
+from holdfast.agents.reading import Reading
 from holdfast.agents.records import stored
 from holdfast.agents.retrying import again
 from holdfast.errors import (
@@ -194,9 +197,9 @@ class HandoverBook:
             return prepared
         self._check_open(prepared, id)
         self._look(prepared, standing_of(prepared.giver.get(STANDINGS + record.task)))
-        part, package = prepared.taker, prepared.package
-        taken = [key for key in (task_key(record.task), *package.carried) if part.exists(key)]
-        prepared.problems = records.taker_problems(package, taken, part.get(CONVERSATION))
+        taken = [k for k in keys_of(record, prepared.package) if prepared.taker.exists(k)]
+        prepared.problems = [f"{key!r} is there already" for key in taken]
+        prepared.problems += Reading(taker, table()).problems()
         return prepared
 
     def commit_accept(self, prepared: Prepared, problems: list[str]) -> Handover:
@@ -208,8 +211,11 @@ class HandoverBook:
         if wrong:
             self._close(prepared, REFUSED, "; ".join(wrong)[:4096])
             raise self._invalid(record.taker, record.task, wrong)
-        self._take_away(prepared)
-        self._give(prepared.taker, record, prepared.package)
+        kept = None
+        if record.context == "move" and prepared.package.context:
+            kept = conversation(prepared.giver)[: prepared.start]
+        take(prepared.giver, record, prepared.package, kept)
+        give(prepared.taker, record, prepared.package)
         record.messages = len(prepared.package.context)
         self._close(prepared, ACCEPTED, "")
         return record.shown()
@@ -258,53 +264,17 @@ class HandoverBook:
 
     def _look(self, prepared: Prepared, standing: Standing) -> None:
         """Read what is to be handed over; refused if the giver's state is not in order."""
-        record, part = prepared.record, prepared.giver
-        task = part.get(task_key(record.task))
-        messages = part.get(CONVERSATION) or []
-        if record.context == "none":
-            messages = []
-        carried = {key: part.get(key) for key in record.carry if part.exists(key)}
-        package = None
-        if isinstance(task, dict):
-            prepared.start = records.begins(messages, standing)
-            if record.returns and record.context == "copy":
-                prepared.start += standing.came  # its giver has those
-            package = Package(task, messages[prepared.start :], carried)
-        line = self._handle.line(record.giver, record.giver_timeline)
+        record = prepared.record
+        line = self._line(record, OUT)
+        package, prepared.start = packed(prepared.giver, line.reader, record, standing)
         unfinished = Book(line).effects(done=False, plain=True)
         problems = records.giver_problems(record.task, package, unfinished)
+        carried = package.carried if package is not None else record.carry
         problems += [f"there is no key {key!r}" for key in record.carry if key not in carried]
+        problems += Reading(line, table()).problems()
         if package is None or problems:
             raise self._invalid(record.giver, record.task, problems)
         prepared.package = package
-
-    def _take_away(self, prepared: Prepared) -> None:
-        record, part = prepared.record, prepared.giver
-        part.delete(task_key(record.task))
-        if part.get(CURRENT_TASK) == record.task:
-            part.delete(CURRENT_TASK)
-        if record.context == "move" and prepared.package.context:
-            part.set(CONVERSATION, part.get(CONVERSATION)[: prepared.start])
-        for key in prepared.package.carried:
-            part.delete(key)
-        part.set(SEEN + record.task, record.id)
-
-    def _give(self, part: ScopedChange, record: Record, package: Package) -> None:
-        """Put a package into the taker's state; its messages stand behind those that are there."""
-        part.set(task_key(record.task), package.task)
-        if not part.exists(CURRENT_TASK):
-            part.set(CURRENT_TASK, record.task)
-        count = len(package.context)
-        standing = Standing(handover=record.id, at=part.length(CONVERSATION), came=count)
-        if package.context:
-            standing.first = package.context[0]
-            part.extend(CONVERSATION, package.context)
-        for key, value in package.carried.items():
-            part.set(key, value)
-        part.set(STANDINGS + record.task, stored(standing))
-        part.set(SEEN + record.task, record.id)
-        contents = {"task": package.task, "context": package.context, "carried": package.carried}
-        part.set(PACKAGES + record.id, contents)
 
     def _close(self, prepared: Prepared, status: str, answer: str) -> None:
         record, giver = prepared.record, prepared.giver
@@ -398,7 +368,7 @@ class HandoverBook:
                     removed.append(task)
                 elif not part.exists(task_key(task)):
                     record = record_of(part.get(IN + standing.handover))
-                    self._give(part, record, Package(**part.get(PACKAGES + record.id)))
+                    give(part, record, Package(**part.get(PACKAGES + record.id)))
                     back.append(task)
                 part.set(SEEN + task, standing.handover)
             return Reconciled(tuple(removed), tuple(back))
@@ -416,16 +386,12 @@ class HandoverBook:
         record = record_of(part.get(OUT + standing.handover))
         data = self._line(record, IN).reader.get(PACKAGES + record.id)
         package = Package(**data) if data is not None else Package({}, [])
-        part.delete(task_key(task))
-        if part.get(CURRENT_TASK) == task:
-            part.delete(CURRENT_TASK)
+        kept = None
         if record.context == "move":
-            messages = part.get(CONVERSATION) or []
-            kept = records.without(messages, package.context)
-            if len(kept) < len(messages):
-                part.set(CONVERSATION, kept)
-        for key in package.carried:
-            part.delete(key)
+            messages = conversation(part)
+            rest = records.without(messages, package.context)
+            kept = rest if len(rest) < len(messages) else None
+        take(part, record, package, kept)
 
 
 def judged(answer: Any) -> list[str]:

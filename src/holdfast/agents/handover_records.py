@@ -10,13 +10,13 @@ put back to a time before, and `reconcile` makes it fit again.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
 from msgspec import Struct, structs
 
-from holdfast.agents.keys import CONVERSATION, HANDOVER, task_key
+from holdfast.agents.keys import HANDOVER, task_key
 from holdfast.agents.records import loaded
 from holdfast.agents.tool_calls import open_calls
 from holdfast.store.scopes import Scope, check_key
@@ -81,8 +81,8 @@ class Record(Struct, kw_only=True):
     def shown(self) -> Handover:
         """What a caller sees of it."""
         hidden = ("giver_timeline", "taker_timeline", "context", "carry", "giver", "taker")
-        fields = {n: v for n, v in structs.asdict(self).items() if n not in hidden}
-        return Handover(giver=Scope.parse(self.giver), taker=Scope.parse(self.taker), **fields)
+        known = {n: v for n, v in structs.asdict(self).items() if n not in hidden}
+        return Handover(giver=Scope.parse(self.giver), taker=Scope.parse(self.taker), **known)
 
 
 class Standing(Struct, kw_only=True):
@@ -103,11 +103,21 @@ class Standing(Struct, kw_only=True):
 
 @dataclass(frozen=True)
 class Package:
-    """What is handed over: the task, its part of the conversation, and keys that go with it."""
+    """What is handed over: a task with all that belongs to it."""
 
     task: dict[str, Any]
     context: list[Any]
+    """Its part of the conversation."""
     carried: dict[str, Any] = field(default_factory=dict)
+    """Other keys that go with it."""
+    subtasks: dict[str, Any] = field(default_factory=dict)
+    """The tasks below it, at any depth, by their ids."""
+    commands: list[Any] = field(default_factory=list)
+    """What was done for these tasks, from the execution trace."""
+
+    def data(self) -> dict[str, Any]:
+        """What is stored of it."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
 
 @dataclass(frozen=True)
@@ -152,9 +162,10 @@ def giver_problems(task_id: str, package: Package | None, unfinished: Iterable[A
     """What keeps a task from being handed over, as its giver's state is."""
     if package is None:
         return [f"there is no task {task_id!r}"]
-    status, id = package.task.get("status"), package.task.get("id", task_id)
+    status, parent = package.task.get("status"), package.task.get("parent")
     problems = [f"the task {task_id!r} is {status}"] if status in OVER else []
-    problems += [f"the task {task_id!r} has the id of another"] if id != task_id else []
+    if parent:
+        problems.append(f"the task {task_id!r} is part of {parent!r}: hand that one over")
     problems += [
         f"the tool call {call.id} has no result: let it end, or repair the conversation"
         for call in open_calls(package.context)
@@ -164,16 +175,6 @@ def giver_problems(task_id: str, package: Package | None, unfinished: Iterable[A
         for effect in unfinished
         if effect.status in ("unknown", "running")
     ]
-
-
-def taker_problems(package: Package, taken: Iterable[str], conversation: Any) -> list[str]:
-    """What keeps a package from being taken, as the taker's state is."""
-    problems = [f"{key!r} is there already" for key in taken]
-    if conversation is not None and not isinstance(conversation, list):
-        problems.append(f"{CONVERSATION!r} is no list")
-    if not all(isinstance(one, dict) or hasattr(one, "__dict__") for one in package.context):
-        problems.append("the conversation holds something that is no message")
-    return problems
 
 
 def check_task(task: Any) -> str:
