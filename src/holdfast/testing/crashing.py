@@ -34,25 +34,27 @@ from holdfast.errors import InvalidInputError
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.wrappers import Counting
-from holdfast.store.arguments import check_count, check_function, check_seconds
+from holdfast.store.arguments import check_count, check_flag, check_function, check_seconds
 
 MOMENTS = ("before", "after")
 """Of a commit: nothing of it is stored, or all of it."""
 SEEN = ("", "$agent/")
 """Prefixes of the keys that are compared; what else Holdfast keeps holds times and attempts."""
 _MOST_TOLD = 8
+Kill = tuple[str, int]
+"""A moment, and the number of a commit, counted from the start of the process."""
 
 
 @dataclass(frozen=True)
 class CrashFinding:
     """A trial whose end was another than that of the undisturbed run."""
 
-    moment: str
-    commit: int
+    kills: tuple[Kill, ...]
     why: str
 
     def __str__(self) -> str:
-        return f"killed {self.moment} commit {self.commit}: {self.why}"
+        where = ", then ".join(f"{moment} commit {commit}" for moment, commit in self.kills)
+        return f"killed {where}: {self.why}"
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,7 @@ def crash(
     see: Callable[..., Any] = contents,
     moments: tuple[str, ...] = MOMENTS,
     every: int = 1,
+    twice: bool = False,
     timeout: float = 60.0,
     folder: Path | None = None,
     **options: Any,
@@ -121,8 +124,10 @@ def crash(
     A coroutine function gets a store of `holdfast`, any other one of `holdfast.sync`. With a second
     parameter it also gets the world: an empty folder of the trial, that outlives the kills, for
     tools to leave their traces in. `prepare` makes what is there at first, `see` what is compared;
-    both take what `run` takes, and a blocking store. `every=5` kills around each fifth commit only.
-    A run that takes more than `timeout` seconds is a finding. `options` are those of
+    both take what `run` takes, and a blocking store. `every=5` kills around each fifth commit only;
+    with `twice` the run after a kill is killed as well, around each of its own commits, which takes
+    about as many trials as the square of the commits. A run of more than `timeout` seconds is a
+    finding. `options` are those of
     `holdfast.open`. Trials lie in `folder`, which keeps them, or in a temporary one.
 
     The agent has to come to its end by itself, and to do the same each time: what is random, or is
@@ -131,6 +136,7 @@ def crash(
     """
     check_function(run, "what is crash-tested")
     check_count(every - 1 if type(every) is int else every, "every, less one,")
+    check_flag(twice, "twice")
     check_seconds(timeout, "timeout")
     if not hasattr(os, "fork"):
         raise InvalidInputError("crash-testing needs os.fork, which this system does not have")
@@ -139,15 +145,33 @@ def crash(
     with _place(folder) as place:
         agent = _Agent(run, prepare, see, timeout, options, place)
         expected, commits = agent.undisturbed()
-        points = [(m, n) for n in range(1, commits + 1, every) for m in moments]
         findings = []
-        kills = 0
-        for moment, commit in points:
-            killed, why = agent.trial(moment, commit, expected)
-            kills += killed
-            if why:
-                findings.append(CrashFinding(moment, commit, why))
-        return CrashReport(commits, kills, tuple(findings))
+        killed = 0
+        waiting: list[tuple[Kill, ...]] = [(kill,) for kill in _around(commits, moments, every)]
+        while waiting:
+            kills = waiting.pop(0)
+            trial = agent.trial(kills, expected)
+            killed += trial.killed
+            if trial.why:
+                findings.append(CrashFinding(kills, trial.why))
+            if twice and len(kills) == trial.killed == 1:
+                waiting += [(*kills, next) for next in _around(trial.commits, moments, every)]
+        return CrashReport(commits, killed, tuple(findings))
+
+
+def _around(commits: int, moments: tuple[str, ...], every: int) -> list[Kill]:
+    return [(moment, n) for n in range(1, commits + 1, every) for moment in moments]
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """What became of an agent that was killed."""
+
+    killed: int
+    why: str
+    """What is wrong with its end."""
+    commits: int = 0
+    """Of its last run."""
 
 
 @contextmanager
@@ -188,19 +212,23 @@ class _Agent:
             raise InvalidInputError(f"the agent fails without being killed: {told or died}")
         return self._end(trial)[0], int(told)
 
-    def trial(self, moment: str, commit: int, expected: Any) -> tuple[bool, str]:
-        """Whether it was killed, and what is wrong with its end."""
-        trial = self._new(f"{moment}-{commit}")
-        died, told = self._process(trial, moment, commit)
-        killed = died == "SIGKILL"
-        if not killed and died:
-            return False, f"the run that was to be killed failed: {told or died}"
-        if killed:
-            died, told = self._process(trial, "", 0)
-            if died:
-                return True, f"started again, it failed: {told or died}"
+    def trial(self, kills: tuple[Kill, ...], expected: Any) -> _Trial:
+        """Run the agent, kill it, and let it come to its end."""
+        trial = self._new("-".join(f"{moment}-{commit}" for moment, commit in kills))
+        killed, commits = 0, 0
+        for moment, commit in (*kills, ("", 0)):
+            died, told = self._process(trial, moment, commit)
+            if died == "SIGKILL" and moment:
+                killed += 1
+            elif died:
+                started = "started again, it" if killed else "it"
+                return _Trial(killed, f"{started} failed: {told or died}")
+            else:
+                commits = int(told)
+                break  # it came to its end, perhaps before it could be killed once more
         end, findings = self._end(trial)
-        return killed, "; ".join([*_differences(expected, end), *findings][:_MOST_TOLD])
+        why = "; ".join([*_differences(expected, end), *findings][:_MOST_TOLD])
+        return _Trial(killed, why, commits)
 
     def _new(self, name: str) -> Path:
         trial = self._place / name
