@@ -234,7 +234,7 @@ def test_what_happened_is_recorded_even_if_its_result_cannot_be(place: Place, po
         if effect.due:
             effect.result = post.send("hello")
             effect.set("k", {1, 2})
-    assert "nothing that was to be written with it" in caught.value.__notes__[0]
+    assert "what was to be written with it is not" in caught.value.__notes__[0]
     first, second = effects.all()
     assert (first.status, first.result, first.result_lost) == ("done", None, True)
     assert (second.status, second.result, second.result_lost) == ("done", "receipt 2", False)
@@ -279,6 +279,19 @@ def test_one_that_ends_after_it_was_given_up(place: Place, post: Post) -> None:
         effect.result = post.send("x")
     [found] = effects.all()
     assert (found.strays, found.result) == (1, "receipt 1")
+
+
+def test_an_end_that_cannot_be_recorded_is_said_to_be_unknown(plain: Place, post: Post) -> None:
+    faulty = Faulty(plain.storage())
+    store = sync.Store(StoreHandle(open_core(plain.url, storage=faulty, **plain.options())))
+    effects = sync.Effects(store.agent("clerk"))
+    with pytest.raises(Unavailable) as caught, effects.once("send", id="1") as effect:
+        assert effect.due
+        faulty.plan = (Fault("commit", faulty.calls["commit"] + 1, onward=True),)
+        effect.result = post.send("x")
+    assert "its end is unknown now" in caught.value.__notes__[0]
+    faulty.plan = ()
+    assert [one.status for one in effects.unfinished()] == ["unknown"]
 
 
 def test_storage_that_fails_at_any_call(place: Place) -> None:
@@ -362,6 +375,8 @@ def test_slips_in_what_is_asked(store: sync.Store) -> None:
             effects.settle("send", how, id="2", **more)
     with pytest.raises(InvalidInputError):
         effects.plan("send", id="3", into=store.agent("clerk"))  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="not of another"), store.change() as change:
+        effects.plan("send", id="3", into=change["agent:other"])
     with pytest.raises(InvalidInputError):
         effects.call("send", None, id="4")  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match=r"holdfast\.sync"):

@@ -4,6 +4,8 @@ Glossary of this layer:
 
 - **Component**: a part of what an agent is (its conversation, its tasks, its goals), under keys of
   its own below `$agent/`, with a type (`shapes`). What grows is a list or a key each.
+- **Effect**: something that must not happen twice, with its intent and its result (`effects`).
+- **Handover**: a task that one agent offers and another accepts or refuses (`handovers`).
 - **Keys**: where the parts of this layer keep their data in the agent's scope, and changes that may
   write there (`keys`).
 

@@ -36,7 +36,6 @@ from holdfast.errors import (
     EffectUnknownError,
     HoldfastError,
     InvalidInputError,
-    RefusedError,
 )
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle
@@ -114,7 +113,12 @@ class Book:
             self._put(part, record, asked)
             return self._shown(record)
 
-        return note(into) if into is not None else self._changed(note)
+        if into is None:
+            planned: Effect = self._changed(note)
+            return planned
+        if into.place != (self._handle.scope, self._handle.timeline):
+            raise InvalidInputError(f"into is a change of {self._handle.scope}, not of another")
+        return note(into)
 
     def begin(self, asked: Asked) -> Attempt:
         """Commit that an attempt is started, unless it is done, or nobody knows whether it is."""
@@ -175,19 +179,27 @@ class Book:
         """
         try:
             return self._finish(attempt, result, writes)
-        except RefusedError as error:
-            told = "; it is recorded as done, and nothing that was to be written with it"
-            try:
-                if not writes:
-                    raise error
-                self._finish(attempt, result, [])
-            except RefusedError:
-                told = "; it is recorded as done, without its result"
-                self._finish(attempt, None, [], lost=True)
-            error.add_note(f"{self._handle.scope}: the effect {attempt.asked.name} happened{told}")
+        except Conflict:
+            raise  # it says what became of it
+        except HoldfastError as error:
+            told = self._finish_without(attempt, result, writes)
+            error.add_note(
+                f"{self._handle.scope}: the effect {attempt.asked.name} happened, {told}"
+            )
             raise
         finally:
             _running.discard(attempt.record.token)
+
+    def _finish_without(self, attempt: Attempt, result: Any, writes: list[Operation]) -> str:
+        """Record as much of an effect as can be; what that is."""
+        with suppress(HoldfastError):
+            if writes:
+                self._finish(attempt, result, [])
+                return "and is recorded as done; what was to be written with it is not"
+        with suppress(HoldfastError):
+            self._finish(attempt, None, [], lost=True)
+            return "and is recorded as done, without its result"
+        return "which could not be recorded: its end is unknown now"
 
     def _finish(
         self, attempt: Attempt, result: Any, writes: list[Operation], *, lost: bool = False

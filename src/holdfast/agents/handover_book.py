@@ -266,7 +266,7 @@ class HandoverBook:
         """Read what is to be handed over; refused if the giver's state is not in order."""
         record = prepared.record
         line = self._line(record, OUT)
-        package, prepared.start = packed(prepared.giver, line.reader, record, standing)
+        package, prepared.start = packed(prepared.giver, record, standing)
         unfinished = Book(line).effects(done=False, plain=True)
         problems = records.giver_problems(record.task, package, unfinished)
         carried = package.carried if package is not None else record.carry
@@ -331,7 +331,11 @@ class HandoverBook:
 
     def owner(self, agent: LineHandle, task: str) -> LineHandle:
         """Who has a task that an agent has, or had."""
-        records.check_task(task)
+        key = records.check_task(task)
+        if not agent.reader.exists(key) and not agent.reader.exists(STANDINGS + task):
+            raise HandoverNotFoundError(
+                f"{agent.scope} has no task {task!r}, and never handed it on"
+            )
         for _ in range(MOST_CHAIN):
             standing = standing_of(agent.reader.get(STANDINGS + task))
             if not standing.away:

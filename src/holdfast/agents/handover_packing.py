@@ -16,22 +16,19 @@ from holdfast.agents.handover_records import (
 )
 from holdfast.agents.keys import AGENT, CONVERSATION, CURRENT_TASK, TASKS, task_key
 from holdfast.agents.records import stored
-from holdfast.store.reading import Reader
 from holdfast.store.writing import ScopedChange
 
 COMMANDS = AGENT + "execution_trace/commands"
 """A list: what the agent did, each for a task, which must exist."""
 
 
-def packed(
-    part: ScopedChange, reader: Reader, record: Record, standing: Standing
-) -> tuple[Package | None, int]:
+def packed(part: ScopedChange, record: Record, standing: Standing) -> tuple[Package | None, int]:
     """What is to be handed over, and where its messages begin; None if there is no such task."""
     task = part.get(task_key(record.task))
     if not isinstance(task, dict):
         return None, 0
-    below = _below(record.task, dict(reader.items(TASKS, None, "", False)))
-    subtasks = {id: part.get(task_key(id)) for id in below}
+    tasks = {key[len(TASKS) :]: part.get(key) for key in part.keys(TASKS)}
+    subtasks = {id: tasks[id] for id in _below(record.task, tasks)}
     messages = part.get(CONVERSATION) or [] if record.context != "none" else []
     start = begins(messages, standing)
     if record.returns and record.context == "copy":
@@ -45,8 +42,8 @@ def packed(
 def _below(task: str, tasks: dict[str, Any]) -> list[str]:
     """The tasks below one, at any depth."""
     children: dict[str, list[str]] = {}
-    for key, one in tasks.items():
-        children.setdefault(one.get("parent", ""), []).append(key[len(TASKS) :])
+    for id, one in tasks.items():
+        children.setdefault(one.get("parent", ""), []).append(id)
     found: list[str] = []
     waiting = [task]
     while waiting:
@@ -76,7 +73,8 @@ def give(part: ScopedChange, record: Record, package: Package) -> None:
     if package.commands:
         part.extend(COMMANDS, package.commands)
     for key, value in package.carried.items():
-        part.set(key, value)
+        if not part.exists(key):
+            part.set(key, value)
     part.set(STANDINGS + record.task, stored(standing))
     part.set(SEEN + record.task, record.id)
     part.set(PACKAGES + record.id, package.data())
