@@ -50,7 +50,7 @@ def said(store: sync.Store) -> list[object]:
     return [chain, *((tasks(s), heard(s)) for s in map(store.agent, AGENTS))]
 
 
-@pytest.mark.spec("M67", "M77")
+@pytest.mark.spec("M67", "M77", "M93", "M102")
 def test_killed_at_any_point_exactly_one_has_the_task_and_all_that_was_said() -> None:
     report = crash(office, prepare=busy, see=said)
     assert report.ok, str(report)

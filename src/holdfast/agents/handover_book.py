@@ -282,7 +282,7 @@ class HandoverBook:
         standing = standing_of(giver.get(STANDINGS + record.task))
         standing.offer = ""
         if status == ACCEPTED:
-            standing = Standing(handover=record.id, away=True)
+            standing.handover, standing.away = record.id, True
         giver.set(STANDINGS + record.task, stored(standing))
         self._write(prepared)
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from holdfast.agents.handover_records import (
+    IN,
+    OVER,
     PACKAGES,
     SEEN,
     STANDINGS,
@@ -13,6 +15,8 @@ from holdfast.agents.handover_records import (
     Record,
     Standing,
     begins,
+    record_of,
+    standing_of,
 )
 from holdfast.agents.keys import AGENT, CONVERSATION, CURRENT_TASK, TASKS, task_key
 from holdfast.agents.records import stored
@@ -23,20 +27,33 @@ COMMANDS = AGENT + "execution_trace/commands"
 
 
 def packed(part: ScopedChange, record: Record, standing: Standing) -> tuple[Package | None, int]:
-    """What is to be handed over, and where its messages begin; None if there is no such task."""
+    """What is to be handed over, and where its messages begin; None if there is no such task.
+
+    Messages that other tasks of the giver need, too, are copied instead of moved.
+    """
     task = part.get(task_key(record.task))
     if not isinstance(task, dict):
         return None, 0
     tasks = {key[len(TASKS) :]: part.get(key) for key in part.keys(TASKS)}
     subtasks = {id: tasks[id] for id in _below(record.task, tasks)}
-    messages = part.get(CONVERSATION) or [] if record.context != "none" else []
-    start = begins(messages, standing)
-    if record.returns and record.context == "copy":
-        start += standing.came  # its giver has those
     ours = {record.task, *subtasks}
+    others = [one for id, one in tasks.items() if id not in ours]
+    if record.context == "move" and any(one.get("status") not in OVER for one in others):
+        record.context = "copy"
+    messages = conversation(part) if record.context != "none" else []
+    start = begins(messages, standing)
+    if record.returns:
+        start += _known(part, record, messages[start:])
     commands = [one for one in part.get(COMMANDS) or [] if one.get("task_id") in ours]
     carried = {key: part.get(key) for key in record.carry if part.exists(key)}
     return Package(task, messages[start:], carried, subtasks, commands), start
+
+
+def _known(part: ScopedChange, record: Record, context: list[Any]) -> int:
+    """How many messages who gets a task back has, because it gave a copy of them."""
+    came = record_of(part.get(IN + record.returns))
+    given = Package(**part.get(PACKAGES + came.id)).context
+    return len(given) if came.context == "copy" and context[: len(given)] == given else 0
 
 
 def _below(task: str, tasks: dict[str, Any]) -> list[str]:
@@ -65,10 +82,13 @@ def give(part: ScopedChange, record: Record, package: Package) -> None:
         part.set(task_key(id), task)
     if not part.exists(CURRENT_TASK):
         part.set(CURRENT_TASK, record.task)
-    count = len(package.context)
-    standing = Standing(handover=record.id, at=part.length(CONVERSATION), came=count)
+    standing = standing_of(part.get(STANDINGS + record.task))
+    standing.handover, standing.away = record.id, False
+    if not record.returns or record.context == "move":
+        # What comes back to where a copy was kept goes on there; else it begins here.
+        standing.at = part.length(CONVERSATION)
+        standing.first = package.context[0] if package.context else None
     if package.context:
-        standing.first = package.context[0]
         part.extend(CONVERSATION, package.context)
     if package.commands:
         part.extend(COMMANDS, package.commands)

@@ -50,8 +50,10 @@ class Handover:
     """Why it was refused or withdrawn."""
     offered_at: datetime | None = None
     answered_at: datetime | None = None
+    context: str = ""
+    """What became of the giver's messages: move, copy or none."""
     messages: int = 0
-    """How many messages of the conversation came with it."""
+    """How many of them came with it."""
     before: str = ""
     """The handover that had brought the task to the giver."""
     returns: str = ""
@@ -80,7 +82,7 @@ class Record(Struct, kw_only=True):
 
     def shown(self) -> Handover:
         """What a caller sees of it."""
-        hidden = ("giver_timeline", "taker_timeline", "context", "carry", "giver", "taker")
+        hidden = ("giver_timeline", "taker_timeline", "carry", "giver", "taker")
         known = {n: v for n, v in structs.asdict(self).items() if n not in hidden}
         return Handover(giver=Scope.parse(self.giver), taker=Scope.parse(self.taker), **known)
 
@@ -95,8 +97,6 @@ class Standing(Struct, kw_only=True):
     """The one that is offered and not answered."""
     at: int = 0
     """Where in the conversation its messages begin."""
-    came: int = 0
-    """How many messages came with it."""
     first: Any = None
     """The first of them: where it is found, they begin, also after the list was trimmed."""
 
