@@ -221,8 +221,11 @@ def test_chains_and_returns(timed: sync.Store, hands: Hands) -> None:
     chain = handovers.chain(cid, "t1")
     assert [str(one.giver) for one in chain] == ["agent:ada", "agent:bob", "agent:cid", "agent:bob"]
     assert [one.answered_at for one in chain] == [hands.time(60 * n) for n in range(1, 5)]
-    with pytest.raises(HandoverNotFoundError, match="is not here"):
-        handovers.give_back(bob, "t1", reason="x")
+    for id in (None, last.id):
+        with pytest.raises(HandoverNotFoundError, match="is not here"):
+            handovers.give_back(cid, "t1", reason="x", id=id)
+    with pytest.raises(InvalidInputError, match="was another one"):
+        handovers.give_back(bob, "t2", reason="x", id=last.id)
     assert timed.verify().findings == []
 
 

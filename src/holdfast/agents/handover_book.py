@@ -30,6 +30,7 @@ from holdfast.agents.handover_records import (
     REFUSED,
     SEEN,
     STANDINGS,
+    WAITING,
     WITHDRAWN,
     Handover,
     Package,
@@ -145,8 +146,9 @@ class HandoverBook:
         self, holder: LineHandle, task: str, *, reason: str, id: str | None
     ) -> Prepared:
         """The same, back to who handed the task here, with what came along."""
-        if id is not None and holder.reader.exists(OUT + id):
-            came = self._received(holder, self._received(holder, id, OUT).returns)
+        known = holder.reader.get(OUT + id) if id else None
+        if known is not None and record_of(known).returns:
+            came = self._received(holder, record_of(known).returns)
         else:
             came = self._came_by(holder, task)
         asked = Asked(reason, id, came.context, came.carry)
@@ -292,6 +294,10 @@ class HandoverBook:
         for part, where in ((prepared.giver, OUT), (prepared.taker, IN)):
             part.operations += sticky(self._line(record, where), LOG)
             part.set(where + record.id, stored(record))
+        if record.status == OFFERED:
+            prepared.taker.set(WAITING + record.id, True)
+        else:
+            prepared.taker.delete(WAITING + record.id)
         self._commit(prepared.parts)
 
     def _line(self, record: Record, where: str) -> LineHandle:
@@ -316,18 +322,17 @@ class HandoverBook:
 
     def history(self, agent: LineHandle, task: str | None) -> list[Handover]:
         """All handovers by and to an agent, oldest first."""
+        if task is not None:
+            records.check_task(task)
         found = [
-            record_of(data).shown()
-            for where in (OUT, IN)
-            for _, data in agent.reader.items(where, None, "", False)
+            data for where in (OUT, IN) for _, data in agent.reader.items(where, None, "", False)
         ]
-        wanted = [one for one in found if task is None or one.task == task]
-        return sorted(wanted, key=lambda one: (one.offered_at, one.id))
+        return [one for one in _in_order(found) if task is None or one.task == task]
 
     def offers(self, agent: LineHandle) -> list[Handover]:
         """Offers to an agent that wait for its answer."""
-        offered = [one for one in self.history(agent, None) if one.status == OFFERED]
-        return [one for one in offered if one.taker == agent.scope]
+        keys = [IN + key[len(WAITING) :] for key in agent.reader.keys(WAITING, None, "")]
+        return _in_order(agent.reader.get_many(keys, False).values())
 
     def owner(self, agent: LineHandle, task: str) -> LineHandle:
         """Who has a task that an agent has, or had."""
@@ -396,6 +401,12 @@ class HandoverBook:
             rest = records.without(messages, package.context)
             kept = rest if len(rest) < len(messages) else None
         take(part, record, package, kept)
+
+
+def _in_order(found: Iterable[Any]) -> list[Handover]:
+    """Handovers from what is stored of them, oldest first."""
+    shown = [record_of(data).shown() for data in found]
+    return sorted(shown, key=lambda one: (one.offered_at, one.id))
 
 
 def judged(answer: Any) -> list[str]:

@@ -24,6 +24,8 @@ from holdfast.store.scopes import Scope, check_key
 LOG = HANDOVER + "log/"
 OUT = LOG + "out/"
 IN = LOG + "in/"
+WAITING = LOG + "waiting/"
+"""Offers to an agent that it has not answered: found without reading those that are."""
 STANDINGS = LOG + "tasks/"
 PACKAGES = LOG + "packages/"
 SEEN = HANDOVER + "seen/"
