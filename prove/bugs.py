@@ -735,6 +735,27 @@ BUGS = (
         "tests/store/test_export_damage.py",
     ),
     Bug(
+        "list that changed taken for one that grew",
+        "agents/saving.py",
+        "return new.startswith(old[_head(before.length) :], _head(now.length))",
+        "return True",
+        "tests/agents/test_attaching.py",
+    ),
+    Bug(
+        "task of a command not looked for",
+        "agents/rules.py",
+        'if not has(command["task_id"])',
+        'if not command["task_id"]',
+        "tests/agents/test_agents_model.py",
+    ),
+    Bug(
+        "life of an agent restored",
+        "agents/attachment.py",
+        "return [*sticky(self.handle, EXECUTION_STATE), written]",
+        "return [written]",
+        "tests/agents/test_registry.py",
+    ),
+    Bug(
         "an effect with an unknown end repeated without a key",
         "agents/effect_book.py",
         'if effect.status == "unknown" and not effect.repeatable:',

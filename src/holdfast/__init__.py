@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from holdfast.agents.async_attaching import Attached, attach
     from holdfast.agents.async_effects import Effects
     from holdfast.agents.async_handovers import Handovers
+    from holdfast.agents.async_registry import Agents
     from holdfast.agents.components import Component
     from holdfast.agents.effect_records import Effect
     from holdfast.agents.handover_records import Handover, Package
     from holdfast.agents.protocols import PersistentAgent
+    from holdfast.agents.registering import AgentInfo
     from holdfast.agents.shapes import Message, Task, ToolCall
     from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.async_exports import (
@@ -106,7 +108,9 @@ __all__ = [
     "DELETED",
     "ERASED",
     "Agent",
+    "AgentInfo",
     "AgentState",
+    "Agents",
     "Attached",
     "Begins",
     "Blame",
@@ -211,10 +215,12 @@ _HOMES = {
     "holdfast.agents.async_attaching": "Attached attach",
     "holdfast.agents.async_effects": "Effects",
     "holdfast.agents.async_handovers": "Handovers",
+    "holdfast.agents.async_registry": "Agents",
     "holdfast.agents.components": "Component",
     "holdfast.agents.effect_records": "Effect",
     "holdfast.agents.handover_records": "Handover Package",
     "holdfast.agents.protocols": "PersistentAgent",
+    "holdfast.agents.registering": "AgentInfo",
     "holdfast.agents.shapes": "Message Task ToolCall",
     "holdfast.checkpoints.async_retention": "Retention",
     "holdfast.checkpoints.retention": "Judged LinePlan RetentionPlan",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.agents.attaching import Attached, attach
     from holdfast.agents.effects import Effects
     from holdfast.agents.handovers import Handovers
+    from holdfast.agents.registry import Agents
     from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.optimizer import Optimizer
     from holdfast.checkpoints.policies import Policies
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Agent",
     "AgentState",
+    "Agents",
     "Attached",
     "Change",
     "CheckpointGroups",
@@ -95,6 +97,7 @@ if not TYPE_CHECKING:
         "holdfast.agents.attaching": "Attached attach",
         "holdfast.agents.effects": "Effects",
         "holdfast.agents.handovers": "Handovers",
+        "holdfast.agents.registry": "Agents",
         "holdfast.checkpoints.blocking": "CheckpointGroups Checkpoints",
         "holdfast.checkpoints.optimizer": "Optimizer",
         "holdfast.checkpoints.policies": "Policies",

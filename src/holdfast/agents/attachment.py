@@ -19,7 +19,7 @@ from holdfast.agents.checking import (
     problems,
     to_builtins,
 )
-from holdfast.agents.keys import EXECUTION_STATE
+from holdfast.agents.keys import EXECUTION_STATE, sticky
 from holdfast.agents.protocols import PersistentAgent
 from holdfast.agents.saving import ATTACHED, Manifest, Saved, known, read_fields, read_manifest
 from holdfast.agents.shapes import ExecutionState
@@ -116,7 +116,7 @@ class Attachment:
                 f"what is kept of {type(self.obj).__name__} is a mapping from names to values"
             )
         there = read_manifest(self.handle.reader)
-        if replaced and not self.saved.manifest.entry:
+        if replaced:
             self.saved = _saved(there, read_fields(self.handle.reader, there, None))
         mine = self.saved.manifest
         if there.entry != mine.entry:
@@ -124,7 +124,7 @@ class Attachment:
         operations, after = self.saved.differing(values, self._stored)
         version = _version(self.obj)
         if life is not None:
-            operations.append(Operation("set", EXECUTION_STATE, plain(life)))
+            operations += self._lived(life)
         elif not operations and version == mine.version:
             return None
         kept = [name for name in mine.fields if name not in self.saved.fields and name not in after]
@@ -179,10 +179,15 @@ class Attachment:
                 f"{self.handle.scope}: the agent was saved in version {manifest.version}, and "
                 f"{type(self.obj).__name__} has {version}; update it"
             )
-        if manifest.version < version and hasattr(self.obj, "upgrade_state"):
-            values = self.obj.upgrade_state(manifest.version, values)
-        built = self._built(values)
-        self.saved = _saved(manifest, built)
+        if manifest.version < version:
+            saved = _saved(manifest, values)  # the upgrade is not stored before the next save
+            if hasattr(self.obj, "upgrade_state"):
+                values = self.obj.upgrade_state(manifest.version, dict(values))
+            built = self._built(values)
+        else:
+            built = self._built(values)
+            saved = _saved(manifest, built)
+        self.saved = saved
         return built
 
     def _stored(self, name: str, value: Any, inner: bool) -> Any:
@@ -259,8 +264,12 @@ class Attachment:
         def finish(_: Any) -> None:
             self.life, self.status = life, "failed"
 
-        operation = Operation("set", EXECUTION_STATE, plain(life))
-        return self.handle._plan([operation], finish)
+        return self.handle._plan(self._lived(life), finish)
+
+    def _lived(self, life: ExecutionState) -> list[Operation]:
+        """Write where the life is. A restore leaves it alone: what has happened, happened."""
+        written = Operation("set", EXECUTION_STATE, plain(life))
+        return [*sticky(self.handle, EXECUTION_STATE), written]
 
 
 def _chosen(obj: Any, fields: Iterable[str] | None) -> tuple[str, ...] | None:

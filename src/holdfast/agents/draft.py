@@ -221,7 +221,13 @@ class Draft:
             return
         found = component.stored(self._part)  # refuses to write what is of a newer version
         self._note(Operation("set", SCHEMA, {**versions, component.name: component.version}))
-        if found is not None and not replaced:
+        if found is None:
+            return
+        if component.form == "record":
+            for key in self._part.keys(component.below):
+                if key.removeprefix(component.below) not in component.lists:
+                    self._note(Operation("delete", key))
+        if not replaced:
             self._whole(component, plain(component.built(found)))
 
     def _slide(self, component: Component, key: str) -> None:

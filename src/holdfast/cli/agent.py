@@ -7,6 +7,9 @@ import click
 from holdfast.cli.commands import LazyGroup
 
 HOMES = {
+    "list": "holdfast.cli.agent_state:list_",
+    "show": "holdfast.cli.agent_state:show",
+    "state": "holdfast.cli.agent_state:state",
     "effects": "holdfast.cli.agent_effects:effects",
     "settle": "holdfast.cli.agent_effects:settle",
     "handovers": "holdfast.cli.agent_handovers:handovers",
