@@ -44,7 +44,7 @@ def test_effects_are_listed(cli: Cli, clerk: str) -> None:
     assert "secret" not in str(found)
     [first, *_] = cli("agent effects agent:7 --all --json --reveal").json["effects"]
     assert (first["about"], first["result"]) == ("what is secret", {"hits": 3})
-    assert cli("agent effects agent:8").out == ""
+    assert cli("agent effects 8").out == ""
 
 
 def test_settled(cli: Cli, clerk: str) -> None:

@@ -9,8 +9,8 @@ import click
 from holdfast.agents.effect_book import Book
 from holdfast.agents.effect_records import Asked
 from holdfast.cli import output, shapes
+from holdfast.cli.agent_state import agent_argument, agent_scope
 from holdfast.cli.commands import Command, pass_session
-from holdfast.cli.key import scope_argument
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
 from holdfast.store import json_values
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@scope_argument
+@agent_argument
 @click.option("--all", "done", is_flag=True, help="Those that are done, too.")
 @click.option("--reveal", is_flag=True, help="With --json: what they are about, and their results.")
 @pass_session
-def effects(session: Session, scope: str, done: bool, reveal: bool) -> None:
+def effects(session: Session, agent: str, done: bool, reveal: bool) -> None:
     """Effects of an agent that are not done: planned ones, and those whose end is unknown.
 
     One that is being done in another process just now is unknown, too.
     """
+    scope = agent_scope(agent)
     with session.reading() as store:
         found = Book(session.state(store, scope)._handle).effects(done=done, plain=True)
     if session.json:
@@ -80,7 +81,7 @@ def _shape(one: Effect, *, reveal: bool = False) -> dict[str, Any]:
 
 
 @click.command(cls=Command)
-@scope_argument
+@agent_argument
 @click.argument("name")
 @click.argument("id", required=False)
 @click.option("--done", "how", flag_value="done", help="It happened.")
@@ -89,7 +90,7 @@ def _shape(one: Effect, *, reveal: bool = False) -> dict[str, Any]:
 @click.option("--result", metavar="JSON", help="With --done: what came of it.")
 @pass_session
 def settle(
-    session: Session, scope: str, name: str, id: str | None, how: str | None, result: str | None
+    session: Session, agent: str, name: str, id: str | None, how: str | None, result: str | None
 ) -> None:
     """Say how an effect ended that its agent knows no end of.
 
@@ -98,6 +99,7 @@ def settle(
     if how is None:
         raise InvalidInputError("say how it ended: --done, --repeat or --drop")
     given = json_values.loads(result) if result is not None else None
+    scope = agent_scope(agent)
     with session.writing() as store:
         book = Book(session.state(store, scope)._handle)
         settled = book.settle(Asked.of(name, id, None), how, given)

@@ -8,8 +8,8 @@ import click
 
 from holdfast.agents.handover_book import HandoverBook
 from holdfast.cli import output, shapes
+from holdfast.cli.agent_state import agent_argument, agent_scope
 from holdfast.cli.commands import Command, pass_session
-from holdfast.cli.key import scope_argument
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
 
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@scope_argument
+@agent_argument
 @click.option("--task", metavar="ID", help="Of one task.")
 @click.option("--open", "waiting", is_flag=True, help="Only offers that wait for its answer.")
 @click.option("--chain", is_flag=True, help="With --task: its way from agent to agent.")
 @pass_session
-def handovers(session: Session, scope: str, task: str | None, waiting: bool, chain: bool) -> None:
+def handovers(session: Session, agent: str, task: str | None, waiting: bool, chain: bool) -> None:
     """Tasks that were handed, or offered, by an agent or to it: who, to whom, and why."""
     if chain and task is None:
         raise InvalidInputError("--chain needs --task ID, the task whose way is asked for")
+    scope = agent_scope(agent)
     with session.reading() as store:
         book = HandoverBook(store)
         handle = session.state(store, scope)._handle
