@@ -28,6 +28,18 @@ if TYPE_CHECKING:
     from holdfast.agents.components import Component
     from holdfast.agents.effect_records import Effect
     from holdfast.agents.handover_records import Handover, Package
+    from holdfast.agents.machines.async_machine import Machine
+    from holdfast.agents.machines.definition import MachineArrow, MachineDefinition, MachineState
+    from holdfast.agents.machines.records import (
+        MachineIntent,
+        MachineRecovered,
+        MachineSnapshot,
+        Replayed,
+        Transition,
+    )
+    from holdfast.agents.machines.rules import MachineRule
+    from holdfast.agents.machines.steps import MachineStep
+    from holdfast.agents.machines.versions import MachineLimits
     from holdfast.agents.protocols import PersistentAgent
     from holdfast.agents.registering import AgentInfo
     from holdfast.agents.shapes import Message, Task, ToolCall
@@ -154,6 +166,16 @@ __all__ = [
     "Locator",
     "LongValue",
     "Lookup",
+    "Machine",
+    "MachineArrow",
+    "MachineDefinition",
+    "MachineIntent",
+    "MachineLimits",
+    "MachineRecovered",
+    "MachineRule",
+    "MachineSnapshot",
+    "MachineState",
+    "MachineStep",
     "MergeConflict",
     "Merged",
     "Message",
@@ -174,6 +196,7 @@ __all__ = [
     "ReadStream",
     "Reading",
     "Registry",
+    "Replayed",
     "Report",
     "Request",
     "Resealed",
@@ -196,6 +219,7 @@ __all__ = [
     "Task",
     "TimelineInfo",
     "ToolCall",
+    "Transition",
     "Typed",
     "ValueLimits",
     "View",
@@ -221,6 +245,14 @@ _HOMES = {
     "holdfast.agents.handover_records": "Handover Package",
     "holdfast.agents.protocols": "PersistentAgent",
     "holdfast.agents.registering": "AgentInfo",
+    "holdfast.agents.machines.async_machine": "Machine",
+    "holdfast.agents.machines.definition": "MachineArrow MachineDefinition MachineState",
+    "holdfast.agents.machines.records": (
+        "MachineIntent MachineRecovered MachineSnapshot Replayed Transition"
+    ),
+    "holdfast.agents.machines.rules": "MachineRule",
+    "holdfast.agents.machines.steps": "MachineStep",
+    "holdfast.agents.machines.versions": "MachineLimits",
     "holdfast.agents.shapes": "Message Task ToolCall",
     "holdfast.checkpoints.async_retention": "Retention",
     "holdfast.checkpoints.retention": "Judged LinePlan RetentionPlan",

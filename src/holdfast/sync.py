@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.agents.attaching import Attached, attach
     from holdfast.agents.effects import Effects
     from holdfast.agents.handovers import Handovers
+    from holdfast.agents.machines.blocking import Machine
     from holdfast.agents.registry import Agents
     from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.optimizer import Optimizer
@@ -43,6 +44,7 @@ __all__ = [
     "Effects",
     "Handovers",
     "Lease",
+    "Machine",
     "Optimizer",
     "Policies",
     "Retention",
@@ -98,6 +100,7 @@ if not TYPE_CHECKING:
         "holdfast.agents.effects": "Effects",
         "holdfast.agents.handovers": "Handovers",
         "holdfast.agents.registry": "Agents",
+        "holdfast.agents.machines.blocking": "Machine",
         "holdfast.checkpoints.blocking": "CheckpointGroups Checkpoints",
         "holdfast.checkpoints.optimizer": "Optimizer",
         "holdfast.checkpoints.policies": "Policies",

@@ -366,6 +366,19 @@ def test_other_fields_stay_when_some_are_named(store: sync.Store) -> None:
     assert (less.plan, less.facts) == (2, agent.facts)
 
 
+def test_making_things_touches_nothing(store: sync.Store) -> None:
+    state = store.agent("7")
+    typed = sync.AgentState(state)
+    kept = attach(Plain(), state, fields=FIELDS)
+    agents = sync.Agents(store)
+    assert typed.get("tasks").tasks() == []
+    assert (typed.load(), typed.problems(), typed.persisted()) == ({}, [], None)
+    assert not kept.restore()
+    assert (kept.life().status, agents.list(), agents.running()) == ("created", [], {})
+    assert state.place()[2] == 0
+    assert store.scopes().items == []
+
+
 def test_what_cannot_be_attached(store: sync.Store) -> None:
     with pytest.raises(InvalidInputError, match=r"say what is kept of Plain: attach\("):
         attach(Plain(), store.agent("7"))

@@ -16,6 +16,7 @@ from holdfast.store.asking import Asking
 from holdfast.store.async_leasing import taken
 from holdfast.store.async_store import Store
 from holdfast.store.leasing import Lease
+from holdfast.store.scopes import Scope
 
 
 class Agents:
@@ -123,7 +124,7 @@ class Agents:
         return {id: kept for id, (kept, lease) in self._running.items() if lease.held}
 
     def _here(self, id: str) -> Attached | None:
-        kept, lease = self._running.get(id, (None, None))
+        kept, lease = self._running.get(Scope("agent", id).id, (None, None))
         return kept if lease is not None and lease.held else None
 
     async def get(self, id: str, *, wait: float | None = 0) -> Any:
@@ -155,7 +156,7 @@ class Agents:
     async def stop(self, id: str) -> None:
         """Stop an agent that runs here, which saves it, and give its lease back."""
         async with self._lock:
-            if id not in self._running:
+            if Scope("agent", id).id not in self._running:
                 raise MissingError(f"agent:{id} does not run here")
             kept, lease = self._running.pop(id)
             try:

@@ -274,7 +274,7 @@ class Attachment:
 
 def _chosen(obj: Any, fields: Iterable[str] | None) -> tuple[str, ...] | None:
     """The fields that are kept; None if the object says that itself."""
-    if isinstance(fields, str):
+    if isinstance(fields, str) or not isinstance(fields, Iterable | None):
         raise InvalidInputError("fields are several names: fields=['plan']")
     if fields is not None:
         chosen = tuple(fields)
