@@ -834,4 +834,32 @@ BUGS = (
         "return [written]",
         "tests/agents/test_registry.py",
     ),
+    Bug(
+        "an effect with an unknown end repeated without a key",
+        "agents/effect_book.py",
+        'if effect.status == "unknown" and not effect.repeatable:',
+        "if False:",
+        "tests/agents/test_effects_killed.py",
+    ),
+    Bug(
+        "effects that a restore takes back",
+        "agents/effect_book.py",
+        "        part.operations += sticky(self._handle, EFFECTS)\n",
+        "",
+        "tests/agents/test_effects.py",
+    ),
+    Bug(
+        "a task that stays with its giver, too",
+        "agents/handover_packing.py",
+        "    for key in keys_of(record, package):\n        part.delete(key)\n",
+        "",
+        "tests/agents/test_handover_killed.py",
+    ),
+    Bug(
+        "a crash test that does not compare the ends",
+        "testing/crashing.py",
+        "[*_differences(expected, end), *findings]",
+        "findings",
+        "tests/testing/test_crash.py",
+    ),
 )

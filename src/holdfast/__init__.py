@@ -24,8 +24,12 @@ if TYPE_CHECKING:
     from holdfast.agents.async_agent import Agent
     from holdfast.agents.async_agent_state import AgentState
     from holdfast.agents.async_attaching import Attached, attach
+    from holdfast.agents.async_effects import Effects
+    from holdfast.agents.async_handovers import Handovers
     from holdfast.agents.async_registry import Agents
     from holdfast.agents.components import Component
+    from holdfast.agents.effect_records import Effect
+    from holdfast.agents.handover_records import Handover, Package
     from holdfast.agents.machines.async_machine import Machine
     from holdfast.agents.machines.definition import MachineArrow, MachineDefinition, MachineState
     from holdfast.agents.machines.records import (
@@ -151,6 +155,8 @@ __all__ = [
     "Declaration",
     "Diff",
     "Difference",
+    "Effect",
+    "Effects",
     "Entry",
     "Ephemeral",
     "Erased",
@@ -161,6 +167,8 @@ __all__ = [
     "Failure",
     "Finding",
     "Gate",
+    "Handover",
+    "Handovers",
     "HoldfastError",
     "Imported",
     "Item",
@@ -190,6 +198,7 @@ __all__ = [
     "Notice",
     "Operation",
     "Optimizer",
+    "Package",
     "Page",
     "PersistentAgent",
     "Policies",
@@ -258,8 +267,12 @@ _HOMES = {
     "holdfast.agents.async_agent": "Agent",
     "holdfast.agents.async_agent_state": "AgentState",
     "holdfast.agents.async_attaching": "Attached attach",
+    "holdfast.agents.async_effects": "Effects",
+    "holdfast.agents.async_handovers": "Handovers",
     "holdfast.agents.async_registry": "Agents",
     "holdfast.agents.components": "Component",
+    "holdfast.agents.effect_records": "Effect",
+    "holdfast.agents.handover_records": "Handover Package",
     "holdfast.agents.protocols": "PersistentAgent",
     "holdfast.agents.registering": "AgentInfo",
     "holdfast.agents.machines.async_machine": "Machine",

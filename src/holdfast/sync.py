@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from holdfast.agents.agent import Agent
     from holdfast.agents.agent_state import AgentState
     from holdfast.agents.attaching import Attached, attach
+    from holdfast.agents.effects import Effects
+    from holdfast.agents.handovers import Handovers
     from holdfast.agents.machines.blocking import Machine
     from holdfast.agents.registry import Agents
     from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
@@ -42,6 +44,8 @@ __all__ = [
     "Change",
     "CheckpointGroups",
     "Checkpoints",
+    "Effects",
+    "Handovers",
     "Lease",
     "Machine",
     "Optimizer",
@@ -98,6 +102,8 @@ if not TYPE_CHECKING:
         "holdfast.agents.agent": "Agent",
         "holdfast.agents.agent_state": "AgentState",
         "holdfast.agents.attaching": "Attached attach",
+        "holdfast.agents.effects": "Effects",
+        "holdfast.agents.handovers": "Handovers",
         "holdfast.agents.registry": "Agents",
         "holdfast.agents.machines.blocking": "Machine",
         "holdfast.checkpoints.blocking": "CheckpointGroups Checkpoints",

@@ -17,6 +17,8 @@ Glossary of this layer:
 - **Registry**: who the agents of a store are, and which run here (`registering`, `registry`). An
   **identity** stays when the agent does not run; whoever runs it holds its lease.
 - **Machine**: where an agent is among declared states, and how it got there (`machines`).
+- **Effect**: something that must not happen twice, with its intent and its result (`effects`).
+- **Handover**: a task that one agent offers and another accepts or refuses (`handovers`).
 
 Import the modules themselves; this package re-exports nothing.
 """

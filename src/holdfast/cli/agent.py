@@ -11,6 +11,9 @@ HOMES = {
     "show": "holdfast.cli.agent_state:show",
     "state": "holdfast.cli.agent_state:state",
     "transitions": "holdfast.cli.agent_transitions:transitions",
+    "effects": "holdfast.cli.agent_effects:effects",
+    "settle": "holdfast.cli.agent_effects:settle",
+    "handovers": "holdfast.cli.agent_handovers:handovers",
 }
 
 

@@ -48,6 +48,7 @@ _WORDS = (
     ("`log()` shows causes", "`holdfast log` shows causes"),
     (', or give a list: ["steps", 3, "done"]', ""),
     ("`leases()` lists them", "`holdfast lease list` shows them"),
+    ("unfinished() lists them", "`holdfast agent effects` lists them"),
     ("`schedules()` lists them", "`holdfast schedule list` shows them"),
     ("`timelines()` lists them", "`holdfast timelines` shows them"),
     ("pin identity=", "give --identity"),

@@ -140,11 +140,10 @@ class Terms:
 
 def keeper_of(stage: Stage, ops: Sequence[tuple[Any, ...]], packer: Packer) -> Keeper | None:
     """What keeps the lookups while an entry is built, before its operations are applied."""
-    reserved = [op for op in ops if op[1][:1] == RESERVED]
+    reserved = any(op[1][:1] == RESERVED for op in ops)
     if stage.unruled and not reserved:
         return None
     lookups: Sequence[Lookup] = ()
-    reserved = any(op[1][:1] == RESERVED for op in ops)
     # Declaring must not need what is declared: one that is damaged is declared again.
     if not (reserved and all(op[1].startswith(DECLARED) for op in ops)):
         lookups = stage.declared.of(Lookup)

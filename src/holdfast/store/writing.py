@@ -332,6 +332,11 @@ class ScopedChange:
         return reader.scope, reader.timeline, self.operations, self.expects, self.head
 
     @property
+    def place(self) -> tuple[Scope, str]:
+        """The timeline that it concerns."""
+        return self._reader.scope, self._reader.timeline
+
+    @property
     def empty(self) -> bool:
         """Whether nothing was written."""
         return not self.operations
