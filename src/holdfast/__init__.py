@@ -19,6 +19,9 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast import sync as sync
+    from holdfast.agents.async_drift import Drift
+    from holdfast.agents.drift_keeping import DriftStatus
+    from holdfast.agents.drift_signs import Alarm, Signal
     from holdfast.agents.shapes import Message, Task, ToolCall
     from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.async_exports import (
@@ -96,6 +99,7 @@ __version__ = "0.1.0"
 __all__ = [
     "DELETED",
     "ERASED",
+    "Alarm",
     "Begins",
     "Blame",
     "Blamed",
@@ -112,6 +116,8 @@ __all__ = [
     "Declaration",
     "Diff",
     "Difference",
+    "Drift",
+    "DriftStatus",
     "Entry",
     "Ephemeral",
     "Erased",
@@ -166,6 +172,7 @@ __all__ = [
     "Scope",
     "ScopeInfo",
     "ShutdownCheckpoints",
+    "Signal",
     "State",
     "Sticky",
     "Store",
@@ -186,6 +193,9 @@ __all__ = [
 ]
 
 _HOMES = {
+    "holdfast.agents.async_drift": "Drift",
+    "holdfast.agents.drift_keeping": "DriftStatus",
+    "holdfast.agents.drift_signs": "Alarm Signal",
     "holdfast.agents.shapes": "Message Task ToolCall",
     "holdfast.checkpoints.async_retention": "Retention",
     "holdfast.checkpoints.retention": "Judged LinePlan RetentionPlan",

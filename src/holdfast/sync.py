@@ -20,6 +20,7 @@ from holdfast.store.opening import open_core
 from holdfast.store.watching import Watch
 
 if TYPE_CHECKING:
+    from holdfast.agents.drift import Drift
     from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.optimizer import Optimizer
     from holdfast.checkpoints.policies import Policies
@@ -30,6 +31,7 @@ __all__ = [
     "Change",
     "CheckpointGroups",
     "Checkpoints",
+    "Drift",
     "Lease",
     "Optimizer",
     "Policies",
@@ -79,6 +81,7 @@ def open(
 
 if not TYPE_CHECKING:
     _HOMES = {
+        "holdfast.agents.drift": "Drift",
         "holdfast.checkpoints.blocking": "CheckpointGroups Checkpoints",
         "holdfast.checkpoints.optimizer": "Optimizer",
         "holdfast.checkpoints.policies": "Policies",

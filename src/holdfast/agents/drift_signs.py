@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf, isfinite, log
+from math import exp, isfinite, log
 from typing import Any
 
 import msgspec
@@ -32,10 +32,14 @@ LONGEST_LOOP = 6
 """Actions in the longest loop that is looked for."""
 ENOUGH = 30
 """Measurements before which nothing is said about times and signals of one's own."""
-KNOWN = 3
+KNOWN = 5
 """Measurements of an action before which nothing is said about its time."""
-FURTHEST = 3.0
+SHIFT = 1.5
+"""Deviations by which a level must have moved to have drifted."""
+FURTHEST = 2.5
 """Deviations further than so many are taken for these: no single measurement decides."""
+LEAST = 0.7
+"""The part of what is usual for agents in general below which no agent is believed to be."""
 KINDS = ("repetition", "stall", "reversal", "errors", "time", "cycles")
 
 
@@ -48,9 +52,22 @@ class Cycle(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     task: str = ""
     progress: float | None = None
     """How far the task is, in any unit that grows."""
+    moved: int | None = None
+    """1: the task is further than ever, -1: it fell back, 0: neither; None: nobody said."""
     seconds: float | None = None
     failed: bool = False
     signals: dict[str, float] = {}
+
+    def after(self, cycles: Sequence[Cycle]) -> Cycle:
+        """The same, with what it moved since these cycles."""
+        if self.progress is None:
+            return self
+        steps = [one.progress for one in cycles if one.task == self.task]
+        known = [step for step in steps if step is not None]
+        moved = int(self.progress > max(known, default=0.0))
+        if known and self.progress < known[-1]:
+            moved = -1
+        return msgspec.structs.replace(self, moved=moved)
 
     def check(self) -> None:
         """Refuse what could not be judged later."""
@@ -136,7 +153,8 @@ class Signs:
     def __post_init__(self) -> None:
         if type(self.evidence) not in (int, float) or not 1 <= self.evidence <= 1000:
             raise InvalidInputError("evidence is a number from 1 to 1000")
-        if self.max_cycles is not None and (type(self.max_cycles) is not int or self.max_cycles < 1):
+        most = self.max_cycles
+        if most is not None and (type(most) is not int or most < 1):
             raise InvalidInputError("max_cycles is a whole number from 1 on")
         if not all(isinstance(one, Signal) for one in self.signals):
             raise InvalidInputError("signals are holdfast.Signal(...)")
@@ -157,8 +175,8 @@ class Signs:
         judging = _Judging(cycles[-WINDOW:], alarmed, self.evidence)
         found = [*judging.rates(), judging.repetition(), judging.times()]
         found += [judging.signal(one) for one in self.signals]
-        last = cycles[-1].number
-        if self.max_cycles is not None and last - max(begun, alarmed.get("cycles", 0)) >= self.max_cycles:
+        last, since = cycles[-1].number, max(begun, alarmed.get("cycles", 0))
+        if self.max_cycles is not None and last - since >= self.max_cycles:
             details = {"usual": self.max_cycles, "recent": last - begun}
             found.append(Alarm("cycles", last, begun + 1, self.evidence, details))
         return [one for one in found if one is not None and one.kind not in self.without]
@@ -205,7 +223,7 @@ class _Judging:
         self._alarmed = alarmed
         self._needed = needed
         self._cut = max(len(cycles) - RECENT, 0)
-        self._advanced, self._lost = _moves(cycles)
+        self._moved = [one.moved for one in cycles]
 
     def _from(self, kind: str) -> int:
         """Where evidence may begin: not before an alarm of that kind that was given."""
@@ -220,23 +238,25 @@ class _Judging:
         return Alarm(kind, last, at, round(change.evidence, 2), details)
 
     def _rate(
-        self, kind: str, events: Sequence[bool | None], prior: float, weight: float, drifted: float
+        self, kind: str, events: Sequence[bool | None], usual: float, weight: int, drifted: float
     ) -> Alarm | None:
         start = self._from(kind)
         if start >= len(events) or not events[-1]:
             return None  # a cycle in which it did not happen never raises an alarm
-        usual = _share(events[: self._cut], prior, weight)
+        # However seldom it was seen: by luck alone it may have been.
+        usual = max(_share(events[: self._cut], usual, weight), LEAST * usual)
         change = _cusum(_rate_steps(events[start:], usual, usual + (1 - usual) * drifted))
         recent = _share(events[start + change.start :], 0.0, 0.0) if change.evidence > 0 else 0.0
         return self._alarm(kind, change, start, usual=usual, recent=recent)
 
     def rates(self) -> list[Alarm | None]:
         """Errors, no progress, and lost progress: how often they happen."""
-        stuck = [None if one is None else not one for one in self._advanced]
+        stuck = [None if one is None else one <= 0 for one in self._moved]
+        lost = [None if one is None else one < 0 for one in self._moved]
         return [
-            self._rate("errors", [one.failed for one in self._cycles], 0.05, 20, 0.5),
-            self._rate("stall", stuck, 0.5, 10, 0.96),
-            self._rate("reversal", self._lost, 0.04, 25, 0.5),
+            self._rate("errors", [one.failed for one in self._cycles], 0.06, 20, 0.5),
+            self._rate("stall", stuck, 0.45, 10, 0.96),
+            self._rate("reversal", lost, 0.05, 25, 0.5),
         ]
 
     def repetition(self) -> Alarm | None:
@@ -265,9 +285,9 @@ class _Judging:
 
     def _again(self, length: int, low: int, high: int) -> list[bool]:
         """Whether cycles did what was done so many cycles before, and got no further."""
-        cycles, advanced = self._cycles, self._advanced
+        cycles, moved = self._cycles, self._moved
         return [
-            cycles[at].action == cycles[at - length].action != "" and not advanced[at]
+            cycles[at].action == cycles[at - length].action != "" and moved[at] != 1
             for at in range(low, high)
         ]
 
@@ -304,42 +324,25 @@ class _Judging:
             groups[group].append(value)
         usual = {group: _median(found) for group, found in groups.items() if len(found) >= known}
         away = [abs(value - usual[group]) for group, value in before if group in usual]
-        if not away:
+        if len(away) <= len(usual):
             return None
-        spread = max(1.4826 * _median(away), 0.1 if logarithmic else 0.0) or 1e-9
+        # Around medians of few values each, values lie closer than they will lie later.
+        spread = 1.4826 * _median(away) * (len(away) / (len(away) - len(usual))) ** 0.5
+        spread = max(spread, 0.1 if logarithmic else 0.0) or 1e-9
         off = [
             (one[1] - usual[one[0]]) * sign if one is not None and one[0] in usual else None
             for one in values[start:]
         ]
         steps = [
-            0.0 if one is None else max(min(one / spread, FURTHEST), -FURTHEST) - 0.5 for one in off
-        ]
+            0.0 if one is None
+            else SHIFT * (max(min(one / spread, FURTHEST), -FURTHEST) - SHIFT / 2)
+            for one in off
+        ]  # fmt: skip
         change = _cusum(steps)
         since = [one for one in off[change.start :] if one is not None]
         shown: dict[str, Any] = {"spread": round(spread, 4)}
         if since and logarithmic:
-            shown |= {"recent": 2.718281828 ** _median(since), "usual": 1.0}
+            shown |= {"recent": exp(_median(since)), "usual": 1.0}
         elif since:
             shown |= {"recent": usual[""] + sign * _median(since), "usual": usual[""]}
         return self._alarm(kind, change, start, **shown)
-
-
-def _moves(cycles: Sequence[Cycle]) -> tuple[list[bool | None], list[bool | None]]:
-    """Of each cycle, whether its task got further than ever, and whether it fell back.
-
-    None where nothing is said about progress.
-    """
-    best: dict[str, float] = {}
-    last: dict[str, float] = {}
-    advanced: list[bool | None] = []
-    lost: list[bool | None] = []
-    for one in cycles:
-        if one.progress is None:
-            advanced.append(None)
-            lost.append(None)
-            continue
-        advanced.append(one.progress > best.get(one.task, 0.0))
-        lost.append(one.progress < last.get(one.task, -inf))
-        best[one.task] = max(one.progress, best.get(one.task, -inf))
-        last[one.task] = one.progress
-    return advanced, lost
