@@ -20,8 +20,10 @@ from holdfast.errors import HoldfastError
 if TYPE_CHECKING:
     from holdfast import sync as sync
     from holdfast.agents.async_drift import Drift
+    from holdfast.agents.async_mailbox import Mail, Mailbox
     from holdfast.agents.drift_keeping import DriftStatus
     from holdfast.agents.drift_signs import Alarm, Signal
+    from holdfast.agents.mailbox_keeping import Letter, MailboxStatus
     from holdfast.agents.shapes import Message, Task, ToolCall
     from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.async_exports import (
@@ -135,10 +137,14 @@ __all__ = [
     "Lease",
     "LeaseInfo",
     "Left",
+    "Letter",
     "LinePlan",
     "Locator",
     "LongValue",
     "Lookup",
+    "Mail",
+    "Mailbox",
+    "MailboxStatus",
     "MergeConflict",
     "Merged",
     "Message",
@@ -194,8 +200,10 @@ __all__ = [
 
 _HOMES = {
     "holdfast.agents.async_drift": "Drift",
+    "holdfast.agents.async_mailbox": "Mail Mailbox",
     "holdfast.agents.drift_keeping": "DriftStatus",
     "holdfast.agents.drift_signs": "Alarm Signal",
+    "holdfast.agents.mailbox_keeping": "Letter MailboxStatus",
     "holdfast.agents.shapes": "Message Task ToolCall",
     "holdfast.checkpoints.async_retention": "Retention",
     "holdfast.checkpoints.retention": "Judged LinePlan RetentionPlan",

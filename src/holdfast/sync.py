@@ -21,6 +21,7 @@ from holdfast.store.watching import Watch
 
 if TYPE_CHECKING:
     from holdfast.agents.drift import Drift
+    from holdfast.agents.mailbox import Mail, Mailbox
     from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.optimizer import Optimizer
     from holdfast.checkpoints.policies import Policies
@@ -33,6 +34,8 @@ __all__ = [
     "Checkpoints",
     "Drift",
     "Lease",
+    "Mail",
+    "Mailbox",
     "Optimizer",
     "Policies",
     "Retention",
@@ -82,6 +85,7 @@ def open(
 if not TYPE_CHECKING:
     _HOMES = {
         "holdfast.agents.drift": "Drift",
+        "holdfast.agents.mailbox": "Mail Mailbox",
         "holdfast.checkpoints.blocking": "CheckpointGroups Checkpoints",
         "holdfast.checkpoints.optimizer": "Optimizer",
         "holdfast.checkpoints.policies": "Policies",
