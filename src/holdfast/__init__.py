@@ -20,9 +20,11 @@ from holdfast.errors import HoldfastError
 if TYPE_CHECKING:
     from holdfast import sync as sync
     from holdfast.agents.async_drift import Drift
+    from holdfast.agents.async_loop import Loop, run
     from holdfast.agents.async_mailbox import Mail, Mailbox
     from holdfast.agents.drift_keeping import DriftStatus
     from holdfast.agents.drift_signs import Alarm, Signal
+    from holdfast.agents.looping import LoopResult, LoopSettings, Step
     from holdfast.agents.mailbox_keeping import Letter, MailboxStatus
     from holdfast.agents.shapes import Message, Task, ToolCall
     from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
@@ -142,6 +144,9 @@ __all__ = [
     "Locator",
     "LongValue",
     "Lookup",
+    "Loop",
+    "LoopResult",
+    "LoopSettings",
     "Mail",
     "Mailbox",
     "MailboxStatus",
@@ -180,6 +185,7 @@ __all__ = [
     "ShutdownCheckpoints",
     "Signal",
     "State",
+    "Step",
     "Sticky",
     "Store",
     "Swept",
@@ -196,13 +202,16 @@ __all__ = [
     "inspect_export",
     "open",
     "register",
+    "run",
 ]
 
 _HOMES = {
     "holdfast.agents.async_drift": "Drift",
+    "holdfast.agents.async_loop": "Loop run",
     "holdfast.agents.async_mailbox": "Mail Mailbox",
     "holdfast.agents.drift_keeping": "DriftStatus",
     "holdfast.agents.drift_signs": "Alarm Signal",
+    "holdfast.agents.looping": "LoopResult LoopSettings Step",
     "holdfast.agents.mailbox_keeping": "Letter MailboxStatus",
     "holdfast.agents.shapes": "Message Task ToolCall",
     "holdfast.checkpoints.async_retention": "Retention",

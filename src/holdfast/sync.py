@@ -21,6 +21,7 @@ from holdfast.store.watching import Watch
 
 if TYPE_CHECKING:
     from holdfast.agents.drift import Drift
+    from holdfast.agents.loop import Loop, run
     from holdfast.agents.mailbox import Mail, Mailbox
     from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.optimizer import Optimizer
@@ -34,6 +35,7 @@ __all__ = [
     "Checkpoints",
     "Drift",
     "Lease",
+    "Loop",
     "Mail",
     "Mailbox",
     "Optimizer",
@@ -48,6 +50,7 @@ __all__ = [
     "import_checkpoint",
     "inspect_export",
     "open",
+    "run",
 ]
 
 
@@ -85,6 +88,7 @@ def open(
 if not TYPE_CHECKING:
     _HOMES = {
         "holdfast.agents.drift": "Drift",
+        "holdfast.agents.loop": "Loop run",
         "holdfast.agents.mailbox": "Mail Mailbox",
         "holdfast.checkpoints.blocking": "CheckpointGroups Checkpoints",
         "holdfast.checkpoints.optimizer": "Optimizer",
