@@ -19,13 +19,18 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast import sync as sync
+    from holdfast.agents.async_agent import Agent
+    from holdfast.agents.async_agent_state import AgentState
+    from holdfast.agents.async_attaching import Attached, attach
     from holdfast.agents.async_drift import Drift
     from holdfast.agents.async_loop import Loop, run
     from holdfast.agents.async_mailbox import Mail, Mailbox
+    from holdfast.agents.components import Component
     from holdfast.agents.drift_keeping import DriftStatus
     from holdfast.agents.drift_signs import Alarm, Signal
     from holdfast.agents.looping import LoopResult, LoopSettings, Step
     from holdfast.agents.mailbox_keeping import Letter, MailboxStatus
+    from holdfast.agents.protocols import PersistentAgent
     from holdfast.agents.shapes import Message, Task, ToolCall
     from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.async_exports import (
@@ -103,7 +108,10 @@ __version__ = "0.1.0"
 __all__ = [
     "DELETED",
     "ERASED",
+    "Agent",
+    "AgentState",
     "Alarm",
+    "Attached",
     "Begins",
     "Blame",
     "Blamed",
@@ -115,6 +123,7 @@ __all__ = [
     "Checkpoints",
     "Classed",
     "Clock",
+    "Component",
     "Condition",
     "Cron",
     "Declaration",
@@ -156,6 +165,7 @@ __all__ = [
     "Operation",
     "Optimizer",
     "Page",
+    "PersistentAgent",
     "Policies",
     "Policy",
     "PolicyFrequency",
@@ -197,6 +207,7 @@ __all__ = [
     "View",
     "Watch",
     "WriteStream",
+    "attach",
     "export_checkpoint",
     "import_checkpoint",
     "inspect_export",
@@ -213,6 +224,11 @@ _HOMES = {
     "holdfast.agents.drift_signs": "Alarm Signal",
     "holdfast.agents.looping": "LoopResult LoopSettings Step",
     "holdfast.agents.mailbox_keeping": "Letter MailboxStatus",
+    "holdfast.agents.async_agent": "Agent",
+    "holdfast.agents.async_agent_state": "AgentState",
+    "holdfast.agents.async_attaching": "Attached attach",
+    "holdfast.agents.components": "Component",
+    "holdfast.agents.protocols": "PersistentAgent",
     "holdfast.agents.shapes": "Message Task ToolCall",
     "holdfast.checkpoints.async_retention": "Retention",
     "holdfast.checkpoints.retention": "Judged LinePlan RetentionPlan",

@@ -33,6 +33,7 @@ different branches, because a caller answers each of them differently.
     │   │   └── NotAStoreError
     │   ├── GateRefusedError         a gate said no
     │   ├── InvalidInputError
+    │   │   ├── AgentValidationError     the state of an agent is not as its types and rules say
     │   │   ├── CheckpointValidationError
     │   │   ├── InvalidKeyError
     │   │   ├── InvalidScopeError
@@ -205,6 +206,15 @@ class GateRefusedError(RefusedError):
 
 class InvalidInputError(RefusedError):
     """An argument cannot be used."""
+
+
+class AgentValidationError(InvalidInputError):
+    """The state of an agent is not as its types and rules say. `problems` lists all that is wrong,
+    each with its path. What was to be written was not."""
+
+    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
+        super().__init__("; ".join([message, *problems[:5], *(["..."] if problems[5:] else [])]))
+        self.problems = tuple(problems)
 
 
 class CheckpointValidationError(InvalidInputError):

@@ -20,6 +20,9 @@ from holdfast.store.opening import open_core
 from holdfast.store.watching import Watch
 
 if TYPE_CHECKING:
+    from holdfast.agents.agent import Agent
+    from holdfast.agents.agent_state import AgentState
+    from holdfast.agents.attaching import Attached, attach
     from holdfast.agents.drift import Drift
     from holdfast.agents.loop import Loop, run
     from holdfast.agents.mailbox import Mail, Mailbox
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.scheduler import Scheduler
 
 __all__ = [
+    "Agent",
+    "AgentState",
+    "Attached",
     "Change",
     "CheckpointGroups",
     "Checkpoints",
@@ -46,6 +52,7 @@ __all__ = [
     "Store",
     "View",
     "Watch",
+    "attach",
     "export_checkpoint",
     "import_checkpoint",
     "inspect_export",
@@ -90,6 +97,9 @@ if not TYPE_CHECKING:
         "holdfast.agents.drift": "Drift",
         "holdfast.agents.loop": "Loop run",
         "holdfast.agents.mailbox": "Mail Mailbox",
+        "holdfast.agents.agent": "Agent",
+        "holdfast.agents.agent_state": "AgentState",
+        "holdfast.agents.attaching": "Attached attach",
         "holdfast.checkpoints.blocking": "CheckpointGroups Checkpoints",
         "holdfast.checkpoints.optimizer": "Optimizer",
         "holdfast.checkpoints.policies": "Policies",

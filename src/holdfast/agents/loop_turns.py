@@ -169,7 +169,12 @@ class Turns:
         yield Work(self._store.restarted)
 
     def _end(self) -> Part:
-        """What the loop leaves behind: the agent saved and at rest, and a checkpoint of that."""
+        """What the loop leaves behind: the agent saved and at rest, and a checkpoint of that.
+
+        Of a restart, all that is as the next process needs it.
+        """
+        if self.result.outcome == "restart":
+            return
         if self._kept is not None and self.result.outcome != "drifted":
             values = yield Call(self._kept.take)
             yield Work(self._save, (values, self._kept.lives("stopped")))

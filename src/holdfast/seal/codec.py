@@ -463,24 +463,24 @@ def convert(value: Any, type_: Any) -> Any:
     try:
         return validate(value) if validate else msgspec.convert(value, type_)
     except msgspec.ValidationError as error:
-        text, path = _cleaned(str(error))
+        text, path = cleaned(str(error))
     except Exception as error:
-        text, path = _first_complaint(error)
+        text, path = complaints(error)[0]
     wanted = getattr(type_, "__qualname__", None) or str(type_)
     raise InvalidValueError(f"the value does not fit {wanted}: {text} at {path}", path)
 
 
-def _cleaned(text: str) -> tuple[str, str]:
+def cleaned(text: str) -> tuple[str, str]:
     """msgspec's text and path, without texts that would repeat a value."""
     text, _, path = text.partition(" - at `")
     told = text.startswith(("Expected", "Object missing", "Object contains"))
     return (text if told else "a part is not allowed there"), (path.rstrip("`") or "$")
 
 
-def _first_complaint(error: Exception) -> tuple[str, str]:
-    """The kind and path of a pydantic error; other errors are told by type only."""
+def complaints(error: Exception) -> list[tuple[str, str]]:
+    """The kinds and paths of a pydantic error; other errors are told by type only."""
     errors = getattr(error, "errors", None)
     if not callable(errors):
-        return f"{type(error).__name__} was raised", "$"
-    first = errors(include_input=False, include_url=False, include_context=False)[0]
-    return str(first["type"]), "$" + "".join(_step(step) for step in first["loc"])
+        return [(f"{type(error).__name__} was raised", "$")]
+    found = errors(include_input=False, include_url=False, include_context=False)
+    return [(str(one["type"]), "$" + "".join(map(_step, one["loc"]))) for one in found]
