@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from store_kit import Hands, Place
 import holdfast
 from holdfast import LoopSettings, Rule, Signal, Step, sync
 from holdfast.agents.keys import CONVERSATION, MEMORY, own_change, task_key
-from holdfast.errors import InvalidInputError, LeaseHeldError
+from holdfast.errors import AgentValidationError, InvalidInputError, LeaseHeldError
 
 QUICK: dict[str, Any] = {"backoff": 0.001, "idle": 0.001, "drift": False}
 
@@ -78,7 +79,7 @@ def test_a_routine_checkpoint_every_thirty_minutes(timed: sync.Store, hands: Han
     sync.run(Worker(13, lambda number: hands.move(600)), state, refresh=None, **QUICK)
     assert made(state) == [START, *[ROUTINE] * 4, SHUTDOWN]
     times = [one.time for one in state.checkpoints(type="routine")]
-    assert {(a - b).total_seconds() for a, b in zip(times, times[1:], strict=False)} == {1800}
+    assert {(a - b).total_seconds() for a, b in pairwise(times)} == {1800}
 
 
 def test_intervals_are_measured_not_read_from_the_wall(timed: sync.Store, hands: Hands) -> None:
@@ -106,7 +107,7 @@ def test_after_two_hours_it_is_made_anew_and_the_clock_starts_again(
     assert agents[-1].count == 40, "the new object goes on from what was saved"
     assert made(state) == [START, *[("recovery", "refresh")] * 3, SHUTDOWN]
     times = [one.time for one in state.checkpoints(type="recovery")]
-    assert {(a - b).total_seconds() for a, b in zip(times, times[1:], strict=False)} == {7200}
+    assert {(a - b).total_seconds() for a, b in pairwise(times)} == {7200}
 
 
 @pytest.mark.spec("D31", "D38", "X57")
@@ -213,6 +214,60 @@ def test_letters_come_first_and_are_done_once(place: Place) -> None:
     entry = state.log(key="answers", limit=1)[0]
     assert "$agent/attached/notes" in entry.keys, "the letter, its effect and the agent: one entry"
     assert "$mailbox/done" in entry.keys
+
+
+def test_an_agent_of_ours_uses_one_way_of_keeping(place: Place) -> None:
+    class Greeter(sync.Agent):
+        persistent = ("greeted",)
+
+        def __init__(self) -> None:
+            self.greeted: list[int] = []
+
+        def step(self) -> Step:
+            self.greeted.append(len(self.greeted))
+            self.persist_state()
+            return Step("greet", done=len(self.greeted) == 3)
+
+    greeter = Greeter()
+    greeter.set_state(place.open().agent("7"))
+    assert sync.run(greeter, **QUICK).outcome == "done"
+    again = Greeter()
+    again.set_state(place.open().agent("7"))
+    assert again.restore_state()
+    assert again.greeted == [0, 1, 2]
+
+
+def test_what_is_not_valid_is_not_saved(store: sync.Store) -> None:
+    class Careful(Worker):
+        def validate_state(self) -> list[str]:
+            return ["three is too many"] if self.count == 3 else []
+
+    state = store.agent("7")
+    with pytest.raises(AgentValidationError):
+        sync.run(Careful(9), state, max_errors=2, **QUICK)
+    assert kept(state) == 2
+
+
+def test_after_a_run_without_end_the_agent_is_told(place: Place) -> None:
+    told = []
+
+    class Told(Worker):
+        def handle_recovery(self) -> None:
+            told.append(self.count)
+
+    def crash(number: int) -> None:
+        if number == 3:
+            raise KeyboardInterrupt
+
+    state = place.open().agent("7")
+    sync.attach(Told(9), state).start()
+    sync.run(Told(2), state, **QUICK)
+    assert told == [0]
+    with pytest.raises(KeyboardInterrupt):
+        sync.run(Told(9, crash), state, **QUICK)
+    assert made(state)[-1] == SHUTDOWN, "also when it is interrupted"
+    sync.run(Told(4), state, **QUICK)
+    assert told == [0], "that end was noted"
 
 
 def test_tasks_are_checked_before_each_step(store: sync.Store) -> None:

@@ -118,7 +118,7 @@ class Loop:
         return await to_the_end(asked.function, *asked.arguments)
 
     def stop(self) -> None:
-        """Let the loop end after the step at work; from any thread, or a signal handler."""
+        """Let the loop end after the step at work; from any thread."""
         if self._turns is not None:
             self._turns.stopped = True
         if self._loop is not None:
@@ -140,6 +140,6 @@ class Loop:
 async def run(agent: Any, state: State | None = None, **options: Any) -> LoopResult:
     """Run an agent until it is done or stopped; see `Loop` for the options.
 
-    Without a state, that which the agent itself has as its attribute `state` is taken.
+    Without a state, it is that of the `Agent`, or the attribute `state` of another agent.
     """
     return await Loop(own_state(agent, state), agent, **options).run()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from types import FrameType
 from typing import Any
@@ -17,6 +18,9 @@ from holdfast.checkpoints.rules import Rule
 from holdfast.errors import InvalidInputError
 from holdfast.store.arguments import check_flag, check_function, listed
 from holdfast.store.blocking import State
+
+LOOK = 0.25
+"""Seconds after which a loop that waits sees that a signal wants it to end."""
 
 
 class Loop:
@@ -69,7 +73,7 @@ class Loop:
             Mail,
             drift._keeping if isinstance(drift, Drift) else None,
         )
-        self._signals = Stopping(listed(signals, "signals"), self.stop)
+        self._signals = Stopping(listed(signals, "signals"), self._stopped)
         self._wake = threading.Event()
         self._turns: Turns | None = None
 
@@ -100,20 +104,30 @@ class Loop:
 
     def _do(self, asked: Asked) -> Any:
         if isinstance(asked, Wait):
-            if self._turns is not None and not self._turns.stopped:
-                self._wake.wait(asked.seconds)
-            return None
+            return self._wait(asked.seconds)
         answer = asked.function(*asked.arguments)
         if isinstance(asked, Call) and hasattr(answer, "__await__"):
             answer.close()
             raise InvalidInputError("an agent with async methods is run by holdfast.Loop")
         return answer
 
+    def _wait(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while self._turns is not None and not self._turns.stopped:
+            left = end - time.monotonic()
+            if left <= 0 or self._wake.wait(min(left, LOOK)):
+                return
+
     def stop(self) -> None:
-        """Let the loop end after the step at work; from any thread, or a signal handler."""
+        """Let the loop end after the step at work; from any thread."""
+        self._stopped()
+        self._wake.set()
+
+    def _stopped(self) -> None:
+        # By a signal, this runs between two steps of the main thread, which may hold the lock of
+        # the event just then: it only leaves a note, which is looked at while waiting, too.
         if self._turns is not None:
             self._turns.stopped = True
-        self._wake.set()
 
     def restart(self, checkpoint: Any, *, clean: bool = False, reason: str = "asked for") -> None:
         """Let the agent go on from a checkpoint, before its next step; also of another process.
@@ -128,14 +142,16 @@ class Loop:
 def run(agent: Any, state: State | None = None, **options: Any) -> LoopResult:
     """Run an agent until it is done or stopped; see `Loop` for the options.
 
-    Without a state, that which the agent itself has as its attribute `state` is taken.
+    Without a state, it is that of the `Agent`, or the attribute `state` of another agent.
     """
     return Loop(own_state(agent, state), agent, **options).run()
 
 
 def own_state(agent: Any, state: Any) -> Any:
     """The state that is given, or else the agent's own."""
-    found = state if state is not None else getattr(agent, "state", None)
+    kept = getattr(agent, "_kept", None)  # of a holdfast.Agent
+    own = kept.state if kept is not None else getattr(agent, "state", None)
+    found = state if state is not None else own
     if found is None:
         raise InvalidInputError("say where the agent is kept: run(agent, store.agent('7'))")
     return found

@@ -125,7 +125,7 @@ class Turns:
         yield from self._made(restart)
         if self._kept is not None:
             life = self._kept.lives("running", started=True)
-            values = yield Call(self._kept.take)
+            values = yield from self._held()
             yield Work(self._save, (values, life))
         yield from self._finished(restart)
         first = ("session start", "session_start", "start")
@@ -138,11 +138,19 @@ class Turns:
         self._agent = given if hasattr(given, "step") and not isinstance(given, type) else None
         if self._agent is None:
             self._agent = yield Call(given, (self._running.state,))
-        self._kept = None
-        if self._running.fields is not None or isinstance(self._agent, PersistentAgent):
-            self._kept = Attachment(self._agent, self._handle, self._running.fields, self._lease)
+        self._kept = self._attachment()
+        if self._kept is not None:
             self._kept.begin("start")
             yield from self._loaded(restart)
+
+    def _attachment(self) -> Attachment | None:
+        """What keeps the agent; None if it keeps nothing of its own."""
+        if self._running.fields is None and hasattr(self._agent, "set_state"):
+            self._agent.set_state(self._running.state)  # a holdfast.Agent has its own
+            return self._agent.kept._core  # type: ignore[no-any-return]
+        if self._running.fields is None and not isinstance(self._agent, PersistentAgent):
+            return None
+        return Attachment(self._agent, self._handle, self._running.fields, self._lease)
 
     def _loaded(self, restart: Restart | None) -> Part:
         assert self._kept is not None
@@ -160,6 +168,13 @@ class Turns:
         assert self._kept is not None
         self._kept.judge((yield Call(self._kept.hook, ("validate_state",))))
 
+    def _held(self) -> Part:
+        """What the agent holds, if that is fit to be saved."""
+        if self._kept is None:
+            return None
+        yield from self._validated()
+        return (yield Call(self._kept.take))
+
     def _finished(self, restart: Restart | None) -> Part:
         if restart is None:
             return
@@ -176,7 +191,7 @@ class Turns:
         if self.result.outcome == "restart":
             return
         if self._kept is not None and self.result.outcome != "drifted":
-            values = yield Call(self._kept.take)
+            values = yield from self._held()
             yield Work(self._save, (values, self._kept.lives("stopped")))
         yield from self._note_checkpoint(Work(self._store.save, LAST))
 
@@ -232,7 +247,7 @@ class Turns:
         yield Work(self._store.put_back, (restart,))
         yield from self._made(restart)
         if self._kept is not None:
-            values = yield Call(self._kept.take)
+            values = yield from self._held()
             yield Work(self._save, (values, self._kept.lives("running")))
         yield from self._finished(restart)
         self._clocks.refreshed(self._ticks())
@@ -245,7 +260,7 @@ class Turns:
             yield Call(check)
         step = step_of((yield Call(self._agent.step)))
         if self._kept is not None:
-            values = yield Call(self._kept.take)
+            values = yield from self._held()
             yield Work(self._save, (values, None))
         self._clocks.errors = 0
         if step.done:
@@ -266,7 +281,7 @@ class Turns:
                 break
             try:
                 yield Call(work, (self._running.mail(self._running.state, taken),))
-                values = (yield Call(self._kept.take)) if self._kept is not None else None
+                values = yield from self._held()
                 yield Work(self._done, (taken, values))
             except Conflict:
                 conflicts += 1
