@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from holdfast.agents.async_drift import Drift
     from holdfast.agents.async_loop import Loop, run
     from holdfast.agents.async_mailbox import Mail, Mailbox
+    from holdfast.agents.async_registry import Agents
     from holdfast.agents.components import Component
     from holdfast.agents.drift_keeping import DriftStatus
     from holdfast.agents.drift_signs import Alarm, Signal
     from holdfast.agents.looping import LoopResult, LoopSettings, Step
     from holdfast.agents.mailbox_keeping import Letter, MailboxStatus
     from holdfast.agents.protocols import PersistentAgent
+    from holdfast.agents.registering import AgentInfo
     from holdfast.agents.shapes import Message, Task, ToolCall
     from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.async_exports import (
@@ -109,7 +111,9 @@ __all__ = [
     "DELETED",
     "ERASED",
     "Agent",
+    "AgentInfo",
     "AgentState",
+    "Agents",
     "Alarm",
     "Attached",
     "Begins",
@@ -227,8 +231,10 @@ _HOMES = {
     "holdfast.agents.async_agent": "Agent",
     "holdfast.agents.async_agent_state": "AgentState",
     "holdfast.agents.async_attaching": "Attached attach",
+    "holdfast.agents.async_registry": "Agents",
     "holdfast.agents.components": "Component",
     "holdfast.agents.protocols": "PersistentAgent",
+    "holdfast.agents.registering": "AgentInfo",
     "holdfast.agents.shapes": "Message Task ToolCall",
     "holdfast.checkpoints.async_retention": "Retention",
     "holdfast.checkpoints.retention": "Judged LinePlan RetentionPlan",

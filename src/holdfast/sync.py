@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.agents.drift import Drift
     from holdfast.agents.loop import Loop, run
     from holdfast.agents.mailbox import Mail, Mailbox
+    from holdfast.agents.registry import Agents
     from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.optimizer import Optimizer
     from holdfast.checkpoints.policies import Policies
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Agent",
     "AgentState",
+    "Agents",
     "Attached",
     "Change",
     "CheckpointGroups",
@@ -100,6 +102,7 @@ if not TYPE_CHECKING:
         "holdfast.agents.agent": "Agent",
         "holdfast.agents.agent_state": "AgentState",
         "holdfast.agents.attaching": "Attached attach",
+        "holdfast.agents.registry": "Agents",
         "holdfast.checkpoints.blocking": "CheckpointGroups Checkpoints",
         "holdfast.checkpoints.optimizer": "Optimizer",
         "holdfast.checkpoints.policies": "Policies",

@@ -38,6 +38,9 @@ COMMANDS = (
     "prove agent:7 plan -o never",
     "export-chain agent:7 -o never",
     "stats",
+    "agent list",
+    "agent show 7",
+    "agent state 7",
 )
 PLACES = {
     "--store none.db": 4,

@@ -19,7 +19,7 @@ from holdfast.agents.checking import (
     problems,
     to_builtins,
 )
-from holdfast.agents.keys import EXECUTION_STATE
+from holdfast.agents.keys import EXECUTION_STATE, sticky
 from holdfast.agents.protocols import PersistentAgent
 from holdfast.agents.saving import ATTACHED, Manifest, Saved, known, read_fields, read_manifest
 from holdfast.agents.shapes import ExecutionState
@@ -124,7 +124,7 @@ class Attachment:
         operations, after = self.saved.differing(values, self._stored)
         version = _version(self.obj)
         if life is not None:
-            operations.append(Operation("set", EXECUTION_STATE, plain(life)))
+            operations += self._lived(life)
         elif not operations and version == mine.version:
             return None
         kept = [name for name in mine.fields if name not in self.saved.fields and name not in after]
@@ -259,8 +259,12 @@ class Attachment:
         def finish(_: Any) -> None:
             self.life, self.status = life, "failed"
 
-        operation = Operation("set", EXECUTION_STATE, plain(life))
-        return self.handle._plan([operation], finish)
+        return self.handle._plan(self._lived(life), finish)
+
+    def _lived(self, life: ExecutionState) -> list[Operation]:
+        """Write where the life is. A restore leaves it alone: what has happened, happened."""
+        written = Operation("set", EXECUTION_STATE, plain(life))
+        return [*sticky(self.handle, EXECUTION_STATE), written]
 
 
 def _chosen(obj: Any, fields: Iterable[str] | None) -> tuple[str, ...] | None:
