@@ -198,7 +198,7 @@ def test_a_crash_at_any_storage_call_is_gone_over(plain: Place) -> None:
             broken = sync.Store(StoreHandle(core)).agent(name)
             sync.run(lambda state: Counting(), broken, **options)
         with suppress(LeaseNotFoundError):
-            store.break_lease(f"holdfast/loop/agent:{name}/main")
+            store.break_lease(f"agent/{name}")
         result = sync.run(lambda state: Counting(), state, **options)
         assert result.outcome == "done"
         assert state.get("answers") == [0, 1] == stored(state, "answered")

@@ -107,7 +107,7 @@ class Turns:
         return self.result
 
     def _leased(self) -> Generator[Asked, Any, Lease]:
-        name = f"holdfast/loop/{self._handle.scope}/{self._handle.timeline}"
+        name = lease_name(self._handle)
         duration = self._settings.lease
         asking = Asking(self._handle.core, name, duration, 2 * duration, None)
         while True:
@@ -403,3 +403,9 @@ class Turns:
         if made is not None:
             self.result.checkpoint = made.id
         return made
+
+
+def lease_name(handle: LineHandle) -> str:
+    """The lease of who runs an agent, which a registry takes too; another timeline has its own."""
+    name = str(handle.scope).replace(":", "/", 1)
+    return name if handle.timeline == "main" else f"{name}/{handle.timeline}"
