@@ -38,7 +38,15 @@ def copy_of(source: Path, place: Path, bug: Bug | None) -> str:
 def command(by: str, place: Path, seed: int) -> list[str]:
     """What runs a check or a test file against a copy."""
     if "/" in by:
-        paths = ("-o", f"pythonpath={place}", "-o", "filterwarnings=default", "-o", "addopts=")
+        kit = ROOT / "tests" / "store"
+        paths = (
+            "-o",
+            f"pythonpath={place} {kit}",
+            "-o",
+            "filterwarnings=default",
+            "-o",
+            "addopts=",
+        )
         return python("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *paths, str(ROOT / by))
     script = str(ROOT / "prove" / "run.py")
     return python(script, "--only", by, "--short", "--seed", str(seed))

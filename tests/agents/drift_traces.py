@@ -20,6 +20,8 @@ from holdfast.agents.drift_signs import WINDOW, Alarm, Cycle, Signal, Signs
 
 SIGNS = Signs(signals=(Signal("tokens"),))
 WITHIN = 20
+FULL = (40, 20_000)
+"""Traces of each pair of normal work and drift, and cycles of normal work, for docs/drift.md."""
 ACTIONS = ("read", "search", "edit", "test", "ask", "plan", "write", "run")
 
 
@@ -227,5 +229,4 @@ def table(each: int, cycles: int) -> str:
 
 
 if __name__ == "__main__":
-    each, cycles = (int(word) for word in sys.argv[1:]) if len(sys.argv) > 1 else (100, 30_000)
-    print(table(each, cycles))
+    print(table(*(map(int, sys.argv[1:]) if len(sys.argv) > 1 else FULL)))

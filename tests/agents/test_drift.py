@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from drift_traces import (
     DRIFTS,
+    FULL,
     NORMAL,
     SIGNS,
     Watching,
@@ -16,6 +19,7 @@ from drift_traces import (
     false_alarms,
     normal,
     replace_cycle,
+    table,
 )
 from store_kit import Hands, Place
 
@@ -50,6 +54,23 @@ def test_a_drift_is_found_within_twenty_cycles(name: str) -> None:
 @pytest.mark.parametrize("name", NORMAL)
 def test_normal_work_raises_hardly_any_alarm(name: str) -> None:
     assert len(false_alarms(NORMAL[name], 2500, seed=7)) <= 1
+
+
+@pytest.mark.slow
+def test_the_table_of_the_document_is_what_is_measured() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "drift.md").read_text()
+    assert table(*FULL) in page
+
+
+def test_the_table_of_the_document_holds_what_is_promised() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "drift.md").read_text()
+    shares = re.findall(r"^\| .* \| ([\d.]+) % \|", page, re.MULTILINE)
+    assert len(shares) == len(DRIFTS)
+    assert min(map(float, shares)) >= 95
+    counts = re.findall(r"^\| .* \| ([\d,]+) \| (\d+) \|$", page, re.MULTILINE)
+    assert len(counts) == len(NORMAL)
+    for cycles, alarms in counts:
+        assert int(alarms) <= int(cycles.replace(",", "")) / 10_000
 
 
 @pytest.mark.spec("X53")
