@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from holdfast.agents.async_agent_state import AgentState
     from holdfast.agents.async_attaching import Attached, attach
     from holdfast.agents.async_drift import Drift
-    from holdfast.agents.async_loop import Loop, run
+    from holdfast.agents.async_loop import Loop, check_loop, run
     from holdfast.agents.async_mailbox import Mail, Mailbox
     from holdfast.agents.async_registry import Agents
     from holdfast.agents.components import Component
     from holdfast.agents.drift_keeping import DriftStatus
     from holdfast.agents.drift_signs import Alarm, Signal
+    from holdfast.agents.loop_checking import LoopReport
     from holdfast.agents.looping import LoopResult, LoopSettings, Step
     from holdfast.agents.mailbox_keeping import Letter, MailboxStatus
     from holdfast.agents.protocols import PersistentAgent
@@ -158,6 +159,7 @@ __all__ = [
     "LongValue",
     "Lookup",
     "Loop",
+    "LoopReport",
     "LoopResult",
     "LoopSettings",
     "Mail",
@@ -212,6 +214,7 @@ __all__ = [
     "Watch",
     "WriteStream",
     "attach",
+    "check_loop",
     "export_checkpoint",
     "import_checkpoint",
     "inspect_export",
@@ -222,10 +225,11 @@ __all__ = [
 
 _HOMES = {
     "holdfast.agents.async_drift": "Drift",
-    "holdfast.agents.async_loop": "Loop run",
+    "holdfast.agents.async_loop": "Loop check_loop run",
     "holdfast.agents.async_mailbox": "Mail Mailbox",
     "holdfast.agents.drift_keeping": "DriftStatus",
     "holdfast.agents.drift_signs": "Alarm Signal",
+    "holdfast.agents.loop_checking": "LoopReport",
     "holdfast.agents.looping": "LoopResult LoopSettings Step",
     "holdfast.agents.mailbox_keeping": "Letter MailboxStatus",
     "holdfast.agents.async_agent": "Agent",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.agents.agent_state import AgentState
     from holdfast.agents.attaching import Attached, attach
     from holdfast.agents.drift import Drift
-    from holdfast.agents.loop import Loop, run
+    from holdfast.agents.loop import Loop, check_loop, run
     from holdfast.agents.mailbox import Mail, Mailbox
     from holdfast.agents.registry import Agents
     from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
@@ -55,6 +55,7 @@ __all__ = [
     "View",
     "Watch",
     "attach",
+    "check_loop",
     "export_checkpoint",
     "import_checkpoint",
     "inspect_export",
@@ -97,7 +98,7 @@ def open(
 if not TYPE_CHECKING:
     _HOMES = {
         "holdfast.agents.drift": "Drift",
-        "holdfast.agents.loop": "Loop run",
+        "holdfast.agents.loop": "Loop check_loop run",
         "holdfast.agents.mailbox": "Mail Mailbox",
         "holdfast.agents.agent": "Agent",
         "holdfast.agents.agent_state": "AgentState",

@@ -143,3 +143,16 @@ def test_a_signal_ends_it(agent: str, here: Path) -> None:
         process.send_signal(number)
         out, _ = process.communicate(timeout=30)
         assert (process.returncode, fields(out)["outcome"]) == (0, "stopped")
+
+
+def test_check(cli: Cli, agent: str) -> None:
+    with sync.open("sqlite:holdfast.db") as store:
+        store.agent("7").checkpoint("good")
+        store.agent("8").set("k", 1)
+    found = cli("agent check")
+    assert found.code == 1
+    assert "agent:8\t\t0\tthere is no checkpoint that could be restored" in found.out
+    good = cli("agent check 7 --json")
+    assert (good.code, good.json["agents"][0]["findings"]) == (0, [])
+    assert "Nothing was found wrong." in cli("agent check 7 --markdown").out
+    assert cli("agent check nobody").code == 4

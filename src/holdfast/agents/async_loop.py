@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.agents.async_drift import Drift
 from holdfast.agents.async_mailbox import Mail, Mailbox
 from holdfast.agents.loop import Stopping, check_agent, chosen, own_state
+from holdfast.agents.loop_checking import MOST, LoopReport, check_line
 from holdfast.agents.loop_store import LoopStore
 from holdfast.agents.loop_turns import Asked, Call, Running, Turns, Wait
 from holdfast.agents.looping import LoopResult, LoopSettings
@@ -143,3 +144,15 @@ async def run(agent: Any, state: State | None = None, **options: Any) -> LoopRes
     Without a state, it is that of the `Agent`, or the attribute `state` of another agent.
     """
     return await Loop(own_state(agent, state), agent, **options).run()
+
+
+async def check_loop(
+    state: State, *, interval: float = 1800.0, tolerance: float = 300.0, limit: int = MOST
+) -> LoopReport:
+    """Look at the newest checkpoints of an agent: are they whole, and were they made in time?
+
+    Nothing is changed. `report.findings` is empty when all is well.
+    """
+    if not isinstance(state, State):
+        raise InvalidInputError("check_loop takes a state; those of holdfast.sync have their own")
+    return await asyncio.to_thread(check_line, state._handle, interval, tolerance, limit)

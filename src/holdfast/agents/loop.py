@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any
 
 from holdfast.agents.drift import Drift
+from holdfast.agents.loop_checking import MOST, LoopReport, check_line
 from holdfast.agents.loop_store import LoopStore
 from holdfast.agents.loop_turns import Asked, Call, Running, Turns, Wait
 from holdfast.agents.looping import LoopResult, LoopSettings
@@ -145,6 +146,18 @@ def run(agent: Any, state: State | None = None, **options: Any) -> LoopResult:
     Without a state, it is that of the `Agent`, or the attribute `state` of another agent.
     """
     return Loop(own_state(agent, state), agent, **options).run()
+
+
+def check_loop(
+    state: State, *, interval: float = 1800.0, tolerance: float = 300.0, limit: int = MOST
+) -> LoopReport:
+    """Look at the newest checkpoints of an agent: are they whole, and were they made in time?
+
+    Nothing is changed. `report.findings` is empty when all is well.
+    """
+    if not isinstance(state, State):
+        raise InvalidInputError("check_loop takes a state of holdfast.sync")
+    return check_line(state._handle, interval, tolerance, limit)
 
 
 def own_state(agent: Any, state: Any) -> Any:

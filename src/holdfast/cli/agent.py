@@ -13,6 +13,7 @@ HOMES = {
     "mailbox": "holdfast.cli.agent_loop:mailbox",
     "drift": "holdfast.cli.agent_loop:drift",
     "run": "holdfast.cli.agent_loop:run",
+    "check": "holdfast.cli.agent_loop:check",
 }
 
 

@@ -1,4 +1,4 @@
-"""`holdfast agent mailbox`, `drift` and `run`: what agents are sent, how they do, and doing it."""
+"""`holdfast agent mailbox`, `drift`, `run` and `check`: what agents are sent, and how they do."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import click
 from holdfast.cli import output, shapes
 from holdfast.cli.agent_state import agent_argument, agent_scope
 from holdfast.cli.commands import Command, pass_session
+from holdfast.cli.completion import complete_scope
 from holdfast.cli.session import Session, login
 from holdfast.errors import InvalidInputError
 from holdfast.store import json_values
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from holdfast.agents.looping import LoopResult
     from holdfast.agents.mailbox_keeping import Letter
 
-DRIFTED = 1
-"""Exit code of a run that ended because refreshing the agent did not help."""
+DRIFTED = FOUND = 1
+"""Exit code of a run that refreshing the agent did not help, and of a check that found something."""
 
 
 @click.command(cls=Command)
@@ -197,6 +198,50 @@ async def _run_async(
     async with holdfast.open(**session.options()) as store:
         with store.acting(actor):
             return await holdfast.run(make, store.scope(scope).on(session.timeline), **options)
+
+
+@click.command(cls=Command)
+@click.argument("agents", nargs=-1, metavar="[AGENT]...", shell_complete=complete_scope)
+@click.option("--interval", type=float, default=1800.0, show_default=True, metavar="SECONDS",
+              help="Between routine checkpoints.")  # fmt: skip
+@click.option("--tolerance", type=float, default=300.0, show_default=True, metavar="SECONDS",
+              help="By which one may be early or late.")  # fmt: skip
+@click.option("--markdown", is_flag=True, help="The whole report, as Markdown.")
+@pass_session
+def check(
+    session: Session, agents: tuple[str, ...], interval: float, tolerance: float, markdown: bool
+) -> int:
+    """Whether the checkpoints of agents (of all that are there) are whole and were made in time.
+
+    The exit code is 1 if something was found.
+    """
+    from holdfast.sync import check_loop
+
+    with session.reading() as store:
+        names = [agent_scope(one) for one in agents]
+        if not names:
+            names = [str(one.scope) for one in store.scopes(kind="agent").items]
+        reports = [
+            check_loop(session.state(store, name), interval=interval, tolerance=tolerance)
+            for name in names
+        ]
+    if session.json:
+        shapes_ = [{name: getattr(one, name) for name in one.__slots__} for one in reports]
+        output.document({"agents": json_values.tagged(_listed(shapes_))})
+    elif markdown:
+        click.echo("\n".join(one.markdown() for one in reports), nl=False)
+    else:
+        rows = [[one.agent, one.restorable, sum(one.checkpoints.values()), finding]
+                for one in reports for finding in one.findings or ("nothing was found wrong",)]  # fmt: skip
+        output.table(["agent", "restorable", "checkpoints", "finding"], rows)
+    return FOUND if any(one.findings for one in reports) else 0
+
+
+def _listed(shapes_: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {name: list(one) if isinstance(one, tuple) else one for name, one in shape.items()}
+        for shape in shapes_
+    ]
 
 
 def _program(text: str) -> Any:
