@@ -769,4 +769,25 @@ BUGS = (
         "usual = max(_share(events, usual, weight), LEAST * usual)",
         "tests/agents/test_drift.py",
     ),
+    Bug(
+        "list that changed taken for one that grew",
+        "agents/saving.py",
+        "return new.startswith(old[_head(before.length) :], _head(now.length))",
+        "return True",
+        "tests/agents/test_attaching.py",
+    ),
+    Bug(
+        "task of a command not looked for",
+        "agents/rules.py",
+        'if not has(command["task_id"])',
+        'if not command["task_id"]',
+        "tests/agents/test_agents_model.py",
+    ),
+    Bug(
+        "life of an agent restored",
+        "agents/attachment.py",
+        "return [*sticky(self.handle, EXECUTION_STATE), written]",
+        "return [written]",
+        "tests/agents/test_registry.py",
+    ),
 )

@@ -181,6 +181,27 @@ def test_the_flat_record_is_plain_data_and_back(store: sync.Store) -> None:
     assert found.metadata == WHOLE["metadata"]
 
 
+@pytest.mark.spec("L59", "L60", "M15", "M16", "M18")
+def test_state_conversation_and_metadata_lie_apart(timed: sync.Store, hands: Hands) -> None:
+    state = timed.agent("7")
+    agent = AgentState(state)
+    agent.set("identity", {"name": "seven", "created_at": THEN})
+    hands.move(60)
+    agent.set("state", {"name": "idle"})
+    agent.append("conversation", Message(role="user", content="hi"))
+    agent.set("metadata", {"owner": "ann"})
+    assert state.keys("$agent/") == [
+        "$agent/conversation",
+        "$agent/identity",
+        "$agent/metadata",
+        "$agent/state",
+    ]
+    assert state.get("$agent/conversation") == [{"role": "user", "content": "hi"}]
+    found = agent.persisted()
+    assert found is not None
+    assert (found.created_at, found.updated_at) == (THEN, hands.time(60))
+
+
 @pytest.mark.spec("L52", "L53", "L54", "L55", "L56")
 def test_the_flat_record_has_what_the_runtime_keeps(store: sync.Store) -> None:
     agent = filled(store.agent("7"))

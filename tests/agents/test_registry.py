@@ -131,6 +131,7 @@ def test_who_it_is_and_how_it_lives_are_not_restored(store: sync.Store) -> None:
     assert (info.status, info.here) == ("running", True)
 
 
+@pytest.mark.spec("S51")
 def test_an_agent_runs_in_one_place(plain: Place) -> None:
     here, there = registry(plain.open()), registry(plain.open())
     here.register("7", kind="greeter")
@@ -150,6 +151,20 @@ def test_an_agent_runs_in_one_place(plain: Place) -> None:
     assert here.get("7").greeted == []
     with pytest.raises(MissingError, match="does not run here"):
         there.stop("7")
+
+
+@pytest.mark.spec("S41", "S52")
+def test_a_running_agent_is_found_without_the_storage(place: Place) -> None:
+    store, counting = place.open_counting()
+    agents = registry(store)
+    for number in range(20):
+        agents.register(str(number), kind="greeter")
+        agents.spawn(str(number))
+    counting.calls.clear()
+    for number in range(20):
+        agents.get(str(number)).greet("ann")
+    assert {name: count for name, count in counting.calls.items() if name == "commit"} == {}
+    assert counting.calls.get("scan", 0) == 0
 
 
 def test_threads_share_a_registry(plain: Place) -> None:

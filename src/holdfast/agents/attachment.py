@@ -116,7 +116,7 @@ class Attachment:
                 f"what is kept of {type(self.obj).__name__} is a mapping from names to values"
             )
         there = read_manifest(self.handle.reader)
-        if replaced and not self.saved.manifest.entry:
+        if replaced:
             self.saved = _saved(there, read_fields(self.handle.reader, there, None))
         mine = self.saved.manifest
         if there.entry != mine.entry:

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from holdfast.agents.keys import AGENT, EXECUTION_STATE
 from holdfast.checkpoints.locating import examine
-from holdfast.errors import InvalidInputError, ScopeNotFoundError
+from holdfast.errors import InvalidInputError, StateIntegrityError
 from holdfast.store.arguments import check_count, check_seconds
 from holdfast.store.handles import LineHandle
 from holdfast.store.items import Checkpoint
@@ -58,8 +58,7 @@ def check_line(
     check_count(limit, "limit")
     if not limit or interval <= tolerance:
         raise InvalidInputError("limit is 1 or more, and interval is longer than tolerance")
-    if handle.place()[2] == 0:
-        raise ScopeNotFoundError(f"there is no scope {handle.scope} in this store")
+    handle.history.points.line()  # a scope that is not there is refused
     found = handle.history.checkpoints(limit=limit)[::-1]
     findings: list[str] = []
     good: str | None = None
@@ -72,7 +71,10 @@ def check_line(
     if good is None:
         findings.append("there is no checkpoint that could be restored")
     span = timedelta(seconds=interval), timedelta(seconds=tolerance)
-    findings += _intervals(handle, found, *span)
+    try:
+        findings += _intervals(handle, found, *span)
+    except StateIntegrityError as error:
+        findings.append(f"the newest state cannot be read: {error}")
     covered = _components(handle, good) if good is not None else ()
     types = Counter(one.type for one in found)
     return LoopReport(str(handle.scope), dict(types), covered, good, tuple(findings))
@@ -83,16 +85,14 @@ def _intervals(
 ) -> Iterator[str]:
     """Routine checkpoints that came too early, and changes that waited too long for any."""
     for before, after in pairwise(found):
+        if after.type != "routine":
+            continue
         since = _first_change(handle, before)
-        if (
-            since is not None
-            and after.type == "routine"
-            and after.time - since > interval + tolerance
-        ):
+        if since is not None and after.time - since > interval + tolerance:
             late = (after.time - since).total_seconds()
             yield f"{after.id} came {late:.0f} s after the first change that it covers"
         begins = before.type in ("routine", "session_start")
-        if begins and after.type == "routine" and after.time - before.time < interval - tolerance:
+        if begins and after.time - before.time < interval - tolerance:
             early = (after.time - before.time).total_seconds()
             yield f"{after.id} came {early:.0f} s after the one before"
     life = handle.reader.get(EXECUTION_STATE, None, None, False) or {}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.agents.mailbox_keeping import Letter
 
 DRIFTED = FOUND = 1
-"""Exit code of a run that refreshing the agent did not help, and of a check that found something."""
+"""Exit codes: refreshing the agent did not help; a check found something."""
 
 
 @click.command(cls=Command)
@@ -231,9 +231,14 @@ def check(
     elif markdown:
         click.echo("\n".join(one.markdown() for one in reports), nl=False)
     else:
-        rows = [[one.agent, one.restorable, sum(one.checkpoints.values()), finding]
-                for one in reports for finding in one.findings or ("nothing was found wrong",)]  # fmt: skip
-        output.table(["agent", "restorable", "checkpoints", "finding"], rows)
+        output.table(
+            ["agent", "restorable", "checkpoints", "finding"],
+            [
+                [one.agent, one.restorable, sum(one.checkpoints.values()), finding]
+                for one in reports
+                for finding in one.findings or ("nothing was found wrong",)
+            ],
+        )
     return FOUND if any(one.findings for one in reports) else 0
 
 
