@@ -537,6 +537,47 @@ def test_the_async_face_with_sync_and_async_agents(place: Place) -> None:
     asyncio.run(other())
 
 
+@pytest.mark.spec("D25", "D53")
+def test_days_of_work_with_all_that_goes_wrong(plain: Place, hands: Hands) -> None:
+    """Errors, drift and interrupted processes: the work gets done, and each page once."""
+
+    class Reading(Worker):
+        def __init__(self, state: sync.State) -> None:
+            super().__init__(0)
+
+        def step(self) -> Step:
+            hands.move(600)
+            happens = trouble.pop(self.count, "")
+            if happens.startswith("stuck"):
+                trouble[self.count] = happens[:-1] if happens[-1] == "." else ""
+                return Step("search", "book", self.count)
+            self.count += 1
+            self.notes.append(self.count)
+            if happens:
+                raise {"error": OSError, "end": KeyboardInterrupt}[happens]
+            return Step(f"page {self.count}", "book", self.count, done=self.count == 300)
+
+    trouble = dict.fromkeys(range(50, 300, 60), "error")
+    trouble |= dict.fromkeys((75, 200), "end") | {120: "stuck" + 12 * "."}
+    state = plain.open(clock=hands.clock).agent("7")
+    options: dict[str, Any] = {"backoff": 0, "signals": ()}
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            sync.run(Reading, state, **options)
+    assert sync.run(Reading, state, **options).outcome == "done"
+    assert stored_notes(state) == list(range(1, 301))
+    found = made(state)
+    assert found.count(("recovery", "error")) == 5
+    assert found.count(("recovery", "drift")) >= 1
+    assert found.count(ROUTINE) > 60
+    report = sync.check_loop(state)
+    assert (report.findings, report.restorable) == ((), state.checkpoints(limit=1)[0].id)
+
+
+def stored_notes(state: sync.State) -> Any:
+    return state.get("$agent/attached/notes")
+
+
 def test_an_async_agent_needs_the_async_face(store: sync.Store) -> None:
     class Coroutines:
         async def step(self) -> None:

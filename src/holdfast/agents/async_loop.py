@@ -58,8 +58,9 @@ class Loop:
             raise InvalidInputError("Loop takes a state; those of holdfast.sync have its own")
         self._settings = chosen(settings, intervals)
         check_agent(agent)
-        if not isinstance(drift, Drift):
-            drift = Drift(state) if check_flag(drift, "drift") else None  # type: ignore[assignment]
+        watching = drift if isinstance(drift, Drift) else None
+        if watching is None and check_flag(drift, "drift"):
+            watching = Drift(state)
         told = report_to._handle if report_to is not None else None
         self._store = LoopStore(state._handle, self._settings, retention, told)
         self._running = Running(
@@ -71,7 +72,7 @@ class Loop:
             self._store,
             Mailbox(state)._box,
             Mail,
-            drift._keeping if isinstance(drift, Drift) else None,
+            watching._keeping if watching is not None else None,
         )
         self._signals = Stopping(listed(signals, "signals"), self.stop)
         self._wake = asyncio.Event()

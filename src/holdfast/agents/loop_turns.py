@@ -180,7 +180,7 @@ class Turns:
             return
         self.result.restarts += 1
         if self._running.drift is not None:
-            yield Work(lambda: self._commit(self._running.drift.reset))  # type: ignore[union-attr]
+            yield Work(self._commit, (self._running.drift.reset,))
         yield Work(self._store.restarted)
 
     def _end(self) -> Part:
@@ -200,8 +200,9 @@ class Turns:
         if isinstance(error, ENDS):
             return
         try:
-            if self._kept is not None:
-                yield Work(lambda: self._store.commit(self._kept.plan_fail(error)))  # type: ignore[union-attr]
+            kept = self._kept
+            if kept is not None:
+                yield Work(lambda: self._store.commit(kept.plan_fail(error)))
             yield Work(self._store.save, LAST)
         except HoldfastError as failure:
             error.add_note(f"{self._handle.scope}: no last checkpoint: {failure}")
