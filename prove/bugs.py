@@ -714,6 +714,29 @@ BUGS = (
         "tests/store/test_calendar.py",
     ),
     Bug(
+        "a transition that does not expect where it began",
+        "agents/machines/looking.py",
+        "expects = {self.keys.intent: versions[1], self.keys.transitions: versions[2]}",
+        "expects: dict[str, int] = {self.keys.intent: versions[1]}",
+        "tests/agents/test_machines.py",
+    ),
+    Bug(
+        "a machine's log that a restore takes back",
+        "agents/machines/storing.py",
+        """        if before is None:
+            operations += sticky(self.handle, keys.sticky)
+""",
+        "",
+        "tests/agents/test_machine_past.py",
+    ),
+    Bug(
+        "work begun before its intent is stored",
+        "agents/machines/routines.py",
+        "                yield from self.store_intent(seen, step)\n",
+        "                pass\n",
+        "tests/agents/test_machine_work.py",
+    ),
+    Bug(
         "an import that ignores tombstones",
         "checkpoints/importing.py",
         "if said.scope_id in erased_ids(handle.core):",

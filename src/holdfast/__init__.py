@@ -31,6 +31,18 @@ if TYPE_CHECKING:
     from holdfast.agents.drift_signs import Alarm, Signal
     from holdfast.agents.loop_checking import LoopReport
     from holdfast.agents.looping import LoopResult, LoopSettings, Step
+    from holdfast.agents.machines.async_machine import Machine
+    from holdfast.agents.machines.definition import MachineArrow, MachineDefinition, MachineState
+    from holdfast.agents.machines.records import (
+        MachineIntent,
+        MachineRecovered,
+        MachineSnapshot,
+        Replayed,
+        Transition,
+    )
+    from holdfast.agents.machines.rules import MachineRule
+    from holdfast.agents.machines.steps import MachineStep
+    from holdfast.agents.machines.versions import MachineLimits
     from holdfast.agents.mailbox_keeping import Letter, MailboxStatus
     from holdfast.agents.protocols import PersistentAgent
     from holdfast.agents.registering import AgentInfo
@@ -162,6 +174,16 @@ __all__ = [
     "LoopReport",
     "LoopResult",
     "LoopSettings",
+    "Machine",
+    "MachineArrow",
+    "MachineDefinition",
+    "MachineIntent",
+    "MachineLimits",
+    "MachineRecovered",
+    "MachineRule",
+    "MachineSnapshot",
+    "MachineState",
+    "MachineStep",
     "Mail",
     "Mailbox",
     "MailboxStatus",
@@ -184,6 +206,7 @@ __all__ = [
     "ReadStream",
     "Reading",
     "Registry",
+    "Replayed",
     "Report",
     "Request",
     "Resealed",
@@ -208,6 +231,7 @@ __all__ = [
     "Task",
     "TimelineInfo",
     "ToolCall",
+    "Transition",
     "Typed",
     "ValueLimits",
     "View",
@@ -239,6 +263,14 @@ _HOMES = {
     "holdfast.agents.components": "Component",
     "holdfast.agents.protocols": "PersistentAgent",
     "holdfast.agents.registering": "AgentInfo",
+    "holdfast.agents.machines.async_machine": "Machine",
+    "holdfast.agents.machines.definition": "MachineArrow MachineDefinition MachineState",
+    "holdfast.agents.machines.records": (
+        "MachineIntent MachineRecovered MachineSnapshot Replayed Transition"
+    ),
+    "holdfast.agents.machines.rules": "MachineRule",
+    "holdfast.agents.machines.steps": "MachineStep",
+    "holdfast.agents.machines.versions": "MachineLimits",
     "holdfast.agents.shapes": "Message Task ToolCall",
     "holdfast.checkpoints.async_retention": "Retention",
     "holdfast.checkpoints.retention": "Judged LinePlan RetentionPlan",

@@ -32,6 +32,7 @@ different branches, because a caller answers each of them differently.
     │   │   ├── NewerFormatError
     │   │   └── NotAStoreError
     │   ├── GateRefusedError         a gate said no
+    │   ├── IncompleteTransitionError  a machine's last transition was begun and never ended
     │   ├── InvalidInputError
     │   │   ├── AgentValidationError     the state of an agent is not as its types and rules say
     │   │   ├── CheckpointValidationError
@@ -39,6 +40,8 @@ different branches, because a caller answers each of them differently.
     │   │   ├── InvalidScopeError
     │   │   ├── InvalidValueError
     │   │   │   └── LimitExceededError
+    │   │   ├── MachineDataError
+    │   │   ├── MachineDefinitionError
     │   │   ├── PolicyValidationError
     │   │   ├── RestoreValidationError
     │   │   └── UnknownTypeError
@@ -54,10 +57,12 @@ different branches, because a caller answers each of them differently.
     │   ├── MissingExtraError        an optional dependency is not installed
     │   ├── NotConfirmedError        it would remove more than is removed without being asked
     │   ├── ReadOnlyError            a store opened for reading cannot write
+    │   ├── ReplayError              a transition does not begin where the one before ended
     │   ├── ScopeErasedError         what was erased does not come back from a copy
     │   ├── StateValidationError     a restored state failed its check and was put back
     │   ├── StoreClosedError
     │   │   └── StoreForkedError     carried through os.fork()
+    │   ├── TransitionRefusedError   a machine's definition, a guard or a rule says no
     │   ├── UnsafePlaceError         a file system or file mode that cannot be trusted
     │   └── UntrustedSignerError     nobody who is trusted here vouches for it
     ├── Unavailable                  storage cannot serve now; nothing was applied
@@ -204,6 +209,18 @@ class GateRefusedError(RefusedError):
     """A gate refused the change."""
 
 
+class IncompleteTransitionError(RefusedError):
+    """A machine's last transition was begun and has not ended: its process may be gone.
+
+    `intent` is the `holdfast.MachineIntent` that was stored. `recover` settles it by its declared
+    choice, `settle` by yours.
+    """
+
+    def __init__(self, message: str, intent: typing.Any = None) -> None:
+        super().__init__(message)
+        self.intent = intent
+
+
 class InvalidInputError(RefusedError):
     """An argument cannot be used."""
 
@@ -243,6 +260,22 @@ class InvalidValueError(InvalidInputError):
 
 class LimitExceededError(InvalidValueError):
     """A value is too deep, too large or has too many items."""
+
+
+class MachineDataError(InvalidInputError):
+    """The data of a machine would break the rules of its state. `problems` holds all of it."""
+
+    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
+
+
+class MachineDefinitionError(InvalidInputError):
+    """The definition of a machine cannot work. `problems` lists all that is wrong with it."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(f"the definition of a machine cannot be used: {'; '.join(problems)}")
+        self.problems = tuple(problems)
 
 
 class PolicyValidationError(InvalidInputError):
@@ -321,6 +354,17 @@ class ReadOnlyError(RefusedError):
     """A store opened for reading cannot write."""
 
 
+class ReplayError(RefusedError):
+    """A machine's transitions do not follow from each other; nothing was replayed.
+
+    `transition` is the first one that begins elsewhere than the one before it ended.
+    """
+
+    def __init__(self, message: str, transition: typing.Any = None) -> None:
+        super().__init__(message)
+        self.transition = transition
+
+
 class ScopeErasedError(RefusedError):
     """What was given comes from a scope that was erased here; nothing of it was taken over."""
 
@@ -346,6 +390,17 @@ class StoreClosedError(RefusedError):
 
 class StoreForkedError(StoreClosedError):
     """The store was opened before os.fork(); the child must open it again."""
+
+
+class TransitionRefusedError(RefusedError):
+    """A machine does not follow a trigger: no arrow, a guard, a rule or who may says no.
+
+    `problems` says why, all of it. The machine is where it was; its log has the attempt.
+    """
+
+    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
 
 
 class UnsafePlaceError(RefusedError):

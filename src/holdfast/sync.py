@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.agents.attaching import Attached, attach
     from holdfast.agents.drift import Drift
     from holdfast.agents.loop import Loop, check_loop, run
+    from holdfast.agents.machines.blocking import Machine
     from holdfast.agents.mailbox import Mail, Mailbox
     from holdfast.agents.registry import Agents
     from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
@@ -44,6 +45,7 @@ __all__ = [
     "Drift",
     "Lease",
     "Loop",
+    "Machine",
     "Mail",
     "Mailbox",
     "Optimizer",
@@ -104,6 +106,7 @@ if not TYPE_CHECKING:
         "holdfast.agents.agent_state": "AgentState",
         "holdfast.agents.attaching": "Attached attach",
         "holdfast.agents.registry": "Agents",
+        "holdfast.agents.machines.blocking": "Machine",
         "holdfast.checkpoints.blocking": "CheckpointGroups Checkpoints",
         "holdfast.checkpoints.optimizer": "Optimizer",
         "holdfast.checkpoints.policies": "Policies",

@@ -451,22 +451,24 @@ def test_components_have_versions(store: sync.Store) -> None:
 
     class Old(msgspec.Struct):
         text: str
+        marks: list[str] = []
 
     class New(msgspec.Struct):
         words: list[str]
 
     def upgrade(version: int, data: Any) -> Any:
         assert version == 1
-        return {"words": data["text"].split()}
+        return {"words": data["text"].split() + data.get("marks", [])}
 
     old = AgentState(state, components=[Component("draft", Old)])
     new = AgentState(state, components=[Component("draft", New, version=2, upgrade=upgrade)])
-    old.set("draft", Old("a b"))
+    old.set("draft", Old("a", ["b"]))
     assert new.get("draft") == New(["a", "b"])
-    assert old.get("draft") == Old("a b")
+    assert old.get("draft") == Old("a", ["b"])
     assert new.tail("draft/words", 1) == ["b"]
     new.append("draft/words", "c")
     assert new.get("draft") == New(["a", "b", "c"])
+    assert state.keys("$agent/") == ["$agent/draft", "$agent/draft/words", "$agent/schema"]
     found = new.persisted()
     assert found is not None
     assert found.schema_version == 2

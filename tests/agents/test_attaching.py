@@ -344,6 +344,10 @@ def test_versions_of_a_class(store: sync.Store) -> None:
     kept = attach(new, store.agent("7"), fields=["words"])
     kept.start()
     assert new.words == ["a", "b"]
+    assert store.agent("7").get(f"{ATTACHED}/words") == ["a", "b"]
+    third = New()
+    attach(third, store.agent("7"), fields=["words"]).restore()
+    assert third.words == ["a", "b"]
     with pytest.raises(NewerFormatError, match="update it"):
         attach(Old(), store.agent("7"), fields=["words"]).restore()
 
@@ -360,6 +364,19 @@ def test_other_fields_stay_when_some_are_named(store: sync.Store) -> None:
     kept.save()
     attach(less, store.agent("7"), fields=FIELDS).restore()
     assert (less.plan, less.facts) == (2, agent.facts)
+
+
+def test_making_things_touches_nothing(store: sync.Store) -> None:
+    state = store.agent("7")
+    typed = sync.AgentState(state)
+    kept = attach(Plain(), state, fields=FIELDS)
+    agents = sync.Agents(store)
+    assert typed.get("tasks").tasks() == []
+    assert (typed.load(), typed.problems(), typed.persisted()) == ({}, [], None)
+    assert not kept.restore()
+    assert (kept.life().status, agents.list(), agents.running()) == ("created", [], {})
+    assert state.place()[2] == 0
+    assert store.scopes().items == []
 
 
 def test_what_cannot_be_attached(store: sync.Store) -> None:

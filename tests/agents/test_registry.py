@@ -153,6 +153,22 @@ def test_an_agent_runs_in_one_place(plain: Place) -> None:
         there.stop("7")
 
 
+def test_an_agent_whose_lease_is_lost_is_spawned_anew(plain: Place) -> None:
+    agents = registry(plain.open())
+    agents.register("7", kind="greeter")
+    stale = agents.get("7")
+    stale.greet("ann")
+    agents.running()["7"].save()
+    plain.open().break_lease("agent/7")
+    stale.greet("late")
+    with pytest.raises(LeaseLostError):
+        agents.running()["7"].save()
+    assert agents.running() == {}
+    assert agents.get("7") is not stale
+    assert agents.get("7").greeted == ["ann"]
+    agents.close()
+
+
 @pytest.mark.spec("S41", "S52")
 def test_a_running_agent_is_found_without_the_storage(place: Place) -> None:
     store, counting = place.open_counting()

@@ -32,6 +32,7 @@ COMMANDS = (
     "restore agent:7 safe --dry-run",
     "fork agent:7 new",
     "timelines agent:7",
+    "agent transitions agent:7",
     "verify",
     "verify agent:7",
     "witness",

@@ -16,6 +16,7 @@ Glossary of this layer:
   class that has it.
 - **Registry**: who the agents of a store are, and which run here (`registering`, `registry`). An
   **identity** stays when the agent does not run; whoever runs it holds its lease.
+- **Machine**: where an agent is among declared states, and how it got there (`machines`).
 - **Letter**: a message to an agent, in its **mailbox** (`mailbox_keeping`, and a face each).
 - **Cycle**: one round of an agent's work as it is noted; **signs** say when cycles have changed for
   the worse (`drift_signs`), and an **alarm** is what they say (`drift_keeping`, and a face each).

@@ -12,6 +12,7 @@ from holdfast.agents.draft import Draft
 from holdfast.agents.keys import ATTEMPTS
 from holdfast.agents.reading import Reading
 from holdfast.errors import Conflict
+from holdfast.store.arguments import check_function
 from holdfast.store.blocking import State, View
 
 
@@ -71,6 +72,7 @@ class AgentState:
 
         Returns what the function returned last.
         """
+        check_function(function, "what update takes")
 
         def change(draft: Draft) -> Any:
             made = function(draft.get(name))

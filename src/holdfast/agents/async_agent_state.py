@@ -14,6 +14,7 @@ from holdfast.agents.draft import Draft
 from holdfast.agents.keys import ATTEMPTS
 from holdfast.agents.reading import Reading
 from holdfast.errors import Conflict
+from holdfast.store.arguments import check_function
 from holdfast.store.async_state import State, View
 
 
@@ -93,6 +94,7 @@ class AgentState:
 
         Returns what the function returned last.
         """
+        check_function(function, "what update takes")
 
         async def change(draft: Draft) -> Any:
             made = function(draft.get(name))

@@ -16,6 +16,7 @@ from holdfast.store.asking import Asking
 from holdfast.store.async_leasing import taken
 from holdfast.store.async_store import Store
 from holdfast.store.leasing import Lease
+from holdfast.store.scopes import Scope
 
 
 class Agents:
@@ -101,7 +102,7 @@ class Agents:
 
         Each of them is looked at: the time grows with their number.
         """
-        here = tuple(self._running)
+        here = tuple(self.running())
         return await asyncio.to_thread(self._core.infos, here, kind, prefix, limit, after)
 
     async def export_identities(self, path: str | os.PathLike[str]) -> int:
@@ -119,13 +120,17 @@ class Agents:
     # those that run
 
     def running(self) -> Mapping[str, Attached]:
-        """The agents that run here, by ids."""
-        return {id: kept for id, (kept, _) in self._running.items()}
+        """The agents that run here, by ids; without those whose lease another has by now."""
+        return {id: kept for id, (kept, lease) in self._running.items() if lease.held}
+
+    def _here(self, id: str) -> Attached | None:
+        kept, lease = self._running.get(Scope("agent", id).id, (None, None))
+        return kept if lease is not None and lease.held else None
 
     async def get(self, id: str, *, wait: float | None = 0) -> Any:
         """The agent itself; if it does not run here, it is spawned."""
-        found = self._running.get(id)
-        return found[0].agent if found is not None else (await self.spawn(id, wait=wait)).agent
+        found = self._here(id)
+        return found.agent if found is not None else (await self.spawn(id, wait=wait)).agent
 
     async def spawn(self, id: str, *, wait: float | None = 0) -> Attached:
         """Make a registered agent, take its lease, and start it with what was saved.
@@ -134,8 +139,8 @@ class Agents:
         spawned after the other, so who waits for one keeps the others waiting.
         """
         async with self._lock:
-            if id in self._running:
-                return self._running[id][0]
+            if (found := self._here(id)) is not None:
+                return found
             agent, fields = self._core.made(id)
             asked = Asking(self._store._core, self._core.lease(id), self._core.duration, wait, None)
             lease = await taken(asked)
@@ -151,7 +156,7 @@ class Agents:
     async def stop(self, id: str) -> None:
         """Stop an agent that runs here, which saves it, and give its lease back."""
         async with self._lock:
-            if id not in self._running:
+            if Scope("agent", id).id not in self._running:
                 raise MissingError(f"agent:{id} does not run here")
             kept, lease = self._running.pop(id)
             try:

@@ -179,10 +179,15 @@ class Attachment:
                 f"{self.handle.scope}: the agent was saved in version {manifest.version}, and "
                 f"{type(self.obj).__name__} has {version}; update it"
             )
-        if manifest.version < version and hasattr(self.obj, "upgrade_state"):
-            values = self.obj.upgrade_state(manifest.version, values)
-        built = self._built(values)
-        self.saved = _saved(manifest, built)
+        if manifest.version < version:
+            saved = _saved(manifest, values)  # the upgrade is not stored before the next save
+            if hasattr(self.obj, "upgrade_state"):
+                values = self.obj.upgrade_state(manifest.version, dict(values))
+            built = self._built(values)
+        else:
+            built = self._built(values)
+            saved = _saved(manifest, built)
+        self.saved = saved
         return built
 
     def _stored(self, name: str, value: Any, inner: bool) -> Any:
@@ -269,7 +274,7 @@ class Attachment:
 
 def _chosen(obj: Any, fields: Iterable[str] | None) -> tuple[str, ...] | None:
     """The fields that are kept; None if the object says that itself."""
-    if isinstance(fields, str):
+    if isinstance(fields, str) or not isinstance(fields, Iterable | None):
         raise InvalidInputError("fields are several names: fields=['plan']")
     if fields is not None:
         chosen = tuple(fields)

@@ -93,9 +93,18 @@ class Component:
 
     def stored(self, source: Source) -> Any:
         """What is stored of it, as plain data and of the version of today; None if nothing is."""
-        found = _FORMS[self.form](self, source)
-        version = source.get(SCHEMA, {}).get(self.name, 1) if found is not None else self.version
-        return found if version == self.version else self._upgraded(version, found)
+        version = source.get(SCHEMA, {}).get(self.name, 1)
+        if version == self.version:
+            return _FORMS[self.form](self, source)
+        found = self._as_it_was(source)
+        return None if found is None else self._upgraded(version, found)
+
+    def _as_it_was(self, source: Source) -> Any:
+        """What another version of the type has stored, whose fields were others."""
+        if self.form != "record":
+            return _FORMS[self.form](self, source)
+        apart = {key.removeprefix(self.below): source.get(key) for key in source.keys(self.below)}
+        return _joined(source.get(self.key), apart)
 
     def _upgraded(self, version: int, found: Any) -> Any:
         if version > self.version:
@@ -134,10 +143,11 @@ class Component:
 def _record(component: Component, source: Source) -> Any:
     found = source.get(component.key)
     lists = {name: source.get(component.below + name) for name in component.lists}
-    lists = {name: items for name, items in lists.items() if items is not None}
-    if isinstance(found, dict):
-        return {**found, **lists}
-    return lists or found
+    return _joined(found, {name: items for name, items in lists.items() if items is not None})
+
+
+def _joined(found: Any, apart: dict[str, Any]) -> Any:
+    return {**found, **apart} if isinstance(found, dict) else apart or found
 
 
 def _keyed(component: Component, source: Source) -> Any:

@@ -47,7 +47,7 @@ class Draft:
     def item(self, name: str, id: str) -> Any:
         """One item of a keyed component, or None; it is expected to stay so."""
         component = keyed(self._components, name)
-        found = self._part.get(component.below + id)
+        found = self._part.get(item_key(component, id))
         return None if found is None else build(item_type_of(component), found)
 
     # writing
@@ -95,7 +95,7 @@ class Draft:
     def remove(self, name: str, id: str) -> None:
         """Remove one item of a keyed component; `MissingError` if it is not there."""
         component = keyed(self._components, name)
-        key = _key(component, id)
+        key = item_key(component, id)
         if not self._part.exists(key):
             raise MissingError(f"{name} has no {id!r}")
         self._note(Operation("delete", key))
@@ -124,7 +124,7 @@ class Draft:
         """Refuse what breaks a rule; called before it is committed."""
         found = rules.task_problems(self._put["tasks"].items(), self._has_task)
         found += rules.goal_problems(
-            self._put["goals"].items(), lambda id: self._part.exists(_key(self._goals, id))
+            self._put["goals"].items(), lambda id: self._part.exists(item_key(self._goals, id))
         )
         commands = self._commands
         gone = {id for id in self._gone if not self._has_task(id)}
@@ -181,7 +181,7 @@ class Draft:
             self._put_item(component, id, item, told=told)
 
     def _put_item(self, component: Component, id: str, data: Any, *, told: bool = True) -> None:
-        key = _key(component, id)
+        key = item_key(component, id)
         if component.name in self._put:
             self._put[component.name][id] = data
         if component.form == "tasks" and told:
@@ -221,7 +221,13 @@ class Draft:
             return
         found = component.stored(self._part)  # refuses to write what is of a newer version
         self._note(Operation("set", SCHEMA, {**versions, component.name: component.version}))
-        if found is not None and not replaced:
+        if found is None:
+            return
+        if component.form == "record":
+            for key in self._part.keys(component.below):
+                if key.removeprefix(component.below) not in component.lists:
+                    self._note(Operation("delete", key))
+        if not replaced:
             self._whole(component, plain(component.built(found)))
 
     def _slide(self, component: Component, key: str) -> None:
@@ -256,7 +262,8 @@ def _begins(longer: list[Any], shorter: list[Any]) -> bool:
     return len(longer) >= len(shorter) and same(longer[: len(shorter)], shorter)
 
 
-def _key(component: Component, id: str) -> str:
+def item_key(component: Component, id: str) -> str:
+    """Where an item of a keyed component is kept."""
     if type(id) is not str or not id:
         raise InvalidInputError(f"an id of {component.name} is text, and not empty")
     return check_key(component.below + id, owner=True)
@@ -264,7 +271,7 @@ def _key(component: Component, id: str) -> str:
 
 def find(components: Mapping[str, Component], name: str) -> Component:
     """The component of a name."""
-    found = components.get(name)
+    found = components.get(name) if isinstance(name, str) else None
     if found is None:
         known = ", ".join(components)
         raise InvalidInputError(f"there is no component {str(name)[:80]!r}; there are {known}")

@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 from holdfast.agents import rules
 from holdfast.agents.checking import build
 from holdfast.agents.components import SCHEMA, Component, table
-from holdfast.agents.draft import Draft, find, item_type_of, keyed, list_at
+from holdfast.agents.draft import Draft, find, item_key, item_type_of, keyed, list_at
 from holdfast.agents.keys import CURRENT_TASK, own_change
 from holdfast.errors import AgentValidationError, HoldfastError, InvalidInputError
 from holdfast.store.handles import ChangeParts, LineHandle
@@ -93,7 +93,7 @@ class Reading:
     def item(self, name: str, id: str) -> Any:
         """One item of a keyed component; None if it is not there."""
         component = keyed(self.components, name)
-        found = Moment(self.handle.reader).get(component.below + id)
+        found = Moment(self.handle.reader).get(item_key(component, id))
         return None if found is None else build(item_type_of(component), found)
 
     def ids(self, name: str) -> list[str]:

@@ -58,6 +58,8 @@ class Registering:
         fields: Mapping[str, Iterable[str]],
         duration: float,
     ) -> None:
+        if not isinstance(kinds, Mapping) or not isinstance(fields, Mapping):
+            raise InvalidInputError("kinds and fields are mappings from the names of kinds")
         for name, make in kinds.items():
             if type(name) is not str or not callable(make):
                 raise InvalidInputError(
@@ -78,7 +80,7 @@ class Registering:
 
     def lease(self, id: str) -> str:
         """The name of the lease that who runs an agent holds."""
-        return f"agent/{id}"
+        return f"agent/{Scope('agent', id).id}"
 
     # identities
 
@@ -172,11 +174,15 @@ class Registering:
 
     def read_file(self, path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
         """The identities in such a file, by ids."""
+        if not isinstance(path, str | os.PathLike):
+            raise InvalidInputError("a path is text")
         try:
             with open(path, "rb") as file:
                 data = file.read(LARGEST_FILE + 1)
         except OSError as error:
             raise InvalidInputError(f"cannot read {path}: {error.strerror}") from None
+        except ValueError:
+            raise InvalidInputError("a path is valid text without a NUL character") from None
         if len(data) > LARGEST_FILE:
             raise InvalidInputError(f"{path} is larger than {LARGEST_FILE >> 20} MiB")
         try:

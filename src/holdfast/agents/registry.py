@@ -15,6 +15,7 @@ from holdfast.errors import InvalidInputError, MissingError
 from holdfast.store.asking import Asking, taken
 from holdfast.store.blocking import Store
 from holdfast.store.leasing import Lease
+from holdfast.store.scopes import Scope
 
 
 class Agents:
@@ -100,7 +101,7 @@ class Agents:
 
         Each of them is looked at: the time grows with their number.
         """
-        return self._core.infos(self._running, kind, prefix, limit, after)
+        return self._core.infos(self.running(), kind, prefix, limit, after)
 
     def export_identities(self, path: str | os.PathLike[str]) -> int:
         """Write all identities to a file, as JSON for people, whole or not at all; how many."""
@@ -117,13 +118,18 @@ class Agents:
     # those that run
 
     def running(self) -> Mapping[str, Attached]:
-        """The agents that run here, by ids."""
-        return {id: kept for id, (kept, _) in self._running.items()}
+        """The agents that run here, by ids; without those whose lease another has by now."""
+        known = tuple(self._running.items())  # another thread may add one meanwhile
+        return {id: kept for id, (kept, lease) in known if lease.held}
+
+    def _here(self, id: str) -> Attached | None:
+        kept, lease = self._running.get(Scope("agent", id).id, (None, None))
+        return kept if lease is not None and lease.held else None
 
     def get(self, id: str, *, wait: float | None = 0) -> Any:
         """The agent itself; if it does not run here, it is spawned."""
-        found = self._running.get(id)
-        return found[0].agent if found is not None else self.spawn(id, wait=wait).agent
+        found = self._here(id)
+        return found.agent if found is not None else self.spawn(id, wait=wait).agent
 
     def spawn(self, id: str, *, wait: float | None = 0) -> Attached:
         """Make a registered agent, take its lease, and start it with what was saved.
@@ -132,8 +138,8 @@ class Agents:
         spawned after the other, so who waits for one keeps the others waiting.
         """
         with self._lock:
-            if id in self._running:
-                return self._running[id][0]
+            if (found := self._here(id)) is not None:
+                return found
             agent, fields = self._core.made(id)
             asked = Asking(self._store._core, self._core.lease(id), self._core.duration, wait, None)
             lease = taken(asked)
@@ -149,7 +155,7 @@ class Agents:
     def stop(self, id: str) -> None:
         """Stop an agent that runs here, which saves it, and give its lease back."""
         with self._lock:
-            if id not in self._running:
+            if Scope("agent", id).id not in self._running:
                 raise MissingError(f"agent:{id} does not run here")
             kept, lease = self._running.pop(id)
             try:

@@ -10,6 +10,7 @@ HOMES = {
     "list": "holdfast.cli.agent_state:list_",
     "show": "holdfast.cli.agent_state:show",
     "state": "holdfast.cli.agent_state:state",
+    "transitions": "holdfast.cli.agent_transitions:transitions",
     "mailbox": "holdfast.cli.agent_loop:mailbox",
     "drift": "holdfast.cli.agent_loop:drift",
     "run": "holdfast.cli.agent_loop:run",

@@ -103,7 +103,7 @@ def _problem(text: str) -> str | None:
     return None
 
 
-_plain = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-:@./ ")
+_plain = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-:@./$ ")
 
 
 def check_key(key: str, *, owner: bool = False) -> str:
