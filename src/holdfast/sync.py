@@ -24,9 +24,12 @@ if TYPE_CHECKING:
     from holdfast.agents.agent import Agent
     from holdfast.agents.agent_state import AgentState
     from holdfast.agents.attaching import Attached, attach
+    from holdfast.agents.drift import Drift
     from holdfast.agents.effects import Effects
     from holdfast.agents.handovers import Handovers
+    from holdfast.agents.loop import Loop, check_loop, run
     from holdfast.agents.machines.blocking import Machine
+    from holdfast.agents.mailbox import Mail, Mailbox
     from holdfast.agents.registry import Agents
     from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.optimizer import Optimizer
@@ -44,10 +47,14 @@ __all__ = [
     "Change",
     "CheckpointGroups",
     "Checkpoints",
+    "Drift",
     "Effects",
     "Handovers",
     "Lease",
+    "Loop",
     "Machine",
+    "Mail",
+    "Mailbox",
     "Optimizer",
     "Policies",
     "Recovery",
@@ -58,10 +65,12 @@ __all__ = [
     "View",
     "Watch",
     "attach",
+    "check_loop",
     "export_checkpoint",
     "import_checkpoint",
     "inspect_export",
     "open",
+    "run",
 ]
 
 
@@ -99,6 +108,9 @@ def open(
 if not TYPE_CHECKING:
     _HOMES = {
         "holdfast.access.auditing": "Audit",
+        "holdfast.agents.drift": "Drift",
+        "holdfast.agents.loop": "Loop check_loop run",
+        "holdfast.agents.mailbox": "Mail Mailbox",
         "holdfast.agents.agent": "Agent",
         "holdfast.agents.agent_state": "AgentState",
         "holdfast.agents.attaching": "Attached attach",

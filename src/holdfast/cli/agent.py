@@ -14,6 +14,10 @@ HOMES = {
     "effects": "holdfast.cli.agent_effects:effects",
     "settle": "holdfast.cli.agent_effects:settle",
     "handovers": "holdfast.cli.agent_handovers:handovers",
+    "mailbox": "holdfast.cli.agent_loop:mailbox",
+    "drift": "holdfast.cli.agent_loop:drift",
+    "run": "holdfast.cli.agent_loop:run",
+    "check": "holdfast.cli.agent_loop:check",
 }
 
 
