@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.agents.drift_keeping import DriftStatus
     from holdfast.agents.drift_signs import Alarm, Signal
     from holdfast.agents.loop_checking import LoopReport
-    from holdfast.agents.looping import LoopResult, LoopSettings, Step
+    from holdfast.agents.looping import LoopResult, LoopSettings, Worked
     from holdfast.agents.machines.async_machine import Machine
     from holdfast.agents.machines.definition import MachineArrow, MachineDefinition, MachineState
     from holdfast.agents.machines.records import (
@@ -67,12 +67,23 @@ if TYPE_CHECKING:
         PolicyRetention,
         PolicySetting,
     )
+    from holdfast.checkpoints.recording import Recording
     from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest
     from holdfast.checkpoints.retention import Judged, LinePlan, RetentionPlan
     from holdfast.checkpoints.rules import Rule
     from holdfast.checkpoints.runner import Run
     from holdfast.checkpoints.schedules import ScheduleInfo
     from holdfast.checkpoints.shutdown import ShutdownCheckpoints
+    from holdfast.checkpoints.tracker import Event
+    from holdfast.recovery.async_recovery import Recovery
+    from holdfast.recovery.choice import Proposal
+    from holdfast.recovery.engine import RecoveryPlan
+    from holdfast.recovery.failures import Failure
+    from holdfast.recovery.notices import Notice
+    from holdfast.recovery.procedure import Procedure, Step
+    from holdfast.recovery.quarantine import Quarantined
+    from holdfast.recovery.records import StepResult
+    from holdfast.recovery.reports import RecoveryReport, RecoveryStatistics
     from holdfast.seal.codec import Typed, ValueLimits
     from holdfast.seal.parts import ERASED
     from holdfast.seal.registry import Registry, default_registry
@@ -152,8 +163,10 @@ __all__ = [
     "Ephemeral",
     "Erased",
     "ErasedSubject",
+    "Event",
     "Every",
     "Export",
+    "Failure",
     "Finding",
     "Gate",
     "HoldfastError",
@@ -190,6 +203,7 @@ __all__ = [
     "MergeConflict",
     "Merged",
     "Message",
+    "Notice",
     "Operation",
     "Optimizer",
     "Page",
@@ -200,11 +214,19 @@ __all__ = [
     "PolicyRetention",
     "PolicySetting",
     "Position",
+    "Procedure",
     "Proof",
+    "Proposal",
     "Pruned",
+    "Quarantined",
     "Range",
     "ReadStream",
     "Reading",
+    "Recording",
+    "Recovery",
+    "RecoveryPlan",
+    "RecoveryReport",
+    "RecoveryStatistics",
     "Registry",
     "Replayed",
     "Report",
@@ -225,6 +247,7 @@ __all__ = [
     "Signal",
     "State",
     "Step",
+    "StepResult",
     "Sticky",
     "Store",
     "Swept",
@@ -236,6 +259,7 @@ __all__ = [
     "ValueLimits",
     "View",
     "Watch",
+    "Worked",
     "WriteStream",
     "attach",
     "check_loop",
@@ -254,7 +278,7 @@ _HOMES = {
     "holdfast.agents.drift_keeping": "DriftStatus",
     "holdfast.agents.drift_signs": "Alarm Signal",
     "holdfast.agents.loop_checking": "LoopReport",
-    "holdfast.agents.looping": "LoopResult LoopSettings Step",
+    "holdfast.agents.looping": "LoopResult LoopSettings Worked",
     "holdfast.agents.mailbox_keeping": "Letter MailboxStatus",
     "holdfast.agents.async_agent": "Agent",
     "holdfast.agents.async_agent_state": "AgentState",
@@ -281,6 +305,7 @@ _HOMES = {
     "holdfast.checkpoints.async_checkpoints": "CheckpointGroups Checkpoints",
     "holdfast.checkpoints.requests": "CheckpointRequest Locator RestoreRequest",
     "holdfast.checkpoints.async_optimizer": "Optimizer",
+    "holdfast.checkpoints.recording": "Recording",
     "holdfast.checkpoints.async_policies": "Policies",
     "holdfast.checkpoints.conditions": "Condition",
     "holdfast.checkpoints.policy": "Policy PolicyFrequency PolicyRetention PolicySetting",
@@ -289,6 +314,16 @@ _HOMES = {
     "holdfast.checkpoints.runner": "Run",
     "holdfast.checkpoints.schedules": "ScheduleInfo",
     "holdfast.checkpoints.shutdown": "ShutdownCheckpoints",
+    "holdfast.checkpoints.tracker": "Event",
+    "holdfast.recovery.async_recovery": "Recovery",
+    "holdfast.recovery.choice": "Proposal",
+    "holdfast.recovery.engine": "RecoveryPlan",
+    "holdfast.recovery.failures": "Failure",
+    "holdfast.recovery.notices": "Notice",
+    "holdfast.recovery.procedure": "Procedure Step",
+    "holdfast.recovery.quarantine": "Quarantined",
+    "holdfast.recovery.records": "StepResult",
+    "holdfast.recovery.reports": "RecoveryReport RecoveryStatistics",
     "holdfast.seal.codec": "Typed ValueLimits",
     "holdfast.seal.parts": "ERASED",
     "holdfast.seal.registry": "Registry",

@@ -11,6 +11,7 @@ different branches, because a caller answers each of them differently.
     │   ├── LookupNotFoundError
     │   ├── PointNotFoundError
     │   │   └── PrunedError          it was there; an anchor says that it was pruned
+    │   ├── ProcedureNotFoundError
     │   ├── ScheduleNotFoundError
     │   ├── ScopeNotFoundError
     │   ├── StoreNotFoundError
@@ -43,7 +44,9 @@ different branches, because a caller answers each of them differently.
     │   │   ├── MachineDataError
     │   │   ├── MachineDefinitionError
     │   │   ├── PolicyValidationError
+    │   │   ├── ProcedureValidationError
     │   │   ├── RestoreValidationError
+    │   │   ├── UnknownStepTypeError
     │   │   └── UnknownTypeError
     │   ├── KeyringError             the key given does not fit the store
     │   │   ├── KeyMissingError
@@ -70,6 +73,9 @@ different branches, because a caller answers each of them differently.
     │   ├── LookupNotBuiltError      its terms are still being added
     │   ├── StorageReadOnlyError
     │   └── StoreLockedError
+    ├── RecoveryFailedError          a recovery did not succeed, and was undone if it could be
+    │   ├── CriticalStepFailureError
+    │   └── RecoveryValidationError
     ├── OutcomeUnknown               it may or may not have been applied
     └── InternalError                a bug in Holdfast; never a subclass of the above
 
@@ -112,6 +118,10 @@ class PointNotFoundError(MissingError):
 
 class PrunedError(PointNotFoundError):
     """The entry was pruned: an anchor, which the text names, says so. It cannot be had again."""
+
+
+class ProcedureNotFoundError(MissingError):
+    """No procedure of recovery has that id."""
 
 
 class ScheduleNotFoundError(MissingError):
@@ -286,12 +296,24 @@ class PolicyValidationError(InvalidInputError):
         self.problems = tuple(problems)
 
 
+class ProcedureValidationError(InvalidInputError):
+    """A procedure of recovery cannot be used. `problems` lists all that is wrong with it."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(f"Invalid recovery procedure: {', '.join(problems)}")
+        self.problems = tuple(problems)
+
+
 class RestoreValidationError(InvalidInputError):
     """A request for a restore cannot be used. `problems` lists all that is wrong with it."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__(f"Invalid restore request: {', '.join(problems)}")
         self.problems = tuple(problems)
+
+
+class UnknownStepTypeError(InvalidInputError):
+    """A procedure of recovery has a step of a type that is not there."""
 
 
 class UnknownTypeError(InvalidInputError):
@@ -429,6 +451,31 @@ class StorageReadOnlyError(Unavailable):
 
 class StoreLockedError(Unavailable):
     """Another program holds the store."""
+
+
+class RecoveryFailedError(HoldfastError):
+    """A recovery did not succeed; the text says where the agent was left.
+
+    `recovery` is its id, under which its report is kept; empty if it never began.
+    """
+
+    TEXT: typing.ClassVar[str] = "Recovery failed"
+
+    def __init__(self, message: str, recovery: str = "") -> None:
+        super().__init__(message)
+        self.recovery = recovery
+
+
+class CriticalStepFailureError(RecoveryFailedError):
+    """A critical step of a recovery failed, in the last attempt that there was time for."""
+
+    TEXT = "Critical recovery step failed"
+
+
+class RecoveryValidationError(RecoveryFailedError):
+    """The recovered state failed its check."""
+
+    TEXT = "Recovery validation failed"
 
 
 class OutcomeUnknown(HoldfastError):

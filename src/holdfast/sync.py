@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.policies import Policies
     from holdfast.checkpoints.retention import Retention
     from holdfast.checkpoints.scheduler import Scheduler
+    from holdfast.recovery.engine import Recovery
 
 __all__ = [
     "Agent",
@@ -50,6 +51,7 @@ __all__ = [
     "Mailbox",
     "Optimizer",
     "Policies",
+    "Recovery",
     "Retention",
     "Scheduler",
     "State",
@@ -112,6 +114,7 @@ if not TYPE_CHECKING:
         "holdfast.checkpoints.policies": "Policies",
         "holdfast.checkpoints.retention": "Retention",
         "holdfast.checkpoints.scheduler": "Scheduler",
+        "holdfast.recovery.engine": "Recovery",
     }
     _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 

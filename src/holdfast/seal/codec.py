@@ -155,9 +155,13 @@ class Codec:
         Raises `InvalidValueError` (or `LimitExceededError`) with the path of the first part
         that cannot be stored exactly.
         """
+        return self.examined(value)[0]
+
+    def examined(self, value: Any) -> tuple[Any, bool, int]:
+        """The value in plain form, whether there are bytes in it, and how much text and bytes."""
         walk = _Walk(self.registry, self.limits)
         try:
-            return walk.any(value, 1)
+            return walk.any(value, 1), walk.raw, self.limits.size - walk.size
         except Refusal as refusal:
             raise refusal.error() from None
         except RecursionError:
@@ -249,13 +253,14 @@ class _Walk:
     """One pass over one value. The two loops repeat the tests for speed: they are the hot path
     of every write, and a call per scalar would double their cost."""
 
-    __slots__ = ("_items", "_limits", "_registry", "_size")
+    __slots__ = ("_items", "_limits", "_registry", "raw", "size")
 
     def __init__(self, registry: Registry, limits: ValueLimits) -> None:
         self._registry = registry
         self._limits = limits
         self._items = limits.items
-        self._size = limits.size
+        self.size = limits.size
+        self.raw = False
 
     def any(self, value: Any, depth: int) -> Any:
         kind = type(value)
@@ -342,8 +347,8 @@ class _Walk:
             )
 
     def _grow(self, size: int) -> None:
-        self._size -= size
-        if self._size < 0:
+        self.size -= size
+        if self.size < 0:
             raise _too_large(self._limits)
 
     def _text(self, value: str) -> Any:
@@ -376,6 +381,7 @@ class _Walk:
 
     def _other(self, value: Any, kind: type, depth: int) -> Any:
         if kind is bytes:
+            self.raw = True
             self._grow(len(value))
             return value
         if kind is datetime.datetime:

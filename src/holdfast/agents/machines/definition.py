@@ -127,9 +127,9 @@ class MachineDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         cls, text: str, functions: Mapping[str, Callable[..., Any]] | None = None
     ) -> MachineDefinition:
         """A definition from YAML; needs `holdfast[yaml]`. `yes`, `no` and `on` are plain words."""
-        from holdfast.agents.machines.yaml_text import read_yaml
+        from holdfast.yaml_text import read_yaml
 
-        return cls.of(read_yaml(text), functions)
+        return cls.of(read_yaml(text, MachineDefinitionError), functions)
 
     # asking
 

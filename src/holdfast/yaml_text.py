@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
-from holdfast.errors import MachineDefinitionError, MissingExtraError
-from holdfast.store.arguments import check_text
+from holdfast.errors import HoldfastError, MissingExtraError
 
 MOST_TEXT = 1 << 20
 
 
-def read_yaml(text: str) -> Any:
-    """The plain data of a YAML text; no tags, no aliases, no name twice."""
-    check_text(text, "a definition in YAML", MOST_TEXT)
+def read_yaml(text: str, refusal: Callable[[list[str]], HoldfastError]) -> Any:
+    """The plain data of a YAML text; no tags, no aliases, no name twice.
+
+    What is wrong with it is raised as the error that `refusal` makes of it.
+    """
+    if not isinstance(text, str) or len(text) > MOST_TEXT:
+        raise refusal([f"a definition in YAML is text of at most {MOST_TEXT} characters"])
     try:
         import yaml
     except ImportError:
         raise MissingExtraError(
-            "definitions in YAML need PyYAML: install holdfast[yaml], or give "
-            "MachineDefinition.of the same as plain data"
+            "definitions in YAML need PyYAML: install holdfast[yaml], or give the same as plain "
+            "data to `of`"
         ) from None
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
@@ -27,7 +31,7 @@ def read_yaml(text: str) -> Any:
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.events.AliasEvent):
-                raise MachineDefinitionError(["aliases (*name) are not taken; write it out"])
+                raise refusal(["aliases (*name) are not taken; write it out"])
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
@@ -35,7 +39,7 @@ def read_yaml(text: str) -> Any:
             for number, name in enumerate(names):
                 if name in names[:number]:
                     line = node.value[number][0].start_mark.line + 1
-                    raise MachineDefinitionError([f"line {line}: {name!r} is there twice"])
+                    raise refusal([f"line {line}: {name!r} is there twice"])
             return super().construct_mapping(node, deep)
 
     bool_tag = "tag:yaml.org,2002:bool"
@@ -49,8 +53,6 @@ def read_yaml(text: str) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark is not None else ""
-        raise MachineDefinitionError(
-            [f"{where}{getattr(error, 'problem', None) or 'this is not YAML'}"]
-        ) from None
+        raise refusal([f"{where}{getattr(error, 'problem', None) or 'this is not YAML'}"]) from None
     except (TypeError, ValueError, RecursionError):
-        raise MachineDefinitionError(["this YAML holds something that no definition has"]) from None
+        raise refusal(["this YAML holds something that no definition has"]) from None
