@@ -35,8 +35,8 @@ from holdfast.integrations.langgraph.types_kinds import (
 from holdfast.seal.codec import Refusal, Typed
 from holdfast.seal.registry import MAX_NAME, Entry, Registry, Upgrade, construct
 
-MESSAGE, EXCEPTION = "m", "exception"
-_KINDS = frozenset((*BUILDERS, MESSAGE, EXCEPTION))
+MESSAGE, LISTED, EXCEPTION = "m", "ms", "exception"
+_KINDS = frozenset((*BUILDERS, MESSAGE, LISTED, EXCEPTION))
 _SCALARS = frozenset((type(None), bool, int, float, str, bytes))
 _LOW, _HIGH = -(1 << 63), (1 << 64) - 1
 
