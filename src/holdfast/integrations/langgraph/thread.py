@@ -31,6 +31,7 @@ from holdfast.integrations.langgraph.records import (
     scope_of,
     thread_of,
 )
+from holdfast.integrations.langgraph.snapshots import Snapshot
 from holdfast.integrations.langgraph.turns import Turns
 from holdfast.integrations.langgraph.types import MESSAGE, Types
 from holdfast.seal.codec import Typed
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from holdfast.integrations.langgraph.drafts import Draft
 
 MOST_READ = 512
+MOST_SNAPSHOTS = 4
 PAGE = 100
 """Checkpoints whose records are read together."""
 
@@ -79,7 +81,7 @@ class Thread:
         """By namespace: version of the head, and what it says."""
         self.past: dict[str, Past] = {}
         """By namespace: older checkpoints that delta channels were rebuilt from last."""
-        self._plain: dict[tuple[str, int], dict[str, Any]] = {}
+        self._snapshots: dict[tuple[str, int, frozenset[str]], Snapshot] = {}
         self.kept: dict[str, tuple[int, dict[str, Any]]] = {}
         """By namespace: version of the head, and what its long channels held."""
 
@@ -93,6 +95,7 @@ class Thread:
         """Bytes held in memory, roughly."""
         kept = (item for _, known in self.kept.values() for item in known.values())
         held = sum(item.size if type(item) is Kept else 100 for item in kept)
+        held += sum(snapshot.size for snapshot in self._snapshots.values())
         return held + 300 * len(self.parts.ids)
 
     @property
@@ -182,14 +185,16 @@ class Thread:
 
     def some_values(self, space: Space, loaded: Loaded, names: set[str]) -> dict[str, Any]:
         """Some channels of a checkpoint, mostly one that was asked for before: a snapshot."""
-        place = (space.ns, loaded.entry)
-        plain = self._plain.get(place)
-        if plain is None:
-            plain = self.plain_values(space, loaded.record, self.at(loaded.entry))
-            if len(self._plain) >= 4:
-                self._plain.clear()
-            self._plain[place] = plain
-        return self._values_of({name: plain[name] for name in names})
+        place = (space.ns, loaded.entry, frozenset(names))
+        found = self._snapshots.get(place)
+        if found is None:
+            held = self.plain_values(space, loaded.record, self.at(loaded.entry))
+            plain = {name: held[name] for name in names}
+            found = Snapshot(self.types, plain, self.read_parts(_numbers(plain)))
+            while len(self._snapshots) >= MOST_SNAPSHOTS:
+                del self._snapshots[next(iter(self._snapshots))]
+            self._snapshots[place] = found
+        return found.build()
 
     def _values_of(self, plain: dict[str, Any]) -> dict[str, Any]:
         plain = {name: long_list(value) for name, value in plain.items()}
@@ -200,7 +205,8 @@ class Thread:
         """A channel's value; most are lists of messages, which are built together."""
         if type(plain) is list and all(type(one) is Typed and one.name == MESSAGE for one in plain):
             places = (one.value for one in plain)
-            return self.types.build_messages([whole(at, parts[number_of(at)]) for at in places])
+            build = self.types.message_builder()
+            return [build(whole(place, parts[number_of(place)])) for place in places]
         return self._build(plain, parts)
 
     def plain_values(self, space: Space, record: Record, reader: Reader) -> dict[str, Any]:
@@ -237,7 +243,7 @@ class Thread:
         """Drop what is kept of a namespace."""
         self.heads.pop(space.ns, None)
         self.past.pop(space.ns, None)
-        self._plain.clear()
+        self._snapshots.clear()
         self.kept.pop(space.ns, None)
 
     # building
@@ -250,8 +256,10 @@ class Thread:
         return self._build(plain, self.read_parts(_numbers(plain)))
 
     def _build(self, plain: Any, parts: dict[int, Any]) -> Any:
+        build = self.types.message_builder()
+
         def message(ref: Typed) -> Any:
-            return self.types.build(whole(ref.value, parts[number_of(ref.value)]))
+            return build(whole(ref.value, parts[number_of(ref.value)]))
 
         return self.types.build(plain, message)
 
@@ -337,6 +345,8 @@ class Past:
         if entry not in self._read:
             self._load(position)
         loaded = self._read[entry]
+        if not self._late:
+            return loaded
         key = self.space.late(loaded.record.id)
         if key not in self._late:
             return loaded
@@ -350,6 +360,8 @@ class Past:
 
     def get(self, id: str) -> Loaded | None:
         """A checkpoint by its id, or None if there is no such."""
+        if self.order and self.at(-1).record.id == id:
+            return self.at(-1)
         position = self.first_not_before(id)
         if position < len(self.order) and self.at(position).record.id == id:
             return self.at(position)
@@ -389,7 +401,9 @@ class Past:
     def _load(self, at: int) -> None:
         """Read one checkpoint and some that were put before it, with their writes."""
         order, thread, space = self.order, self.thread, self.space
-        first = max(0, at - self._page + 1)
+        first = at
+        while first and at - first + 1 < self._page and order[first - 1] not in self._read:
+            first -= 1
         newest = at + 1 == len(order)
         found = scan(thread, space, order[first], order[at if newest else at + 1])
         for entry in order[first : at + 1]:
