@@ -39,9 +39,11 @@ class Draft:
     def _start_parts(self) -> None:
         # All that is read for a change is of one moment; if that is over, the change fails.
         self.reader = reader = self.thread.pinned()
-        self._versions = {PARTS: reader.version(PARTS), NAMES: reader.version(NAMES)}
+        self._versions = {
+            PARTS: reader.version(PARTS),
+            NAMES: self.thread.learn_names(reader),
+        }
         self.thread.parts.begin(reader.length(PARTS))
-        self.thread.learn_names(reader)
         self.thread.names.begin()
 
     def note(self, kind: str, key: str, value: Any = None) -> None:

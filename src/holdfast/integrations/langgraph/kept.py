@@ -2,7 +2,8 @@
 
 `put` is given whole channels. What a channel held is kept as bytes; encoding the messages again
 and comparing bytes finds every change, also one made in place, in a fraction of the time that
-taking them apart would need. Objects are never compared by identity.
+taking them apart would need. Objects are never compared by identity. A field that was set to what
+it was already is no change: the message is equal, to pydantic too.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MOST_BUFFER = 16 << 20
 class Kept:
     """A list of messages as it was last put or read, in a form that nobody else can change."""
 
-    __slots__ = ("_classes", "_data", "_extras", "_lock", "_sets", "lengths", "places", "simple")
+    __slots__ = ("_classes", "_data", "_extras", "_lock", "_sets", "places", "simple")
 
     def __init__(self) -> None:
         self._classes: list[type] = []
@@ -37,8 +38,6 @@ class Kept:
         self._extras: list[Any] = []
         """Extra fields of each, encoded; empty while no message has any."""
         self._sets: list[frozenset[str]] = []
-        self.lengths: list[int] = []
-        """How many fields of each message are set."""
         self._lock = threading.Lock()
         self.places: list[Any] | None = None
         """Of the messages, while the list is short."""
@@ -65,10 +64,6 @@ class Kept:
         classes = list(map(type, value))
         if classes[:count] != self._classes or not all(map(_comparable, set(classes[count:]))):
             return None
-        # A field that is set joins the set for good, so its length tells whether it changed.
-        lengths = list(map(len, map(_fields_set, value)))
-        if lengths[:count] != self.lengths:
-            return None
         buffer = _buffer()
         try:
             _encode_into(list(map(_fields, value)), buffer)
@@ -83,7 +78,7 @@ class Kept:
             return None
         tail = bytes(buffer[start + len(self._data) - len(_HEADER) :])
         more = list(map(frozenset, map(_fields_set, value[count:])))
-        return Growth(self, classes[count:], tail, encoded, more)
+        return Growth(self, count, classes[count:], tail, encoded, more)
 
     def grow(self, growth: Growth) -> None:
         """Take over what is new, once it is stored."""
@@ -93,7 +88,6 @@ class Kept:
             self._data[1 : len(_HEADER)] = len(self._classes).to_bytes(4, "big")
             self._extras = growth.extras
             self._sets += growth.sets
-            self.lengths += map(len, growth.sets)
             self.places, self.simple = growth.places, growth.simple
 
     def build(self) -> list[BaseMessage]:
@@ -116,13 +110,14 @@ class Growth:
     def __init__(
         self,
         base: Kept,
+        start: int,
         classes: list[type],
         tail: bytes,
         extras: list[Any],
         sets: list[frozenset[str]],
     ) -> None:
         self._base = base
-        self.start = len(base.lengths)
+        self.start = start
         self.classes = classes
         self.tail = tail
         self.extras = extras

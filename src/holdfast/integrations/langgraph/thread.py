@@ -118,24 +118,25 @@ class Thread:
         line = self.reader.now()
         return Reader(self.core, self.scope, "main", line) if line is not None else self.reader
 
-    def learn_names(self, reader: Reader) -> None:
-        """Know all names that are stored."""
+    def learn_names(self, reader: Reader) -> int:
+        """Know all names that are stored; the version of their list."""
         version = reader.version(NAMES)
         if version != self._names_version:
             self.names.learn(reader.get(NAMES, [], None, True))
             self._names_version = version
+        return version
 
     def newest(
         self, space: Space, reader: Reader | None = None, *, writes: bool = False
     ) -> Loaded | None:
         """The newest checkpoint of a namespace; `writes`: with what was written on top of it."""
         reader = reader or self.pinned()
-        if reader.version(COPYING):
-            raise DamagedRecordError(
-                f"{self.scope}: copying this thread was cut short; copy it again or delete it"
-            )
         version, record = self.heads.get(space.ns, (0, None))
         if record is None or version != reader.version(space.head):
+            if reader.version(COPYING):  # which began by deleting all heads
+                raise DamagedRecordError(
+                    f"{self.scope}: copying this thread was cut short; copy it again or delete it"
+                )
             found = reader.versioned([space.head])
             if not found:
                 return None
