@@ -266,7 +266,7 @@ class Stage:
             joined = self._joined(self._items_of(key, old, packer.laid) + parts)
         return self._set(sequence, key, joined, packer, how=entries.APPENDED)
 
-    def _lengthened(self, old: Slot | None, parts: list[Part], laid: Laid) -> Atom | None:
+    def _lengthened(self, old: Slot | None, parts: list[Part], laid: Laid) -> Part | None:
         """A short list with more items, made of its bytes; None if it is none or becomes long."""
         if old is None or old.ref[0] > refs.ATOM:
             return None
