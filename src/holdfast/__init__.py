@@ -19,6 +19,7 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast import sync as sync
+    from holdfast.agents.shapes import Message, Task, ToolCall
     from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.async_exports import (
         export_checkpoint,
@@ -134,6 +135,7 @@ __all__ = [
     "Lookup",
     "MergeConflict",
     "Merged",
+    "Message",
     "Operation",
     "Optimizer",
     "Page",
@@ -168,7 +170,9 @@ __all__ = [
     "Sticky",
     "Store",
     "Swept",
+    "Task",
     "TimelineInfo",
+    "ToolCall",
     "Typed",
     "ValueLimits",
     "View",
@@ -182,6 +186,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "holdfast.agents.shapes": "Message Task ToolCall",
     "holdfast.checkpoints.async_retention": "Retention",
     "holdfast.checkpoints.retention": "Judged LinePlan RetentionPlan",
     "holdfast.checkpoints.rules": "Rule",

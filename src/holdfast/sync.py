@@ -78,19 +78,19 @@ def open(
 
 
 if not TYPE_CHECKING:
-    _ABOVE = {
-        "CheckpointGroups": "blocking",
-        "Checkpoints": "blocking",
-        "Optimizer": "optimizer",
-        "Policies": "policies",
-        "Retention": "retention",
-        "Scheduler": "scheduler",
+    _HOMES = {
+        "holdfast.checkpoints.blocking": "CheckpointGroups Checkpoints",
+        "holdfast.checkpoints.optimizer": "Optimizer",
+        "holdfast.checkpoints.policies": "Policies",
+        "holdfast.checkpoints.retention": "Retention",
+        "holdfast.checkpoints.scheduler": "Scheduler",
     }
+    _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
     def __getattr__(name: str) -> object:
         """Import what stands above the store when it is first used."""
-        if name not in _ABOVE:
+        if name not in _HOME:
             raise AttributeError(f"module 'holdfast.sync' has no attribute {name!r}")
         from importlib import import_module
 
-        return getattr(import_module(f"holdfast.checkpoints.{_ABOVE[name]}"), name)
+        return getattr(import_module(_HOME[name]), name)

@@ -408,7 +408,11 @@ class KeySeal:
             if not first & _OUTSIDE:
                 writer = sealed[at : at + WRITER]
                 at += WRITER
-            length, at = read_varint(sealed, at)
+            length = sealed[at]
+            if length < 128:
+                at += 1
+            else:
+                length, at = read_varint(sealed, at)
         except (IndexError, ValueError):
             raise _damaged("its header is damaged") from None
         if first & ~14 != _FORMAT | _ENCRYPTED or len(sealed) < at + NONCE + TAG:

@@ -316,10 +316,13 @@ class StoreHandle:
 class ChangeParts:
     """A change over several scopes, while it is being put together."""
 
-    def __init__(self, handle: StoreHandle, cause: Cause | None, id: str | None) -> None:
+    def __init__(
+        self, handle: StoreHandle, cause: Cause | None, id: str | None, *, owner: bool = False
+    ) -> None:
         self._handle = handle
         self._cause = cause
         self._id = id
+        self._owner = owner
         self.parts: dict[tuple[Scope, str], ScopedChange] = {}
 
     def line(self, scope: Scope | str) -> LineHandle:
@@ -332,7 +335,7 @@ class ChangeParts:
             raise ReadOnlyError(f"{line.scope}: a view of the past cannot be changed; fork it")
         name = (line.scope, line.timeline)
         if name not in self.parts:
-            self.parts[name] = ScopedChange(line.reader)
+            self.parts[name] = ScopedChange(line.reader, owner=self._owner)
         return self.parts[name]
 
     @property

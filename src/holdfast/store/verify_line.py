@@ -153,28 +153,46 @@ class LineCheck:
 
         Without objects on the way and with few calls: the speed of verifying is decided here.
         """
-        line, open_body, entry_hash = self.line, self.ledger.open_body, self.ledger.entry_hash
+        line, ledger = self.line, self.ledger
+        ad, open_, commit, entry_hash = (
+            ledger.ad,
+            ledger.seal.open,
+            ledger.commit_body,
+            ledger.entry_hash,
+        )
+        clear, end, decode = entries.clear_part, entries.CLEAR, entries.decode_body
+        last, values = expected[0], 0
         for key, row in page:
             sequence = line.sequence + 1
             try:
-                version, flags, writer, epoch, before, commitment = entries.clear_part(row)
+                version, flags, writer, epoch, before, commitment = clear(row)
                 if (
                     before != line.head
                     or int.from_bytes(key[9:14], "big") != sequence
-                    or sequence == expected[0]
+                    or sequence == last
                     or version != entries.FORMAT
                     or flags
                     or epoch >= 128
                 ):
                     self._entry(key, row, expected)
                     continue
-                body = open_body(key, row, entries.CLEAR, writer, commitment)
+                plain = open_(ad(key), row, writer, end)
+                if commit(plain) != commitment:
+                    self._entry(key, row, expected)
+                    continue
+                body = decode(plain)
             except (*DAMAGE, struct.error):
                 self._entry(key, row, expected)
                 continue
-            self._take(key, sequence, body)
+            values += len(body.atoms)
+            rest = body.cause or body.save or body.change or body.packs
+            if rest or not body.atoms or body.ops[0][0] not in entries.KEYED:
+                self._leads(key, sequence, body)
+            if self.folding:
+                self._fold(key, sequence, body)
             line.sequence = sequence
-            line.head = entry_hash(key, row[: entries.CLEAR])
+            line.head = entry_hash(key, row[:end])
+        self.report.values += values
 
     def _entry(self, key: bytes, row: bytes, expected: tuple[int, bytes]) -> None:
         """Look at one entry and name all that is off."""
@@ -198,7 +216,10 @@ class LineCheck:
             start = len(envelope.data)
             writer, commitment = envelope.writer, envelope.commitment
             body = self.ledger.open_body(key, row, start, writer, commitment)
-            self._take(key, sequence, body)
+            self.report.values += len(body.atoms)
+            self._leads(key, sequence, body)
+            if self.folding:
+                self._fold(key, sequence, body)
             if envelope.statement and str(self.ledger.scope) not in body.ops[0]:
                 self.find("chain", key, "the checkpoint says that it is one of another scope")
         except NewerFormatError:
@@ -214,14 +235,12 @@ class LineCheck:
         if envelope.statement is not None:
             self.check_statement(key, envelope, whole=whole)
 
-    def _take(self, key: bytes, sequence: int, body: Body) -> None:
-        """Check what an entry leads to, and fold it into the state."""
+    def _leads(self, key: bytes, sequence: int, body: Body) -> None:
+        """Check what an entry leads to; one that only sets short values leads nowhere."""
         if body.save and body.save[0] > self.floor.sequence:
             self.announced[body.save[0]] = (body.save[1], body.save[2])
             self._compare_save(body.save, key)
-        if body.change is not None or body.cause is not None or not body.atoms:  # perhaps a new key
-            self.check.accounts.note(self.ledger, self.line.number, sequence, body)
-        self.report.values += len(body.atoms)
+        self.check.accounts.note(self.ledger, self.line.number, sequence, body)
         if body.packs:
             self._packs(sequence, body)
         elif not body.atoms:
@@ -230,12 +249,14 @@ class LineCheck:
             self._merge(key, body.ops[0])
         if body.ops and body.ops[0][0] == entries.PRUNE:
             check_anchor(self, key, body.ops[0])
-        if self.folding:
-            try:
-                self.line.apply(sequence, body)
-            except DAMAGE as error:
-                self.find("damage", key, str(error))
-                self._stop_folding()
+
+    def _fold(self, key: bytes, sequence: int, body: Body) -> None:
+        """Fold an entry into the state."""
+        try:
+            self.line.apply(sequence, body)
+        except DAMAGE as error:
+            self.find("damage", key, str(error))
+            self._stop_folding()
 
     def _merge(self, key: bytes, op: list[Any]) -> None:
         """What was merged must still be the history that it was, and the merge before be named."""

@@ -114,11 +114,12 @@ class ScopedChange:
 
     Writes are noted and become durable when the block ends. What is read here is expected: if
     somebody changes it before, the change fails with `Conflict` and nothing of it is applied.
-    Reads see the writes noted before them.
+    Reads see the writes noted before them. The `owner` may write keys that parts of Holdfast own.
     """
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, *, owner: bool = False) -> None:
         self._reader = reader
+        self._owner = owner
         self.operations: list[Operation] = []
         self.over = False
         self.looked = False
@@ -187,7 +188,7 @@ class ScopedChange:
             raise InvalidInputError(
                 f"{self._reader.scope}: this change is over; what it writes must stand in its block"
             )
-        key = check_user_key(key)
+        key = check_key(key, owner=self._owner)
         check_version(if_version)
         if if_version is not None and self.expects.setdefault(key, if_version) != if_version:
             raise Conflict(
@@ -319,8 +320,3 @@ class ScopedChange:
     def empty(self) -> bool:
         """Whether nothing was written."""
         return not self.operations
-
-
-def check_user_key(key: str) -> str:
-    """Keys that a caller may write: all but those that parts of Holdfast own."""
-    return check_key(key)
