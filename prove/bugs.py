@@ -199,6 +199,20 @@ BUGS = (
         "model",
     ),
     Bug(
+        "patch made from what another writer has replaced",
+        "store/values.py",
+        "same = branch.before is not None and branch.before.ref == ref",
+        "same = branch.before is not None",
+        "tests/store/test_set_again.py",
+    ),
+    Bug(
+        "index with a new key not cut anew",
+        "store/trees.py",
+        "or elements[position][0] != edit[0]:",
+        "or False:",
+        "tests/store/test_trees.py",
+    ),
+    Bug(
         "lane conflict ignored",
         "store/committer.py",
         'if any(key[:1] == b"F" for key in keys):',
@@ -267,8 +281,8 @@ BUGS = (
     Bug(
         "value sealed under a subject's key after the erase",
         "store/writing.py",
-        "    change.fences += tuple(subjects.values())\n",
-        "",
+        "        change.fences += tuple(subjects.values())\n",
+        "        pass\n",
         "tests/store/test_subjects.py",
     ),
     Bug(
@@ -604,7 +618,7 @@ BUGS = (
     Bug(
         "use after os.fork() allowed",
         "storage/sqlite.py",
-        "        if self._pid != os.getpid():\n            raise StoreForkedError(",
+        "        if self._pid != process.number:\n            raise StoreForkedError(",
         "        if False:\n            raise StoreForkedError(",
         "tests/storage",
     ),
@@ -687,10 +701,31 @@ BUGS = (
     ),
     Bug(
         "a policy's checkpoint made though another process was faster",
-        "checkpoints/engine.py",
-        "if stage.checkpoint != basis:",
+        "checkpoints/saving.py",
+        "if stage.checkpoint != checkpoint:",
         "if False:",
         "tests/store/test_policies.py",
+    ),
+    Bug(
+        "a policy with an interval that only its own process knows",
+        "checkpoints/policies.py",
+        "        follow_policies(self._engine, scope, [made.id])\n",
+        "",
+        "tests/store/test_policy_schedules.py",
+    ),
+    Bug(
+        "a policy firing again before its interval is over, by its schedule",
+        "checkpoints/tracker.py",
+        "return max(0.0, fired + policy.frequency.interval / 1000 - now)",
+        "return 0.0",
+        "tests/store/test_policy_schedules.py",
+    ),
+    Bug(
+        "checkpoints of a policy kept by what it said once",
+        "checkpoints/rules.py",
+        'self._policies.get(policy, one.metadata.get("retention"))',
+        'one.metadata.get("retention")',
+        "tests/store/test_retention.py",
     ),
     Bug(
         "the checkpoint of a slot without an id",
@@ -712,6 +747,29 @@ BUGS = (
         "        found.append((now, now))\n",
         "        pass\n",
         "tests/store/test_calendar.py",
+    ),
+    Bug(
+        "a transition that does not expect where it began",
+        "agents/machines/looking.py",
+        "expects = {self.keys.intent: versions[1], self.keys.transitions: versions[2]}",
+        "expects: dict[str, int] = {self.keys.intent: versions[1]}",
+        "tests/agents/test_machines.py",
+    ),
+    Bug(
+        "a machine's log that a restore takes back",
+        "agents/machines/storing.py",
+        """        if before is None:
+            operations += sticky(self.handle, keys.sticky)
+""",
+        "",
+        "tests/agents/test_machine_past.py",
+    ),
+    Bug(
+        "work begun before its intent is stored",
+        "agents/machines/routines.py",
+        "                yield from self.store_intent(seen, step)\n",
+        "                pass\n",
+        "tests/agents/test_machine_work.py",
     ),
     Bug(
         "an import that ignores tombstones",
@@ -747,5 +805,26 @@ BUGS = (
         "if not buffer.startswith(memoryview(self._data)[len(_HEADER) :], start):",
         "if len(buffer) - start < len(self._data) - len(_HEADER):",
         "tests/langgraph/test_places.py",
+    ),
+    Bug(
+        "list that changed taken for one that grew",
+        "agents/saving.py",
+        "return new.startswith(old[_head(before.length) :], _head(now.length))",
+        "return True",
+        "tests/agents/test_attaching.py",
+    ),
+    Bug(
+        "task of a command not looked for",
+        "agents/rules.py",
+        'if not has(command["task_id"])',
+        'if not command["task_id"]',
+        "tests/agents/test_agents_model.py",
+    ),
+    Bug(
+        "life of an agent restored",
+        "agents/attachment.py",
+        "return [*sticky(self.handle, EXECUTION_STATE), written]",
+        "return [written]",
+        "tests/agents/test_registry.py",
     ),
 )

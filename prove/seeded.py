@@ -38,8 +38,9 @@ def copy_of(source: Path, place: Path, bug: Bug | None) -> str:
 def command(by: str, place: Path, seed: int) -> list[str]:
     """What runs a check or a test file against a copy."""
     if "/" in by:
-        paths = ("-o", f"pythonpath={place}", "-o", "filterwarnings=default", "-o", "addopts=")
-        return python("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *paths, str(ROOT / by))
+        paths = f"pythonpath={place} {ROOT / 'tests' / 'store'}"
+        given = ("-o", paths, "-o", "filterwarnings=default", "-o", "addopts=")
+        return python("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *given, str(ROOT / by))
     script = str(ROOT / "prove" / "run.py")
     return python(script, "--only", by, "--short", "--seed", str(seed))
 

@@ -30,7 +30,8 @@ LAYERS = (
     ("seal",),
     ("store",),
     ("checkpoints", "schemas", "hooks", "access"),
-    ("agents", "recovery", "replicas", "backup", "runtime", "monitor"),
+    ("agents", "replicas", "backup", "runtime", "monitor"),
+    ("recovery",),  # of all that agents do
     ("", "sync", "testing"),  # what users import; "" is holdfast/__init__.py
     ("server", "integrations", "scripting"),
     ("cli",),  # has commands for integrations, too

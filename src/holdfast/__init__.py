@@ -19,6 +19,25 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast import sync as sync
+    from holdfast.agents.async_agent import Agent
+    from holdfast.agents.async_agent_state import AgentState
+    from holdfast.agents.async_attaching import Attached, attach
+    from holdfast.agents.async_registry import Agents
+    from holdfast.agents.components import Component
+    from holdfast.agents.machines.async_machine import Machine
+    from holdfast.agents.machines.definition import MachineArrow, MachineDefinition, MachineState
+    from holdfast.agents.machines.records import (
+        MachineIntent,
+        MachineRecovered,
+        MachineSnapshot,
+        Replayed,
+        Transition,
+    )
+    from holdfast.agents.machines.rules import MachineRule
+    from holdfast.agents.machines.steps import MachineStep
+    from holdfast.agents.machines.versions import MachineLimits
+    from holdfast.agents.protocols import PersistentAgent
+    from holdfast.agents.registering import AgentInfo
     from holdfast.agents.shapes import Message, Task, ToolCall
     from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.async_exports import (
@@ -40,12 +59,23 @@ if TYPE_CHECKING:
         PolicyRetention,
         PolicySetting,
     )
+    from holdfast.checkpoints.recording import Recording
     from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest
     from holdfast.checkpoints.retention import Judged, LinePlan, RetentionPlan
     from holdfast.checkpoints.rules import Rule
     from holdfast.checkpoints.runner import Run
     from holdfast.checkpoints.schedules import ScheduleInfo
     from holdfast.checkpoints.shutdown import ShutdownCheckpoints
+    from holdfast.checkpoints.tracker import Event
+    from holdfast.recovery.async_recovery import Recovery
+    from holdfast.recovery.choice import Proposal
+    from holdfast.recovery.engine import RecoveryPlan
+    from holdfast.recovery.failures import Failure
+    from holdfast.recovery.notices import Notice
+    from holdfast.recovery.procedure import Procedure, Step
+    from holdfast.recovery.quarantine import Quarantined
+    from holdfast.recovery.records import StepResult
+    from holdfast.recovery.reports import RecoveryReport, RecoveryStatistics
     from holdfast.seal.codec import Typed, ValueLimits
     from holdfast.seal.parts import ERASED
     from holdfast.seal.registry import Registry, default_registry
@@ -96,6 +126,11 @@ __version__ = "0.1.0"
 __all__ = [
     "DELETED",
     "ERASED",
+    "Agent",
+    "AgentInfo",
+    "AgentState",
+    "Agents",
+    "Attached",
     "Begins",
     "Blame",
     "Blamed",
@@ -107,6 +142,7 @@ __all__ = [
     "Checkpoints",
     "Classed",
     "Clock",
+    "Component",
     "Condition",
     "Cron",
     "Declaration",
@@ -116,8 +152,10 @@ __all__ = [
     "Ephemeral",
     "Erased",
     "ErasedSubject",
+    "Event",
     "Every",
     "Export",
+    "Failure",
     "Finding",
     "Gate",
     "HoldfastError",
@@ -133,24 +171,45 @@ __all__ = [
     "Locator",
     "LongValue",
     "Lookup",
+    "Machine",
+    "MachineArrow",
+    "MachineDefinition",
+    "MachineIntent",
+    "MachineLimits",
+    "MachineRecovered",
+    "MachineRule",
+    "MachineSnapshot",
+    "MachineState",
+    "MachineStep",
     "MergeConflict",
     "Merged",
     "Message",
+    "Notice",
     "Operation",
     "Optimizer",
     "Page",
+    "PersistentAgent",
     "Policies",
     "Policy",
     "PolicyFrequency",
     "PolicyRetention",
     "PolicySetting",
     "Position",
+    "Procedure",
     "Proof",
+    "Proposal",
     "Pruned",
+    "Quarantined",
     "Range",
     "ReadStream",
     "Reading",
+    "Recording",
+    "Recovery",
+    "RecoveryPlan",
+    "RecoveryReport",
+    "RecoveryStatistics",
     "Registry",
+    "Replayed",
     "Report",
     "Request",
     "Resealed",
@@ -167,17 +226,21 @@ __all__ = [
     "ScopeInfo",
     "ShutdownCheckpoints",
     "State",
+    "Step",
+    "StepResult",
     "Sticky",
     "Store",
     "Swept",
     "Task",
     "TimelineInfo",
     "ToolCall",
+    "Transition",
     "Typed",
     "ValueLimits",
     "View",
     "Watch",
     "WriteStream",
+    "attach",
     "export_checkpoint",
     "import_checkpoint",
     "inspect_export",
@@ -186,6 +249,21 @@ __all__ = [
 ]
 
 _HOMES = {
+    "holdfast.agents.async_agent": "Agent",
+    "holdfast.agents.async_agent_state": "AgentState",
+    "holdfast.agents.async_attaching": "Attached attach",
+    "holdfast.agents.async_registry": "Agents",
+    "holdfast.agents.components": "Component",
+    "holdfast.agents.protocols": "PersistentAgent",
+    "holdfast.agents.registering": "AgentInfo",
+    "holdfast.agents.machines.async_machine": "Machine",
+    "holdfast.agents.machines.definition": "MachineArrow MachineDefinition MachineState",
+    "holdfast.agents.machines.records": (
+        "MachineIntent MachineRecovered MachineSnapshot Replayed Transition"
+    ),
+    "holdfast.agents.machines.rules": "MachineRule",
+    "holdfast.agents.machines.steps": "MachineStep",
+    "holdfast.agents.machines.versions": "MachineLimits",
     "holdfast.agents.shapes": "Message Task ToolCall",
     "holdfast.checkpoints.async_retention": "Retention",
     "holdfast.checkpoints.retention": "Judged LinePlan RetentionPlan",
@@ -196,6 +274,7 @@ _HOMES = {
     "holdfast.checkpoints.async_checkpoints": "CheckpointGroups Checkpoints",
     "holdfast.checkpoints.requests": "CheckpointRequest Locator RestoreRequest",
     "holdfast.checkpoints.async_optimizer": "Optimizer",
+    "holdfast.checkpoints.recording": "Recording",
     "holdfast.checkpoints.async_policies": "Policies",
     "holdfast.checkpoints.conditions": "Condition",
     "holdfast.checkpoints.policy": "Policy PolicyFrequency PolicyRetention PolicySetting",
@@ -204,6 +283,16 @@ _HOMES = {
     "holdfast.checkpoints.runner": "Run",
     "holdfast.checkpoints.schedules": "ScheduleInfo",
     "holdfast.checkpoints.shutdown": "ShutdownCheckpoints",
+    "holdfast.checkpoints.tracker": "Event",
+    "holdfast.recovery.async_recovery": "Recovery",
+    "holdfast.recovery.choice": "Proposal",
+    "holdfast.recovery.engine": "RecoveryPlan",
+    "holdfast.recovery.failures": "Failure",
+    "holdfast.recovery.notices": "Notice",
+    "holdfast.recovery.procedure": "Procedure Step",
+    "holdfast.recovery.quarantine": "Quarantined",
+    "holdfast.recovery.records": "StepResult",
+    "holdfast.recovery.reports": "RecoveryReport RecoveryStatistics",
     "holdfast.seal.codec": "Typed ValueLimits",
     "holdfast.seal.parts": "ERASED",
     "holdfast.seal.registry": "Registry",

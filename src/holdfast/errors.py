@@ -11,6 +11,7 @@ different branches, because a caller answers each of them differently.
     │   ├── LookupNotFoundError
     │   ├── PointNotFoundError
     │   │   └── PrunedError          it was there; an anchor says that it was pruned
+    │   ├── ProcedureNotFoundError
     │   ├── ScheduleNotFoundError
     │   ├── ScopeNotFoundError
     │   ├── StoreNotFoundError
@@ -32,14 +33,20 @@ different branches, because a caller answers each of them differently.
     │   │   ├── NewerFormatError
     │   │   └── NotAStoreError
     │   ├── GateRefusedError         a gate said no
+    │   ├── IncompleteTransitionError  a machine's last transition was begun and never ended
     │   ├── InvalidInputError
+    │   │   ├── AgentValidationError     the state of an agent is not as its types and rules say
     │   │   ├── CheckpointValidationError
     │   │   ├── InvalidKeyError
     │   │   ├── InvalidScopeError
     │   │   ├── InvalidValueError
     │   │   │   └── LimitExceededError
+    │   │   ├── MachineDataError
+    │   │   ├── MachineDefinitionError
     │   │   ├── PolicyValidationError
+    │   │   ├── ProcedureValidationError
     │   │   ├── RestoreValidationError
+    │   │   ├── UnknownStepTypeError
     │   │   └── UnknownTypeError
     │   ├── KeyringError             the key given does not fit the store
     │   │   ├── KeyMissingError
@@ -53,10 +60,12 @@ different branches, because a caller answers each of them differently.
     │   ├── MissingExtraError        an optional dependency is not installed
     │   ├── NotConfirmedError        it would remove more than is removed without being asked
     │   ├── ReadOnlyError            a store opened for reading cannot write
+    │   ├── ReplayError              a transition does not begin where the one before ended
     │   ├── ScopeErasedError         what was erased does not come back from a copy
     │   ├── StateValidationError     a restored state failed its check and was put back
     │   ├── StoreClosedError
     │   │   └── StoreForkedError     carried through os.fork()
+    │   ├── TransitionRefusedError   a machine's definition, a guard or a rule says no
     │   ├── UnsafePlaceError         a file system or file mode that cannot be trusted
     │   └── UntrustedSignerError     nobody who is trusted here vouches for it
     ├── Unavailable                  storage cannot serve now; nothing was applied
@@ -64,6 +73,9 @@ different branches, because a caller answers each of them differently.
     │   ├── LookupNotBuiltError      its terms are still being added
     │   ├── StorageReadOnlyError
     │   └── StoreLockedError
+    ├── RecoveryFailedError          a recovery did not succeed, and was undone if it could be
+    │   ├── CriticalStepFailureError
+    │   └── RecoveryValidationError
     ├── OutcomeUnknown               it may or may not have been applied
     └── InternalError                a bug in Holdfast; never a subclass of the above
 
@@ -106,6 +118,10 @@ class PointNotFoundError(MissingError):
 
 class PrunedError(PointNotFoundError):
     """The entry was pruned: an anchor, which the text names, says so. It cannot be had again."""
+
+
+class ProcedureNotFoundError(MissingError):
+    """No procedure of recovery has that id."""
 
 
 class ScheduleNotFoundError(MissingError):
@@ -203,8 +219,29 @@ class GateRefusedError(RefusedError):
     """A gate refused the change."""
 
 
+class IncompleteTransitionError(RefusedError):
+    """A machine's last transition was begun and has not ended: its process may be gone.
+
+    `intent` is the `holdfast.MachineIntent` that was stored. `recover` settles it by its declared
+    choice, `settle` by yours.
+    """
+
+    def __init__(self, message: str, intent: typing.Any = None) -> None:
+        super().__init__(message)
+        self.intent = intent
+
+
 class InvalidInputError(RefusedError):
     """An argument cannot be used."""
+
+
+class AgentValidationError(InvalidInputError):
+    """The state of an agent is not as its types and rules say. `problems` lists all that is wrong,
+    each with its path. What was to be written was not."""
+
+    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
+        super().__init__("; ".join([message, *problems[:5], *(["..."] if problems[5:] else [])]))
+        self.problems = tuple(problems)
 
 
 class CheckpointValidationError(InvalidInputError):
@@ -235,11 +272,35 @@ class LimitExceededError(InvalidValueError):
     """A value is too deep, too large or has too many items."""
 
 
+class MachineDataError(InvalidInputError):
+    """The data of a machine would break the rules of its state. `problems` holds all of it."""
+
+    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
+
+
+class MachineDefinitionError(InvalidInputError):
+    """The definition of a machine cannot work. `problems` lists all that is wrong with it."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(f"the definition of a machine cannot be used: {'; '.join(problems)}")
+        self.problems = tuple(problems)
+
+
 class PolicyValidationError(InvalidInputError):
     """A checkpoint policy cannot be used; nothing was set. `problems` holds all that is wrong."""
 
     def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
         super().__init__(message)
+        self.problems = tuple(problems)
+
+
+class ProcedureValidationError(InvalidInputError):
+    """A procedure of recovery cannot be used. `problems` lists all that is wrong with it."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(f"Invalid recovery procedure: {', '.join(problems)}")
         self.problems = tuple(problems)
 
 
@@ -249,6 +310,10 @@ class RestoreValidationError(InvalidInputError):
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__(f"Invalid restore request: {', '.join(problems)}")
         self.problems = tuple(problems)
+
+
+class UnknownStepTypeError(InvalidInputError):
+    """A procedure of recovery has a step of a type that is not there."""
 
 
 class UnknownTypeError(InvalidInputError):
@@ -311,6 +376,17 @@ class ReadOnlyError(RefusedError):
     """A store opened for reading cannot write."""
 
 
+class ReplayError(RefusedError):
+    """A machine's transitions do not follow from each other; nothing was replayed.
+
+    `transition` is the first one that begins elsewhere than the one before it ended.
+    """
+
+    def __init__(self, message: str, transition: typing.Any = None) -> None:
+        super().__init__(message)
+        self.transition = transition
+
+
 class ScopeErasedError(RefusedError):
     """What was given comes from a scope that was erased here; nothing of it was taken over."""
 
@@ -336,6 +412,17 @@ class StoreClosedError(RefusedError):
 
 class StoreForkedError(StoreClosedError):
     """The store was opened before os.fork(); the child must open it again."""
+
+
+class TransitionRefusedError(RefusedError):
+    """A machine does not follow a trigger: no arrow, a guard, a rule or who may says no.
+
+    `problems` says why, all of it. The machine is where it was; its log has the attempt.
+    """
+
+    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
 
 
 class UnsafePlaceError(RefusedError):
@@ -364,6 +451,31 @@ class StorageReadOnlyError(Unavailable):
 
 class StoreLockedError(Unavailable):
     """Another program holds the store."""
+
+
+class RecoveryFailedError(HoldfastError):
+    """A recovery did not succeed; the text says where the agent was left.
+
+    `recovery` is its id, under which its report is kept; empty if it never began.
+    """
+
+    TEXT: typing.ClassVar[str] = "Recovery failed"
+
+    def __init__(self, message: str, recovery: str = "") -> None:
+        super().__init__(message)
+        self.recovery = recovery
+
+
+class CriticalStepFailureError(RecoveryFailedError):
+    """A critical step of a recovery failed, in the last attempt that there was time for."""
+
+    TEXT = "Critical recovery step failed"
+
+
+class RecoveryValidationError(RecoveryFailedError):
+    """The recovered state failed its check."""
+
+    TEXT = "Recovery validation failed"
 
 
 class OutcomeUnknown(HoldfastError):

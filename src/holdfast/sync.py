@@ -20,25 +20,38 @@ from holdfast.store.opening import open_core
 from holdfast.store.watching import Watch
 
 if TYPE_CHECKING:
+    from holdfast.agents.agent import Agent
+    from holdfast.agents.agent_state import AgentState
+    from holdfast.agents.attaching import Attached, attach
+    from holdfast.agents.machines.blocking import Machine
+    from holdfast.agents.registry import Agents
     from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.optimizer import Optimizer
     from holdfast.checkpoints.policies import Policies
     from holdfast.checkpoints.retention import Retention
     from holdfast.checkpoints.scheduler import Scheduler
+    from holdfast.recovery.engine import Recovery
 
 __all__ = [
+    "Agent",
+    "AgentState",
+    "Agents",
+    "Attached",
     "Change",
     "CheckpointGroups",
     "Checkpoints",
     "Lease",
+    "Machine",
     "Optimizer",
     "Policies",
+    "Recovery",
     "Retention",
     "Scheduler",
     "State",
     "Store",
     "View",
     "Watch",
+    "attach",
     "export_checkpoint",
     "import_checkpoint",
     "inspect_export",
@@ -79,11 +92,17 @@ def open(
 
 if not TYPE_CHECKING:
     _HOMES = {
+        "holdfast.agents.agent": "Agent",
+        "holdfast.agents.agent_state": "AgentState",
+        "holdfast.agents.attaching": "Attached attach",
+        "holdfast.agents.registry": "Agents",
+        "holdfast.agents.machines.blocking": "Machine",
         "holdfast.checkpoints.blocking": "CheckpointGroups Checkpoints",
         "holdfast.checkpoints.optimizer": "Optimizer",
         "holdfast.checkpoints.policies": "Policies",
         "holdfast.checkpoints.retention": "Retention",
         "holdfast.checkpoints.scheduler": "Scheduler",
+        "holdfast.recovery.engine": "Recovery",
     }
     _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 

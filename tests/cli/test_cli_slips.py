@@ -32,12 +32,16 @@ COMMANDS = (
     "restore agent:7 safe --dry-run",
     "fork agent:7 new",
     "timelines agent:7",
+    "agent transitions agent:7",
     "verify",
     "verify agent:7",
     "witness",
     "prove agent:7 plan -o never",
     "export-chain agent:7 -o never",
     "stats",
+    "agent list",
+    "agent show 7",
+    "agent state 7",
 )
 PLACES = {
     "--store none.db": 4,

@@ -36,6 +36,23 @@ def test_changes_where_they_stand_and_a_slid_window(places: set[int], slid: int)
     assert applied(old, window) == (window, slid)
 
 
+@given(st.integers(0, 299), st.integers(0, 299))
+def test_an_item_that_moved_is_all_that_is_brought(origin: int, target: int) -> None:
+    old = list(range(300))
+    new = [n for n in old if n != origin]
+    new.insert(target, origin)
+    assert applied(old, new) == (new, int(origin != target))
+
+
+@given(st.integers(0, 299), st.integers(0, 299))
+def test_two_items_that_changed_places(one: int, other: int) -> None:
+    old = list(range(300))
+    new = list(old)
+    new[one], new[other] = new[other], new[one]
+    assert applied(old, new)[0] == new
+    assert applied(old, new)[1] <= 2
+
+
 def test_far_changes_cost_what_they_changed() -> None:
     old = list(range(1000))
     new = [*old[:100], -1, -2, *old[100:500], *old[510:900], -3, *old[901:]]

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import hashlib
 from copy import deepcopy
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.errors import InvalidValueError
 from holdfast.seal.codec import Codec
 from holdfast.seal.registry import Registry
-from holdfast.store.splitting import Branch, Memo, Splitter
+from holdfast.store import splitting
+from holdfast.store.splitting import Branch, Splitter
 
 CODEC = Codec(Registry())
 
 
-def remembered(value: Any) -> tuple[Splitter, Memo]:
+def remembered(value: Any) -> tuple[Splitter, Branch]:
     splitter = Splitter(CODEC, lambda data: hashlib.sha256(data).digest(), bytes(32))
-    memo: Memo = {}
-    held = splitter.remember(splitter.split(value), memo)
-    assert (held > 0) == bool(memo)
-    return splitter, memo
+    known = splitting.remembered(splitter.split(value))
+    assert known is not None
+    assert known[1] > 0
+    return splitter, known[0]
 
 
 def rows(**more: Any) -> list[Any]:
@@ -33,24 +37,66 @@ def parts_of(part: Any) -> list[Any]:
     return part.parts
 
 
+def listed(part: Any, nested: bool) -> list[Any]:
+    return parts_of(parts_of(parts_of(part)[0])[0] if nested else part)
+
+
 @pytest.mark.parametrize("nested", [False, True])
 def test_an_item_changed_in_place_is_found(nested: bool) -> None:
     value = rows(tags=["a"])
-    splitter, memo = remembered({"more": {"rows": value}} if nested else value)
-    assert len(memo) == 100
+    whole = {"more": {"rows": value}} if nested else value
+    splitter, before = remembered(whole)
     value[50]["tags"].append("b")
     value[60]["n"] = 60.0  # equal, but not the same
-    again = parts_of(splitter.split(value, memo))
-    known = set(map(id, memo.values()))
+    again = listed(splitter.split(whole, before), nested)
+    known = set(map(id, listed(before, nested)))
     assert [n for n, part in enumerate(again) if id(part) not in known] == [50, 60]
-    fresh = parts_of(splitter.split(value))
+    fresh = listed(splitter.split(whole), nested)
     assert [part.ref for part in again] == [part.ref for part in fresh]
     assert [part.data(CODEC) for part in again] == [part.data(CODEC) for part in fresh]
 
 
+def test_what_cannot_help_is_not_kept() -> None:
+    splitter = Splitter(CODEC, lambda data: hashlib.sha256(data).digest(), bytes(32))
+    assert splitting.remembered(splitter.split({"a": "text" * 9000, "b": list(range(9))})) is None
+    whole = {"long": b"x" * 100_000, "rows": rows(), "few": [1, 2], "more": {"text": "y" * 9000}}
+    _, known = remembered(whole)
+    assert known.keys == ["rows"]
+    _, known = remembered([*rows(), *rows(raw=b"x" * 900)])
+    assert all(part.encoded is None or not part.encoded for part in known.parts)
+
+
 def test_bytes_are_not_taken_for_what_is_like_them() -> None:
-    splitter, memo = remembered([*rows(), *rows(raw=[{"b": b"x"}])])
-    assert len(memo) == 100
+    value = [*rows(), *rows(raw=[{"b": b"x"}])]
+    splitter, before = remembered(value)
+    again = parts_of(splitter.split(value, before))
+    assert [one is two for one, two in zip(again, before.parts, strict=True)] == (
+        [True] * 100 + [False] * 100
+    )
     with pytest.raises(InvalidValueError) as caught:
-        splitter.split([*rows(), *rows(raw=[{"b": bytearray(b"x")}])], memo)
+        splitter.split([*rows(), *rows(raw=[{"b": bytearray(b"x")}])], before)
     assert caught.value.path == "$[100].raw[0].b"
+
+
+TEXTS = st.lists(st.integers(0, 40), min_size=16, max_size=150)
+
+
+@given(TEXTS, TEXTS)
+def test_what_is_said_to_differ_gives_the_new_list(old: list[int], new: list[int]) -> None:
+    """Also where items stand twice, have moved, or cannot be recognised at all."""
+
+    def value(numbers: list[int]) -> list[Any]:
+        long = "long " * 20
+        return [[long, datetime.fromtimestamp(n, UTC) if n > 38 else n] for n in numbers]
+
+    splitter, before = remembered(value(old))
+    again = splitter.split(value(new), before)
+    fresh = parts_of(splitter.split(value(new)))
+    assert [part.ref for part in parts_of(again)] == [part.ref for part in fresh]
+    if again.spans is not None:
+        patched, done = [], 0
+        for low, high, first, last in again.spans:
+            patched += before.parts[done:low] + again.parts[first:last]
+            done = high
+        patched += before.parts[done:]
+        assert [part.ref for part in patched] == [part.ref for part in fresh]

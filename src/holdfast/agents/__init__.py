@@ -2,10 +2,21 @@
 
 Glossary of this layer:
 
-- **Component**: a part of what an agent is (its conversation, its tasks, its goals), under keys of
-  its own below `$agent/`, with a type (`shapes`). What grows is a list or a key each.
 - **Keys**: where the parts of this layer keep their data in the agent's scope, and changes that may
   write there (`keys`).
+- **Component**: a part of what an agent is (its conversation, its tasks, its goals), under keys of
+  its own below `$agent/`, with a type (`shapes`, `components`). What grows is a list or a key each.
+  What is wrong with one is gathered by its type (`checking`) and by rules between them (`rules`).
+- **Draft**: writes to components that become one change (`draft`); `reading` is the rest of what
+  the two faces of `AgentState` share (`agent_state`, `async_agent_state`), `capturing` gives all
+  components of a checkpoint as one object.
+- **Attached**: an object of any class that is kept in a state (`attachment`, `attaching`,
+  `async_attaching`), by what differs from its last save (`saving`). Its **life** is started,
+  paused, resumed and stopped. `protocols` says what an agent may have for it, `agent` is a base
+  class that has it.
+- **Registry**: who the agents of a store are, and which run here (`registering`, `registry`). An
+  **identity** stays when the agent does not run; whoever runs it holds its lease.
+- **Machine**: where an agent is among declared states, and how it got there (`machines`).
 
 Import the modules themselves; this package re-exports nothing.
 """

@@ -181,7 +181,13 @@ class Bringing:
             yield one
 
     def _elsewhere(self, now: Timeline | None) -> bool:
-        return now is None or now.ledger.number != self.source.ledger.number
+        """Whether it comes from another scope, or from a copy of this one in another store."""
+        there = self.source.ledger
+        return (
+            now is None
+            or now.ledger.number != there.number
+            or now.ledger.storage is not there.storage
+        )
 
     def _settled(self, line: Timeline | None, key: str) -> Slot | None:
         slot = line.slot(key) if line is not None else None

@@ -38,6 +38,7 @@ HOMES = {
     "lease": "holdfast.cli.lease:lease",
     "retention": "holdfast.cli.retention:retention",
     "policy": "holdfast.cli.policy:policy",
+    "agent": "holdfast.cli.agent:agent",
     "schedule": "holdfast.cli.schedule:schedule",
     "verify": "holdfast.cli.proof:verify",
     "witness": "holdfast.cli.proof:witness",

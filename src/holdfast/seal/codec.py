@@ -155,9 +155,13 @@ class Codec:
         Raises `InvalidValueError` (or `LimitExceededError`) with the path of the first part
         that cannot be stored exactly.
         """
+        return self.examined(value)[0]
+
+    def examined(self, value: Any) -> tuple[Any, bool, int]:
+        """The value in plain form, whether there are bytes in it, and how much text and bytes."""
         walk = _Walk(self.registry, self.limits)
         try:
-            return walk.any(value, 1)
+            return walk.any(value, 1), walk.raw, self.limits.size - walk.size
         except Refusal as refusal:
             raise refusal.error() from None
         except RecursionError:
@@ -249,13 +253,14 @@ class _Walk:
     """One pass over one value. The two loops repeat the tests for speed: they are the hot path
     of every write, and a call per scalar would double their cost."""
 
-    __slots__ = ("_items", "_limits", "_registry", "_size")
+    __slots__ = ("_items", "_limits", "_registry", "raw", "size")
 
     def __init__(self, registry: Registry, limits: ValueLimits) -> None:
         self._registry = registry
         self._limits = limits
         self._items = limits.items
-        self._size = limits.size
+        self.size = limits.size
+        self.raw = False
 
     def any(self, value: Any, depth: int) -> Any:
         kind = type(value)
@@ -342,8 +347,8 @@ class _Walk:
             )
 
     def _grow(self, size: int) -> None:
-        self._size -= size
-        if self._size < 0:
+        self.size -= size
+        if self.size < 0:
             raise _too_large(self._limits)
 
     def _text(self, value: str) -> Any:
@@ -376,6 +381,7 @@ class _Walk:
 
     def _other(self, value: Any, kind: type, depth: int) -> Any:
         if kind is bytes:
+            self.raw = True
             self._grow(len(value))
             return value
         if kind is datetime.datetime:
@@ -463,24 +469,24 @@ def convert(value: Any, type_: Any) -> Any:
     try:
         return validate(value) if validate else msgspec.convert(value, type_)
     except msgspec.ValidationError as error:
-        text, path = _cleaned(str(error))
+        text, path = cleaned(str(error))
     except Exception as error:
-        text, path = _first_complaint(error)
+        text, path = complaints(error)[0]
     wanted = getattr(type_, "__qualname__", None) or str(type_)
     raise InvalidValueError(f"the value does not fit {wanted}: {text} at {path}", path)
 
 
-def _cleaned(text: str) -> tuple[str, str]:
+def cleaned(text: str) -> tuple[str, str]:
     """msgspec's text and path, without texts that would repeat a value."""
     text, _, path = text.partition(" - at `")
     told = text.startswith(("Expected", "Object missing", "Object contains"))
     return (text if told else "a part is not allowed there"), (path.rstrip("`") or "$")
 
 
-def _first_complaint(error: Exception) -> tuple[str, str]:
-    """The kind and path of a pydantic error; other errors are told by type only."""
+def complaints(error: Exception) -> list[tuple[str, str]]:
+    """The kinds and paths of a pydantic error; other errors are told by type only."""
     errors = getattr(error, "errors", None)
     if not callable(errors):
-        return f"{type(error).__name__} was raised", "$"
-    first = errors(include_input=False, include_url=False, include_context=False)[0]
-    return str(first["type"]), "$" + "".join(_step(step) for step in first["loc"])
+        return [(f"{type(error).__name__} was raised", "$")]
+    found = errors(include_input=False, include_url=False, include_context=False)
+    return [(str(one["type"]), "$" + "".join(map(_step, one["loc"]))) for one in found]

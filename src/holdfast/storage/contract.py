@@ -23,8 +23,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 MAX_RECORD = 1 << 20
 MAX_CELL = 1 << 12
@@ -44,23 +46,22 @@ class Limits:
     """Calls do not wait for a network, so an event loop may make reads itself."""
 
 
-@dataclass(slots=True)
-class Batch:
+class Batch(msgspec.Struct):
     """One atomic change of storage."""
 
-    puts: list[tuple[bytes, bytes]] = field(default_factory=list)
+    puts: list[tuple[bytes, bytes]] = []
     """Records. One that is there already with equal bytes is left; with others it is damage."""
-    drops: list[bytes] = field(default_factory=list)
+    drops: list[bytes] = []
     """Records to remove; one that is absent is no error."""
-    blanks: list[bytes] = field(default_factory=list)
+    blanks: list[bytes] = []
     """Records about to be dropped, whose content an engine may overwrite where it lies."""
-    absent: list[bytes] = field(default_factory=list)
+    absent: list[bytes] = []
     """Record keys that must not exist before the batch (whether or not it puts them)."""
-    present: list[bytes] = field(default_factory=list)
+    present: list[bytes] = []
     """Record keys that must exist before the batch."""
-    cells: list[tuple[bytes, bytes | None, bytes | None]] = field(default_factory=list)
+    cells: list[tuple[bytes, bytes | None, bytes | None]] = []
     """(key, expected, new): None stands for absent; new == expected only checks."""
-    swaps: list[tuple[bytes, bytes, bytes]] = field(default_factory=list)
+    swaps: list[tuple[bytes, bytes, bytes]] = []
     """Records that are sealed again: (key, the bytes that must be there, new bytes)."""
 
 
@@ -89,7 +90,7 @@ class Storage(Protocol):
         The handle's own commits need not change it: whoever makes them knows of them.
         """
 
-    def turn(self) -> AbstractContextManager[None]:
+    def turn(self) -> AbstractContextManager[object]:
         """Take the right to commit early, so that what is read meanwhile stays true.
 
         An acceleration: expectations decide, with or without it. Engines without such a

@@ -5,13 +5,13 @@ Everything is gone with the process, at either level of durability.
 
 from __future__ import annotations
 
-import os
 import threading
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 from holdfast.errors import StoreClosedError, StoreForkedError, StoreNotFoundError
+from holdfast.storage import process
 from holdfast.storage.batches import (
     check_batch,
     check_durability,
@@ -142,7 +142,7 @@ class MemoryStorage:
         self._read_only = read_only
         self._closed = False
         self._own = 0
-        self._pid = os.getpid()
+        self._pid = process.number
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         self._usable()
@@ -186,11 +186,9 @@ class MemoryStorage:
         with self._space.rows:  # between the two, a commit of this handle would look like another's
             return self._space.version - self._own
 
-    @contextmanager
-    def turn(self) -> Iterator[None]:
+    def turn(self) -> AbstractContextManager[object]:
         self._usable()
-        with self._space.turn:
-            yield
+        return self._space.turn
 
     def size(self) -> int:
         self._usable()
@@ -206,7 +204,7 @@ class MemoryStorage:
     def _usable(self) -> None:
         if self._closed:
             raise StoreClosedError("this storage is closed; open it again")
-        if self._pid != os.getpid():
+        if self._pid != process.number:
             raise StoreForkedError(
                 "this storage was opened before os.fork(); open it again in the child"
             )

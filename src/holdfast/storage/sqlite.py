@@ -15,8 +15,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn, cast
 
 import apsw
@@ -31,7 +31,7 @@ from holdfast.errors import (
     StoreNotFoundError,
     Unavailable,
 )
-from holdfast.storage import sqlite_check
+from holdfast.storage import process, sqlite_check
 from holdfast.storage import sqlite_files as files
 from holdfast.storage import sqlite_guard as guard
 from holdfast.storage.batches import (
@@ -74,7 +74,7 @@ class SqliteStorage:
         self._path = os.path.realpath(path)
         self._full = durability == "full"
         self._read_only = read_only
-        self._pid = os.getpid()
+        self._pid = process.number
         self._dead = ""
         self._busy_seconds = guard.BUSY_SECONDS
         self._busy_until = 0.0
@@ -142,23 +142,9 @@ class SqliteStorage:
         finally:
             self._write_lock.release()
 
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Begin a write transaction early; the first commit inside uses and ends it.
-
-        The thread that takes the turn is the one that commits in it.
-        """
+    def turn(self) -> AbstractContextManager[None]:
         self._usable()
-        if self._read_only:
-            yield
-            return
-        with self._write_lock:
-            self._begin()
-            try:
-                yield
-            finally:
-                if not self._dead and self._pid == os.getpid() and self._writer.in_transaction:
-                    self._rollback()
+        return nullcontext() if self._read_only else _Turn(self)
 
     def size(self) -> int:
         self._usable()
@@ -172,7 +158,7 @@ class SqliteStorage:
             self._reading_failed(error)
 
     def close(self) -> None:
-        if self._pid != os.getpid():
+        if self._pid != process.number:
             return
         with self._write_lock:
             if self._dead:
@@ -402,7 +388,7 @@ class SqliteStorage:
     # -- the handle's life -------------------------------------------------------------
 
     def _usable(self) -> None:
-        if self._pid != os.getpid():
+        if self._pid != process.number:
             raise StoreForkedError(
                 "this storage was opened before os.fork(); open it again in the child"
             )
@@ -453,6 +439,36 @@ class SqliteStorage:
     def _on_wal(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
         self._wal_pages = pages
         return apsw.SQLITE_OK
+
+
+class _Turn:
+    """A write transaction that is begun early; the first commit inside uses and ends it.
+
+    The thread that takes the turn is the one that commits in it.
+    """
+
+    __slots__ = ("_storage",)
+
+    def __init__(self, storage: SqliteStorage) -> None:
+        self._storage = storage
+
+    def __enter__(self) -> None:
+        storage = self._storage
+        storage._write_lock.acquire()
+        try:
+            storage._begin()
+        except BaseException:
+            storage._write_lock.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        storage = self._storage
+        try:
+            here = storage._pid == process.number
+            if not storage._dead and here and storage._writer.in_transaction:
+                storage._rollback()
+        finally:
+            storage._write_lock.release()
 
 
 def _abandon_all() -> None:

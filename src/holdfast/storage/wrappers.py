@@ -59,7 +59,7 @@ class Counting:
         self._count("version")
         return self.inner.version()
 
-    def turn(self) -> AbstractContextManager[None]:
+    def turn(self) -> AbstractContextManager[object]:
         self._count("turn")
         return self.inner.turn()
 

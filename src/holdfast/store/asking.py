@@ -73,6 +73,13 @@ def check_name(name: str) -> str:
         raise InvalidInputError(f"the name of a lease follows the rules of keys: {error}") from None
 
 
+def taken(asked: Asking) -> Lease:
+    """The lease, once it can be had; `LeaseHeldError` if that takes too long."""
+    while (lease := asked.take()) is None:
+        time.sleep(asked.pause())
+    return lease
+
+
 class StoreLeasing:
     """The part of a store that gives leases."""
 
@@ -96,9 +103,7 @@ class StoreLeasing:
         waited for without end, or for `wait` seconds (0: not at all), then `LeaseHeldError`.
         `owner` is told to others (by default host and process).
         """
-        asked = Asking(self._core, name, duration, wait, owner)
-        while (lease := asked.take()) is None:
-            time.sleep(asked.pause())
+        lease = taken(Asking(self._core, name, duration, wait, owner))
         try:
             with lease.fencing():
                 yield lease

@@ -26,7 +26,8 @@ async def _take(asked: Asking) -> Lease | None:
         raise
 
 
-async def _taken(asked: Asking) -> Lease:
+async def taken(asked: Asking) -> Lease:
+    """The lease, once it can be had; `LeaseHeldError` if that takes too long."""
     while True:
         lease = await _take(asked)
         if lease is not None:
@@ -58,7 +59,7 @@ class StoreLeasing:
         `owner` is told to others (by default host and process).
         """
         asked = Asking(self._core, name, duration, wait, owner)
-        lease = await _taken(asked)
+        lease = await taken(asked)
         try:
             with lease.fencing():
                 yield lease

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from holdfast.store.splitting import Branch, Memo
+from holdfast.store.splitting import Branch, remembered
 from holdfast.store.trees import Node
-
-if TYPE_CHECKING:
-    from holdfast.store.ledger import Ledger
 
 
 class AtomCache:
@@ -68,27 +65,24 @@ class MemoCache:
     def __init__(self, capacity: int = 16 << 20) -> None:
         self._capacity = capacity
         self._held = 0
-        self._memos: OrderedDict[tuple[int, str], tuple[Memo, int]] = OrderedDict()
+        self._memos: OrderedDict[tuple[int, str], tuple[Branch, int]] = OrderedDict()
 
-    def get(self, scope: int, key: str) -> Memo | None:
-        """What is known of a key."""
+    def get(self, scope: int, key: str) -> Branch | None:
+        """What a key was set to last."""
         found = self._memos.get((scope, key))
         return found[0] if found else None
 
-    def note(self, ledger: Ledger, parts: dict[str, Branch]) -> None:
+    def note(self, scope: int, parts: dict[str, Branch]) -> None:
         """Keep what keys have been set to; those that were set longest ago make room."""
         for key, part in parts.items():
-            name = (ledger.number, key)
-            memo, held = self._memos.pop(name, ({}, 0))
-            if len(memo) > 100_000:
-                self._held -= held
-                memo, held = {}, 0
-            more = ledger.splitter.remember(part, memo)
-            self._held += more
-            self._memos[name] = (memo, held + more)
+            name = (scope, key)
+            self._held -= self._memos.pop(name, (None, 0))[1]
+            made = remembered(part)
+            if made is not None:
+                self._memos[name] = made
+                self._held += made[1]
             while self._held > self._capacity and self._memos:
-                _, (_, size) = self._memos.popitem(last=False)
-                self._held -= size
+                self._held -= self._memos.popitem(last=False)[1][1]
 
 
 class NodeCache:
@@ -149,5 +143,5 @@ class ScopedNodes:
 
 def _weight(data: Any) -> int:
     if type(data) is list:
-        return 300 + sum(len(part) + 40 for part in data)
+        return 300 + 40 * len(data) + sum(map(len, data))
     return len(data) + 300

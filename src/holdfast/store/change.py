@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
 
 from holdfast.store.entries import Cause
 from holdfast.store.leasing import leases_now
@@ -33,15 +34,14 @@ class Fence(Protocol):
         """Note that it is gone; the error that says so."""
 
 
-@dataclass(slots=True)
-class Target:
+class Target(msgspec.Struct):
     """What a change does to one timeline of one scope."""
 
     scope: Scope
     timeline: str = "main"
-    ops: list[tuple[Any, ...]] = field(default_factory=list)
+    ops: list[tuple[Any, ...]] = []
     """("set", key, part), ("append", key, parts), ("delete", key), ("trim", key, which)"""
-    expects: dict[str, int] = field(default_factory=dict)
+    expects: dict[str, int] = {}
     """Versions of keys that the change rests on; 0 stands for absent."""
     head: int | None = None
     """The newest entry that the change rests on, if on all of the state."""
@@ -61,8 +61,7 @@ class Target:
     """By whose keys the values were taken apart."""
 
 
-@dataclass(slots=True)
-class Change:
+class Change(msgspec.Struct):
     """One change: targets that get one entry each, in one commit."""
 
     targets: list[Target]
@@ -72,13 +71,12 @@ class Change:
     """What stands for what was asked for under the id; empty if it rests on what was read."""
     attempt: int = 1
     """How often it has been tried, beginning with 1; a gate may ask."""
-    fences: tuple[Fence, ...] = field(default_factory=leases_now)
+    fences: tuple[Fence, ...] = msgspec.field(default_factory=leases_now)
     """It is committed only if the cells of these are as they were: leases that it is made under,
     subjects that it seals for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """One entry that a change became."""
 
     scope: Scope

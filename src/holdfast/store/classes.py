@@ -54,6 +54,7 @@ Find = Callable[[str], "Slot | None"]
 """What is known of a key."""
 _PARTS = re.compile(r"[/:.]")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_PERHAPS = re.compile("|".join([*ANYWHERE, *(end[-1] for end in AT_THE_END)]), re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ class Classed(PrefixDeclaration):
 
 def class_of(key: str, meta: bytes = b"", declared: Declared = NOTHING) -> str:
     """The class of a key."""
+    if not meta and declared is NOTHING:
+        return inferred(key)
     named = read_meta(meta).class_ if meta else ""
     if named:
         return named
@@ -120,6 +123,8 @@ def inferred(key: str) -> str:
     """The class that a key's name tells, by whole words. Keys of Holdfast's parts are theirs."""
     if key[0] == "$":
         return STANDARD
+    if _PERHAPS.search(key) is None:  # hardly any key has one of these words
+        return EXTERNAL if key.startswith(OUTSIDE) else STANDARD
     for part in _PARTS.split(key):
         words = [word.lower() for word in _WORDS.findall(part)]
         if not ANYWHERE.isdisjoint(words):

@@ -160,7 +160,8 @@ class Committer:
         self._lanes.committed(feed_row)
         for stage in attempt.stages.values():
             stage.publish(attempt.token)
-            self._core.memos.note(stage.ledger, stage.remember)
+            if stage.remember:
+                self._core.memos.note(stage.ledger.number, stage.remember)
         for ledger in attempt.born:
             ledger.birth = None
         attempt.settle()
@@ -259,6 +260,8 @@ class _Attempt:
 
     def fences(self, ticket: Ticket) -> Iterable[Fence]:
         """What a change expects, if it writes; leases of other stores are not known here."""
+        if not ticket.change.fences:
+            return ()
         if not self.used.get(id(ticket), True):
             return ()
         return [fence for fence in ticket.change.fences if fence.core is self.core]
@@ -280,13 +283,15 @@ class _Attempt:
             ticket.error = error if isinstance(error, HoldfastError) else internal(error)
             ticket.done = True
             return
-        if not self.forks.stand_beside(stage for stage, _ in marks):
+        stages = [stage for stage, _ in marks]
+        if not self.forks.stand_beside(stages):
             self._undo(ticket, marks, extra, absent)
             return
         self.results.append((ticket, written))
         self.built.append(ticket)
-        self.used[id(ticket)] = [stage for stage, _ in marks]
-        self.cells.update((fence.key, fence.cell) for fence in self.fences(ticket))
+        self.used[id(ticket)] = stages
+        for fence in self.fences(ticket):
+            self.cells[fence.key] = fence.cell
 
     def _undo(
         self, ticket: Ticket, marks: list[tuple[Stage, Mark]], extra: int, absent: int
@@ -321,19 +326,15 @@ class _Attempt:
                 raise _Later  # at most one of the two can be held
         staged = [(target, self._stage(target)) for target in change.targets]
         time, step = self.core.clock.now()
-        asked = staged
-        if not all(stage.unruled for _, stage in staged):
+        asked, ruled = staged, [stage for _, stage in staged if not stage.unruled]
+        if ruled:
             staged = [self._routed(change, target, stage, time) for target, stage in staged]
         for target, stage in asked:
-            check_expected(target, stage, self.core.ephemerals)
+            if target.expects or target.head is not None:
+                check_expected(target, stage, self.core.ephemerals)
         bodies: list[Body] = []
         for target, stage in staged:
-            marks.append(
-                (
-                    stage,
-                    stage.mark(whole=target.special is not None or stage.sequence == stage.start),
-                )
-            )
+            marks.append((stage, stage.mark(whole=target.special is not None)))
             body = Body(time, [], [], change.cause, None, [], change.id, [], [], step)
             bodies.append(body)
         if len(staged) > 1:
@@ -456,8 +457,8 @@ class _Attempt:
     def drop_unused(self) -> None:
         """Leave out timelines that were only looked at."""
         self.stages = {key: stage for key, stage in self.stages.items() if stage.bodies}
-        used = {stage.ledger.number for stage in self.stages.values()}
-        self.born = [self.ledgers[n] for n in used if self.ledgers[n].birth]
+        born = [stage.ledger for stage in self.stages.values() if stage.ledger.birth]
+        self.born = list({ledger.number: ledger for ledger in born}.values()) if born else []
 
     def settle(self) -> None:
         """The changes have become what their results say."""

@@ -296,6 +296,8 @@ class Core:
 
     def commit_ring(self, ledgers: Sequence[Ledger]) -> None:
         """Make the keys of new scopes durable, before anything sealed with them is."""
+        if not ledgers:
+            return
         with self._lock:  # a long value may be on its way into the same new scope
             born = [ledger for ledger in ledgers if ledger.ring_birth]
             if born and self.ring is not None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from heapq import merge
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from msgspec.structs import replace as replace_slot
+from msgspec.structs import replace
 
 from holdfast.errors import (
     DamagedIndexError,
@@ -205,7 +205,7 @@ class Ephemerals:
             if old is None:
                 raise MissingError(f"{stage.ledger.scope} has no key {op[1]!r} that could expire")
             meta = _meta(stage, op[2], old)._replace(class_=meta_of(old).class_)
-            return replace_slot(old, meta=meta.pack())
+            return replace(old, meta=meta.pack())
         data = _encoded(stage, op[2])
         meta = _meta(stage, op[3], old) if len(op) > 3 else NONE
         self._version += 1

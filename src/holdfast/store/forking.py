@@ -57,7 +57,7 @@ class Forks:
         """Whether a change can be in this group: the end of a scope, or a new key, for all its
         timelines cannot be beside a new one."""
         for stage in stages:
-            if any(key[:1] == b"T" for key in stage.absent):
+            if stage.absent and any(key[:1] == b"T" for key in stage.absent):
                 made = self._made.get(stage.ledger.number)
                 if made is not None and made.lines:
                     return False

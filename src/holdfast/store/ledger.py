@@ -294,18 +294,20 @@ class Ledger:
                 raise self.damage(key, "a value is not the one that the index names")
 
     def _fetch_node(self, place: Place) -> bytes:
-        timeline, sequence, ordinal, number = place
-        key = rows.pack(rows.line(b"N", self.number, timeline), sequence, ordinal)
-        held = self._atoms.get((self.number, key))
+        pack, number = place[:3], place[3]
+        held = self._atoms.get((self.number, pack))
         if held is None:
-            row = self.storage.get([key])[0]
-            found: Any = self._checked(key, row, self._open_pack)
-            self._atoms.put((self.number, key), b"", found)
+            key = self._node_row(*pack)
+            found: Any = self._checked(key, self.storage.get([key])[0], self._open_pack)
+            self._atoms.put((self.number, pack), b"", found)
         else:
             found = held[1]
         if number >= len(found):
-            raise self.damage(key, "a node is missing")
+            raise self.damage(self._node_row(*pack), "a node is missing")
         return found[number]  # type: ignore[no-any-return]
+
+    def _node_row(self, timeline: int, sequence: int, ordinal: int) -> bytes:
+        return rows.pack(rows.line(b"N", self.number, timeline), sequence, ordinal)
 
     # values
 

@@ -43,6 +43,8 @@ class Meta(NamedTuple):
 
     def pack(self) -> bytes:
         """The bytes that stand in the index; none if there is nothing to say."""
+        if self is NONE:
+            return b""
         fields: list[Any] = list(self)
         while fields and not fields[-1]:
             fields.pop()
@@ -107,9 +109,9 @@ def asked_terms(
     ttl: object = None, expires: object = None, sliding: object = False, class_: object = None
 ) -> Terms | None:
     """Terms as a caller gives them; None if it gives none."""
-    class_ = check_class(class_) if class_ is not None else ""
     if ttl is None and expires is None and sliding is False:
-        return Terms(class_=class_) if class_ else None
+        return Terms(class_=check_class(class_)) if class_ is not None else None
+    class_ = check_class(class_) if class_ is not None else ""
     if ttl is not None and expires is not None:
         raise InvalidInputError("give ttl= (how long) or expires= (until when), not both")
     check_flag(sliding, "sliding")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Conflict, MissingError
 from holdfast.store import entries
-from holdfast.store.classes import EXTERNAL, SENSITIVE, check_external, class_of, tells
+from holdfast.store.classes import EXTERNAL, SENSITIVE, STANDARD, check_external, class_of, tells
 from holdfast.store.lifetimes import NONE, Meta
 from holdfast.store.lookups import TERMS
 from holdfast.store.scopes import RESERVED
@@ -31,8 +31,9 @@ def operate(
         meta = NONE
         if len(op) > 3:
             meta = op[3].meta(stage.now, meta_of(stage.live(key)) if op[3].keep else NONE)
-        made.append(stage._set(sequence, key, op[2], packer))
-        made += _described(stage, key, meta)
+        made.append(stage._set(sequence, key, op[2], packer))  # which leaves it without meta
+        if meta is not NONE:
+            made += _described(stage, key, meta)
         _admit(stage, key, op[2:3], packer)
     elif kind == "append":
         old = stage.live(key)
@@ -78,6 +79,8 @@ def _described(stage: Stage, key: str, meta: Meta) -> list[Any]:
 def _admit(stage: Stage, key: str, parts: Sequence[Part], packer: Packer) -> None:
     """Treat what was just written by its class."""
     class_ = _class(stage, key)
+    if class_ is STANDARD:  # as most are
+        return
     packer.quiet |= class_ == SENSITIVE
     if class_ == EXTERNAL:
         slot = stage.slot(key)

@@ -123,10 +123,12 @@ def write_whole(path: str | os.PathLike[str], parts: Iterable[bytes]) -> None:
             os.fsync(file.fileno())
         os.replace(passing, place)
     except BaseException as error:
-        with suppress(OSError):
+        with suppress(OSError, UnicodeEncodeError):
             os.unlink(passing)
         if isinstance(error, OSError):
             raise InvalidInputError(f"cannot write {path}: {error.strerror}") from None
+        if isinstance(error, UnicodeEncodeError):
+            raise InvalidInputError("a path is valid text") from None
         raise
 
 

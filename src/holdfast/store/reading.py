@@ -218,8 +218,8 @@ class Reader:
         return values
 
     @_rebuilding
-    def versioned(self, keys: Iterable[str]) -> dict[str, tuple[Any, int]]:
-        """(value in plain form, version) of those keys that are there, of one moment."""
+    def versioned(self, keys: Iterable[str], plain: bool = True) -> dict[str, tuple[Any, int]]:
+        """(value, version) of those keys that are there, of one moment."""
         timeline = self.now()
         if timeline is None:
             return {}
@@ -227,7 +227,7 @@ class Reader:
             found = [(key, self.live(timeline, check_key(key, owner=True))) for key in keys]
             versions = [timeline.version(slot) for _, slot in found]
         return {
-            key: (self.value(timeline, slot, True), version)
+            key: (self.value(timeline, slot, plain), version)
             for (key, slot), version in zip(found, versions, strict=True)
             if slot is not None
         }
@@ -266,6 +266,15 @@ class Reader:
         """The version of a key, 0 if it is absent."""
         timeline = self.now()
         return timeline.version(self.live(timeline, key)) if timeline is not None else 0
+
+    @_rebuilding
+    def versions(self, keys: Iterable[str]) -> list[int]:
+        """The versions of keys, 0 for those that are absent, of one moment."""
+        timeline = self.now()
+        if timeline is None:
+            return [0 for _ in keys]
+        with timeline.lock:
+            return [timeline.version(self.live(timeline, key)) for key in keys]
 
     @_rebuilding
     def exists(self, key: str) -> bool:

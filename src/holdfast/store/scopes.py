@@ -103,7 +103,7 @@ def _problem(text: str) -> str | None:
     return None
 
 
-_plain = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-:@./ ")
+_plain = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-:@./$ ")
 
 
 def check_key(key: str, *, owner: bool = False) -> str:
@@ -127,7 +127,8 @@ def check_key(key: str, *, owner: bool = False) -> str:
             raise InvalidKeyError(f"keys that begin with $ are reserved: {key[:40]!r}{hint}")
     if key[0] == "/" or key[-1] == "/":
         raise InvalidKeyError(f"the key {key[:40]!r} must not begin or end with '/'")
-    if _plain.issuperset(key) and ".." not in key and "//" not in key:
+    common = _plain.issuperset(key) or (key[0] == RESERVED and _plain.issuperset(key[1:]))
+    if common and ".." not in key and "//" not in key:
         return key
     key = unicodedata.normalize("NFC", key)
     problem = _problem(key)

@@ -18,6 +18,61 @@ Range = tuple[int, int, int, int]
 """(low, high) of the old sequence are replaced by (low, high) of the new one."""
 
 _SHORT = 200
+_NEAR = 64
+"""How far behind its place an item is looked for by `nearby`."""
+_FEW = 64
+"""New items before it gives up."""
+_CLOSE = 8
+"""New items side by side that are taken for new without looking for them elsewhere."""
+
+
+def nearby(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[Range] | None:
+    """The ranges, if few items are new and what stayed is near where it was; else None.
+
+    For items that are long, so that comparing them is cheap and hashing is not.
+    """
+    found: list[Range] = []
+    gone: list[Hashable] = []
+    low = at = lost = 0
+    while True:
+        same = _agreeing(old, new, low, at)
+        low, at = low + same, at + same
+        if low == len(old) or at == len(new):
+            break
+        start, first = low, at
+        while at < len(new):
+            try:
+                low = old.index(new[at], start, start + _NEAR)
+                break
+            except ValueError:
+                if lost == _FEW or new[at] in gone:
+                    return None
+                at, lost = at + 1, lost + 1
+        else:
+            low = len(old)
+        apart = at - first > _CLOSE or low == len(old)
+        if apart and not set(old).isdisjoint(new[first:at]):
+            return None
+        gone += old[start:low]
+        found.append((start, low, first, at))
+    if low < len(old) or at < len(new):
+        if not set(gone).isdisjoint(new[at:]):
+            return None
+        found.append((low, len(old), at, len(new)))
+    return found
+
+
+def _agreeing(old: Sequence[Hashable], new: Sequence[Hashable], low: int, at: int) -> int:
+    """How many items are equal from two places on; looked at in ever longer pieces."""
+    start, step = low, 32
+    while True:
+        mine, other = old[low : low + step], new[at : at + step]
+        length = min(len(mine), len(other))
+        same = next(_unequal(mine, other), length)
+        low, at = low + same, at + same
+        if same < step:
+            return low - start
+        step *= 2
 
 
 def changes(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[Range]:
@@ -27,7 +82,8 @@ def changes(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[Range]:
         places = list(_unequal(old, new))
         if len(places) <= max(4, len(old) // 50):
             return _runs(places)
-    return aligned(old, new)
+    found = nearby(old, new)
+    return found if found is not None else aligned(old, new)
 
 
 def aligned(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[Range]:
@@ -36,7 +92,7 @@ def aligned(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[Range]:
     return list(_compare(old, new, 0, 0))
 
 
-def _unequal(old: Iterable[Hashable], new: Iterable[Hashable]) -> Iterator[int]:
+def _unequal(old: Iterable[object], new: Iterable[object]) -> Iterator[int]:
     """The places at which two sequences differ, as far as both go."""
     return compress(count(), map(ne, old, new))
 

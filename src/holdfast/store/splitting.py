@@ -18,9 +18,11 @@ from holdfast.errors import InvalidValueError, LimitExceededError
 from holdfast.seal.codec import Codec, Typed
 from holdfast.seal.sealer import write_varint
 from holdfast.store import cutting, refs
+from holdfast.store.sequence import Range, nearby
 
 MAP_KEY = 256 * 1024
 """Most bytes of a mapping's key: a node with it has to fit into one record."""
+_SIZES = [write_varint(size) for size in range(refs.WHOLE + 1)]
 MEMO_ITEMS = 16
 """A list of at least so many items is compared item by item with what was stored last."""
 
@@ -42,26 +44,23 @@ class Atom(msgspec.Struct, gc=False, eq=False):
             data = codec.encode(codec.plain(marshal.loads(self.seen)))
         return data
 
-    def slim(self) -> bool:
-        """Let go of bytes that can be made again from what was seen; False if they cannot.
 
-        Marshal writes a bytearray like bytes, so what holds bytes must not be recognised: the
-        other would pass unchecked. Bytes have a header from C4 to C6, as have parts of some text.
-        """
-        data, seen = self.encoded, self.seen
-        if data is None or seen is None:
-            return False
-        suspect = 0xC4 in data or 0xC5 in data or 0xC6 in data
-        if suspect and _holds_bytes(marshal.loads(seen)):
-            return False
-        self.encoded = None
-        return True
+class Unlike:
+    """Stands for an item that cannot be recognised: it is like no other."""
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        return 0
+
+
+Seen = bytes | Unlike
 
 
 class Branch:
     """A value that is kept as a tree; only a mapping has keys."""
 
-    __slots__ = ("keys", "kind", "parts", "ref", "typed")
+    __slots__ = ("before", "keys", "kind", "parts", "ref", "seen", "spans", "typed")
 
     def __init__(self, kind: int, parts: list[Part], keys: list[Any] | None = None) -> None:
         self.kind = kind
@@ -69,12 +68,18 @@ class Branch:
         self.keys = keys
         self.typed: tuple[str, int] | None = None
         self.ref: bytes | None = None
+        self.seen: list[Seen] | None = None
+        """Of a long list: its items as they are recognised. Marshalling tells exact types apart
+        and is much cheaper than checking, encoding and hashing again."""
+        self.before: Branch | None = None
+        """What was kept of the value here before, if that helped to take this apart."""
+        self.spans: list[Range] | None = None
+        """What differs from a list before, if that is known."""
 
 
 Part = Atom | Branch
-Memo = dict[bytes, Atom]
-"""Items of long lists of a key as they were stored last, by their marshalled bytes. Marshalling
-tells exact types apart and is much cheaper than checking, encoding and hashing again."""
+_NEVER = Atom(b"", b"")
+"""In the place of a part that is never recognised."""
 
 
 class Splitter:
@@ -84,7 +89,7 @@ class Splitter:
         self, codec: Codec, value_hash: Callable[[bytes], bytes], chunk_key: bytes
     ) -> None:
         self._codec = codec
-        self._plain = codec.plain
+        self._examined = codec.examined
         self._encode = codec.encode
         self._hash = value_hash
         self._chunk_key = chunk_key
@@ -101,16 +106,19 @@ class Splitter:
             return b"\0" + data
         return b"\1" + self._hash(data) + write_varint(size)
 
-    def split(self, value: Any, memo: Memo | None = None) -> Part:
-        """Atoms and branches of a value, which is checked on the way."""
-        if memo:
+    def split(self, value: Any, known: Branch | None = None) -> Part:
+        """Atoms and branches of a value, which is checked on the way.
+
+        `known` is what was stored last in its place, and was remembered.
+        """
+        if known is not None:
             try:
-                part = self._split_known(value, memo, 0)
+                part = self._split_known(value, known, 0)
             except InvalidValueError:
                 part = None  # walked from the top, the error names the whole path
             if part is not None and self._within_limits(part):
                 return part
-        return self._split(self._plain(value))
+        return self._split(*self._examined(value))
 
     def _within_limits(self, branch: Branch) -> bool:
         """Whether parts that were recognised, and so not counted, surely keep the limits."""
@@ -120,17 +128,22 @@ class Splitter:
             return False
         return count * cutting.MOST <= limits.size or _size(branch) <= limits.size
 
-    def _split(self, plain: Any) -> Part:
+    def _split(self, plain: Any, raw: bool, least: int = 0) -> Part:
+        """A value in plain form, taken apart.
+
+        `raw` says that there may be bytes in it, `least` how many bytes it takes at least.
+        """
         kind = type(plain)
         if kind is dict or kind is list:
-            if len(plain) <= refs.WHOLE:
+            if least <= refs.WHOLE and len(plain) <= refs.WHOLE:
                 data = self._encode(plain)
                 if len(data) <= refs.WHOLE:
                     return Atom(self.ref_of(data), data)
             if kind is list:
-                return self._listed(plain)
+                return self._listed(plain, raw)
             keys = [_map_key(key) for key in plain]
-            return Branch(refs.MAP, [self._split(part) for part in plain.values()], keys)
+            parts = [self._split(part, raw, _least(part)) for part in plain.values()]
+            return Branch(refs.MAP, parts, keys)
         if kind is str and len(plain) * 4 > refs.LONG:
             text = plain.encode()
             if len(text) > refs.LONG:
@@ -138,51 +151,86 @@ class Splitter:
         elif kind is bytes and len(plain) > refs.LONG:
             return self._chunks(refs.BYTES, plain)
         elif kind is Typed:
-            inner = self._split(plain.value)
+            inner = self._split(plain.value, raw, _least(plain.value))
             if type(inner) is Branch and inner.typed is None:
                 inner.typed = (plain.name, plain.version)
                 return inner
         return self.atom(self._encode(plain))
 
-    def _listed(self, plain: list[Any]) -> Branch:
+    def _listed(self, plain: list[Any], raw: bool) -> Branch:
         """A long list; its items are noted so that setting it again can recognise them."""
-        parts = [self._split(item) for item in plain]
+        parts: list[Part] = []
+        encode, hash_, low, high = self._encode, self._hash, refs.INLINE, refs.WHOLE
+        for item in plain:
+            if type(item) is dict:  # as most are: here without further calls, for they are many
+                data = encode(item)
+                size = len(data)
+                if low < size <= high:
+                    parts.append(Atom(b"\1" + hash_(data) + _SIZES[size], data))
+                    continue
+            parts.append(self._split(item, raw))
+        branch = Branch(refs.LIST, parts)
         if len(plain) >= MEMO_ITEMS:
-            for part, seen in zip(parts, _marshalled(plain), strict=True):
-                if type(part) is Atom:
+            branch.seen = _marshalled(plain)
+            for place, (part, seen) in enumerate(zip(parts, branch.seen, strict=True)):
+                if raw or type(part) is not Atom or type(seen) is not bytes:
+                    _note(branch.seen, place, part, raw)
+                else:
                     part.seen = seen
-        return Branch(refs.LIST, parts)
+        return branch
 
-    def _split_known(self, value: Any, memo: Memo, depth: int) -> Branch | None:
-        """A branch made with the help of the memo, or None where that does not help."""
+    def _split_known(self, value: Any, known: Branch, depth: int) -> Branch | None:
+        """A branch made with the help of the one before, or None where that does not help."""
         kind = type(value)
         if depth > 32:
             return None
-        if kind is list and len(value) >= MEMO_ITEMS:
-            return self._whole(Branch(refs.LIST, self._known(value, memo)))
-        if kind is dict and value:
+        if kind is list and known.seen is not None and len(value) >= MEMO_ITEMS:
+            return self._whole(self._known(value, known, known.seen))
+        if kind is dict and value and known.keys is not None:
+            stored = dict(zip(known.keys, known.parts, strict=True))
             keys: list[Any] = []
             parts: list[Part] = []
             for key, inner in value.items():
                 if type(key) is not str or not key.isprintable():
                     return None
                 keys.append(_map_key(key))
-                part: Part | None = self._split_known(inner, memo, depth + 1)
-                parts.append(part or self._split(self._plain(inner)))
-            return self._whole(Branch(refs.MAP, parts, keys))
+                was, part = stored.get(key), None
+                if type(was) is Branch:
+                    part = self._split_known(inner, was, depth + 1)
+                parts.append(part or self._split(*self._examined(inner)))
+            branch = Branch(refs.MAP, parts, keys)
+            branch.before = known
+            return self._whole(branch)
         return None
 
-    def _known(self, items: list[Any], memo: Memo) -> list[Part]:
-        """The parts of a list: those of the memo where it has the item."""
+    def _known(self, items: list[Any], known: Branch, before: list[Seen]) -> Branch:
+        """A list: with parts of the one before where it has the item."""
         items = items.copy()  # the caller's other threads may change theirs
-        marshalled = _marshalled(items)
-        parts: list[Any] = list(map(memo.get, marshalled))  # type: ignore[arg-type]
-        for place, known in enumerate(parts):
-            if known is None:
-                part = parts[place] = self._split(self._plain(items[place]))
-                if type(part) is Atom:
-                    part.seen = marshalled[place]
-        return parts
+        seen = _marshalled(items)
+        spans = nearby(before, seen)
+        parts: list[Any]
+        if spans is None:  # much is new, or has moved
+            parts = list(map(dict(zip(before, known.parts, strict=True)).get, seen))
+            new = [place for place, part in enumerate(parts) if part is None]
+        else:
+            parts, new, same, done = [], [], [], 0
+            for low, high, first, last in [*spans, (len(before), 0, 0, 0)]:
+                parts += known.parts[done:low]
+                same += before[done:low]  # their hashes are known, if anybody needed them
+                parts += [None] * (last - first)
+                same += seen[first:last]
+                new += range(first, last)
+                done = high
+            seen = same
+        for place in new:
+            plain, raw, least = self._examined(items[place])
+            parts[place] = self._split(plain, raw, least)
+            _note(seen, place, parts[place], raw)
+        branch = Branch(refs.LIST, parts)
+        branch.seen, branch.before = seen, known
+        if all(type(parts[place]) is Atom for place in new):
+            branch.spans = spans  # else a long item may be an old one, or differ in little
+        return branch
 
     def _whole(self, branch: Branch) -> Branch | None:
         """The branch, unless it is so short that it has to be one atom."""
@@ -215,7 +263,7 @@ class Splitter:
 
     def again(self, part: Part) -> Part:
         """A part that was taken apart under another scope's keys, under this one's."""
-        return self._split(self.plain_of(part))
+        return self._split(self.plain_of(part), raw=True)
 
     def plain_of(self, part: Part) -> Any:
         """The value in plain form that was taken apart."""
@@ -232,22 +280,37 @@ class Splitter:
             plain = plain.decode() if part.kind == refs.TEXT else plain
         return Typed(*part.typed, plain) if part.typed else plain
 
-    def remember(self, part: Part, memo: Memo) -> int:
-        """Note the items of long lists for the next time; returns the bytes held."""
-        held = 0
-        if type(part) is Branch:
-            for inner in part.parts:
-                if type(inner) is not Atom:
-                    held += self.remember(inner, memo)
-                elif inner.encoded is not None and inner.slim():
-                    assert inner.seen is not None
-                    memo[inner.seen] = inner
-                    held += len(inner.seen) + 200
-        return held
+
+def remembered(part: Part) -> tuple[Branch, int] | None:
+    """What to keep of a value, so that it helps with the next one in its place, and the bytes that
+    takes: its long lists and the way to them. None if it cannot help."""
+    if type(part) is not Branch or part.typed:
+        return None
+    if part.seen is not None:
+        for inner in part.parts:
+            if type(inner) is Atom and inner.seen is not None:
+                inner.encoded = None  # it can be made again from what was seen
+        known = Branch(refs.LIST, [_kept(inner) for inner in part.parts])
+        known.seen = part.seen
+        held = 200 * len(part.seen) + sum(map(len, part.seen))
+    else:
+        inside = zip(part.keys or (), part.parts, strict=False)
+        found = [(key, remembered(inner)) for key, inner in inside if type(inner) is Branch]
+        kept = [(key, *made) for key, made in found if made is not None]
+        if not kept:
+            return None
+        known = Branch(refs.MAP, [one[1] for one in kept], [one[0] for one in kept])
+        held = sum(len(str(one[0])) + 200 + one[2] for one in kept)
+    known.ref = part.ref
+    return known, held
 
 
-def _marshalled(items: list[Any]) -> list[bytes | None]:
-    """Each item in exact bytes; None for one that cannot be marshalled, such as a datetime."""
+def _kept(part: Part) -> Part:
+    return part if type(part) is Atom and part.seen is not None else _NEVER
+
+
+def _marshalled(items: list[Any]) -> list[Seen]:
+    """Each item in exact bytes; what cannot be marshalled, such as a datetime, is like nothing."""
     dumps = marshal.dumps
     try:
         return [dumps(item, 2) for item in items]
@@ -255,18 +318,38 @@ def _marshalled(items: list[Any]) -> list[bytes | None]:
         return [_dumped(item) for item in items]
 
 
-def _dumped(item: Any) -> bytes | None:
+def _dumped(item: Any) -> Seen:
     try:
         return marshal.dumps(item, 2)
     except ValueError:
-        return None
+        return Unlike()
 
 
-def _holds_bytes(value: Any) -> bool:
+def _note(seen: list[Seen], place: int, part: Part, raw: bool) -> None:
+    """Note by what an item is recognised, if it is.
+
+    Marshal writes a bytearray like bytes, so what holds bytes must not be: the other would pass
+    unchecked.
+    """
+    data = seen[place]
+    if type(part) is Atom and type(data) is bytes and not (raw and _holds_bytes(part, data)):
+        part.seen = data
+    else:
+        seen[place] = Unlike()
+
+
+def _holds_bytes(atom: Atom, seen: bytes) -> bool:
+    # Bytes have a header from C4 to C6, as have parts of some text.
+    data = atom.encoded or b""
+    suspect = 0xC4 in data or 0xC5 in data or 0xC6 in data
+    return suspect and _has_bytes(marshal.loads(seen))
+
+
+def _has_bytes(value: Any) -> bool:
     kind = type(value)
     if kind is dict:
-        return any(map(_holds_bytes, value.values()))
-    return any(map(_holds_bytes, value)) if kind is list else kind is bytes
+        return any(map(_has_bytes, value.values()))
+    return any(map(_has_bytes, value)) if kind is list else kind is bytes
 
 
 def _count(branch: Branch) -> int:
@@ -278,6 +361,21 @@ def _size(branch: Branch) -> int:
     total = 0
     for part in branch.parts:
         total += _size(part) if type(part) is Branch else refs.size_of(part.ref or b"\0")
+    return total
+
+
+def _least(plain: Any) -> int:
+    """How many bytes a container takes at least: a look at what it begins with."""
+    kind = type(plain)
+    if kind is str or kind is bytes:
+        return len(plain)
+    if kind is not list and kind is not dict:
+        return 1
+    total = 1
+    for part in plain if kind is list else plain.values():
+        if total > refs.WHOLE:
+            break
+        total += _least(part)
     return total
 
 

@@ -47,6 +47,10 @@ class Stage:
         self.timeline = timeline
         self.clock = clock
         self.ledger = timeline.ledger
+        self._begin()
+
+    def _begin(self) -> None:
+        timeline = self.timeline
         self.start = timeline.sequence
         self.sequence = timeline.sequence
         self.head = timeline.head
@@ -120,7 +124,8 @@ class Stage:
     def declared(self) -> Declared:
         """What is declared of the scope after the entries staged so far."""
         if not self._redeclared:
-            return self.timeline.declared
+            known = self.timeline.known
+            return known if known is not None else self.timeline.declared
         if self._declared is None:
             below = self.timeline.folded() if self.base is None else self.base
             keys = layered(self.ledger.trees.walk(below, PREFIX), self.overlay, PREFIX)
@@ -134,8 +139,10 @@ class Stage:
         """Where to return to if the change that is built now fails.
 
         `whole` copies the state: for changes that fold, save or restore. For others it is enough
-        to note what each key was before.
+        to note what each key was before, and for the first nothing: a stage is begun again.
         """
+        if self.sequence == self.start:
+            return ()
         self._undo = []
         grown = (
             len(self.rows),
@@ -151,6 +158,9 @@ class Stage:
 
     def undo(self, mark: Mark) -> None:
         """Forget what was built since the mark."""
+        if not mark:
+            self._begin()
+            return
         grown, simple, self.base, self.announce, copies = mark
         lists = (self.rows, self.laid, self.bodies, self.absent, self.saves, self.cells)
         for growing, length in zip(lists, grown, strict=True):
@@ -200,9 +210,9 @@ class Stage:
         plain = entries.encode_body(body)
         commitment = ledger.commit_body(plain)
         writer, epoch = ledger.seal.writer, ledger.seal.epoch
-        around = partial(entries.make_envelope, writer, epoch, self.head, commitment)
-        statement = sign(key, around) if sign else None
-        envelope = around(statement)
+        around = (writer, epoch, self.head, commitment)
+        statement = sign(key, partial(entries.make_envelope, *around)) if sign else None
+        envelope = entries.make_envelope(*around, statement)
         sealed = ledger.seal.seal(
             ledger.ad(key) + envelope,
             plain,
@@ -246,7 +256,10 @@ class Stage:
             atoms = []
             op = [entries.SET, key, emit(part, atoms), *tail]
         feed = iter([packer.lay(atom) for atom in atoms])
-        self._put(key, self.timeline.changed(sequence, op, feed, lambda _: old))
+        slot = self.timeline.changed(sequence, op, feed, lambda _: old)
+        assert slot is not None
+        self._put(key, slot)
+        part.ref = slot.ref
         self.remember[key] = part
         return op
 

@@ -110,9 +110,10 @@ class Subjects:
 
     def sealed(self, operations: list[Operation], used: dict[str, Subject]) -> list[Operation]:
         """The operations with values sealed for whom they name, who is noted in `used`."""
-        if all(operation.subject is None for operation in operations):
-            return operations
-        return [self._sealed(operation, used) for operation in operations]
+        for operation in operations:
+            if operation.subject is not None:
+                return [self._sealed(operation, used) for operation in operations]
+        return operations
 
     def _sealed(self, operation: Operation, used: dict[str, Subject]) -> Operation:
         name, value = operation.subject, operation.value

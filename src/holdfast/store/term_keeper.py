@@ -140,11 +140,14 @@ class Terms:
 
 def keeper_of(stage: Stage, ops: Sequence[tuple[Any, ...]], packer: Packer) -> Keeper | None:
     """What keeps the lookups while an entry is built, before its operations are applied."""
+    reserved = [op for op in ops if op[1][:1] == RESERVED]
+    if stage.unruled and not reserved:
+        return None
     lookups: Sequence[Lookup] = ()
     # Declaring must not need what is declared: one that is damaged is declared again.
     if not all(op[1].startswith(DECLARED) for op in ops) and stage.declared:
         lookups = stage.declared.of(Lookup)
-    if not lookups and not any(op[1][:1] == RESERVED for op in ops):
+    if not lookups and not reserved:
         return None
     keeper = Keeper(stage, packer, lookups)
     for op in ops:

@@ -391,6 +391,8 @@ class Timeline(Loading):
 
     def due(self, patient: int = 1) -> int | None:
         """Which kind of save the next commit should write, if any."""
+        if self.stranded is not None:
+            return None  # there is no state to save
         since = self.sequence - max(self.saved, self.ledger.before)
         if since < DELTA_EVERY * patient and (self.atoms_since < HEAVY or patient > 1):
             return None

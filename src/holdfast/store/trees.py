@@ -17,13 +17,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from itertools import chain, repeat
+from operator import itemgetter
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from holdfast.errors import DamagedIndexError
 from holdfast.store.building import Builder, Element, Hunk, Splicer
-from holdfast.store.refs import leaf_size
+from holdfast.store.refs import leaf_size, size_of
 
 FANOUT_BITS = 3
 """A node has 2**3 elements on average: the best compromise of bytes written and depth."""
@@ -32,6 +34,10 @@ LONG_KEY = 1024
 
 Key = str | int | None
 Place = tuple[int, int, int, int]
+Edit = tuple[str, bytes | None, Any]
+"""A key, and what becomes of it: (ref, hint), or None if it goes."""
+
+_first = itemgetter(0)
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
@@ -64,6 +70,19 @@ class Node(msgspec.Struct, gc=False, eq=False):
             elements = self.elements
             self.weight = sum([e[4] for e in elements]) if self.level else leaf_size(elements)
         return self.weight
+
+
+class _Cut(NamedTuple):
+    """A part of an index in which keys come or go, so that its nodes are cut anew."""
+
+    level: int
+    elements: Sequence[Element]
+    """With those children replaced already whose keys stay."""
+    inside: Sequence[tuple[int, _Cut]]
+    """Children, by their place, in which keys come or go."""
+    low: int = 0
+    high: int = 0
+    """Which edits concern a leaf."""
 
 
 class Nodes(Protocol):
@@ -112,10 +131,12 @@ class Trees:
             return 1
         return end
 
-    def make(self, level: int, elements: Sequence[Element], *, indexed: bool) -> Node:
-        """A new node of these elements."""
+    def make(
+        self, level: int, elements: Sequence[Element], *, indexed: bool, weight: int = -1
+    ) -> Node:
+        """A new node of these elements; `weight` is its size, if that is known."""
         hash_ = self._commit(_canonical(level, elements, indexed))
-        return Node(level, tuple(elements), hash_)
+        return Node(level, tuple(elements), hash_, None, weight)
 
     def load(self, hint: Any, hash_: bytes) -> Node:
         """The node that a hint leads to, checked against its hash."""
@@ -193,12 +214,13 @@ class Trees:
 
     def all(self, root: Node) -> list[Element]:
         """Every leaf element."""
-        if root.level == 0:
-            return list(root.elements)
-        found: list[Element] = []
-        for element in root.elements:
-            found += self.all(self.load(element[2], element[1]))
-        return found
+        elements = list(root.elements)
+        for level in reversed(range(root.level)):
+            nodes = [self.load(element[2], element[1]) for element in elements]
+            if {node.level for node in nodes} != {level}:
+                raise DamagedIndexError("a node does not stand on the level below its parent")
+            elements = list(chain.from_iterable([node.elements for node in nodes]))
+        return elements
 
     def slice(self, root: Node, low: int, high: int) -> Iterator[Element]:
         """Leaf elements low..high by position."""
@@ -239,50 +261,70 @@ class Trees:
         splicer.insert(root.count)
         return splicer.builder.finish()
 
-    def edit(self, root: Node, edits: Sequence[tuple[str, bytes | None, Any]]) -> Node:
+    def edit(self, root: Node, edits: Sequence[Edit]) -> Node:
         """The index after setting (ref, hint) or removing (None) keys; edits sorted by key."""
         if not edits:
             return root
+        made = self._replaced(root, edits, [e[0] for e in edits], 0, len(edits))
+        if isinstance(made, Node):
+            return made
         builder = Builder(self, indexed=True)
-        keys = [e[0] for e in edits]
-        self._edit(builder, root, edits, keys, 0, len(edits))
+        self._edit(builder, made, edits)
         return builder.finish()
 
-    def _edit(
-        self,
-        builder: Builder,
-        node: Node,
-        edits: Sequence[tuple[str, bytes | None, Any]],
-        keys: list[str],
-        low: int,
-        high: int,
-    ) -> None:
+    def _replaced(
+        self, node: Node, edits: Sequence[Edit], keys: list[str], low: int, high: int
+    ) -> Node | _Cut:
+        """The subtree after edits, where all of its keys stay; else what is to be cut anew.
+
+        An index is cut by its keys alone, so that other values change no cut.
+        """
+        elements: list[Element] = list(node.elements)
+        position, last, weight = 0, len(elements) - 1, node.size
         if node.level == 0:
-            self._edit_leaf(builder, node, edits, low, high)
-            return
-        elements = node.elements
-        position, last = 0, len(elements) - 1
+            for edit in edits[low:high]:
+                position = bisect_left(elements, edit[0], position, key=_first)
+                if edit[1] is None or position > last or elements[position][0] != edit[0]:
+                    return _Cut(0, node.elements, (), low, high)
+                weight += size_of(edit[1]) - size_of(elements[position][1])
+                elements[position] = edit
+            return self.make(0, elements, indexed=True, weight=weight)
+        inside: list[tuple[int, _Cut]] = []
         while low < high:
             # What sorts behind the last child's last key belongs into that child's end.
             found = min(bisect_left(elements, keys[low], position, key=_first), last)
-            builder.keep_all(node.level, elements[position:found])
-            key, hash_, hint = elements[found][:3]
-            end = high if found == last else bisect_right(keys, key, low, high)
-            self._edit(builder, self.load(hint, hash_), edits, keys, low, end)
-            low, position = end, found + 1
-        builder.keep_all(node.level, elements[position:])
+            key, hash_, hint, count, size, end = elements[found]
+            until = high if found == last else bisect_right(keys, key, low, high)
+            child = self.load(hint, hash_)
+            if child.weight < 0:
+                child.weight = size
+            changed = self._replaced(child, edits, keys, low, until)
+            if isinstance(changed, Node):
+                weight += changed.weight - size
+                elements[found] = (key, changed.hash, changed, count, changed.weight, end)
+            else:
+                inside.append((found, changed))
+            low, position = until, found + 1
+        if inside:
+            return _Cut(node.level, elements, inside)
+        return self.make(node.level, elements, indexed=True, weight=weight)
+
+    def _edit(self, builder: Builder, cut: _Cut, edits: Sequence[Edit]) -> None:
+        if cut.level == 0:
+            self._edit_leaf(builder, cut.elements, edits[cut.low : cut.high])
+            return
+        position = 0
+        for found, inner in cut.inside:
+            builder.keep_all(cut.level, cut.elements[position:found])
+            self._edit(builder, inner, edits)
+            position = found + 1
+        builder.keep_all(cut.level, cut.elements[position:])
 
     def _edit_leaf(
-        self,
-        builder: Builder,
-        node: Node,
-        edits: Sequence[tuple[str, bytes | None, Any]],
-        low: int,
-        high: int,
+        self, builder: Builder, elements: Sequence[Element], edits: Sequence[Edit]
     ) -> None:
-        elements = node.elements
         position, total = 0, len(elements)
-        for key, ref, hint in edits[low:high]:
+        for key, ref, hint in edits:
             found = bisect_left(elements, key, position, key=_first)
             if found > position:
                 last = found == total
@@ -332,9 +374,9 @@ def _settled(element: Element, places: dict[int, Place]) -> Element:
 def _canonical(level: int, elements: Sequence[Element], indexed: bool) -> bytes:
     """The bytes that a node's hash covers."""
     if level == 0:
-        keys = [e[0] for e in elements] if elements and elements[0][0] is not None else None
-        return _encode([0, keys, [e[1] for e in elements]])
-    named, hashes, _, counts, sizes, ends = zip(*elements, strict=True)
+        keys, refs, _ = zip(*elements, strict=False) if elements else ((None,), (), ())
+        return _encode([0, keys if keys[0] is not None else None, refs])
+    named, hashes, _, counts, sizes, ends = zip(*elements, strict=False)
     return _encode(
         [level, named if indexed else None, b"".join(hashes), counts, sizes, bytes(ends)]
     )
@@ -352,7 +394,7 @@ def placed(hint: Any, places: dict[int, Place]) -> Any:
 def _elements(body: list[Any], hints: Sequence[Any]) -> tuple[int, tuple[Element, ...]]:
     level = body[0]
     if level == 0:
-        keys = body[1] if body[1] is not None else [None] * len(body[2])
+        keys = body[1] or repeat(None, len(body[2]))
         return 0, tuple(zip(keys, body[2], hints, strict=True))
     hashes = body[2]
     split = [hashes[n : n + 32] for n in range(0, len(hashes), 32)]
@@ -362,7 +404,3 @@ def _elements(body: list[Any], hints: Sequence[Any]) -> tuple[int, tuple[Element
 
 def _child(elements: Sequence[Element], key: str) -> int:
     return bisect_left(elements, key, key=_first)
-
-
-def _first(element: Element) -> str:
-    return element[0]  # type: ignore[no-any-return]

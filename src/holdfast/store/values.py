@@ -19,7 +19,7 @@ from typing import Any
 from holdfast.errors import DamagedRecordError
 from holdfast.store import refs
 from holdfast.store.building import Element
-from holdfast.store.sequence import changes
+from holdfast.store.sequence import Range, changes
 from holdfast.store.splitting import Atom, Branch, Part
 from holdfast.store.trees import Node, Trees
 
@@ -153,11 +153,19 @@ class Grower:
         return part.ref
 
     def difference(
-        self, ref: bytes, location: Any, branch: Branch, atoms: list[Atom]
+        self, ref: bytes, location: Any, branch: Branch, atoms: list[Atom], same: bool | None = None
     ) -> list[Any] | None:
-        """The patch that makes a stored tree equal to a branch; None if they are not alike."""
+        """The patch that makes a stored tree equal to a branch; None if they are not alike.
+
+        `same` says whether the stored tree is what the branch was compared with when it was
+        taken apart; left out, that is found out.
+        """
         if not _alike(ref, branch):
             return None
+        if same is None:
+            same = branch.before is not None and branch.before.ref == ref
+        if same and branch.spans is not None:
+            return _replacing(branch, branch.spans, atoms)
         hash_ = refs.read_tree(refs.bare(ref))[1]
         old = self.trees.all(self.trees.load(location, hash_))
         inside: set[int] = set()
@@ -181,8 +189,8 @@ class Grower:
         for span in [*changes(old_ids, new_ids), end]:
             if inside:
                 equal = (n for n in range(before, span[0]) if n + shift in inside)
-                done = self._steps_inside(steps, old, branch, equal, shift, done, atoms)
-            done = self._steps(steps, old, branch, span, done, atoms)
+                done = self._steps_inside(steps, old, branch, equal, shift, done, atoms, same)
+            done = self._steps(steps, old, branch, span, done, atoms, same)
             before, shift = span[1], span[3] - span[1]
         return steps
 
@@ -195,12 +203,14 @@ class Grower:
         shift: int,
         done: int,
         atoms: list[Atom],
+        same: bool,
     ) -> int:
         """Steps into long values whose key stayed where it was."""
         for position in positions:
             part = branch.parts[position + shift]
             assert type(part) is Branch
-            inner = self.difference(old[position][1], old[position][2], part, atoms)
+            still = same and part.before is not None
+            inner = self.difference(old[position][1], old[position][2], part, atoms, still)
             if inner:
                 steps.append([position - done, inner])
                 done = position + 1
@@ -214,6 +224,7 @@ class Grower:
         span: tuple[int, int, int, int],
         done: int,
         atoms: list[Atom],
+        same: bool,
     ) -> int:
         """Steps for one changed range: inside an element where both sides are trees, else whole."""
         low, high, first, last = span
@@ -223,7 +234,8 @@ class Grower:
             element = old[low]
             if element[0] != key or type(part) is not Branch or not _alike(element[1], part):
                 break
-            inner = self.difference(element[1], element[2], part, atoms)
+            still = same and part.before is not None
+            inner = self.difference(element[1], element[2], part, atoms, still)
             steps.append([low - done, inner])
             low += 1
             first += 1
@@ -233,6 +245,17 @@ class Grower:
         named = keys[first:last] if keys is not None else None
         steps.append([low - done, high - low, named, emit_parts(branch.parts[first:last], atoms)])
         return high
+
+
+def _replacing(branch: Branch, spans: list[Range], atoms: list[Atom]) -> list[Any]:
+    """The patch of a list of which it is known what differs."""
+    steps: list[Any] = []
+    done = 0
+    for low, high, first, last in spans:
+        new = emit_parts(branch.parts[first:last], atoms)
+        steps.append([low - done, high - low, None, new])
+        done = high
+    return steps
 
 
 def _alike(ref: bytes, branch: Branch) -> bool:

@@ -97,9 +97,12 @@ class _Check:
         """Numbers of the scopes that are not erased."""
         self.whole = True
 
-    def find(self, kind: str, place: str, message: str, scope: str = "", keys: Any = ()) -> None:
+    def find(
+        self, kind: str, place: str, message: str, scope: str = "", keys: Any = (), row: bytes = b""
+    ) -> None:
         """Note a finding."""
-        self.report.findings.append(Finding(kind, place, message, scope, tuple(keys)))
+        found = Finding(kind, place, message, scope, tuple(keys), row.hex())
+        self.report.findings.append(found)
 
     def run(
         self, scope: Scope | None, expect: str | None, identity: str | None, resume: str | None

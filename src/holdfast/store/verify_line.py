@@ -79,7 +79,7 @@ class LineCheck:
 
     def find(self, kind: str, key: bytes, message: str) -> None:
         """Note a finding in this scope."""
-        self.check.find(kind, rows.describe(key), message, str(self.ledger.scope))
+        self.check.find(kind, rows.describe(key), message, str(self.ledger.scope), row=key)
         if key[:1] in b"EV" and len(key) >= 14:
             self.damaged.add((self.line.number, rows.sequence_of(key)))
 

@@ -68,7 +68,7 @@ class NodeCheck:
 
     def find(self, kind: str, key: bytes, message: str) -> None:
         """Note a finding in this scope."""
-        self.check.find(kind, rows.describe(key), message, str(self.ledger.scope))
+        self.check.find(kind, rows.describe(key), message, str(self.ledger.scope), row=key)
 
     def read(self, timeline: int, below: int) -> None:
         """Read all nodes that were saved on a timeline, which was pruned up to entry `below`."""

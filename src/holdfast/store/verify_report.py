@@ -17,6 +17,8 @@ class Finding:
     scope: str = ""
     keys: tuple[str, ...] = ()
     """Keys of the newest state that use what is damaged."""
+    row: str = ""
+    """The key of the row in storage, in hexadecimal, where it is about one row of a scope."""
 
 
 @dataclass(slots=True)

@@ -64,7 +64,7 @@ class UploadCheck:
 
     def find(self, kind: str, key: bytes, message: str) -> None:
         """Note a finding in this scope."""
-        self.check.find(kind, rows.describe(key), message, str(self.ledger.scope))
+        self.check.find(kind, rows.describe(key), message, str(self.ledger.scope), row=key)
         self._damaged.add(rows.sequence_of(key))
 
     def note(self, key: bytes, body: Body) -> None:

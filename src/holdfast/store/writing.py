@@ -64,11 +64,11 @@ def build_change(
             scope, timeline, operations = request.scope, request.timeline, request.operations
             for operation in operations:
                 check_key(operation.key, owner=operation.key in given)
-        target = _target(core, scope, timeline, core.subjects.sealed(operations, subjects))
-        target.expects, target.head = expects, head
-        made.append(target)
+        operations = core.subjects.sealed(operations, subjects)
+        made.append(_target(core, scope, timeline, operations, expects, head))
     change = Change(made, cause, id, content, attempt)
-    change.fences += tuple(subjects.values())
+    if subjects:
+        change.fences += tuple(subjects.values())
     return change
 
 
@@ -82,7 +82,14 @@ def _trusted(core: Core, request: Request) -> bool:
     )
 
 
-def _target(core: Core, scope: Scope, timeline: str, operations: list[Operation]) -> Target:
+def _target(
+    core: Core,
+    scope: Scope,
+    timeline: str,
+    operations: list[Operation],
+    expects: dict[str, int],
+    head: int | None,
+) -> Target:
     ledger = core.ledger(scope, create=True)
     ops: list[tuple[Any, ...]] = []
     for operation in operations:
@@ -106,7 +113,7 @@ def _target(core: Core, scope: Scope, timeline: str, operations: list[Operation]
             ops.append(("trim", key, operation.value))
         else:
             raise InvalidInputError(f"{scope}: unknown operation {operation.kind!r}")
-    return Target(scope, timeline, ops, ledger=ledger)
+    return Target(scope, timeline, ops, expects, head, ledger=ledger)
 
 
 class ScopedChange:

@@ -1,0 +1,177 @@
+"""The agents of a store, on the async face."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast.agents.async_attaching import Attached, attach
+from holdfast.agents.registering import AgentInfo, Make, Registering
+from holdfast.agents.shapes import Identity
+from holdfast.errors import InvalidInputError, MissingError
+from holdfast.store.asking import Asking
+from holdfast.store.async_leasing import taken
+from holdfast.store.async_store import Store
+from holdfast.store.leasing import Lease
+from holdfast.store.scopes import Scope
+
+
+class Agents:
+    """Who the agents of a store are, and those of them that run here.
+
+        agents = Agents(store, {"greeter": lambda identity: Greeter()})
+        await agents.register("7", kind="greeter")
+        (await agents.get("7")).greet("ann")
+
+    An identity is part of the agent's own scope, and stays when its state is restored. Whoever
+    runs an agent holds its lease: it runs in one process, and what another still writes for it is
+    refused. `kinds` say how agents are made, `fields` which attributes of a kind are kept if it
+    does not say so itself. An agent of a process that died can be spawned `duration` seconds after.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        kinds: Mapping[str, Make] | None = None,
+        *,
+        fields: Mapping[str, Iterable[str]] | None = None,
+        duration: float = 30.0,
+    ) -> None:
+        if not isinstance(store, Store):
+            raise InvalidInputError("Agents takes a store; those of holdfast.sync have its own")
+        self._store = store
+        self._core = Registering(store._core, kinds or {}, fields or {}, duration)
+        self._running: dict[str, tuple[Attached, Lease]] = {}
+        self._lock = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # who they are
+
+    async def register(
+        self,
+        id: str,
+        *,
+        kind: str = "",
+        name: str = "",
+        version: str = "",
+        description: str = "",
+        metadata: dict[str, Any] | None = None,
+    ) -> Identity:
+        """Say who an agent is, now and after every restart; its kind stays what it is."""
+        given = {
+            "kind": kind,
+            "name": name,
+            "version": version,
+            "description": description,
+            "metadata": metadata,
+        }
+        return await self._register(id, given)
+
+    async def _register(self, id: str, given: Mapping[str, Any]) -> Identity:
+        plan, made = self._core.plan_register(id, given)
+        if plan is not None:
+            await self._store.agent(id)._run(plan)
+        return made
+
+    async def identity(self, id: str) -> Identity | None:
+        """Who an agent is; None if it is not registered."""
+        return await self._store.agent(id)._do(self._core.identity, id)
+
+    async def list(
+        self,
+        *,
+        kind: str | None = None,
+        prefix: str = "",
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> list[AgentInfo]:
+        """Registered agents in the order of their ids; for the next page give the last as `after`.
+
+        Each of them is looked at: the time grows with their number.
+        """
+        here = tuple(self.running())
+        return await asyncio.to_thread(self._core.infos, here, kind, prefix, limit, after)
+
+    async def export_identities(self, path: str | os.PathLike[str]) -> int:
+        """Write all identities to a file, as JSON for people, whole or not at all; how many."""
+        return await asyncio.to_thread(self._core.write_file, path)
+
+    async def import_identities(self, path: str | os.PathLike[str]) -> int:
+        """Register those agents of such a file that are not registered; tells how many."""
+        found = await asyncio.to_thread(self._core.read_file, path)
+        new = {id: given for id, given in found.items() if await self.identity(id) is None}
+        for id, given in new.items():
+            await self._register(id, given)
+        return len(new)
+
+    # those that run
+
+    def running(self) -> Mapping[str, Attached]:
+        """The agents that run here, by ids; without those whose lease another has by now."""
+        return {id: kept for id, (kept, lease) in self._running.items() if lease.held}
+
+    def _here(self, id: str) -> Attached | None:
+        kept, lease = self._running.get(Scope("agent", id).id, (None, None))
+        return kept if lease is not None and lease.held else None
+
+    async def get(self, id: str, *, wait: float | None = 0) -> Any:
+        """The agent itself; if it does not run here, it is spawned."""
+        found = self._here(id)
+        return found.agent if found is not None else (await self.spawn(id, wait=wait)).agent
+
+    async def spawn(self, id: str, *, wait: float | None = 0) -> Attached:
+        """Make a registered agent, take its lease, and start it with what was saved.
+
+        If it runs elsewhere, that is waited for (None: without end), then `LeaseHeldError`. One is
+        spawned after the other, so who waits for one keeps the others waiting.
+        """
+        async with self._lock:
+            if (found := self._here(id)) is not None:
+                return found
+            agent, fields = self._core.made(id)
+            asked = Asking(self._store._core, self._core.lease(id), self._core.duration, wait, None)
+            lease = await taken(asked)
+            try:
+                kept = attach(agent, self._store.agent(id), fields=fields, lease=lease)
+                await kept.start()
+            except BaseException:
+                await asyncio.to_thread(lease.release)
+                raise
+            self._running[id] = kept, lease
+            return kept
+
+    async def stop(self, id: str) -> None:
+        """Stop an agent that runs here, which saves it, and give its lease back."""
+        async with self._lock:
+            if Scope("agent", id).id not in self._running:
+                raise MissingError(f"agent:{id} does not run here")
+            kept, lease = self._running.pop(id)
+            try:
+                if kept.status in ("running", "paused"):
+                    await kept.stop()
+            finally:
+                await asyncio.to_thread(lease.release)
+
+    async def close(self) -> None:
+        """Stop all that run here; of several errors, the first is raised at the end."""
+        errors: list[Exception] = []
+        for id in tuple(self._running):
+            try:
+                await self.stop(id)
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]

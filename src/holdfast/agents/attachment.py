@@ -1,0 +1,313 @@
+"""An object and the state it is attached to: what both faces share. Nothing here waits."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+from holdfast.agents.checking import (
+    build,
+    fields_of,
+    inner_type,
+    is_structured,
+    plain,
+    problems,
+    to_builtins,
+)
+from holdfast.agents.keys import EXECUTION_STATE, sticky
+from holdfast.agents.protocols import PersistentAgent
+from holdfast.agents.saving import ATTACHED, Manifest, Saved, known, read_fields, read_manifest
+from holdfast.agents.shapes import ExecutionState
+from holdfast.errors import (
+    AgentValidationError,
+    Conflict,
+    HoldfastError,
+    InvalidInputError,
+    NewerFormatError,
+)
+from holdfast.store.gates import Operation
+from holdfast.store.handles import LineHandle
+from holdfast.store.history import Plan
+from holdfast.store.leasing import Lease
+
+BEGINS = {
+    "start": (None, "stopped", "failed"),
+    "pause": ("running",),
+    "resume": (None, "paused"),
+    "stop": ("running", "paused"),
+}
+"""In which states of this process's own a step of the life may be taken; None: not begun here."""
+
+
+class Attachment:
+    """What is kept of an object, and where. Not for several threads at once."""
+
+    __slots__ = ("fields", "handle", "lease", "life", "obj", "saved", "status")
+
+    def __init__(
+        self, obj: Any, handle: LineHandle, fields: Iterable[str] | None, lease: Lease | None
+    ) -> None:
+        self.obj = obj
+        self.handle = handle
+        self.fields = _chosen(obj, fields)
+        self.lease = lease
+        self.saved = Saved()
+        self.status: str | None = None
+        self.life = ExecutionState()
+
+    def fenced(self) -> AbstractContextManager[None]:
+        """What is written inside is under the lease, if there is one."""
+        return self.lease.fencing() if self.lease is not None else nullcontext()
+
+    # between the object and its fields
+
+    def take(self) -> Any:
+        """What the object holds now; on the async face, perhaps something to wait for."""
+        if self.fields is None:
+            return self.obj.get_persistent_state()
+        missing = [name for name in self.fields if not hasattr(self.obj, name)]
+        if missing:
+            raise InvalidInputError(
+                f"{type(self.obj).__name__} has no {', '.join(missing)}; set them before it is "
+                "saved, or name other fields"
+            )
+        return {name: getattr(self.obj, name) for name in self.fields}
+
+    def give(self, values: dict[str, Any]) -> Any:
+        """Let the object hold these values; on the async face, perhaps something to wait for."""
+        if self.fields is None:
+            return self.obj.apply_persistent_state(values)
+        for name, value in values.items():
+            setattr(self.obj, name, value)
+        return None
+
+    def hook(self, name: str) -> Any:
+        """What a method of the object returns; None if it has none of that name."""
+        found = getattr(self.obj, name, None)
+        return found() if callable(found) else None
+
+    def judge(self, answer: Any) -> None:
+        """Refuse what `validate_state` says is wrong."""
+        if answer is None or answer is True:
+            return
+        found = [answer] if isinstance(answer, str) else answer
+        told = [str(one) for one in found] if isinstance(found, list | tuple) else []
+        if told or answer is False:
+            raise AgentValidationError(f"{self.handle.scope}: the agent is not valid", told)
+
+    def failed(self, error: Exception) -> Exception:
+        """What becomes of an error of `validate_state`."""
+        if isinstance(error, HoldfastError):
+            return error
+        kind = type(error).__name__
+        return AgentValidationError(f"{self.handle.scope}: validate_state raised {kind}")
+
+    # storing
+
+    def plan_save(self, values: Any, life: ExecutionState | None, *, replaced: bool) -> Plan | None:
+        """A change that stores what differs; None if nothing does."""
+        if not isinstance(values, Mapping) or not all(type(name) is str for name in values):
+            raise InvalidInputError(
+                f"what is kept of {type(self.obj).__name__} is a mapping from names to values"
+            )
+        there = read_manifest(self.handle.reader)
+        if replaced:
+            self.saved = _saved(there, read_fields(self.handle.reader, there, None))
+        mine = self.saved.manifest
+        if there.entry != mine.entry:
+            raise self._overtaken(mine.entry)
+        operations, after = self.saved.differing(values, self._stored)
+        version = _version(self.obj)
+        if life is not None:
+            operations += self._lived(life)
+        elif not operations and version == mine.version:
+            return None
+        kept = [name for name in mine.fields if name not in self.saved.fields and name not in after]
+        apart = {name for name, one in after.items() if one.items is not None}
+        new = replace(
+            mine,
+            fields=(*kept, *after),
+            apart=frozenset(apart | (mine.apart & set(kept))),
+            version=version,
+            saves=mine.saves + 1,
+        )
+        operations.append(Operation("set", ATTACHED, new.data()))
+
+        def finish(written: Any) -> int:
+            entry: int = written[0].sequence
+            self.saved = Saved(replace(new, entry=entry), after)
+            if life is not None:
+                self.life = life
+                self.status = life.status
+            return entry
+
+        return self.handle._plan(operations, finish, expects={ATTACHED: mine.entry})
+
+    def conflict(self, error: Conflict) -> Exception:
+        """What becomes of a conflict when a save is committed."""
+        return self._overtaken(self.saved.manifest.entry) if ATTACHED in error.keys else error
+
+    def _overtaken(self, known: int) -> Conflict:
+        if not known:
+            return Conflict(
+                f"{self.handle.scope}: an agent was saved here, and this one has not taken it up; "
+                "call restore() or start() first, or save(replace=True)",
+                [ATTACHED],
+            )
+        return Conflict(
+            f"{self.handle.scope}: what is saved was changed since this agent last saved or "
+            "restored it, by another process or a restore; call restore()",
+            [ATTACHED],
+        )
+
+    def load(self) -> dict[str, Any] | None:
+        """What is stored, as objects of the types that the class names; None if nothing is."""
+        place = self.handle.place()[2]
+        reader = self.handle.view(place).reader if place else self.handle.reader
+        manifest = read_manifest(reader)
+        if not manifest.entry:
+            return None
+        values = read_fields(reader, manifest, self.fields)
+        version = _version(self.obj)
+        if manifest.version > version:
+            raise NewerFormatError(
+                f"{self.handle.scope}: the agent was saved in version {manifest.version}, and "
+                f"{type(self.obj).__name__} has {version}; update it"
+            )
+        if manifest.version < version:
+            saved = _saved(manifest, values)  # the upgrade is not stored before the next save
+            if hasattr(self.obj, "upgrade_state"):
+                values = self.obj.upgrade_state(manifest.version, dict(values))
+            built = self._built(values)
+        else:
+            built = self._built(values)
+            saved = _saved(manifest, built)
+        self.saved = saved
+        return built
+
+    def _stored(self, name: str, value: Any, inner: bool) -> Any:
+        """What is stored of a value: what the type of the field builds it from again.
+
+        Of a field whose type the class does not name, the value as it is.
+        """
+        hint = _hints(self.obj.__class__).get(name, Any)
+        hint = inner_type(hint) if inner else hint
+        if hint is Any:
+            return value
+        made = to_builtins(value)
+        back = None if problems(hint, made, name) else build(hint, made)
+        if back != value and repr(back) != repr(value):  # nan is not equal to itself
+            raise AgentValidationError(
+                f"{self.handle.scope}: the field {name!r} would not come back as it is",
+                problems(hint, made, name),
+            )
+        return made
+
+    def _built(self, values: dict[str, Any]) -> dict[str, Any]:
+        hints = _hints(self.obj.__class__)
+        wrong = [
+            text
+            for name, value in values.items()
+            if name in hints
+            for text in problems(hints[name], value, name)
+        ]
+        if wrong:
+            raise AgentValidationError(
+                f"{self.handle.scope}: what is saved does not fit {type(self.obj).__name__}", wrong
+            )
+        return {
+            name: build(hints[name], value) if name in hints else value
+            for name, value in values.items()
+        }
+
+    # the life
+
+    def begin(self, step: str) -> None:
+        """Refuse a step of the life that cannot be taken now; read where the life is."""
+        if self.status not in BEGINS[step]:
+            raise InvalidInputError(
+                f"{self.handle.scope}: {step} is not possible, the agent is "
+                f"{self.status or 'not started here'}"
+            )
+        self.life = self.stored_life()
+        if step == "resume" and self.life.status != "paused":
+            raise InvalidInputError(
+                f"{self.handle.scope}: resume is not possible, the agent is {self.life.status}"
+            )
+
+    def stored_life(self) -> ExecutionState:
+        """Where the life is, as it is stored."""
+        stored = self.handle.reader.get(EXECUTION_STATE, None, None, False)
+        return ExecutionState() if stored is None else build(ExecutionState, stored)
+
+    def lives(self, status: Any, *, started: bool = False, error: str = "") -> ExecutionState:
+        """The life with another status."""
+        now = datetime.fromtimestamp(self.handle.core.clock.claimed() / 1_000_000, UTC)
+        life = self.life
+        return ExecutionState(
+            status=status,
+            since=now,
+            starts=life.starts + started,
+            recoveries=life.recoveries + (started and life.status == "running"),
+            error=error,
+        )
+
+    def plan_fail(self, error: BaseException) -> Plan:
+        """Note that the run ended with an error; what the object holds is not saved."""
+        life = self.lives("failed", error=type(error).__name__)
+
+        def finish(_: Any) -> None:
+            self.life, self.status = life, "failed"
+
+        return self.handle._plan(self._lived(life), finish)
+
+    def _lived(self, life: ExecutionState) -> list[Operation]:
+        """Write where the life is. A restore leaves it alone: what has happened, happened."""
+        written = Operation("set", EXECUTION_STATE, plain(life))
+        return [*sticky(self.handle, EXECUTION_STATE), written]
+
+
+def _chosen(obj: Any, fields: Iterable[str] | None) -> tuple[str, ...] | None:
+    """The fields that are kept; None if the object says that itself."""
+    if isinstance(fields, str) or not isinstance(fields, Iterable | None):
+        raise InvalidInputError("fields are several names: fields=['plan']")
+    if fields is not None:
+        chosen = tuple(fields)
+        if not chosen or not all(type(one) is str and one.isidentifier() for one in chosen):
+            raise InvalidInputError("fields are names of attributes, at least one")
+        return tuple(dict.fromkeys(chosen))
+    if isinstance(obj, PersistentAgent):
+        return None
+    if is_structured(type(obj)):
+        return tuple(fields_of(obj.__class__))
+    raise InvalidInputError(
+        f"say what is kept of {type(obj).__name__}: attach(agent, state, fields=[...]), or give it "
+        "get_persistent_state and apply_persistent_state"
+    )
+
+
+def _saved(manifest: Manifest, values: Mapping[str, Any]) -> Saved:
+    return Saved(manifest, {name: known(name, value) for name, value in values.items()})
+
+
+def _version(obj: Any) -> int:
+    version = getattr(obj, "state_version", 1)
+    if type(version) is not int or version < 1:
+        raise InvalidInputError(
+            f"state_version of {type(obj).__name__} is a whole number from 1 up"
+        )
+    return version
+
+
+@lru_cache(maxsize=1024)
+def _hints(kind: type) -> dict[str, Any]:
+    """Types that the class names for its attributes; those that cannot be resolved are left out."""
+    try:
+        return typing.get_type_hints(kind, include_extras=True)
+    except (NameError, TypeError):
+        return {}

@@ -1,0 +1,156 @@
+"""An agent's state as one object: all that a checkpoint covers, or what is stored now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from holdfast.agents.components import SCHEMA
+from holdfast.checkpoints.describing import Compression, describe
+from holdfast.store.handles import LineHandle
+
+if TYPE_CHECKING:
+    from holdfast.agents.reading import Reading
+    from holdfast.checkpoints.making import Dependency
+
+LEVELS = {"full": "high", "references": "medium", "none": "none"}
+"""How far a checkpoint was looked at, as a level of verification."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateMetadata:
+    """Where a captured state comes from and how long it is kept."""
+
+    checkpoint_type: str
+    trigger_event: str
+    parent_state: str | None
+    child_states: tuple[str, ...]
+    tags: tuple[str, ...]
+    priority: str
+    retention: dict[str, Any]
+    compression: Compression | None
+
+
+@dataclass(frozen=True, slots=True)
+class StateIntegrity:
+    """Whether a captured state is what was written."""
+
+    hash: str
+    """Commitment to the whole state."""
+    signature: str
+    """Key id of who signed it; empty if nobody did."""
+    checksum: str
+    """Hash of the checkpoint's entry, which covers all of the history before it."""
+    verification_level: str
+    """high (every value was read), medium (every record exists) or none"""
+    tamper_proof: bool
+    valid: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """The state of an agent at a checkpoint."""
+
+    state_id: str
+    agent_id: str
+    version: str
+    """Of the agent, as its identity said then."""
+    timestamp: int
+    """Milliseconds since 1970."""
+    components: dict[str, Any]
+    """Those of which something was stored, as objects."""
+    metadata: StateMetadata
+    integrity: StateIntegrity
+    dependencies: tuple[Dependency, ...]
+
+
+def capture(reading: Reading, checkpoint: Any, verify: str) -> Captured:
+    """All that a checkpoint covers and all that is known of it."""
+    about = describe(reading.handle, checkpoint, verify)
+    point = about.checkpoint
+    then = reading.at(reading.handle.view(point))
+    components = then.load()
+    identity = components.get("identity")
+    return Captured(
+        point.id,
+        point.scope.id,
+        identity.version if identity is not None else "",
+        round(point.time.timestamp() * 1000),
+        components,
+        StateMetadata(
+            point.type,
+            about.trigger,
+            about.parent,
+            about.children,
+            point.tags,
+            about.priority,
+            about.retention,
+            about.compression,
+        ),
+        StateIntegrity(
+            about.integrity.hash,
+            about.integrity.signed_by,
+            about.integrity.checksum,
+            LEVELS[about.integrity.verification],
+            about.integrity.tamper_proof,
+            about.integrity.valid,
+            about.integrity.reason,
+        ),
+        about.dependencies,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Persisted:
+    """The state of an agent as one flat record."""
+
+    agent_id: str
+    state_name: str
+    """Empty if the agent is in no named state."""
+    state_data: Any
+    conversation: list[Any]
+    configuration: dict[str, Any]
+    tool_usage: dict[str, Any]
+    execution_state: Any
+    metadata: dict[str, Any]
+    schema_version: int
+    """The highest version of a component that was written; 1 if all are of the first."""
+    version: int
+    """The newest entry: it grows with every change."""
+    created_at: datetime
+    updated_at: datetime
+
+
+def persisted(reading: Reading) -> Persisted | None:
+    """What is stored now; None if nothing was ever written."""
+    sequence = reading.handle.place()[2]
+    if not sequence:
+        return None
+    then = reading.at(reading.handle.view(sequence))
+    source = then.moment()
+    read = {name: then.components[name].read(source) for name in _FLAT}
+    state = read.pop("state")
+    first, last = _times(reading.handle, sequence)
+    identity = then.components["identity"].read(source)
+    return Persisted(
+        agent_id=reading.handle.scope.id,
+        state_name=state.name if state is not None else "",
+        state_data=state.data if state is not None else None,
+        **read,
+        schema_version=max(source.get(SCHEMA, {}).values(), default=1),
+        version=sequence,
+        created_at=identity.created_at or first,
+        updated_at=last,
+    )
+
+
+_FLAT = ("state", "conversation", "configuration", "tool_usage", "execution_state", "metadata")
+
+
+def _times(handle: LineHandle, sequence: int) -> tuple[datetime, datetime]:
+    """When the oldest entry that is kept and the newest one were written."""
+    [oldest] = handle.history.log(limit=1, newest_first=False)
+    [newest] = handle.history.log(limit=1, until=sequence)
+    return oldest.time, newest.time

@@ -1,0 +1,215 @@
+"""Between a component's type and what is stored: plain data, and all that is wrong with it.
+
+A type is a msgspec Struct, a dataclass, a pydantic model, or what these are made of. msgspec stops
+at the first thing that is wrong; here all of them are gathered, each with its path, and none of
+them repeats a value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from datetime import datetime
+from functools import lru_cache
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import convert
+
+from holdfast.seal.codec import cleaned, complaints
+
+MOST_PROBLEMS = 100
+"""That are told of one value."""
+
+
+def plain(value: Any) -> Any:
+    """Objects of classes with fields as mappings, all the way down; the rest as it is.
+
+    Fields that have their default are left out where the class says so.
+    """
+    kind = type(value)
+    if kind is dict:
+        return {key: plain(part) for key, part in value.items()}
+    if kind is list:
+        return [plain(part) for part in value]
+    if is_model(kind):
+        return plain(value.model_dump())
+    if isinstance(value, msgspec.Struct):
+        return _struct(value)
+    if dataclasses.is_dataclass(kind):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    return value
+
+
+def _struct(value: msgspec.Struct) -> dict[str, Any]:
+    omit = value.__struct_config__.omit_defaults
+    made: dict[str, Any] = {}
+    for name, default in _defaults(type(value)):
+        part = getattr(value, name)
+        if not (omit and type(part) is type(default) and part == default):
+            made[name] = plain(part)
+    return made
+
+
+_NO_DEFAULT: Any = object()
+
+
+@lru_cache(maxsize=256)
+def _defaults(kind: type[msgspec.Struct]) -> tuple[tuple[str, Any], ...]:
+    """The fields of a Struct and their defaults; only compared with, never given away."""
+    found = []
+    for one in msgspec.structs.fields(kind):
+        default = one.default
+        if one.default_factory is not msgspec.NODEFAULT:
+            default = one.default_factory()
+        found.append((one.name, _NO_DEFAULT if default is msgspec.NODEFAULT else default))
+    return tuple(found)
+
+
+def is_model(kind: Any) -> bool:
+    """Whether it is a pydantic model."""
+    return hasattr(kind, "model_fields") and hasattr(kind, "model_validate")
+
+
+def is_structured(kind: Any) -> bool:
+    """Whether it is a class with fields."""
+    return isinstance(kind, type) and (
+        issubclass(kind, msgspec.Struct) or is_model(kind) or dataclasses.is_dataclass(kind)
+    )
+
+
+@lru_cache(maxsize=256)
+def fields_of(kind: Any) -> dict[str, Any]:
+    """The fields of a class and their types."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    if is_model(kind):
+        names = list(kind.model_fields)
+    elif issubclass(kind, msgspec.Struct):
+        names = list(kind.__struct_fields__)
+    else:
+        names = [one.name for one in dataclasses.fields(kind)]
+    return {name: hints[name] for name in names}
+
+
+def item_type(hint: Any) -> Any:
+    """What the items of a list type are; None if it is no list."""
+    hint = _bare(hint)
+    if hint is list:
+        return Any
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is list else None
+
+
+def inner_type(hint: Any) -> Any:
+    """What the items of a list, or the values of a mapping, are; Any if that is not said."""
+    args = typing.get_args(_bare(hint))
+    return args[-1] if args and typing.get_origin(_bare(hint)) in (list, dict) else Any
+
+
+def to_builtins(value: Any) -> Any:
+    """Plain data of a value whose type is known: also tuples, sets, enums become such."""
+    return _listed(msgspec.to_builtins(value, builtin_types=(bytes, datetime), enc_hook=_outer))
+
+
+def _listed(value: Any) -> Any:
+    """The same with lists for tuples and sets."""
+    if isinstance(value, dict):
+        return {key: _listed(part) for key, part in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_listed(part) for part in value]
+    return value
+
+
+def _outer(value: Any) -> Any:
+    if is_model(type(value)):
+        return value.model_dump()
+    return value
+
+
+def build(kind: Any, value: Any) -> Any:
+    """An object of a type from plain data; raises what msgspec and pydantic raise."""
+    if kind is Any:
+        return value
+    return kind.model_validate(value) if is_model(kind) else convert(value, kind, dec_hook=_inner)
+
+
+def _inner(kind: type, value: Any) -> Any:
+    """What msgspec cannot build by itself."""
+    if is_model(kind):
+        return kind.model_validate(value)  # type: ignore[attr-defined]
+    if isinstance(value, kind):
+        return value
+    raise msgspec.ValidationError(f"Expected `{kind.__name__}`, got `{type(value).__name__}`")
+
+
+def problems(kind: Any, value: Any, path: str) -> list[str]:
+    """All that keeps plain data from being of a type: `path: what is wrong`."""
+    found: list[str] = []
+    _look(kind, value, path, found)
+    return found[:MOST_PROBLEMS]
+
+
+def _look(kind: Any, value: Any, path: str, found: list[str]) -> None:
+    if len(found) >= MOST_PROBLEMS:
+        return
+    bare = _bare(kind)
+    args = typing.get_args(bare)
+    origin = typing.get_origin(bare)
+    if origin in (typing.Union, types.UnionType) and len(args) == 2 and type(None) in args:
+        if value is not None:
+            _look(next(one for one in args if one is not type(None)), value, path, found)
+    elif isinstance(bare, type) and is_structured(bare) and not is_model(bare):
+        _look_at_fields(bare, value, path, found)
+    elif origin is list and isinstance(value, list):
+        for number, part in enumerate(value):
+            _look(args[0], part, f"{path}[{number}]", found)
+    elif origin is dict and isinstance(value, dict):
+        for name, part in value.items():
+            _look(args[1], part, f"{path}.{name}", found)
+    elif origin is Literal:
+        if value not in args:
+            found.append(f"{path}: Expected one of {', '.join(map(repr, args))}")
+    else:
+        _look_whole(kind, value, path, found)
+
+
+def _look_at_fields(kind: Any, value: Any, path: str, found: list[str]) -> None:
+    if not isinstance(value, dict):
+        found.append(f"{path}: Expected `object`, got `{type(value).__name__}`")
+        return
+    fields = fields_of(kind)
+    needed = _required(kind)
+    for name, hint in fields.items():
+        if name in value:
+            _look(hint, value[name], f"{path}.{name}", found)
+        elif name in needed:
+            found.append(f"{path}.{name}: is missing")
+    for name in value:
+        if name not in fields:
+            found.append(f"{path}: has no field {str(name)[:40]!r}")
+
+
+@lru_cache(maxsize=256)
+def _required(kind: Any) -> frozenset[str]:
+    if issubclass(kind, msgspec.Struct):
+        return frozenset(one.name for one in msgspec.structs.fields(kind) if one.required)
+    missing = dataclasses.MISSING
+    return frozenset(
+        one.name
+        for one in dataclasses.fields(kind)
+        if one.default is missing and one.default_factory is missing
+    )
+
+
+def _look_whole(kind: Any, value: Any, path: str, found: list[str]) -> None:
+    try:
+        build(kind, value)
+    except msgspec.ValidationError as error:
+        text, inner = cleaned(str(error))
+        found.append(f"{path}{inner.removeprefix('$')}: {text}")
+    except Exception as error:
+        found += [f"{path}{inner.removeprefix('$')}: {text}" for text, inner in complaints(error)]
+
+
+def _bare(hint: Any) -> Any:
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint

@@ -1,0 +1,304 @@
+"""Writes to an agent's components: checked, noted, and committed as one change.
+
+What a draft reads is expected, so rules that look at other components hold also beside other
+writers; whoever runs it begins anew on a conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from holdfast.agents import rules
+from holdfast.agents.checking import build, plain, problems
+from holdfast.agents.components import SCHEMA, TASK_HISTORY, Component
+from holdfast.agents.keys import CURRENT_TASK, task_key
+from holdfast.agents.shapes import Task
+from holdfast.errors import AgentValidationError, InvalidInputError, MissingError
+from holdfast.store.compare import same
+from holdfast.store.gates import Operation
+from holdfast.store.scopes import check_key
+from holdfast.store.trimming import trim_of
+from holdfast.store.writing import ScopedChange
+
+_ENDED = ("completed", "failed")
+
+
+class Draft:
+    """A change of an agent's components; see `AgentState.change`."""
+
+    def __init__(
+        self, part: ScopedChange, components: Mapping[str, Component], now: datetime
+    ) -> None:
+        self._part = part
+        self._components = components
+        self._now = now
+        self._put: dict[str, dict[str, Any]] = {"tasks": {}, "goals": {}}
+        self._commands: list[Any] = []
+        self._gone: set[str] = set()
+
+    # reading
+
+    def get(self, name: str) -> Any:
+        """A component as it is, with what is noted here; it is expected to stay so."""
+        return find(self._components, name).read(self._part)
+
+    def item(self, name: str, id: str) -> Any:
+        """One item of a keyed component, or None; it is expected to stay so."""
+        component = keyed(self._components, name)
+        found = self._part.get(item_key(component, id))
+        return None if found is None else build(item_type_of(component), found)
+
+    # writing
+
+    def set(self, name: str, value: Any) -> None:
+        """Set a component as a whole; only what differs is written. None removes it."""
+        component = find(self._components, name)
+        if value is None:
+            self._clear(component)
+            return
+        data = plain(value)
+        found = component.problems(data)
+        if component.form == "tasks" and not found:
+            found = rules.stack_problems(data)
+        if component.name == "context_window" and not found:
+            found = rules.window_problems(data, len(data.get("messages", ())))
+        if found:
+            raise _refused(name, found)
+        self._versioned(component, replaced=True)
+        self._whole(component, plain(build(component.whole, data)))
+
+    def append(self, path: str, *items: Any) -> None:
+        """Add items to a list: a component (`conversation`), or a list of one.
+
+        Such a list is named COMPONENT/FIELD, like `execution_trace/commands`.
+        """
+        component, key, kind = list_at(self._components, path)
+        made = [self._checked(kind, item, f"{path}[{n}]") for n, item in enumerate(items)]
+        if not made:
+            return
+        self._versioned(component)
+        if path == "execution_trace/commands":
+            self._commands += made
+        self._note(Operation("append", key, made))
+        if path == "context_window/messages":
+            self._slide(component, key)
+
+    def put(self, name: str, id: str, item: Any) -> None:
+        """Set one item of a keyed component."""
+        component = keyed(self._components, name)
+        data = self._checked(item_type_of(component), item, f"{name}.{id}")
+        self._versioned(component)
+        self._put_item(component, id, data)
+
+    def remove(self, name: str, id: str) -> None:
+        """Remove one item of a keyed component; `MissingError` if it is not there."""
+        component = keyed(self._components, name)
+        key = item_key(component, id)
+        if not self._part.exists(key):
+            raise MissingError(f"{name} has no {id!r}")
+        self._note(Operation("delete", key))
+        if component.form == "tasks":
+            self._gone.add(id)
+            if self._part.get(CURRENT_TASK) == id:
+                self._note(Operation("delete", CURRENT_TASK))
+
+    def update_task(self, id: str, **fields: Any) -> None:
+        """Change fields of a task. One that is started becomes the current one, one that has
+        ended is current no longer; the history is told of a new status."""
+        known = self.item("tasks", id)
+        if known is None:
+            raise MissingError(f"there is no task {id!r}; put it first")
+        data = {**plain(known), **plain(fields), "updated_at": self._now}
+        status, current = data.get("status", "pending"), self._part.get(CURRENT_TASK)
+        self.put("tasks", id, data)
+        if status == "running" and current != id and "status" in fields:
+            self._note(Operation("set", CURRENT_TASK, id))
+        elif status in _ENDED and current == id:
+            self._note(Operation("delete", CURRENT_TASK))
+
+    # the end
+
+    def finish(self) -> None:
+        """Refuse what breaks a rule; called before it is committed."""
+        found = rules.task_problems(self._put["tasks"].items(), self._has_task)
+        found += rules.goal_problems(
+            self._put["goals"].items(), lambda id: self._part.exists(item_key(self._goals, id))
+        )
+        commands = self._commands
+        gone = {id for id in self._gone if not self._has_task(id)}
+        if gone:
+            said = self._part.get(self._components["execution_trace"].below + "commands", [])
+            commands = commands + [one for one in said if one["task_id"] in gone]
+        found += rules.command_problems(commands, self._has_task)
+        if found:
+            raise _refused("the change", found)
+
+    @property
+    def _goals(self) -> Component:
+        return self._components["goals"]
+
+    def _has_task(self, id: str) -> bool:
+        return self._part.exists(task_key(id))
+
+    # how forms are written
+
+    def _whole(self, component: Component, data: Any) -> None:
+        if component.form == "tasks":
+            self._stack(component, data)
+        elif component.form == "keyed":
+            self._items(component, data)
+        elif component.form == "list":
+            self._store(component.key, data)
+        else:
+            lists = {name: data.get(name) for name in component.lists}
+            for name, items in lists.items():
+                self._store(component.below + name, items or None)
+            rest = data
+            if component.lists:
+                rest = {name: part for name, part in data.items() if name not in lists}
+            self._store(component.key, rest)
+            if component.name == "execution_trace":
+                self._commands += lists["commands"] or []
+
+    def _stack(self, component: Component, data: dict[str, Any]) -> None:
+        current = data.get("current")
+        tasks = [task for place in ("pending", "running", *_ENDED) for task in data.get(place, ())]
+        tasks += [current] if current else []
+        self._items(component, {task["id"]: task for task in tasks}, told=False)
+        self._store(CURRENT_TASK, current["id"] if current else None)
+        self._store(TASK_HISTORY, data.get("history") or None)
+
+    def _items(self, component: Component, data: dict[str, Any], *, told: bool = True) -> None:
+        for key in self._part.keys(component.below):
+            id = key.removeprefix(component.below)
+            if id not in data:
+                self._note(Operation("delete", key))
+                if component.form == "tasks":
+                    self._gone.add(id)
+        for id, item in data.items():
+            self._put_item(component, id, item, told=told)
+
+    def _put_item(self, component: Component, id: str, data: Any, *, told: bool = True) -> None:
+        key = item_key(component, id)
+        if component.name in self._put:
+            self._put[component.name][id] = data
+        if component.form == "tasks" and told:
+            before = self._part.get(key)
+            was = before.get("status", "pending") if before is not None else None
+            status = data.get("status", "pending")
+            if was != status:
+                event = {"task_id": id, "status": status, "was": was, "time": self._now}
+                self._note(Operation("append", TASK_HISTORY, [event]))
+        self._store(key, data)
+
+    def _clear(self, component: Component) -> None:
+        keys = [component.key, *self._part.keys(component.below)]
+        if component.form == "tasks":
+            keys += [CURRENT_TASK, TASK_HISTORY]
+            self._gone.update(key.removeprefix(component.below) for key in keys[1:-2])
+        for key in keys:
+            self._store(key, None)
+
+    def _store(self, key: str, value: Any) -> None:
+        """Write what differs: nothing, what came behind a list, or all of it. None removes it."""
+        before = self._part.get(key)
+        if value is None:
+            if before is not None:
+                self._note(Operation("delete", key))
+        elif isinstance(before, list) and isinstance(value, list) and _begins(value, before):
+            if len(value) > len(before):
+                self._note(Operation("append", key, value[len(before) :]))
+        elif before is None or not same(before, value):
+            self._note(Operation("set", key, value))
+
+    def _versioned(self, component: Component, *, replaced: bool = False) -> None:
+        """Note the version of a component that is written; what stays is brought up to it."""
+        versions = self._part.get(SCHEMA, {})
+        known = versions.get(component.name, 1)
+        if known == component.version:
+            return
+        found = component.stored(self._part)  # refuses to write what is of a newer version
+        self._note(Operation("set", SCHEMA, {**versions, component.name: component.version}))
+        if found is None:
+            return
+        if component.form == "record":
+            for key in self._part.keys(component.below):
+                if key.removeprefix(component.below) not in component.lists:
+                    self._note(Operation("delete", key))
+        if not replaced:
+            self._whole(component, plain(component.built(found)))
+
+    def _slide(self, component: Component, key: str) -> None:
+        settings = self._part.get(component.key, {})
+        length = self._part.length(key)
+        if settings.get("window_type", "sliding") == "sliding":
+            most = settings.get("max_size", 100)
+            if length > most:
+                self._note(Operation("trim", key, trim_of(most, None)))
+        elif found := rules.window_problems(settings, length):
+            raise _refused("the window is full", found)
+
+    def _checked(self, kind: Any, item: Any, path: str) -> Any:
+        data = plain(item)
+        found = problems(kind, data, path)
+        if found:
+            raise _refused(path, found)
+        return plain(build(kind, data))
+
+    def _note(self, operation: Operation) -> None:
+        # Not by its own methods: they would copy what was made for this change alone.
+        if self._part.over:
+            raise InvalidInputError("this change is over; what it writes must stand in its block")
+        self._part.operations.append(operation)
+
+
+def _refused(what: str, found: list[str]) -> AgentValidationError:
+    return AgentValidationError(f"{what} is refused, nothing was written", found)
+
+
+def _begins(longer: list[Any], shorter: list[Any]) -> bool:
+    return len(longer) >= len(shorter) and same(longer[: len(shorter)], shorter)
+
+
+def item_key(component: Component, id: str) -> str:
+    """Where an item of a keyed component is kept."""
+    if type(id) is not str or not id:
+        raise InvalidInputError(f"an id of {component.name} is text, and not empty")
+    return check_key(component.below + id, owner=True)
+
+
+def find(components: Mapping[str, Component], name: str) -> Component:
+    """The component of a name."""
+    found = components.get(name) if isinstance(name, str) else None
+    if found is None:
+        known = ", ".join(components)
+        raise InvalidInputError(f"there is no component {str(name)[:80]!r}; there are {known}")
+    return found
+
+
+def keyed(components: Mapping[str, Component], name: str) -> Component:
+    """The component of a name, which has items by ids."""
+    found = find(components, name)
+    if found.form not in ("keyed", "tasks"):
+        raise InvalidInputError(f"the component {name!r} has no items by ids; set it as a whole")
+    return found
+
+
+def item_type_of(component: Component) -> Any:
+    """The type of the items of a keyed component."""
+    return Task if component.form == "tasks" else component.type
+
+
+def list_at(components: Mapping[str, Component], path: str) -> tuple[Component, str, Any]:
+    """The component, the key and the type of the items of a list."""
+    name, _, field = str(path).partition("/")
+    component = find(components, name)
+    if not field and component.form == "list":
+        return component, component.key, component.type
+    if field in component.lists:
+        return component, component.below + field, component.lists[field]
+    known = [one.name for one in components.values() if one.form == "list"]
+    known += [f"{one.name}/{field}" for one in components.values() for field in one.lists]
+    raise InvalidInputError(f"{str(path)[:80]!r} is no list; lists are {', '.join(known)}")

@@ -1,0 +1,376 @@
+"""What a machine is: its states, the arrows between them, and what has to hold.
+
+    haiku = MachineDefinition(
+        initial="awaiting_topic",
+        states={
+            "awaiting_topic": MachineState(on={"topic": "generating"}),
+            "generating": MachineState(on={"done": "complete"}),
+            "complete": MachineState(on={"yes": "awaiting_topic", "no": "goodbye"}),
+            "goodbye": MachineState(),
+        },
+    )
+
+The same as plain data, with names in place of functions: `MachineDefinition.of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import structs
+
+from holdfast.agents.machines.rules import MOST_PROBLEMS, MachineRule, broken, empty_names
+from holdfast.agents.machines.validating import wrong_with
+from holdfast.errors import HoldfastError, InvalidInputError, MachineDefinitionError
+from holdfast.store.arguments import check_text
+
+if TYPE_CHECKING:
+    from holdfast.agents.machines.records import MachineSnapshot
+
+RECOVERIES = ("ask", "complete", "roll_back")
+MOST_STATES = 1000
+_FUNCTIONS = {"arrow": ("guard", "action", "work", "undo"), "state": ("enter", "exit", "check")}
+
+
+class MachineArrow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a trigger leads, and what has to hold and to be done on the way.
+
+    Functions are given a `MachineStep`. `guard` says whether the arrow may be followed now;
+    `action` is run between leaving and entering, and what it changes is part of the transition.
+    `work` is what takes long or reaches outside: the intent is stored before it, the outcome after
+    it. If the process ends in between, `recover` says what becomes of it: `complete` (the work is
+    done again, which must be safe), `roll_back` (`undo` is called, the machine stays where it was)
+    or `ask` (the caller decides).
+
+    `accepts` are rules for what the trigger brings along, `keep` are fields of that which become
+    data, `actors` who alone may follow the arrow. An arrow back to its own state must say `again`.
+    """
+
+    to: str
+    guard: Any = None
+    action: Any = None
+    work: Any = None
+    undo: Any = None
+    recover: str = "ask"
+    accepts: tuple[MachineRule, ...] = ()
+    keep: tuple[str, ...] = ()
+    actors: tuple[str, ...] = ()
+    again: bool = False
+
+    def __post_init__(self) -> None:
+        _refuse(_listed(self, accepts=MachineRule, keep=str, actors=str))
+
+
+class MachineState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One state: what is said in it, what leads out of it, what holds of the data in it.
+
+    `on` leads from triggers to states, or to `MachineArrow`s. `data` are fields that are added on
+    entering, if they are not there. `prompt` may name fields of the data (`$topic`). `accepts` are
+    rules for what any trigger brings along here, `rules` for the data while the machine is here;
+    `check` is a function of the data that returns what is wrong with it, as texts. `enter` and
+    `exit` are given a `MachineStep`. `only_from` are the states that alone may lead here.
+    """
+
+    on: dict[str, MachineArrow | str] = {}
+    data: dict[str, Any] = {}
+    prompt: str = ""
+    accepts: tuple[MachineRule, ...] = ()
+    rules: tuple[MachineRule, ...] = ()
+    check: Any = None
+    enter: Any = None
+    exit: Any = None
+    only_from: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _refuse(_listed(self, accepts=MachineRule, rules=MachineRule, only_from=str))
+
+
+class MachineDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """States by their names, the first of them, and arrows that lead out of every state (`on`).
+
+    Making one refuses what cannot work, with all that is wrong: `MachineDefinitionError.problems`.
+    """
+
+    initial: str
+    states: dict[str, MachineState]
+    on: dict[str, MachineArrow | str] = {}
+
+    def __post_init__(self) -> None:
+        problems = list(_shape(self))
+        if not problems:  # an arrow may be given as the name of the state that it leads to
+            states = {
+                name: structs.replace(one, on=_arrows(one.on)) for name, one in self.states.items()
+            }
+            structs.force_setattr(self, "states", states)
+            structs.force_setattr(self, "on", _arrows(self.on))
+            problems = list(_problems(self))
+        _refuse(problems)
+
+    @classmethod
+    def of(
+        cls,
+        data: Mapping[str, Any],
+        functions: Mapping[str, Callable[..., Any]] | None = None,
+    ) -> MachineDefinition:
+        """A definition from plain data; where it names functions, they are taken from a table."""
+        named = _Functions(functions or {})
+        try:
+            return msgspec.convert(named.resolved(data), cls, strict=True)
+        except msgspec.ValidationError as error:
+            raise MachineDefinitionError([str(error)]) from None
+
+    @classmethod
+    def from_yaml(
+        cls, text: str, functions: Mapping[str, Callable[..., Any]] | None = None
+    ) -> MachineDefinition:
+        """A definition from YAML; needs `holdfast[yaml]`. `yes`, `no` and `on` are plain words."""
+        from holdfast.yaml_text import read_yaml
+
+        return cls.of(read_yaml(text, MachineDefinitionError), functions)
+
+    # asking
+
+    def arrow(self, state: str, trigger: str) -> MachineArrow | None:
+        """Where a trigger leads from a state; None if nowhere."""
+        here = self.states.get(state)
+        if here is None:
+            return None
+        found: Any = here.on.get(trigger)
+        if found is None:
+            found = self.on.get(trigger)
+            if found is not None and found.to == state and not found.again:
+                return None  # what leads here from everywhere does not lead here from here
+        return found  # type: ignore[no-any-return]
+
+    def arrows(self) -> Iterator[tuple[str, str, MachineArrow]]:
+        """(state, trigger, arrow) of all arrows, those of every state included."""
+        for state, here in self.states.items():
+            for trigger in [*here.on, *(one for one in self.on if one not in here.on)]:
+                arrow = self.arrow(state, trigger)
+                if arrow is not None:
+                    yield state, trigger, arrow
+
+    def prompt(self, state: str, data: Mapping[str, Any]) -> str:
+        """What is said in a state, with fields of the data filled in."""
+        here = self.states.get(state)
+        return Template(here.prompt).safe_substitute(data) if here is not None else ""
+
+    def validate_state(self, snapshot: MachineSnapshot) -> tuple[str, ...]:
+        """What is wrong with a snapshot of such a machine, as texts."""
+        return tuple(wrong_with(self, snapshot))
+
+    def validate_transition(self, origin: str, target: str) -> tuple[str, ...]:
+        """What speaks against a transition from one state to another, as texts."""
+        unknown = [f"there is no state {name!r}" for name in (origin, target) if name not in self]
+        if unknown:
+            return tuple(unknown)
+        if not any(s == origin and a.to == target for s, _, a in self.arrows()):
+            return (f"no arrow leads from {origin!r} to {target!r}",)
+        return ()
+
+    def validate_data(self, state: str, data: Any) -> tuple[str, ...]:
+        """What is wrong with the data of a machine that is in a state, as texts."""
+        if not isinstance(data, dict):
+            return ("data is a mapping",)
+        here = self.states.get(state)
+        if here is None:
+            return (f"there is no state {state!r}",)
+        found = [*empty_names(data), *broken(here.rules, data)]
+        if here.check is not None and not found:
+            found += _said(here.check, data)
+        return tuple(found[:MOST_PROBLEMS])
+
+    def __contains__(self, state: object) -> bool:
+        return state in self.states
+
+    # drawing
+
+    def mermaid(self, now: str | None = None) -> str:
+        """A diagram in Mermaid's language; `now` is a state to be marked."""
+        from holdfast.agents.machines.drawing import mermaid
+
+        return mermaid(self, now)
+
+    def svg(self, now: str | None = None) -> str:
+        """A diagram as a picture; `now` is a state to be marked."""
+        from holdfast.agents.machines.svg import svg
+
+        return svg(self, now)
+
+
+def check_definition(definition: object) -> None:
+    """Refuse what is no definition."""
+    if not isinstance(definition, MachineDefinition):
+        raise InvalidInputError(
+            "Machine takes a MachineDefinition; MachineDefinition.of makes one of plain data"
+        )
+
+
+def _refuse(problems: Iterable[str]) -> None:
+    found = list(problems)
+    if found:
+        raise MachineDefinitionError(found[:MOST_PROBLEMS])
+
+
+def _listed(of: Any, **kinds: type) -> Iterator[str]:
+    """Fields that are no lists of what they have to be lists of."""
+    for name, kind in kinds.items():
+        given = getattr(of, name)
+        if not isinstance(given, tuple | list) or not all(isinstance(one, kind) for one in given):
+            yield f"{name} is a tuple of {kind.__name__}"
+
+
+def _said(check: Callable[..., Any], data: dict[str, Any]) -> list[str]:
+    """What a function of the user says is wrong: texts, one text, False, or an error."""
+    try:
+        answer = check(data)
+    except Exception as error:
+        return [f"data: its check raised {type(error).__name__}"]
+    if answer is None or answer is True:
+        return []
+    if answer is False:
+        return ["data: its check says no"]
+    return [answer] if isinstance(answer, str) else [str(one) for one in answer]
+
+
+def _arrows(on: Mapping[str, MachineArrow | str]) -> dict[str, MachineArrow | str]:
+    return {
+        trigger: MachineArrow(one) if isinstance(one, str) else one for trigger, one in on.items()
+    }
+
+
+def _shape(machine: MachineDefinition) -> Iterator[str]:
+    """What is of another type than it has to be: only Python's own checks come before."""
+    if not isinstance(machine.states, dict) or not isinstance(machine.on, dict):
+        yield "states and on are mappings"
+        return
+    if len(machine.states) > MOST_STATES:
+        yield f"there are more than {MOST_STATES} states"
+    for name, one in machine.states.items():
+        if not isinstance(one, MachineState):
+            yield f"{name}: a state is made with MachineState(...)"
+    groups = [("on", machine.on)]
+    groups += [
+        (name, one.on) for name, one in machine.states.items() if isinstance(one, MachineState)
+    ]
+    for place, on in groups:
+        if not isinstance(on, dict):
+            yield f"{place}: on is a mapping"
+            continue
+        for trigger, arrow in on.items():
+            if not isinstance(arrow, MachineArrow | str):
+                yield f"{place} {trigger}: an arrow is the name of a state, or a MachineArrow(...)"
+
+
+def _problems(machine: MachineDefinition) -> Iterator[str]:
+    if machine.initial not in machine:
+        yield f"the initial state {machine.initial!r} is not among the states"
+    for name, state in machine.states.items():
+        yield from _bad_name(name, "the name of a state")
+        yield from (f"{name}: {text}" for text in _bad_state(machine, state))
+        for trigger, arrow in state.on.items():
+            assert isinstance(arrow, MachineArrow)
+            if arrow.to == name and not arrow.again:
+                yield f"{name} {trigger}: leads back to its own state; say again=True if it may"
+    for place, on in [("on", machine.on), *((n, s.on) for n, s in machine.states.items())]:
+        for trigger, arrow in on.items():
+            assert isinstance(arrow, MachineArrow)
+            yield from _bad_name(trigger, "a trigger")
+            yield from (f"{place} {trigger}: {text}" for text in _bad_arrow(machine, arrow))
+    for origin, trigger, arrow in machine.arrows():
+        target = machine.states.get(arrow.to)
+        if target is not None and target.only_from and origin not in target.only_from:
+            alone = ", ".join(target.only_from)
+            yield f"{origin} {trigger}: {arrow.to!r} is entered from {alone} only"
+    if machine.initial in machine:
+        yield from (f"nothing leads to the state {name!r}" for name in _unreached(machine))
+
+
+def _bad_name(name: object, what: str) -> Iterator[str]:
+    try:
+        check_text(name, what, 128, least=1)
+    except HoldfastError as error:
+        yield str(error)
+
+
+def _bad_state(machine: MachineDefinition, state: MachineState) -> Iterator[str]:
+    yield from (text for one in (*state.accepts, *state.rules) if (text := one.wrong()))
+    unknown = [one for one in state.only_from if one not in machine]
+    yield from (f"only_from names {one!r}, which is no state" for one in unknown)
+    yield from empty_names(state.data)
+    yield from _uncallable(state, "state")
+
+
+def _bad_arrow(machine: MachineDefinition, arrow: MachineArrow) -> Iterator[str]:
+    if arrow.to not in machine:
+        yield f"leads to {arrow.to!r}, which is no state"
+    if arrow.recover not in RECOVERIES:
+        yield f"recover is {', '.join(RECOVERIES)}, not {arrow.recover!r}"
+    if arrow.recover == "complete" and arrow.work is None:
+        yield "recover is complete, and no work is declared that could be done again"
+    yield from (text for one in arrow.accepts if (text := one.wrong()))
+    yield from _uncallable(arrow, "arrow")
+
+
+def _uncallable(of: Any, kind: str) -> Iterator[str]:
+    for name in _FUNCTIONS[kind]:
+        given = getattr(of, name)
+        if isinstance(given, str):
+            yield f"{name} names {given!r}, which is in no table of functions"
+        elif given is not None and not callable(given):
+            yield f"{name} is a function"
+
+
+def _unreached(machine: MachineDefinition) -> list[str]:
+    seen, waiting = {machine.initial}, [machine.initial]
+    leads: dict[str, list[str]] = {}
+    for origin, _, arrow in machine.arrows():
+        leads.setdefault(origin, []).append(arrow.to)
+    while waiting:
+        new = [one for one in leads.get(waiting.pop(), ()) if one not in seen]
+        seen.update(new)
+        waiting += new
+    return [name for name in machine.states if name not in seen]
+
+
+class _Functions:
+    """Puts functions in the place of their names, in plain data."""
+
+    def __init__(self, table: Mapping[str, Callable[..., Any]]) -> None:
+        self._table = table
+
+    def resolved(self, data: Any) -> Any:
+        """The same data, with functions."""
+        if not isinstance(data, Mapping):
+            raise MachineDefinitionError(["a definition is a mapping with initial and states"])
+        made = dict(data)
+        if isinstance(made.get("states"), Mapping):
+            made["states"] = {name: self._state(one) for name, one in made["states"].items()}
+        made["on"] = self._on(made.get("on") or {})
+        return made
+
+    def _state(self, data: Any) -> Any:
+        if data is None:  # `goodbye:` with nothing behind it
+            return {}
+        if not isinstance(data, Mapping):
+            return data
+        made = self._named(data, "state")
+        return {**made, "on": self._on(made.get("on") or {})}
+
+    def _on(self, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        return {
+            name: self._named(one, "arrow") if isinstance(one, Mapping) else one
+            for name, one in data.items()
+        }
+
+    def _named(self, data: Mapping[str, Any], kind: str) -> dict[str, Any]:
+        made = dict(data)
+        for name in _FUNCTIONS[kind]:
+            if isinstance(made.get(name), str):
+                made[name] = self._table.get(made[name], made[name])
+        return made

@@ -1,0 +1,258 @@
+"""What a machine does, as routines; `driving` says what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
+
+from holdfast.agents.machines.driving import Call, Read, Routine
+from holdfast.agents.machines.looking import Seen
+from holdfast.agents.machines.records import (
+    MachineSnapshot,
+    Transition,
+)
+from holdfast.agents.machines.steps import MachineStep, concerns_data, is_bare, refusals, wanted
+from holdfast.agents.machines.storing import Storing
+from holdfast.errors import (
+    Conflict,
+    InvalidInputError,
+    LeaseLostError,
+    RefusedError,
+    TransitionRefusedError,
+)
+from holdfast.store.arguments import check_text
+
+if TYPE_CHECKING:
+    from holdfast.agents.machines.definition import MachineArrow, MachineDefinition
+    from holdfast.store.handles import LineHandle
+
+
+class Routines(Storing):
+    """What one machine of one timeline does."""
+
+    def __init__(self, handle: LineHandle, definition: MachineDefinition, name: str) -> None:
+        super().__init__(handle, definition, name)
+        self._bare = {
+            (origin, trigger): arrow.to
+            for origin, trigger, arrow in definition.arrows()
+            if is_bare(definition, origin, arrow)
+        }
+
+    # beginning
+
+    def start(self, data: Mapping[str, Any]) -> Routine[MachineSnapshot]:
+        """Enter the initial state, unless it is started; then it must not be given data."""
+        seen = yield Read(self.looker.look_whole)
+        if seen.now is None:
+            self.refuse_open(seen)
+            seen = yield from self._started(seen, data)
+        elif data:
+            raise TransitionRefusedError(
+                f"{self.where} is started already; `save` changes its data",
+                ["it is started already"],
+            )
+        snapshot = self.looker.shown(self.definition, seen.now, seen.data or {}, seen.intent)
+        assert snapshot is not None
+        return snapshot
+
+    def _started(self, seen: Seen, data: Mapping[str, Any]) -> Routine[Seen]:
+        initial = self.definition.initial
+        here = self.definition.states[initial]
+        step = self.step("", initial, "", {}, token_hex(8))
+        step.data = deepcopy({**here.data, **data})
+        try:
+            if here.enter is not None:
+                merge(step, (yield Call(here.enter, step)))
+            self.check_data(initial, step.data)
+        except Exception as error:
+            yield from self.failed(step, error, "start")
+            raise
+        # What the log of an earlier life left is gone on from; the data are not.
+        seen.data = None
+        try:
+            yield from self.apply(seen, step, "start")
+        except Conflict:
+            seen = yield Read(self.looker.look_whole)
+            if seen.now is None or data:
+                raise
+            return seen  # somebody else has just started it
+        started: Seen = yield Read(self.looker.look_whole)
+        return started
+
+    # transitions
+
+    def fire(self, trigger: str, input: Mapping[str, Any]) -> Routine[Transition]:
+        """Follow a trigger to its end."""
+        quick = self._quick(trigger, input)
+        if quick is not None:
+            seen, step = quick
+            try:
+                return (yield from self.apply(seen, step, "step"))
+            except Conflict:
+                pass  # it is elsewhere by now: look
+            except RefusedError as error:
+                yield from self.failed(step, error)
+                raise
+        step, seen, arrow = yield from self.begin(trigger, input)
+        return (yield from self.carry_out(step, seen, arrow, work=arrow.work))
+
+    def _quick(self, trigger: str, input: Mapping[str, Any]) -> tuple[Seen, MachineStep] | None:
+        """A transition that asks for nothing, from where the machine was last seen.
+
+        Like a set, it is made without looking first: the change expects that nobody moved it.
+        """
+        if input or not isinstance(trigger, str):
+            return None
+        seen = self.looker.last_seen()
+        to = self._bare.get((seen.state, trigger))
+        if to is None or seen.intent is not None:
+            return None
+        return seen, self.step(seen.state, to, trigger, {}, token_hex(8))
+
+    def begin(
+        self, trigger: str, input: Mapping[str, Any], *, intent: bool = False
+    ) -> Routine[tuple[MachineStep, Seen, MachineArrow]]:
+        """All that comes before actions and work; if there is work, the intent is stored."""
+        check_text(trigger, "a trigger", 128, least=1)
+        given = deepcopy(dict(input))
+        seen = yield Read(self.looker.look)
+        self.refuse_open(seen)
+        if seen.now is None:
+            seen = yield from self._started(seen, {})
+            self.refuse_open(seen)
+        arrow = self.definition.arrow(seen.state, trigger)
+        step = self.step(seen.state, arrow.to if arrow else "", trigger, given, token_hex(8))
+        try:
+            problems = list(refusals(self.definition, seen.state, trigger, given))
+            if problems or arrow is None:
+                raise self._refused(trigger, problems)
+            if concerns_data(self.definition, seen.state, arrow) or intent:
+                yield from self.give_data(seen, step, arrow)
+            if arrow.guard is not None:
+                no = wanted((yield Call(arrow.guard, step)))
+                if no is not None:
+                    raise self._refused(trigger, [no])
+            if arrow.work is not None or intent:
+                yield from self.store_intent(seen, step)
+        except Conflict as conflict:
+            raise (yield from self.overtaken(step, conflict)) from conflict
+        except Exception as error:
+            yield from self.failed(step, error)
+            raise
+        return step, seen, arrow
+
+    def give_data(self, seen: Seen, step: MachineStep, arrow: MachineArrow) -> Routine[None]:
+        """Let a step have the data, as functions get them."""
+        yield Read(lambda: self.looker.read_data(seen))
+        assert seen.now is not None
+        kept = {name: deepcopy(step.input[name]) for name in arrow.keep if name in step.input}
+        there = self.definition.states[arrow.to]
+        step.data = {**deepcopy(there.data), **deepcopy(seen.data or {}), **kept}
+        step.metadata = deepcopy(seen.now.get("metadata", {}))
+
+    def carry_out(
+        self, step: MachineStep, seen: Seen, arrow: MachineArrow, *, work: Any
+    ) -> Routine[Transition]:
+        """Actions and work, then the one change that makes the transition."""
+        here, there = self.definition.states.get(step.origin), self.definition.states[arrow.to]
+        exit = here.exit if here is not None else None
+        try:
+            for function in (exit, arrow.action, work, there.enter):
+                if function is not None:
+                    merge(step, (yield Call(function, step)))
+            if seen.data is not None:
+                self.check_data(arrow.to, step.data)
+        except Exception as error:
+            yield from self.fail(step, seen, arrow, error)
+            raise
+        try:
+            return (yield from self.apply(seen, step, "step"))
+        except Conflict as conflict:
+            raise (yield from self.overtaken(step, conflict)) from conflict
+        except RefusedError as error:  # it cannot be stored, or a gate says no
+            yield from self.fail(step, seen, arrow, error)
+            raise
+
+    def finish(self, step: MachineStep, seen: Seen, arrow: MachineArrow) -> Routine[Transition]:
+        """End a transition whose work was done by the caller."""
+        return (yield from self.carry_out(step, seen, arrow, work=None))
+
+    def fail(
+        self, step: MachineStep, seen: Seen, arrow: MachineArrow, error: Exception
+    ) -> Routine[None]:
+        """Note that it failed; work that was begun is undone first, if it can be."""
+        if isinstance(error, LeaseLostError):
+            return  # another holds the agent now: what was begun is theirs to settle
+        if seen.intent is not None and arrow.undo is not None:
+            yield Call(arrow.undo, step)
+        yield from self.failed(step, error, close=seen.intent)
+
+    def can(self, trigger: str, input: Mapping[str, Any]) -> bool:
+        """Whether a trigger would be followed now, if its guard said yes."""
+        check_text(trigger, "a trigger", 128, least=1)
+        seen = self.looker.look()
+        state = seen.state or self.definition.initial
+        return seen.intent is None and not any(
+            refusals(self.definition, state, trigger, dict(input))
+        )
+
+    # without a trigger
+
+    def save(
+        self,
+        data: Mapping[str, Any] | None,
+        metadata: Mapping[str, Any] | None,
+        if_version: int | None,
+    ) -> Routine[MachineSnapshot]:
+        """Set data, metadata or both, as a version of its own."""
+        seen = yield Read(self.looker.look_whole)
+        self.refuse_idle(seen)
+        self.refuse_open(seen)
+        assert seen.now is not None
+        if if_version is not None and seen.now["version"] != if_version:
+            raise Conflict(
+                f"{self.where} has version {seen.now['version']}, not {if_version}; look again",
+                [self.keys.now],
+            )
+        step = self.step(seen.state, seen.state, "", {}, token_hex(8))
+        step.data = checked_fields(seen.data if data is None else data, "data")
+        step.metadata = checked_fields(
+            seen.now.get("metadata", {}) if metadata is None else metadata, "metadata"
+        )
+        self.check_data(seen.state, step.data)
+        yield from self.apply(seen, step, "save")
+        saved: MachineSnapshot = yield Read(self.snapshot)
+        return saved
+
+    def put(self, seen: Seen, wanted: MachineSnapshot, kind: str) -> Routine[Transition]:
+        """Make the machine what it was at another version, as a new one."""
+        step = self.step(seen.state, wanted.state, "", {}, token_hex(8))
+        step.data, step.metadata = wanted.data, wanted.metadata
+        if wanted.state not in self.definition:
+            text = f"the state {wanted.state!r} is not in the definition any more"
+            raise TransitionRefusedError(f"{self.where}: {text}", [text])
+        self.check_data(wanted.state, step.data)
+        return (yield from self.apply(seen, step, kind))
+
+    def _refused(self, trigger: str, problems: list[str]) -> TransitionRefusedError:
+        return TransitionRefusedError(
+            f"{self.where} does not follow {trigger!r}: {'; '.join(problems)}", problems
+        )
+
+
+def checked_fields(given: Any, what: str) -> dict[str, Any]:
+    """A copy of a mapping whose names are texts."""
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise InvalidInputError(f"{what} is a mapping of names to values")
+    return deepcopy(dict(given))
+
+
+def merge(step: MachineStep, answer: Any) -> None:
+    """Take over what an action returned."""
+    if answer is None:
+        return
+    if not isinstance(answer, Mapping):
+        raise InvalidInputError("an action returns nothing, or a mapping of fields for the data")
+    step.data.update(answer)

@@ -1,0 +1,233 @@
+"""Changes of a machine's keys: a step, an intent, a failed attempt; and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.agents.keys import ATTEMPTS, sticky
+from holdfast.agents.machines.driving import Commit, Read, Routine
+from holdfast.agents.machines.looking import Looker, Seen
+from holdfast.agents.machines.records import (
+    MOST_ERROR,
+    TIME,
+    MachineIntent,
+    MachineSnapshot,
+    Transition,
+)
+from holdfast.agents.machines.steps import MachineStep
+from holdfast.errors import (
+    Conflict,
+    HoldfastError,
+    IncompleteTransitionError,
+    MachineDataError,
+    TransitionRefusedError,
+)
+from holdfast.store.cause import cause_now
+from holdfast.store.compare import same
+from holdfast.store.gates import Operation
+from holdfast.store.writing import ScopedChange, build_change
+
+if TYPE_CHECKING:
+    from holdfast.agents.machines.definition import MachineDefinition
+    from holdfast.store.handles import LineHandle
+
+
+class Storing:
+    """What one machine of one timeline can have stored."""
+
+    def __init__(self, handle: LineHandle, definition: MachineDefinition, name: str) -> None:
+        self.handle = handle
+        self.definition = definition
+        self.looker = Looker(handle, name)
+        self.keys = self.looker.keys
+        self.where = f"{self.looker.agent}: the machine {name!r}"
+
+    def snapshot(self) -> MachineSnapshot | None:
+        """Where the machine is."""
+        return self.looker.snapshot(self.definition)
+
+    def step(
+        self, origin: str, target: str, trigger: str, input: dict[str, Any], id: str
+    ) -> MachineStep:
+        """What functions of the user are given."""
+        change = ScopedChange(self.handle.reader)
+        return MachineStep(id, self.looker.name, trigger, origin, target, input, change)
+
+    def plan(
+        self, operations: list[Operation], expects: dict[str, int], step: MachineStep | None = None
+    ) -> Any:
+        """A change of the machine's keys, and of what an action has written besides."""
+        head = None
+        if step is not None:
+            step.change.over = True
+            operations = [*operations, *step.change.operations]
+            expects = {**step.change.expects, **expects}
+            head = step.change.head
+        target = (self.handle.scope, self.handle.timeline, operations, expects, head)
+        change = build_change(self.handle.core, [target], cause=cause_now())
+        return change, lambda written: written[0].sequence
+
+    def apply(self, seen: Seen, step: MachineStep, kind: str) -> Routine[Transition]:
+        """The one change: the new state, the data if they differ, the log, the intent's end."""
+        made: Transition
+        now: dict[str, Any]
+
+        def plan() -> Any:
+            nonlocal made, now
+            made, operations = self._operations(seen, step, kind)
+            now = operations[0].value
+            return self.plan(operations, seen.expects, step)
+
+        entry = yield from self._commit(seen, plan)
+        self.looker.wrote(seen, entry, made, now)
+        return made
+
+    def _commit(self, seen: Seen, plan: Callable[[], Any]) -> Routine[int]:
+        """Commit a plan, again while others only add failed attempts to the log; the entry."""
+        own = {self.keys.transitions, self.keys.intent}
+        for _ in range(ATTEMPTS):
+            try:
+                entry: int = yield Commit(plan())
+                return entry
+            except Conflict as conflict:
+                if not conflict.keys or not own.issuperset(conflict.keys):
+                    raise
+                again = yield Read(self.looker.look)
+                if again.now != seen.now or again.intent != seen.intent:
+                    raise
+                seen.number, seen.version = again.number, again.version
+                seen.expects |= again.expects
+        raise Conflict(f"{self.where}: others were always faster; try again", [self.keys.now])
+
+    def _operations(
+        self, seen: Seen, step: MachineStep, kind: str
+    ) -> tuple[Transition, list[Operation]]:
+        keys, before = self.keys, seen.now
+        made = self._transition(seen, step, kind, seen.version + 1)
+        record = made.stored()
+        time = record[TIME]
+        created = before["created"] if before is not None else time
+        now = {
+            "state": step.target,
+            "version": made.version,
+            "created": created,
+            "updated": max(created, time),
+        }
+        # Without data nobody was given metadata, either.
+        metadata = before.get("metadata") if before and seen.data is None else step.metadata
+        if metadata:
+            now["metadata"] = metadata
+        operations = [
+            Operation("set", keys.now, now),
+            Operation("append", keys.transitions, [record]),
+        ]
+        if before is None or (seen.data is not None and not same(seen.data, step.data)):
+            operations.append(Operation("set", keys.data, step.data))
+        if before is None or seen.intent is not None:
+            operations.append(Operation("set", keys.intent, None))
+        if before is None:
+            operations += sticky(self.handle, keys.sticky)
+        return made, operations
+
+    def _transition(
+        self, seen: Seen, step: MachineStep, kind: str, version: int, error: str | None = None
+    ) -> Transition:
+        return Transition(
+            seen.number + 1,
+            step.id,
+            self.looker.agent,
+            self.looker.name,
+            kind,
+            step.origin,
+            step.target,
+            step.trigger,
+            self.looker.time(),
+            version,
+            error,
+        )
+
+    def store_intent(self, seen: Seen, step: MachineStep) -> Routine[None]:
+        """Say that a step is about to be worked on."""
+        intent = MachineIntent(
+            step.id, step.trigger, step.origin, step.target, step.input, self.looker.time()
+        )
+        yield from self.put_intent(seen, intent)
+
+    def put_intent(self, seen: Seen, intent: MachineIntent) -> Routine[None]:
+        """Say that this transition is being worked on; what it rests on must still be so."""
+        operation = Operation("set", self.keys.intent, intent.stored())
+        entry = yield from self._commit(seen, lambda: self.plan([operation], seen.expects))
+        seen.expects[self.keys.intent] = entry
+        seen.intent = intent
+
+    def failed(
+        self,
+        step: MachineStep,
+        error: Exception,
+        kind: str = "step",
+        *,
+        close: MachineIntent | None = None,
+    ) -> Routine[None]:
+        """Note a failed attempt; never in the way of its error."""
+        try:
+            yield from self.log_failure(step, f"{type(error).__name__}: {error}", kind, close)
+        except HoldfastError as wrong:
+            error.add_note(f"{self.where}: the attempt is not in its log: {type(wrong).__name__}")
+
+    def log_failure(
+        self, step: MachineStep, why: str, kind: str, close: MachineIntent | None
+    ) -> Routine[None]:
+        """Add a failed attempt to the log, and end its intent if it is still the one."""
+        keys = self.keys
+        for _ in range(ATTEMPTS):
+            seen = yield Read(self.looker.look)
+            made = self._transition(seen, step, kind, seen.version, why[:MOST_ERROR])
+            operations = [Operation("append", keys.transitions, [made.stored()])]
+            expects = {keys.transitions: seen.expects[keys.transitions]}
+            if close is not None and seen.intent == close:
+                operations.append(Operation("set", keys.intent, None))
+                expects[keys.intent] = seen.expects[keys.intent]
+            if seen.now is None:
+                operations += sticky(self.handle, keys.sticky)
+            try:
+                yield Commit(self.plan(operations, expects))
+            except Conflict:
+                continue
+            return
+        raise Conflict(f"{self.where}: others were always faster; try again", [keys.transitions])
+
+    def overtaken(self, step: MachineStep, conflict: Conflict) -> Routine[Conflict]:
+        """The error for who was slower than somebody else."""
+        error = Conflict(
+            f"{self.where}: somebody changed what {step.trigger!r} rests on before it was done; "
+            "look again and retry",
+            conflict.keys,
+        )
+        yield from self.failed(step, error)
+        return error
+
+    def check_data(self, state: str, data: dict[str, Any]) -> None:
+        """Refuse data that do not fit a state."""
+        problems = self.definition.validate_data(state, data)
+        if problems:
+            raise MachineDataError(
+                f"{self.where}: its data do not fit the state {state!r}: {'; '.join(problems)}",
+                problems,
+            )
+
+    def refuse_idle(self, seen: Seen) -> None:
+        """Refuse what needs a machine that was started."""
+        if seen.now is None:
+            text = "it was never started"
+            raise TransitionRefusedError(f"{self.where}: {text}; start() it", [text])
+
+    def refuse_open(self, seen: Seen) -> None:
+        """Refuse what would go over the head of who works on a transition."""
+        if seen.intent is not None:
+            raise IncompleteTransitionError(
+                f"{self.where} is between {seen.intent.from_state!r} and "
+                f"{seen.intent.to_state!r}, by {seen.intent.trigger!r}: somebody works on it, or "
+                "was interrupted; then recover() or settle() it",
+                seen.intent,
+            )

@@ -1,0 +1,176 @@
+"""The agents of a store, on the blocking face."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast.agents.attaching import Attached, attach
+from holdfast.agents.registering import AgentInfo, Make, Registering
+from holdfast.agents.shapes import Identity
+from holdfast.errors import InvalidInputError, MissingError
+from holdfast.store.asking import Asking, taken
+from holdfast.store.blocking import Store
+from holdfast.store.leasing import Lease
+from holdfast.store.scopes import Scope
+
+
+class Agents:
+    """Who the agents of a store are, and those of them that run here.
+
+        agents = Agents(store, {"greeter": lambda identity: Greeter()})
+        agents.register("7", kind="greeter")
+        agents.get("7").greet("ann")
+
+    An identity is part of the agent's own scope, and stays when its state is restored. Whoever
+    runs an agent holds its lease: it runs in one process, and what another still writes for it is
+    refused. `kinds` say how agents are made, `fields` which attributes of a kind are kept if it
+    does not say so itself. An agent of a process that died can be spawned `duration` seconds after.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        kinds: Mapping[str, Make] | None = None,
+        *,
+        fields: Mapping[str, Iterable[str]] | None = None,
+        duration: float = 30.0,
+    ) -> None:
+        if not isinstance(store, Store):
+            raise InvalidInputError("Agents takes a store; those of holdfast.open have its own")
+        self._store = store
+        self._core = Registering(store._core, kinds or {}, fields or {}, duration)
+        self._running: dict[str, tuple[Attached, Lease]] = {}
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # who they are
+
+    def register(
+        self,
+        id: str,
+        *,
+        kind: str = "",
+        name: str = "",
+        version: str = "",
+        description: str = "",
+        metadata: dict[str, Any] | None = None,
+    ) -> Identity:
+        """Say who an agent is, now and after every restart; its kind stays what it is."""
+        given = {
+            "kind": kind,
+            "name": name,
+            "version": version,
+            "description": description,
+            "metadata": metadata,
+        }
+        return self._register(id, given)
+
+    def _register(self, id: str, given: Mapping[str, Any]) -> Identity:
+        plan, made = self._core.plan_register(id, given)
+        if plan is not None:
+            self._store.agent(id)._run(plan)
+        return made
+
+    def identity(self, id: str) -> Identity | None:
+        """Who an agent is; None if it is not registered."""
+        return self._core.identity(id)
+
+    def list(
+        self,
+        *,
+        kind: str | None = None,
+        prefix: str = "",
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> list[AgentInfo]:
+        """Registered agents in the order of their ids; for the next page give the last as `after`.
+
+        Each of them is looked at: the time grows with their number.
+        """
+        return self._core.infos(self.running(), kind, prefix, limit, after)
+
+    def export_identities(self, path: str | os.PathLike[str]) -> int:
+        """Write all identities to a file, as JSON for people, whole or not at all; how many."""
+        return self._core.write_file(path)
+
+    def import_identities(self, path: str | os.PathLike[str]) -> int:
+        """Register those agents of such a file that are not registered; tells how many."""
+        found = self._core.read_file(path)
+        new = {id: given for id, given in found.items() if self.identity(id) is None}
+        for id, given in new.items():
+            self._register(id, given)
+        return len(new)
+
+    # those that run
+
+    def running(self) -> Mapping[str, Attached]:
+        """The agents that run here, by ids; without those whose lease another has by now."""
+        known = tuple(self._running.items())  # another thread may add one meanwhile
+        return {id: kept for id, (kept, lease) in known if lease.held}
+
+    def _here(self, id: str) -> Attached | None:
+        kept, lease = self._running.get(Scope("agent", id).id, (None, None))
+        return kept if lease is not None and lease.held else None
+
+    def get(self, id: str, *, wait: float | None = 0) -> Any:
+        """The agent itself; if it does not run here, it is spawned."""
+        found = self._here(id)
+        return found.agent if found is not None else self.spawn(id, wait=wait).agent
+
+    def spawn(self, id: str, *, wait: float | None = 0) -> Attached:
+        """Make a registered agent, take its lease, and start it with what was saved.
+
+        If it runs elsewhere, that is waited for (None: without end), then `LeaseHeldError`. One is
+        spawned after the other, so who waits for one keeps the others waiting.
+        """
+        with self._lock:
+            if (found := self._here(id)) is not None:
+                return found
+            agent, fields = self._core.made(id)
+            asked = Asking(self._store._core, self._core.lease(id), self._core.duration, wait, None)
+            lease = taken(asked)
+            try:
+                kept = attach(agent, self._store.agent(id), fields=fields, lease=lease)
+                kept.start()
+            except BaseException:
+                lease.release()
+                raise
+            self._running[id] = kept, lease
+            return kept
+
+    def stop(self, id: str) -> None:
+        """Stop an agent that runs here, which saves it, and give its lease back."""
+        with self._lock:
+            if Scope("agent", id).id not in self._running:
+                raise MissingError(f"agent:{id} does not run here")
+            kept, lease = self._running.pop(id)
+            try:
+                if kept.status in ("running", "paused"):
+                    kept.stop()
+            finally:
+                lease.release()
+
+    def close(self) -> None:
+        """Stop all that run here; of several errors, the first is raised at the end."""
+        errors: list[Exception] = []
+        for id in tuple(self._running):
+            try:
+                self.stop(id)
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]

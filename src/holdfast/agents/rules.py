@@ -1,0 +1,96 @@
+"""Rules that concern several parts of an agent's state at once, over plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from holdfast.agents.shapes import TASK_PLACES
+
+Has = Callable[[str], bool]
+"""Whether there is something of an id."""
+
+
+def stack_problems(stack: Mapping[str, Any]) -> list[str]:
+    """A task stands in one place, and its status fits it."""
+    found: list[str] = []
+    seen: dict[str, str] = {}
+    for place, task in _placed(stack):
+        id, status = task["id"], task.get("status", "pending")
+        if id in seen:
+            found.append(f"tasks.{place}: the task {id!r} stands in {seen[id]}, too")
+        seen[id] = place
+        fits = status in ("pending", "running") if place == "current" else status == place
+        if not fits:
+            found.append(f"tasks.{place}: the task {id!r} has the status {status!r}")
+    return found
+
+
+def _placed(stack: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    if stack.get("current") is not None:
+        yield "current", stack["current"]
+    for place in TASK_PLACES:
+        yield from ((place, task) for task in stack.get(place, ()))
+
+
+def task_problems(tasks: Iterable[tuple[str, Any]], has: Has) -> list[str]:
+    """A task has the id that it is kept under, and its parent exists."""
+    found = []
+    for id, task in tasks:
+        if task["id"] != id:
+            found.append(f"tasks.{id}.id: is another one")
+        if (parent := task.get("parent")) and not has(parent):
+            found.append(f"tasks.{id}.parent: there is no task {parent!r}")
+    return found
+
+
+def goal_problems(goals: Iterable[tuple[str, Any]], has: Has) -> list[str]:
+    """A goal has the id that it is kept under, and what it depends on exists."""
+    found = []
+    for id, goal in goals:
+        if goal["id"] != id:
+            found.append(f"goals.{id}.id: is another one")
+        found += [
+            f"goals.{id}.dependencies: there is no goal {other!r}"
+            for other in goal.get("dependencies", ())
+            if not has(other)
+        ]
+    return found
+
+
+def command_problems(commands: Iterable[Any], has: Has) -> list[str]:
+    """The task of every command exists."""
+    return [
+        f"execution_trace.commands: of {command['id']!r} there is no task {command['task_id']!r}"
+        for command in commands
+        if not has(command["task_id"])
+    ]
+
+
+def window_problems(window: Mapping[str, Any], messages: int) -> list[str]:
+    """No more messages than fit, unless the window adapts."""
+    most = window.get("max_size", 100)
+    if messages > most and window.get("window_type", "sliding") != "adaptive":
+        return [f"context_window.messages: {messages} of them, at most {most}"]
+    return []
+
+
+def all_problems(
+    data: Mapping[str, Any], tasks: Mapping[str, Any], current: str | None
+) -> list[str]:
+    """All that is wrong with components that are each as their type says.
+
+    `tasks` are those of the stack by the ids that they are kept under.
+    """
+    goals = data.get("goals") or {}
+    trace = data.get("execution_trace") or {}
+    window = data.get("context_window") or {}
+    lost = current is not None and current not in tasks
+    return [
+        *([f"current_task: there is no task {current!r}"] if lost else []),
+        *stack_problems(data.get("tasks") or {}),
+        *task_problems(tasks.items(), tasks.__contains__),
+        *goal_problems(goals.items(), goals.__contains__),
+        *command_problems(trace.get("commands", ()), tasks.__contains__),
+        *window_problems(window, len(window.get("messages", ()))),
+    ]

@@ -1,0 +1,216 @@
+"""What an attached agent keeps, field by field, and what of it differs from what was saved.
+
+Below `$agent/attached`:
+
+    $agent/attached                 fields, which of them lie apart, version, count of saves
+    $agent/attached/<field>         the field's value; of one that lies apart, its names in order
+    $agent/attached/<field>/<name>  of one that lies apart (a long mapping), one item
+
+What was saved is remembered encoded. So finding what differs takes one encoding in C and one
+comparison of bytes, and a list that has grown at its end is appended to. Two values that are
+encoded alike count as the same: a tuple and a list, an enum's member and its value, the same moment
+in two zones.
+
+Every save writes the first key, and expects that nobody else has since the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from holdfast.agents.checking import is_model
+from holdfast.agents.keys import AGENT
+from holdfast.errors import InvalidKeyError
+from holdfast.store.gates import Operation
+from holdfast.store.reading import Reader
+from holdfast.store.scopes import check_key
+
+ATTACHED = AGENT + "attached"
+APART = 32
+"""Items from which on a mapping lies apart, a key each."""
+
+
+def _hook(value: Any) -> Any:
+    if is_model(type(value)):
+        return value.model_dump()
+    raise TypeError  # it is not compared, but written each time
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_hook)
+
+
+def _encoded(value: Any) -> bytes | None:
+    """The value in short, to compare with; None if it cannot be encoded so."""
+    try:
+        return _encoder.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return None
+
+
+@dataclass(slots=True)
+class Known:
+    """One field as it was saved."""
+
+    encoded: bytes | None = None
+    length: int = -1
+    """Of a list: how many items it had."""
+    items: dict[str, bytes | None] | None = None
+    """Of a field that lies apart."""
+
+
+@dataclass(slots=True)
+class Manifest:
+    """The first key, and its version."""
+
+    fields: tuple[str, ...] = ()
+    apart: frozenset[str] = frozenset()
+    version: int = 1
+    saves: int = 0
+    entry: int = 0
+    """The entry that wrote it; 0: there is none."""
+
+    def data(self) -> dict[str, Any]:
+        """What is stored."""
+        return {
+            "fields": list(self.fields),
+            "apart": sorted(self.apart),
+            "version": self.version,
+            "saves": self.saves,
+        }
+
+
+def read_manifest(reader: Reader) -> Manifest:
+    """What is stored of an attached agent."""
+    line = reader.now()
+    slot = reader.live(line, ATTACHED) if line is not None else None
+    if line is None or slot is None:
+        return Manifest()
+    found = reader.value(line, slot)
+    return Manifest(
+        tuple(found["fields"]),
+        frozenset(found["apart"]),
+        found["version"],
+        found["saves"],
+        line.version(slot),
+    )
+
+
+def read_fields(reader: Reader, manifest: Manifest, wanted: Iterable[str] | None) -> dict[str, Any]:
+    """The stored values of fields, as plain data and in their order; None means all."""
+    chosen = manifest.fields if wanted is None else [n for n in wanted if n in manifest.fields]
+    values: dict[str, Any] = {}
+    for name in chosen:
+        values[name] = reader.get(field_key(name), None, None, False)
+        if name in manifest.apart:
+            below = field_key(name) + "/"
+            items = dict(reader.items(below, None, "", False))
+            values[name] = {one: items[below + one] for one in values[name]}
+    return values
+
+
+def field_key(name: str) -> str:
+    """Where a field is kept."""
+    return f"{ATTACHED}/{name}"
+
+
+ToStore = Callable[[str, Any, bool], Any]
+"""(field, value, whether it is an item of the field's value) -> what is stored of it."""
+
+
+@dataclass(slots=True)
+class Saved:
+    """What was saved last, as far as this process knows."""
+
+    manifest: Manifest = field(default_factory=Manifest)
+    fields: dict[str, Known] = field(default_factory=dict)
+
+    def differing(
+        self, values: Mapping[str, Any], to_store: ToStore
+    ) -> tuple[list[Operation], dict[str, Known]]:
+        """What has to be written so that values are stored; and what is known then."""
+        operations: list[Operation] = []
+        after = {name: known(name, value, self.fields.get(name)) for name, value in values.items()}
+        for name, value in values.items():
+            before, now = self.fields.get(name, Known()), after[name]
+            write = _items if now.items is not None else _whole
+            operations += write(name, value, before, now, to_store)
+        for name in self.fields.keys() - values.keys():
+            operations.append(Operation("delete", field_key(name)))
+            operations += _without(name, self.fields[name])
+        return operations, after
+
+
+def known(name: str, value: Any, before: Known | None = None) -> Known:
+    """What is to be remembered of a field."""
+    if _fits_apart(name, value, before.items if before is not None else None):
+        return Known(items={one: _encoded(part) for one, part in value.items()})
+    return Known(_encoded(value), len(value) if type(value) is list else -1)
+
+
+def _fits_apart(name: str, value: Any, before: Mapping[str, Any] | None) -> bool:
+    """Whether it is a long mapping whose names can be parts of keys; those before were."""
+    if type(value) is not dict or len(value) < APART:
+        return False
+    below = field_key(name) + "/"
+    new = value.keys() - before.keys() if before else value.keys()
+    try:
+        return all(type(one) is str and check_key(below + one, owner=True) == below + one
+                   for one in new)  # fmt: skip
+    except InvalidKeyError:
+        return False
+
+
+def _whole(name: str, value: Any, before: Known, now: Known, to_store: ToStore) -> list[Operation]:
+    if now.encoded is not None and before.encoded is not None:
+        if before.encoded == now.encoded:
+            return []
+        if 0 < before.length < now.length and _grew(before, now):
+            more = [to_store(name, item, True) for item in value[before.length :]]
+            return [Operation("append", field_key(name), more)]
+    whole = Operation("set", field_key(name), to_store(name, value, False))
+    return [*_without(name, before), whole]
+
+
+def _grew(before: Known, now: Known) -> bool:
+    """Whether a list begins with all that it was.
+
+    Encoded, a list is a head, which follows from its length, and its items one behind another;
+    no item is the beginning of another.
+    """
+    old, new = before.encoded or b"", now.encoded or b""
+    return new.startswith(old[_head(before.length) :], _head(now.length))
+
+
+def _head(length: int) -> int:
+    """Bytes before the first item of a list."""
+    if length < 16:
+        return 1
+    return 3 if length < 1 << 16 else 5
+
+
+def _items(
+    name: str, value: dict[str, Any], before: Known, now: Known, to_store: ToStore
+) -> list[Operation]:
+    below = field_key(name) + "/"
+    old, new = before.items or {}, now.items or {}
+    operations = [
+        Operation("set", below + one, to_store(name, value[one], True))
+        for one, encoded in new.items()
+        if encoded is None or old.get(one) != encoded
+    ]
+    operations += [Operation("delete", below + one) for one in old if one not in new]
+    was, names = list(old), list(new)
+    if before.items is None or names[: len(was)] != was:
+        operations.append(Operation("set", field_key(name), names))
+    elif len(names) > len(was):
+        operations.append(Operation("append", field_key(name), names[len(was) :]))
+    return operations
+
+
+def _without(name: str, before: Known) -> list[Operation]:
+    """Remove the items of a field that lies apart no longer."""
+    return [Operation("delete", f"{field_key(name)}/{one}") for one in before.items or ()]

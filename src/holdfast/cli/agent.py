@@ -1,0 +1,19 @@
+"""`holdfast agent`: what agents are and what they do."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.commands import LazyGroup
+
+HOMES = {
+    "list": "holdfast.cli.agent_state:list_",
+    "show": "holdfast.cli.agent_state:show",
+    "state": "holdfast.cli.agent_state:state",
+    "transitions": "holdfast.cli.agent_transitions:transitions",
+}
+
+
+@click.group(cls=LazyGroup, homes=HOMES)
+def agent() -> None:
+    """What agents are and what they do."""

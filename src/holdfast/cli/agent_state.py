@@ -1,0 +1,174 @@
+"""`holdfast agent list`, `show` and `state`: who agents are and what they hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli import output
+from holdfast.cli.commands import Command, pass_session
+from holdfast.cli.completion import complete_scope
+from holdfast.cli.key import at_option
+from holdfast.cli.points import point
+from holdfast.cli.session import Session
+from holdfast.errors import InvalidInputError, MissingError
+from holdfast.store.json_values import tagged
+
+if TYPE_CHECKING:
+    from holdfast.agents.reading import Moment
+    from holdfast.agents.registering import AgentInfo
+    from holdfast.sync import State, Store
+
+agent_argument = click.argument("agent", metavar="AGENT", shell_complete=complete_scope)
+
+
+def agent_scope(text: str) -> str:
+    """The scope of an agent, which may be named by its id alone."""
+    kind, colon, _ = text.partition(":")
+    return text if colon and kind == "agent" else f"agent:{text}"
+
+
+@click.command("list", cls=Command)
+@click.option("--kind", help="Agents of this kind.")
+@click.option("--prefix", default="", help="Agents whose id begins so.")
+@click.option("--limit", type=click.IntRange(1), help="At most so many.")
+@click.option("--after", help="Go on behind this id.")
+@pass_session
+def list_(
+    session: Session, kind: str | None, prefix: str, limit: int | None, after: str | None
+) -> None:
+    """All agents that are registered or were started, and who runs them."""
+    with session.reading() as store:
+        found = _infos(store, kind, prefix, limit, after)
+    if session.json:
+        output.document({"agents": [_info(one) for one in found]})
+        return
+    rows = [
+        [one.id, one.identity.name, one.identity.kind, one.identity.version, one.status, one.owner]
+        for one in found
+    ]
+    output.table(["agent", "name", "kind", "version", "status", "run by"], rows)
+    if limit is not None and len(found) == limit:
+        output.note(f"there may be more: --after {found[-1].id}")
+
+
+def _infos(
+    store: Store, kind: str | None, prefix: str, limit: int | None, after: str | None
+) -> list[AgentInfo]:
+    from holdfast.agents.registering import Registering
+
+    core = Registering(store._core, {}, {}, 30.0)
+    return core.infos((), kind, prefix, limit, after, registered=False)
+
+
+def _info(one: AgentInfo) -> dict[str, Any]:
+    from holdfast.agents.checking import plain
+
+    about = tagged(plain(one.identity))
+    return {"id": one.id, "status": one.status, "owner": one.owner, "identity": about}
+
+
+@click.command(cls=Command)
+@agent_argument
+@pass_session
+def show(session: Session, agent: str) -> None:
+    """Who an agent is, where it is in its life, what it holds, and what is wrong with that.
+
+    AGENT is its id.
+    """
+    from holdfast.agents.agent_state import AgentState
+    from holdfast.agents.checking import plain
+
+    with session.reading() as store:
+        state = session.state(store, agent_scope(agent))
+        id = state.scope.id
+        infos = [one for one in _infos(store, None, id, 1, None) if one.id == id]
+        typed = AgentState(state)
+        life = plain(typed.get("execution_state"))
+        sizes = _sizes(state)
+        problems = typed.problems()
+    owner = infos[0].owner if infos else None
+    about = plain(infos[0].identity) if infos else {}
+    if session.json:
+        document = {"agent": id, "identity": tagged(about), "life": tagged(life), "owner": owner}
+        output.document({**document, "components": sizes, "problems": problems})
+        return
+    output.fields(
+        [
+            ("agent", id),
+            *((name, part) for name, part in about.items() if name != "metadata"),
+            ("status", life.get("status", "created")),
+            ("since", life.get("since")),
+            ("starts", life.get("starts", 0)),
+            ("run by", owner or "nobody"),
+        ]
+    )
+    output.table(["component", "items"], [[name, size] for name, size in sizes.items()])
+    for text in problems:
+        output.note(f"wrong: {text}")
+
+
+def _sizes(state: State) -> dict[str, int]:
+    """How many items each component has; of one without items, its fields."""
+    moment, components = _components(state)
+    found = {name: component.stored(moment) for name, component in components.items()}
+    sizes = {name: len(data) for name, data in found.items() if isinstance(data, dict | list)}
+    if "tasks" in sizes:
+        sizes["tasks"] = len(moment.keys(components["tasks"].below))
+    if kept := _attached(state):
+        sizes["attached"] = len(kept)
+    return sizes
+
+
+def _components(state: State) -> tuple[Moment, dict[str, Any]]:
+    from holdfast.agents.components import table
+    from holdfast.agents.reading import Moment
+
+    return Moment(state._handle.reader), table()
+
+
+def _attached(state: State) -> dict[str, Any]:
+    from holdfast.agents.saving import read_fields, read_manifest
+
+    reader = state._handle.reader
+    return read_fields(reader, read_manifest(reader), None)
+
+
+@click.command(cls=Command)
+@agent_argument
+@click.argument("component", required=False)
+@click.option("--tail", type=click.IntRange(1), help="Of a list, the last so many.")
+@at_option
+@pass_session
+def state(
+    session: Session, agent: str, component: str | None, tail: int | None, at: str | None
+) -> None:
+    """What an agent holds: all of it, or one component (conversation, tasks, attached ...).
+
+    AGENT is its id.
+    """
+    with session.reading() as store:
+        found = session.state(store, agent_scope(agent))
+        view: Any = found if at is None else found.at(point(at))
+        moment, components = _components(view)
+        if component is not None and component not in {*components, "attached"}:
+            known = ", ".join([*components, "attached"])
+            raise InvalidInputError(f"there is no component {component!r}; there are {known}")
+        chosen = [component] if component is not None else [*components, "attached"]
+        values = {}
+        for name in chosen:
+            data = _attached(view) if name == "attached" else components[name].stored(moment)
+            if data:
+                values[name] = data
+    if component is not None and component not in values:
+        raise MissingError(f"{found.scope} has nothing stored as {component}")
+    held = {name: tagged(_last(data, tail)) for name, data in values.items()}
+    if session.json:
+        output.document({"agent": found.scope.id, "components": held})
+    else:
+        output.value(held[component] if component is not None else held)
+
+
+def _last(data: Any, count: int | None) -> Any:
+    return data[-count:] if count is not None and isinstance(data, list) else data

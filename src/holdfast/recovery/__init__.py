@@ -1,0 +1,16 @@
+"""From any failure back to work: by procedure, one at a time for each agent, with evidence.
+
+Glossary of this layer:
+
+- **Failure**: what went wrong with an agent, as data: a kind, how grave it is, what is known
+  (`failures`).
+- **Procedure**: the steps that answer a failure, as data (`procedure`, `builtin`): what is done, in
+  which order, how long it may take, what is checked at the end, how it is undone.
+- **Step type**: what one step does (`steps`); users register their own.
+- **Strategy**: one way to a good state (`strategies`); they are tried in an order until one serves.
+- **Recovery**: a procedure at work on one agent, under a lease (`running`, `engine`). What it did
+  is kept in a scope of its own (`records`): one that is killed goes on, or is rolled back.
+- **Report**: what was found, tried, done and lost (`reports`), under a signed checkpoint.
+
+Import the modules themselves; this package re-exports nothing.
+"""

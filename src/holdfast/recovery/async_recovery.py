@@ -1,0 +1,178 @@
+"""Recoveries on the async face: what reads or writes runs on a thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from holdfast.recovery import engine as blocking
+from holdfast.recovery import quarantine
+from holdfast.recovery.choice import Proposal
+from holdfast.recovery.context import StepFunction
+from holdfast.recovery.engine import RecoveryPlan
+from holdfast.recovery.failures import Failure
+from holdfast.recovery.notices import PAGE, Notice
+from holdfast.recovery.procedure import Procedure
+from holdfast.recovery.quarantine import Quarantined
+from holdfast.recovery.reports import RecoveryReport, RecoveryStatistics
+from holdfast.recovery.running import Progress
+from holdfast.recovery.strategies import Strategy
+
+
+class Recovery:
+    """Recovers the agents of a store; see `holdfast.sync.Recovery`.
+
+    Functions of yours run on threads, and get the state as `holdfast.sync` has it; they may be
+    async.
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        *,
+        procedures: Iterable[Procedure | Mapping[str, Any]] = (),
+        steps: Mapping[str, StepFunction] | None = None,
+        strategies: Mapping[str, Strategy] | None = None,
+        order: Sequence[str] | None = None,
+        copies: Sequence[Any] = (),
+        defaults: Mapping[str, Any] | None = None,
+        validate: Sequence[Callable[[Any], Any]] = (),
+    ) -> None:
+        self._blocking = blocking.Recovery(
+            store,
+            procedures=procedures,
+            steps=steps,
+            strategies=strategies,
+            order=order,
+            copies=copies,
+            defaults=defaults,
+            validate=validate,
+        )
+
+    def register(self, type: str, function: StepFunction) -> None:
+        """Give a type of step of your own its function."""
+        self._blocking.register(type, function)
+
+    def set(self, procedure: Procedure | Mapping[str, Any]) -> Procedure:
+        """Add a procedure, or put it in place of the one of its id.
+
+        Refused with `ProcedureValidationError`, which lists everything that is wrong, and with
+        `UnknownStepTypeError` if it has steps of a type that is not there.
+        """
+        return self._blocking.set(procedure)
+
+    def procedures(self) -> list[Procedure]:
+        """All procedures, those set last first: the first that has a failure's trigger is used."""
+        return self._blocking.procedures()
+
+    def select(self, failure: Failure, procedure: str | None = None) -> Procedure:
+        """The procedure of an id, or the one that answers a failure."""
+        return self._blocking.select(failure, procedure)
+
+    async def recover(
+        self,
+        agent: Any,
+        failure: Failure | str = "unknown",
+        *,
+        procedure: str | None = None,
+        point: Any = None,
+        at: Any = None,
+        wait: float = 0,
+        progress: Progress | None = None,
+    ) -> RecoveryReport:
+        """Bring an agent back to a good state, by the procedure that answers the failure.
+
+        If another recovers it, that is waited for `wait` seconds, then `LeaseHeldError`. What did
+        not succeed was undone, and raises `RecoveryFailedError`, which names the report.
+        """
+        return await asyncio.to_thread(
+            self._blocking.recover,
+            agent,
+            failure,
+            procedure=procedure,
+            point=point,
+            at=at,
+            wait=wait,
+            progress=progress,
+        )
+
+    async def plan(
+        self,
+        agent: Any,
+        failure: Failure | str = "unknown",
+        *,
+        procedure: str | None = None,
+        point: Any = None,
+        at: Any = None,
+    ) -> RecoveryPlan:
+        """What `recover` would do; nothing is written, and nothing is waited for."""
+        return await asyncio.to_thread(
+            self._blocking.plan, agent, failure, procedure=procedure, point=point, at=at
+        )
+
+    async def proposal(self, agent: Any, kind: str) -> Proposal:
+        """The order of strategies that an agent's past recoveries speak for.
+
+        It is used unless `order` pins another one.
+        """
+        return await asyncio.to_thread(self._blocking.proposal, agent, kind)
+
+    async def resume(
+        self, agent: Any, *, wait: float = 0, progress: Progress | None = None
+    ) -> list[RecoveryReport]:
+        """Go on with recoveries of an agent whose process ended in the middle.
+
+        Gives nothing if there are none, or if somebody is at it, for `wait` seconds. The lease of a
+        process that died runs out half a minute after its end.
+        """
+        return await asyncio.to_thread(self._blocking.resume, agent, wait=wait, progress=progress)
+
+    async def reports(self, agent: Any, limit: int | None = None) -> list[RecoveryReport]:
+        """What became of an agent's recoveries, the newest first."""
+        return await asyncio.to_thread(self._blocking.reports, agent, limit)
+
+    async def report(self, agent: Any, id: str) -> RecoveryReport:
+        """What became of one recovery."""
+        return await asyncio.to_thread(self._blocking.report, agent, id)
+
+    async def statistics(self, agent: Any = None) -> RecoveryStatistics:
+        """How recoveries went, of one agent or of all, with alarms over what took too long."""
+        return await asyncio.to_thread(self._blocking.statistics, agent)
+
+    async def notices(self, since: int = 0, limit: int = PAGE) -> list[Notice]:
+        """Notices of recoveries of the whole store that came to a good end, from a number on."""
+        return await asyncio.to_thread(self._blocking.notices, since, limit)
+
+    async def deliver(
+        self, state: Any, consumer: str, function: Callable[[Any, Notice], Any]
+    ) -> int:
+        """Give a consumer each notice exactly once; how many there were.
+
+        `function` gets a change of the consumer's state and the notice: what it writes there is
+        committed together with the note that the notice was had, in whatever process.
+        """
+        return await asyncio.to_thread(self._blocking.deliver, state, consumer, function)
+
+    def quarantine(self, agent: Any) -> Quarantine:
+        """The damaged rows of an agent that recoveries set aside: list, get, release."""
+        return Quarantine(self._blocking.quarantine(agent))
+
+
+class Quarantine:
+    """The damaged rows of one agent that were set aside."""
+
+    def __init__(self, quarantine: quarantine.Quarantine) -> None:
+        self._blocking = quarantine
+
+    async def list(self) -> list[Quarantined]:
+        """All that was set aside, released ones included."""
+        return await asyncio.to_thread(self._blocking.list)
+
+    async def get(self, id: str) -> Quarantined:
+        """One of them."""
+        return await asyncio.to_thread(self._blocking.get, id)
+
+    async def release(self, id: str, reason: str = "") -> Quarantined:
+        """Say that one is dealt with; its copy is let go, and stays in the history alone."""
+        return await asyncio.to_thread(self._blocking.release, id, reason)

@@ -1,0 +1,114 @@
+"""An order of strategies that learns from what became of earlier recoveries.
+
+Only neighbours in the fixed order that lose the same are exchanged: none that loses more comes
+forward because it is fast. Among those, the one with the best chance for its time comes first.
+What is proposed is compared with the fixed order over the whole record, where what was never tried
+counts as a failure that took its usual time; if it would not have been faster, the fixed order
+stays. So on the record it is never worse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from holdfast.recovery import failures
+from holdfast.recovery.records import Record
+
+LEAST = 5
+"""Recoveries of a kind, below which nothing is proposed."""
+_LOSES = {
+    failures.NOTHING: 0,
+    failures.NAMED: 1,
+    failures.TIME: 1,
+    failures.KEYS: 2,
+    failures.JOURNAL: 2,
+    failures.NEWEST: 3,
+    failures.TIMELINE: 3,
+    failures.COPY: 3,
+    failures.DEFAULTS: 5,
+}
+_OWN = 4
+"""Users' own strategies lose more than ours, and less than beginning anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one recovery says of strategies: seconds that each took, and the one that served."""
+
+    kind: str
+    seconds: Mapping[str, float]
+    served: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """An order of strategies for a kind of failure, and what speaks for it."""
+
+    kind: str
+    order: tuple[str, ...]
+    fixed: tuple[str, ...]
+    recoveries: int
+    """How many it rests on."""
+    seconds: float
+    """What looking for a state would have taken with it in the mean of those."""
+    fixed_seconds: float
+    """The same for the fixed order."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether it proposes something else than the fixed order."""
+        return self.order != self.fixed
+
+
+def outcomes(records: Iterable[Record]) -> list[Outcome]:
+    """What recoveries say of strategies: each attempt that looked for a state."""
+    found = []
+    for record in records:
+        kind = record.failure.kind
+        for part, one in record.all_results():
+            if part == "steps" and "seconds" in one.result:
+                served = one.result.get("strategy") if record.status == "succeeded" else None
+                found.append(Outcome(kind, one.result["seconds"], served))
+    return found
+
+
+def propose(kind: str, fixed: Sequence[str], known: Iterable[Outcome]) -> Proposal:
+    """The order to try strategies in, by what is known of failures of this kind."""
+    fixed = tuple(fixed)
+    of_kind = [one for one in known if one.kind == kind]
+    if len(of_kind) < LEAST:
+        return Proposal(kind, fixed, fixed, len(of_kind), 0.0, 0.0)
+    usual = {name: _usual(name, of_kind) for name in fixed}
+
+    def worth(name: str) -> tuple[float, int]:
+        tried = sum(name in one.seconds for one in of_kind)
+        chance = (sum(one.served == name for one in of_kind) + 0.5) / (tried + 1)
+        return -chance / max(usual[name], 1e-6), fixed.index(name)
+
+    # Neighbours that lose the same; the stated order of losses is not ours to change.
+    alike = [list(names) for _, names in groupby(fixed, lambda name: _LOSES.get(name, _OWN))]
+    learned = tuple(name for names in alike for name in sorted(names, key=worth))
+    before, after = _mean(fixed, of_kind, usual), _mean(learned, of_kind, usual)
+    if after >= before:
+        return Proposal(kind, fixed, fixed, len(of_kind), before, before)
+    return Proposal(kind, learned, fixed, len(of_kind), after, before)
+
+
+def _usual(name: str, known: Sequence[Outcome]) -> float:
+    """What a strategy takes in the mean; one never tried, what the others do."""
+    own = [one.seconds[name] for one in known if name in one.seconds]
+    every = own or [seconds for one in known for seconds in one.seconds.values()]
+    return sum(every) / len(every) if every else 0.0
+
+
+def _mean(order: Sequence[str], known: Sequence[Outcome], usual: Mapping[str, float]) -> float:
+    """Seconds that an order would have taken to find what served, in the mean."""
+    total = 0.0
+    for one in known:
+        for name in order:
+            total += one.seconds.get(name, usual[name])
+            if one.served == name:
+                break
+    return total / len(known)

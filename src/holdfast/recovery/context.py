@@ -1,0 +1,98 @@
+"""What a step of a recovery has to work with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.errors import InvalidInputError
+from holdfast.recovery import failures
+from holdfast.recovery.failures import Failure
+from holdfast.recovery.records import Record, StepResult
+from holdfast.recovery.strategies import STRATEGIES, Strategy
+from holdfast.store.blocking import State
+from holdfast.store.handles import LineHandle, StoreHandle
+from holdfast.store.scopes import Scope
+
+StepFunction = Callable[["Context", Mapping[str, Any]], Any]
+"""A type of step: what it returns is kept as its result (a mapping, or None); may be async."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a `Recovery` was made with; its docstring says what each is."""
+
+    copies: Sequence[Any] = ()
+    defaults: Mapping[str, Any] | None = None
+    validate: Sequence[Callable[[State], Any]] = ()
+    strategies: Mapping[str, Strategy] = field(default_factory=lambda: STRATEGIES)
+    order: tuple[str, ...] | None = None
+    """Pinned by the user: in place of what the kind of failure says."""
+
+
+class Context:
+    """One recovery as its steps see it."""
+
+    def __init__(self, store: StoreHandle, record: Record, settings: Settings) -> None:
+        self._store = store
+        self.record = record
+        self.settings = settings
+        self.agent: Scope = record.agent
+        self.failure: Failure = record.failure
+        self.results: dict[str, StepResult] = {}
+        """Of this attempt, by the ids of steps."""
+
+    @property
+    def handle(self) -> LineHandle:
+        """The main timeline of the agent, as it is now."""
+        return self._store.line(self.agent)
+
+    @property
+    def store(self) -> StoreHandle:
+        """The store that the agent is in."""
+        return self._store
+
+    @property
+    def state(self) -> State:
+        """The agent's state, on the blocking face."""
+        return State(self.handle)
+
+    @property
+    def copies(self) -> Sequence[Any]:
+        """Other stores that may hold the agent."""
+        return self.settings.copies
+
+    @property
+    def defaults(self) -> Mapping[str, Any] | None:
+        """What an agent begins with, if nothing of it can be had again."""
+        return self.settings.defaults
+
+    @property
+    def strategies(self) -> Mapping[str, Strategy]:
+        """All strategies, by name."""
+        return self.settings.strategies
+
+    def order(self) -> tuple[str, ...]:
+        """The order of strategies: what was asked for first, then as pinned, or by the failure."""
+        known = self.settings.order or failures.kind_of(self.failure.kind).strategies
+        asked = [failures.NAMED] if self.failure.point is not None else []
+        asked += [failures.TIME] if self.failure.at is not None else []
+        return (*asked, *(name for name in known if name not in asked))
+
+    def result_of(self, type: str) -> Mapping[str, Any]:
+        """What the step of a type came to in this attempt; steps that need it name it so."""
+        for step in self.record.procedure.steps:
+            found = self.results.get(step.key)
+            if step.type == type and found is not None and found.success:
+                return found.result
+        raise InvalidInputError(f"no step of type {type} has succeeded before this one")
+
+    def first_head(self) -> int:
+        """The newest entry when the recovery began, or now if that could not be read."""
+        known = self.record.data.get("head")
+        return int(known) if known is not None else int(self.handle.place()[2])
+
+    def bad_points(self) -> set[str]:
+        """Points that were returned to in earlier attempts, which failed."""
+        return set(self.record.data.get("bad", ()))

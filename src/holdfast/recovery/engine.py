@@ -1,0 +1,303 @@
+"""Recoveries on the blocking face.
+
+recovery = Recovery(store)
+report = recovery.recover("agent:7", "agent_crash")
+print(report)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.errors import InvalidInputError, LeaseHeldError, ProcedureNotFoundError
+from holdfast.recovery.builtin import BUILT_IN
+from holdfast.recovery.choice import Proposal, outcomes, propose
+from holdfast.recovery.context import Context, Settings, StepFunction
+from holdfast.recovery.failures import Failure, kind_of
+from holdfast.recovery.notices import PAGE, Notice, deliver, notices
+from holdfast.recovery.procedure import Procedure
+from holdfast.recovery.quarantine import Quarantine
+from holdfast.recovery.records import RUNNING, Record, Records, recovered_agents
+from holdfast.recovery.reports import (
+    RecoveryReport,
+    RecoveryStatistics,
+    report_of,
+    statistics_of,
+)
+from holdfast.recovery.running import Progress, Running, lease_name
+from holdfast.recovery.steps import STEPS
+from holdfast.recovery.strategies import STRATEGIES, Strategy, look
+from holdfast.store.arguments import check_count, check_function, check_text
+from holdfast.store.blocking import State, Store
+from holdfast.store.cause import acting
+from holdfast.store.handles import StoreHandle
+from holdfast.store.scopes import Scope
+
+LEASE = 30.0
+"""Seconds after which the recovery of a process that died can be taken up by another."""
+
+
+REMEMBERED = 200
+"""Recoveries of an agent that the order of strategies is learned from: the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryPlan:
+    """What a recovery would do."""
+
+    agent: Scope
+    failure: Failure
+    procedure: Procedure
+    strategy: str | None
+    """None if none serves."""
+    point: str | None
+    lost: str
+    passed: dict[str, str]
+    """Strategies that would not serve, and why."""
+
+    def __str__(self) -> str:
+        head = f"{self.agent}: {self.failure.kind} is answered by {self.procedure.id}"
+        lines = [f"  {step.key}" for step in self.procedure.steps]
+        lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
+        served = f"{self.strategy}, {self.point or 'nothing'}" if self.strategy else "none serves"
+        return "\n".join([head, *lines, f"  strategy: {served}", f"  lost: {self.lost}"])
+
+
+class Recovery:
+    """Recovers the agents of a store, one recovery at a time for each agent, in any process.
+
+    `procedures` stand over the built-in ones of their ids, and answer their triggers before them.
+    `steps` are types of steps of your own: functions of the context and the step's action.
+    `copies` are other open stores that hold copies of the agents, `defaults` what an agent begins
+    with if nothing of it can be read. `validate` are functions that get the recovered state: what
+    is not None or True fails the recovery. `strategies` are ways of your own to a good state, and
+    `order` pins the order in which they are tried.
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        *,
+        procedures: Iterable[Procedure | Mapping[str, Any]] = (),
+        steps: Mapping[str, StepFunction] | None = None,
+        strategies: Mapping[str, Strategy] | None = None,
+        order: Sequence[str] | None = None,
+        copies: Sequence[Any] = (),
+        defaults: Mapping[str, Any] | None = None,
+        validate: Sequence[Callable[[Any], Any]] = (),
+    ) -> None:
+        self._handle = StoreHandle(store._core)
+        self._store = Store(self._handle)
+        self.steps: dict[str, StepFunction] = {**STEPS}
+        for name, function in (steps or {}).items():
+            self.register(name, function)
+        known = {**STRATEGIES, **(strategies or {})}
+        unknown = [name for name in order or () if name not in known]
+        if unknown:
+            raise InvalidInputError(
+                f"no strategy is called {', '.join(map(repr, unknown))}; there are "
+                f"{', '.join(known)}"
+            )
+        self._settings = Settings(
+            tuple(copies), defaults, tuple(validate), known, tuple(order) if order else None
+        )
+        self._procedures: dict[str, Procedure] = {}
+        for one in (*BUILT_IN, *procedures):
+            self.set(one)
+
+    # procedures
+
+    def register(self, type: str, function: StepFunction) -> None:
+        """Give a type of step of your own its function."""
+        check_text(type, "the type of a step", 100, least=1)
+        check_function(function, "the function of a step")
+        self.steps[type] = function
+
+    def set(self, procedure: Procedure | Mapping[str, Any]) -> Procedure:
+        """Add a procedure, or put it in place of the one of its id.
+
+        Refused with `ProcedureValidationError`, which lists everything that is wrong, and with
+        `UnknownStepTypeError` if it has steps of a type that is not there.
+        """
+        made = procedure if isinstance(procedure, Procedure) else Procedure.of(procedure)
+        made.check(self.steps)
+        self._procedures.pop(made.id, None)
+        self._procedures[made.id] = made
+        return made
+
+    def procedures(self) -> list[Procedure]:
+        """All procedures, those set last first: the first that has a failure's trigger is used."""
+        return list(reversed(self._procedures.values()))
+
+    def select(self, failure: Failure, procedure: str | None = None) -> Procedure:
+        """The procedure of an id, or the one that answers a failure."""
+        if procedure is not None:
+            if procedure not in self._procedures:
+                raise ProcedureNotFoundError(
+                    f"there is no procedure {procedure!r}; there are {', '.join(self._procedures)}"
+                )
+            return self._procedures[procedure]
+        for one in self.procedures():
+            if failure.kind in one.triggers:
+                return one
+        return self._procedures["standard_recovery"]
+
+    # recovering
+
+    def recover(
+        self,
+        agent: Any,
+        failure: Failure | str = "unknown",
+        *,
+        procedure: str | None = None,
+        point: Any = None,
+        at: Any = None,
+        wait: float = 0,
+        progress: Progress | None = None,
+    ) -> RecoveryReport:
+        """Bring an agent back to a good state, by the procedure that answers the failure.
+
+        If another recovers it, that is waited for `wait` seconds, then `LeaseHeldError`. What did
+        not succeed was undone, and raises `RecoveryFailedError`, which names the report.
+        """
+        scope = _scope(agent)
+        asked = _failure(failure, point, at)
+        chosen = self.select(asked, procedure)
+        with self._store.lease(lease_name(scope), duration=LEASE, wait=wait):
+            records = Records(self._handle, scope)
+            for unfinished in records.running():
+                self._go_on(unfinished, progress)
+            return self._go_on(records.begin(asked, chosen), progress)
+
+    def plan(
+        self,
+        agent: Any,
+        failure: Failure | str = "unknown",
+        *,
+        procedure: str | None = None,
+        point: Any = None,
+        at: Any = None,
+    ) -> RecoveryPlan:
+        """What `recover` would do; nothing is written, and nothing is waited for."""
+        asked = _failure(failure, point, at)
+        chosen = self.select(asked, procedure)
+        records = Records(self._handle, _scope(agent))
+        context = self._context(records.draft(asked, chosen))
+        looked = look(context, context.order())
+        target = looked.target
+        return RecoveryPlan(
+            context.agent,
+            asked,
+            chosen,
+            target.strategy if target is not None else None,
+            target.point if target is not None else None,
+            target.lost if target is not None else "nothing",
+            looked.passed,
+        )
+
+    def proposal(self, agent: Any, kind: str) -> Proposal:
+        """The order of strategies that an agent's past recoveries speak for.
+
+        It is used unless `order` pins another one.
+        """
+        records = Records(self._handle, _scope(agent))
+        fixed = kind_of(kind).strategies
+        return propose(kind, fixed, outcomes(records.all(REMEMBERED)))
+
+    def resume(
+        self, agent: Any, *, wait: float = 0, progress: Progress | None = None
+    ) -> list[RecoveryReport]:
+        """Go on with recoveries of an agent whose process ended in the middle.
+
+        Gives nothing if there are none, or if somebody is at it, for `wait` seconds. The lease of a
+        process that died runs out half a minute after its end.
+        """
+        scope = _scope(agent)
+        records = Records(self._handle, scope)
+        if not records.running():
+            return []
+        try:
+            with self._store.lease(lease_name(scope), duration=LEASE, wait=wait):
+                return [self._go_on(one, progress) for one in records.running()]
+        except LeaseHeldError:
+            return []  # somebody is at it
+
+    def _go_on(self, record: Record, progress: Progress | None) -> RecoveryReport:
+        record.procedure.check(self.steps)
+        with acting("recovery", correlation=f"recovery/{record.id}"):
+            context = self._context(record)
+            try:
+                Running(context, self.steps, progress).run()
+            finally:
+                if record.status != RUNNING:
+                    self._sign(record)
+        return report_of(record)
+
+    def _context(self, record: Record) -> Context:
+        settings = self._settings
+        if settings.order is None:
+            order = self.proposal(record.agent, record.failure.kind).order
+            settings = replace(settings, order=order)
+        return Context(self._handle, record, settings)
+
+    def _sign(self, record: Record) -> None:
+        """A checkpoint over all that is known of a recovery: it signs the report."""
+        state = self._store.scope(record._handle.scope)
+        state.checkpoint(f"recovery {record.id}", type="recovery", tags=[record.status])
+
+    def reports(self, agent: Any, limit: int | None = None) -> list[RecoveryReport]:
+        """What became of an agent's recoveries, the newest first."""
+        records = Records(self._handle, _scope(agent))
+        return [report_of(record) for record in records.all(limit)]
+
+    def report(self, agent: Any, id: str) -> RecoveryReport:
+        """What became of one recovery."""
+        return report_of(Records(self._handle, _scope(agent)).get(id))
+
+    def statistics(self, agent: Any = None) -> RecoveryStatistics:
+        """How recoveries went, of one agent or of all, with alarms over what took too long."""
+        agents = [_scope(agent)] if agent is not None else recovered_agents(self._handle)
+        found = [one for scope in agents for one in self.reports(scope)]
+        return statistics_of(found)
+
+    # those who want to know
+
+    def notices(self, since: int = 0, limit: int = PAGE) -> list[Notice]:
+        """Notices of recoveries of the whole store that came to a good end, from a number on."""
+        check_count(limit, "limit")
+        return notices(self._handle, since, limit)
+
+    def deliver(self, state: Any, consumer: str, function: Callable[[Any, Notice], Any]) -> int:
+        """Give a consumer each notice exactly once; how many there were.
+
+        `function` gets a change of the consumer's state and the notice: what it writes there is
+        committed together with the note that the notice was had, in whatever process.
+        """
+        return deliver(self._handle, State(state._handle), consumer, function)
+
+    # what was damaged
+
+    def quarantine(self, agent: Any) -> Quarantine:
+        """The damaged rows of an agent that recoveries set aside: list, get, release."""
+        return Quarantine(self._handle, _scope(agent))
+
+
+def _failure(failure: Failure | str, point: Any, at: Any) -> Failure:
+    if isinstance(failure, str):
+        failure = Failure(failure, point=point, at=at)
+    elif point is not None or at is not None:
+        failure = replace(failure, point=point, at=at)
+    return failure.check()
+
+
+def _scope(agent: Any) -> Scope:
+    if isinstance(agent, Scope):
+        return agent
+    if isinstance(agent, str):
+        return Scope.parse(agent)
+    found = getattr(agent, "scope", None)
+    if not isinstance(found, Scope):
+        raise InvalidInputError("an agent is given as its state, or its scope, for example agent:7")
+    return found

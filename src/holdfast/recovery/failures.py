@@ -1,0 +1,149 @@
+"""What can go wrong with an agent, how grave it is, and which strategies answer it.
+
+The kinds are names, and users may add their own: one that is unknown here is answered as `unknown`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.errors import InvalidInputError
+from holdfast.store.arguments import check_text
+from holdfast.store.verify_report import Finding
+
+SEVERITIES = ("low", "medium", "high", "critical")
+
+NEWEST, NAMED, TIME, KEYS, JOURNAL, TIMELINE, COPY, DEFAULTS, NOTHING = (
+    "newest_valid",
+    "named",
+    "point_in_time",
+    "keys",
+    "journal",
+    "timeline",
+    "copy",
+    "defaults",
+    "as_it_is",
+)
+"""Names of the strategies; `strategies` says what each does."""
+ORDER = (NAMED, TIME, NOTHING, KEYS, JOURNAL, NEWEST, TIMELINE, COPY, DEFAULTS)
+"""The stated order: what was asked for by name or time, then whatever loses least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of failure: how grave it is, and the order of strategies that answer it."""
+
+    severity: str
+    strategies: tuple[str, ...]
+    about: str
+
+
+_RESTART = (NOTHING, JOURNAL, NEWEST, TIMELINE, COPY, DEFAULTS)
+_ROLLBACK = (NEWEST, JOURNAL, TIMELINE, COPY, DEFAULTS)
+_REPAIR = (KEYS, JOURNAL, NEWEST, TIMELINE, COPY, DEFAULTS)
+
+FAILURES: dict[str, Kind] = {
+    "agent_crash": Kind("high", _RESTART, "its process ended without saying so"),
+    "corruption_detected": Kind("critical", _REPAIR, "what is stored is not what was written"),
+    "state_corruption": Kind("critical", _ROLLBACK, "the state makes no sense, though it is whole"),
+    "memory_leak": Kind("medium", _RESTART, "its process holds more and more memory"),
+    "network_partition": Kind("medium", (NOTHING, COPY, JOURNAL, NEWEST), "others were not heard"),
+    "storage_failure": Kind(
+        "critical", (COPY, KEYS, JOURNAL, NEWEST, DEFAULTS), "storage lost rows"
+    ),
+    "failed_transition": Kind("medium", _ROLLBACK, "a transition of its machine did not end"),
+    "interrupted_handover": Kind("medium", (NOTHING, NEWEST), "a handover did not end"),
+    "drift": Kind("medium", _ROLLBACK, "it repeats itself, stalls, or errs too often"),
+    "validation_failed": Kind("high", _ROLLBACK, "its state breaks its own rules"),
+    "error_rate": Kind("medium", _ROLLBACK, "too many of its operations fail"),
+    "missed_beats": Kind("high", _RESTART, "it has not been heard for too long"),
+    "hash_mismatch": Kind("critical", _REPAIR, "content does not match its commitment"),
+    "signature_invalid": Kind("critical", _REPAIR, "a checkpoint is not signed as it should be"),
+    "structure_invalid": Kind("critical", _REPAIR, "entries are missing, moved or cannot be read"),
+    "data_inconsistent": Kind("high", _REPAIR, "an index says something else than the entries"),
+    "partial_corruption": Kind("high", _REPAIR, "some keys are damaged, others are not"),
+    "unknown": Kind("medium", ORDER, "nobody said what it was"),
+}
+
+CORRUPTION = {
+    "damage": "hash_mismatch",
+    "signature": "signature_invalid",
+    "chain": "structure_invalid",
+    "feed": "structure_invalid",
+    "unaccounted": "structure_invalid",
+    "root": "data_inconsistent",
+    "lookup": "data_inconsistent",
+    "storage": "storage_failure",
+}
+"""Which kind of corruption a finding of `verify` is."""
+DAMAGED = frozenset((*CORRUPTION.values(), "corruption_detected", "partial_corruption"))
+"""Kinds of failure in which rows are looked at, and damaged ones set aside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Something that went wrong with an agent."""
+
+    kind: str = "unknown"
+    message: str = ""
+    severity: str = ""
+    """By default that of its kind."""
+    point: Any = None
+    """The checkpoint, by name or id, that is to be returned to, if somebody said so."""
+    at: Any = None
+    """The time that is to be returned to, if somebody said so."""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    """Plain data that is kept with the report; never values of the state."""
+
+    def check(self) -> Failure:
+        """The failure with its severity; refused if it cannot be used."""
+        check_text(self.kind, "the kind of a failure", 100, least=1)
+        check_text(self.message, "the message of a failure", 2000)
+        severity = self.severity or kind_of(self.kind).severity
+        if severity not in SEVERITIES:
+            raise InvalidInputError(f"the severity is one of {', '.join(SEVERITIES)}")
+        if not isinstance(self.evidence, Mapping):
+            raise InvalidInputError("the evidence of a failure is a mapping")
+        return Failure(self.kind, self.message, severity, self.point, self.at, self.evidence)
+
+    def data(self) -> dict[str, Any]:
+        """Plain data, kept with the recovery."""
+        found: dict[str, Any] = {"kind": self.kind, "severity": self.severity}
+        if self.message:
+            found["message"] = self.message
+        if self.point is not None:
+            found["point"] = getattr(self.point, "id", None) or str(self.point)
+        if self.at is not None:
+            found["at"] = self.at
+        if self.evidence:
+            found["evidence"] = dict(self.evidence)
+        return found
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Failure:
+        """What `data` gave."""
+        return cls(**data)
+
+
+def kind_of(name: str) -> Kind:
+    """What is known of a kind of failure."""
+    return FAILURES.get(name, FAILURES["unknown"])
+
+
+def found_failure(findings: Sequence[Finding]) -> Failure | None:
+    """The failure that findings of `verify` amount to; None if there are none."""
+    if not findings:
+        return None
+    kinds = sorted({CORRUPTION.get(one.kind, "hash_mismatch") for one in findings})
+    named = sorted({key for one in findings for key in one.keys})
+    evidence = {
+        "findings": [f"{one.kind}: {one.place}: {one.message}"[:300] for one in findings[:50]],
+        "count": len(findings),
+        "kinds": kinds,
+        "keys": named[:50],
+    }
+    kind = "partial_corruption" if named and kinds == ["hash_mismatch"] else kinds[0]
+    first = findings[0]
+    return Failure(kind, f"{first.place}: {first.message}"[:1000], evidence=evidence).check()

@@ -1,0 +1,84 @@
+"""Telling dependent systems of recoveries, each exactly once.
+
+Every recovery adds a notice to one list. A consumer keeps how far it has read in its own state, in
+the same change as what it does with a notice: a crash in between does neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.agents.keys import ATTEMPTS, own_change
+from holdfast.errors import Conflict
+from holdfast.recovery.records import OWNER, PREFIX
+from holdfast.store.arguments import check_text
+from holdfast.store.blocking import State
+from holdfast.store.handles import StoreHandle
+from holdfast.store.scopes import Scope
+
+NOTICES = PREFIX + "notices"
+CURSOR = PREFIX + "cursor/"
+PAGE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A recovery that came to a good end."""
+
+    number: int
+    agent: str
+    recovery: str
+    failure: str
+    severity: str
+
+
+def scope() -> Scope:
+    """The scope whose list tells of every recovery of the store."""
+    return Scope("custom", OWNER)
+
+
+def notices(store: StoreHandle, since: int = 0, limit: int = PAGE) -> list[Notice]:
+    """Notices from a number on."""
+    reader = store.line(scope()).reader
+    found: list[Mapping[str, Any]] = reader.slice(NOTICES, since, since + limit, False)
+    return [Notice(since + n, **one) for n, one in enumerate(found)]
+
+
+def deliver(
+    store: StoreHandle, state: State, consumer: str, function: Callable[[Any, Notice], Any]
+) -> int:
+    """Give a consumer each notice that it has not had; how many there were.
+
+    `function` gets a change of the consumer's state and the notice. What it writes there is
+    committed together with the note that the notice was had.
+    """
+    check_text(consumer, "the name of a consumer", 100, least=1)
+    key = CURSOR + consumer
+    count = 0
+    while True:
+        page = notices(store, int(state.get(key, 0)))
+        for notice in page:
+            count += _hand_over(state, key, function, notice)
+        if len(page) < PAGE:
+            return count
+
+
+def _hand_over(state: State, key: str, function: Callable[[Any, Notice], Any], one: Notice) -> bool:
+    for attempt in range(1, ATTEMPTS + 1):
+        parts = own_change(state, reason=f"notice of recovery {one.recovery}")
+        part = parts.part(state._handle)
+        if (part.get(key) or 0) > one.number:
+            return False  # another process of this consumer was faster
+        function(part, one)
+        part.set(key, one.number + 1)
+        plan = parts.plan()
+        assert plan is not None
+        try:
+            state._run(plan)
+            return True
+        except Conflict:
+            if attempt == ATTEMPTS:
+                raise
+    raise AssertionError

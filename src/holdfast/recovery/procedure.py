@@ -1,0 +1,295 @@
+"""Procedures of recovery, as data that is checked whole: all that is wrong is listed.
+
+Times are milliseconds, as in policies; in plain data also texts like "30s".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.checkpoints.policy import milliseconds
+from holdfast.errors import InvalidInputError, ProcedureValidationError, UnknownStepTypeError
+from holdfast.store.arguments import check_text
+from holdfast.yaml_text import read_yaml
+
+MOST_STEPS = 100
+MOST_RETRIES = 100
+LONGEST = 86_400_000.0
+"""Milliseconds that a step or a procedure may be given: a day."""
+STEP_TIMEOUT = 60_000.0
+PROCEDURE_TIMEOUT = 300_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: its type says what it does, `action` with what.
+
+    Without `dependencies` it waits for the step before it; with an empty one, for none. A step that
+    fails ends the attempt if it is `critical`; else it is recorded, and what depends on it is
+    left out.
+    """
+
+    type: str
+    id: str = ""
+    """By default its type."""
+    name: str = ""
+    action: Mapping[str, Any] = field(default_factory=dict)
+    validation: Mapping[str, Any] = field(default_factory=dict)
+    """What its result must hold: names of fields and their values."""
+    dependencies: tuple[str, ...] | None = None
+    timeout: float = STEP_TIMEOUT
+    critical: bool = True
+
+    @property
+    def key(self) -> str:
+        """Its id, by which results and dependencies name it."""
+        return self.id or self.type
+
+    @property
+    def title(self) -> str:
+        """What people call it."""
+        return self.name or self.key
+
+    def data(self) -> dict[str, Any]:
+        """Plain data, which `Procedure.of` reads."""
+        found: dict[str, Any] = {
+            "type": self.type,
+            "timeout": self.timeout,
+            "critical": self.critical,
+        }
+        for name in ("id", "name"):
+            if getattr(self, name):
+                found[name] = getattr(self, name)
+        for name in ("action", "validation"):
+            if getattr(self, name):
+                found[name] = dict(getattr(self, name))
+        if self.dependencies is not None:
+            found["dependencies"] = list(self.dependencies)
+        return found
+
+
+ROLLBACK = (Step("restore_backup", timeout=120_000.0),)
+"""How a procedure that says nothing about it is undone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Procedure:
+    """The answer to some kinds of failure. `Recovery` checks it, and says all that is wrong."""
+
+    id: str
+    triggers: tuple[str, ...]
+    """Kinds of failure that it answers; one with none is only used by its id."""
+    steps: tuple[Step, ...]
+    name: str = ""
+    validation: tuple[Step, ...] = ()
+    """Checks of the recovered state, after the steps: one that fails rolls the recovery back."""
+    rollback: tuple[Step, ...] = ()
+    """What undoes an attempt that failed; without any, the state before it is put back."""
+    timeout: float = PROCEDURE_TIMEOUT
+    """For all attempts together, with the pauses between them."""
+    retries: int = 0
+    """Attempts after the first one."""
+    backoff: float = 2000.0
+    """Pause before the second attempt; it doubles with each, up to a minute."""
+
+    @property
+    def title(self) -> str:
+        """What people call it."""
+        return self.name or self.id
+
+    def parts(self) -> Iterator[tuple[str, tuple[Step, ...]]]:
+        """Its three lists of steps, with their names."""
+        yield "steps", self.steps
+        yield "validation", self.validation
+        yield "rollback", self.rollback
+
+    def needs(self, part: Sequence[Step]) -> dict[str, tuple[str, ...]]:
+        """For each step of a part the ids of those it waits for."""
+        found: dict[str, tuple[str, ...]] = {}
+        before: tuple[str, ...] = ()
+        for step in part:
+            found[step.key] = before if step.dependencies is None else step.dependencies
+            before = (step.key,)
+        return found
+
+    def data(self) -> dict[str, Any]:
+        """Plain data, which `Procedure.of` reads."""
+        found: dict[str, Any] = {"id": self.id, "name": self.name, "triggers": list(self.triggers)}
+        for name, part in self.parts():
+            found[name] = [step.data() for step in part]
+        return {
+            **found,
+            "timeout": self.timeout,
+            "retries": self.retries,
+            "backoff": self.backoff,
+        }
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Procedure:
+        """A procedure of plain data, as in a configuration file.
+
+        Times may be written like "30s"; a trigger is a text, or a mapping with its `type`. Without
+        an id the name is taken.
+        """
+        problems: list[str] = []
+        found = _read(data, problems)
+        if found is None or problems:
+            raise ProcedureValidationError(problems)
+        return found
+
+    @classmethod
+    def from_yaml(cls, text: str) -> list[Procedure]:
+        """The procedures of a YAML text; needs `holdfast[yaml]`.
+
+        It is one procedure, a list of them, or a configuration that holds such a list as
+        `procedures`, at whatever depth.
+        """
+        found = _listed(read_yaml(text, ProcedureValidationError))
+        if not found:
+            raise ProcedureValidationError(["there are no procedures in it"])
+        return [cls.of(one) for one in found]
+
+    def check(self, types: Collection[str]) -> None:
+        """Refuse what cannot be used; `types` are the types of steps that there are."""
+        unknown = sorted({s.type for _, part in self.parts() for s in part} - set(types), key=str)
+        if unknown:
+            names = ", ".join(str(one) for one in unknown)
+            raise UnknownStepTypeError(
+                f"procedure {self.id!r}: Unknown recovery step type: {names}; there are "
+                f"{', '.join(sorted(types))}, and those that you register"
+            )
+        problems = list(self._problems())
+        if problems:
+            raise ProcedureValidationError(problems)
+
+    def _problems(self) -> Iterator[str]:
+        yield from _text(self.id, "the id of a procedure")
+        for trigger in self.triggers:
+            yield from _text(trigger, "a trigger")
+        if not self.steps:
+            yield "a procedure has at least one step"
+        yield from _time(self.timeout, f"timeout of {self.id}")
+        yield from _time(self.backoff, f"backoff of {self.id}", least=0)
+        if type(self.retries) is not int or not 0 <= self.retries <= MOST_RETRIES:
+            yield f"retries is a number from 0 to {MOST_RETRIES}"
+        for name, part in self.parts():
+            yield from self._part_problems(name, part)
+
+    def _part_problems(self, name: str, part: tuple[Step, ...]) -> Iterator[str]:
+        keys = [step.key for step in part]
+        if len(part) > MOST_STEPS:
+            yield f"{name}: at most {MOST_STEPS}, not {len(part)}"
+        for key in sorted({key for key in keys if keys.count(key) > 1}):
+            yield f"{name}: two have the id {key!r}; give them ids"
+        for step in part:
+            yield from _text(step.key, f"{name}: an id")
+            yield from _time(step.timeout, f"{name}: timeout of {step.key}")
+            if type(step.critical) is not bool:
+                yield f"{name}: critical of {step.key} is True or False"
+            for other in step.dependencies or ():
+                if other not in keys:
+                    yield f"{name}: {step.key} depends on {other!r}, which is not there"
+        circle = _circle(self.needs(part))
+        if circle:
+            yield f"{name}: steps wait for each other: {' → '.join(circle)}"
+
+
+def _listed(data: Any) -> Sequence[Any]:
+    if isinstance(data, Mapping):
+        if "steps" in data:
+            return [data]
+        given = data.get("procedures", [])
+        for part in [given] if given else data.values():
+            if found := _listed(part):
+                return found
+    return data if isinstance(data, list) else []
+
+
+def _circle(needs: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """Steps that wait for each other, if there are such."""
+    done: set[str] = set()
+    for first in needs:
+        path: list[str] = []
+        walk = [(first, iter(needs[first]))]
+        while walk:
+            key, rest = walk[-1]
+            if key not in path:
+                path.append(key)
+            for other in rest:
+                if other in path:
+                    return [*path[path.index(other) :], other]
+                if other in needs and other not in done:
+                    walk.append((other, iter(needs[other])))
+                    break
+            else:
+                done.add(key)
+                path.remove(key)
+                walk.pop()
+    return []
+
+
+def _text(value: object, what: str) -> list[str]:
+    try:
+        check_text(value, what, 200, least=1)
+    except InvalidInputError as error:
+        return [str(error)]
+    return []
+
+
+def _time(value: object, what: str, least: float = 1) -> Iterator[str]:
+    if type(value) not in (int, float) or not least <= value <= LONGEST:  # type: ignore[operator]
+        yield f"{what} is {least:g} to {LONGEST:.0f} milliseconds"
+
+
+_STEP = {"type", "id", "name", "action", "validation", "dependencies", "timeout", "critical"}
+_WHOLE = {
+    *("id", "name", "triggers", "steps", "validation", "rollback", "timeout", "retries", "backoff"),
+}
+
+
+def _read(data: Any, problems: list[str]) -> Procedure | None:
+    if not isinstance(data, Mapping):
+        problems.append("a procedure is a mapping")
+        return None
+    given = dict(data)
+    problems += [f"{name} is no field of a procedure" for name in sorted(given.keys() - _WHOLE)]
+    for name in ("timeout", "backoff"):
+        if name in given:
+            given[name] = milliseconds(given[name])
+    given.setdefault("id", given.get("name", ""))
+    given["triggers"] = tuple(
+        one.get("type", "") if isinstance(one, Mapping) else one
+        for one in _items(given.get("triggers", ()), "triggers", problems)
+    )
+    for name in ("steps", "validation", "rollback"):
+        found = _items(given.get(name, ()), name, problems)
+        given[name] = tuple(step for one in found if (step := _step(one, name, problems)))
+    return None if problems else Procedure(**given)
+
+
+def _items(value: Any, what: str, problems: list[str]) -> Sequence[Any]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        problems.append(f"{what} is a list")
+        return ()
+    return value
+
+
+def _step(data: Any, part: str, problems: list[str]) -> Step | None:
+    if not isinstance(data, Mapping):
+        problems.append(f"{part}: each is a mapping")
+        return None
+    given = dict(data)
+    unknown = sorted(str(name) for name in given.keys() - _STEP)
+    problems += [f"{part}: {name} is no field of a step" for name in unknown]
+    if "type" not in given:
+        problems.append(f"{part}: a step has a type")
+    for name in ("action", "validation"):
+        if not isinstance(given.get(name, {}), Mapping):
+            problems.append(f"{part}: {name} is a mapping")
+    if "timeout" in given:
+        given["timeout"] = milliseconds(given["timeout"])
+    if given.get("dependencies") is not None:
+        given["dependencies"] = tuple(_items(given["dependencies"], "dependencies", problems))
+    return None if problems else Step(**given)

@@ -1,0 +1,107 @@
+"""Quarantine: damaged rows as they were found, kept for whoever wants to know what happened.
+
+A copy of each is kept in the scope of the agent's recoveries, with what was wrong with it. Whether
+the row itself is still in its place is another matter: it stays there until it is healed, pruned or
+erased with its scope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from holdfast.errors import MissingError
+from holdfast.recovery.records import PREFIX, scope_of, write
+from holdfast.store.handles import LineHandle, StoreHandle
+from holdfast.store.reading import moment
+from holdfast.store.scopes import Scope
+from holdfast.store.verify_report import Finding
+
+PLACE = PREFIX + "quarantine/"
+MOST_BYTES = 1 << 20
+"""Of a row; storage takes no longer ones."""
+MOST_ROWS = 1000
+"""That one recovery sets aside: who has more damage than this needs a copy of the whole store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A damaged row as it was found."""
+
+    id: str
+    """Its key in storage, in hexadecimal."""
+    agent: Scope
+    place: str
+    kind: str
+    why: str
+    content: bytes | None
+    """None if the row was missing."""
+    recovery: str
+    """The recovery that found it; empty if it was another check."""
+    found_at: datetime
+    released_at: datetime | None = None
+    reason: str = ""
+    """Why it was released."""
+
+
+class Quarantine:
+    """The damaged rows of one agent that were set aside."""
+
+    def __init__(self, store: StoreHandle, agent: Scope) -> None:
+        self.agent = agent
+        self._core = store.core
+        self._handle: LineHandle = store.line(scope_of(agent))
+
+    def add(self, findings: Iterable[Finding], recovery: str = "") -> list[str]:
+        """Set aside what findings of `verify` are about; the ids of what was not there before."""
+        rows = {one.row: one for one in findings if one.row and one.kind != "signature"}
+        known = set(self._handle.reader.keys(PLACE, None, ""))
+        new = [row for row in rows if PLACE + row not in known][:MOST_ROWS]
+        now = moment(self._core.clock.claimed())
+        contents = self._core.storage.get([bytes.fromhex(row) for row in new]) if new else []
+        for row, content in zip(new, contents, strict=True):
+            found = rows[row]
+            kept: dict[str, Any] = {
+                "place": found.place,
+                "kind": found.kind,
+                "why": found.message[:1000],
+                "content": content[:MOST_BYTES] if content is not None else None,
+                "recovery": recovery,
+                "found_at": now,
+            }
+            write(self._handle, {PLACE + row: kept})
+        return new
+
+    def list(self) -> list[Quarantined]:
+        """All that was set aside, released ones included."""
+        found = self._handle.reader.items(PLACE, None, "", False)
+        return [self._read(key[len(PLACE) :], value) for key, value in found]
+
+    def get(self, id: str) -> Quarantined:
+        """One of them."""
+        value = self._handle.reader.get(PLACE + id, None, None, False)
+        if value is None:
+            raise MissingError(f"{self.agent}: nothing was set aside as {id!r}; `list` has them")
+        return self._read(id, value)
+
+    def release(self, id: str, reason: str = "") -> Quarantined:
+        """Say that one is dealt with; its copy is let go, and stays in the history alone."""
+        found = self.get(id)
+        now = moment(self._core.clock.claimed())
+        kept = {
+            "place": found.place,
+            "kind": found.kind,
+            "why": found.why,
+            "content": None,
+            "recovery": found.recovery,
+            "found_at": found.found_at,
+            "released_at": now,
+            "reason": reason,
+        }
+        write(self._handle, {PLACE + id: kept})
+        return self.get(id)
+
+    def _read(self, id: str, value: Mapping[str, Any]) -> Quarantined:
+        return Quarantined(id, self.agent, **value)

@@ -1,0 +1,185 @@
+"""What recoveries keep of themselves: in a scope of its own for each agent, beside the agent's.
+
+Not in the agent's scope: that may be damaged, and is about to be put back. All of it is written
+under `$recovery/`, one recovery a key, each step's result a key behind it; so a recovery that was
+killed is found, with all that it had done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.errors import MissingError
+from holdfast.recovery.failures import Failure
+from holdfast.recovery.procedure import ROLLBACK, Procedure
+from holdfast.store.cause import cause_now
+from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
+from holdfast.store.reading import moment
+from holdfast.store.scopes import KEY_LENGTH, Scope
+
+OWNER = "$recovery"
+PREFIX = OWNER + "/"
+RUNNING, SUCCEEDED, ROLLED_BACK, FAILED = "running", "succeeded", "rolled_back", "failed"
+
+
+def scope_of(agent: Scope) -> Scope:
+    """The scope that keeps the recoveries of another one."""
+    name = f"{OWNER}/{agent}"
+    if len(name) > KEY_LENGTH:
+        name = f"{OWNER}/{hashlib.sha256(str(agent).encode()).hexdigest()}"
+    return Scope("custom", name)
+
+
+def write(handle: LineHandle, values: Mapping[str, Any]) -> None:
+    """Set keys that this layer owns, in one change."""
+    parts = ChangeParts(StoreHandle(handle.core), cause_now(), None, owner=True)
+    part = parts.part(handle)
+    for key, value in values.items():
+        part.set(key, value)
+    plan = parts.plan()
+    assert plan is not None
+    change, finish = plan
+    finish(handle.core.run(change))
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What became of one step; an error becomes a result that says so."""
+
+    step: str
+    success: bool
+    result: Mapping[str, Any]
+    error: str
+    seconds: float
+    attempt: int
+    skipped: bool = False
+    """Left out, because a step that it depends on had failed."""
+
+    def data(self) -> dict[str, Any]:
+        """Plain data."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class Record:
+    """One recovery, as it is kept."""
+
+    def __init__(self, handle: LineHandle, agent: Scope, id: str, data: Mapping[str, Any]) -> None:
+        self._handle = handle
+        self.agent = agent
+        self.id = id
+        self.data: dict[str, Any] = dict(data)
+        self.results: dict[str, StepResult] = {}
+
+    @property
+    def key(self) -> str:
+        """Where it is kept."""
+        return PREFIX + self.id
+
+    @property
+    def status(self) -> str:
+        """running, succeeded, rolled_back or failed"""
+        return str(self.data["status"])
+
+    @property
+    def failure(self) -> Failure:
+        """What it answers."""
+        return Failure.of(self.data["failure"])
+
+    @property
+    def procedure(self) -> Procedure:
+        """The procedure, as it was when the recovery began."""
+        return Procedure.of(self.data["procedure"])
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt is made, from 1."""
+        return int(self.data["attempt"])
+
+    def note(self, **fields: Any) -> None:
+        """Keep what has changed about it."""
+        self.data.update(fields)
+        write(self._handle, {self.key: self.data})
+
+    def note_result(self, part: str, result: StepResult) -> None:
+        """Keep what became of a step."""
+        self.results[result.step] = result
+        place = f"{self.key}/{result.attempt:03}/{part}/{result.step}"
+        write(self._handle, {place: result.data()})
+
+    def done(self, part: str) -> dict[str, StepResult]:
+        """What the steps of this attempt came to so far."""
+        prefix = f"{self.key}/{self.attempt:03}/{part}/"
+        found = self._handle.reader.items(prefix, None, "", False)
+        return {value["step"]: StepResult(**value) for _, value in found}
+
+    def all_results(self) -> list[tuple[str, StepResult]]:
+        """(part, result) of every step of every attempt, in the order in which they are done."""
+        found = self._handle.reader.items(self.key + "/", None, "", False)
+        rows = [(key.split("/"), StepResult(**value)) for key, value in found]
+        procedure = self.procedure
+        order = [
+            (part, step.key)
+            for part, steps in procedure.parts()
+            for step in steps or (ROLLBACK if part == "rollback" else ())
+        ]
+        results = [(parts[3], one) for parts, one in rows if len(parts) == 5]
+        return sorted(results, key=lambda it: (it[1].attempt, order.index((it[0], it[1].step))))
+
+
+class Records:
+    """The recoveries of one agent."""
+
+    def __init__(self, store: StoreHandle, agent: Scope) -> None:
+        self.agent = agent
+        self.handle = store.line(scope_of(agent))
+
+    def begin(self, failure: Failure, procedure: Procedure) -> Record:
+        """A new one, which is kept before anything is done."""
+        record = self.draft(failure, procedure)
+        record.note()
+        return record
+
+    def draft(self, failure: Failure, procedure: Procedure) -> Record:
+        """A new one that is not kept yet."""
+        now = moment(self.handle.core.clock.claimed())
+        id_ = f"{now:%Y%m%dT%H%M%S.%f}-{os.urandom(2).hex()}"
+        said = {
+            "agent": str(self.agent),
+            "failure": failure.data(),
+            "procedure": procedure.data(),
+            "status": RUNNING,
+            "attempt": 1,
+            "started_at": now,
+        }
+        return Record(self.handle, self.agent, id_, said)
+
+    def get(self, id: str) -> Record:
+        """One that was begun."""
+        data = self.handle.reader.get(PREFIX + id, None, None, False)
+        if data is None:
+            raise MissingError(f"{self.agent} has had no recovery {id!r}; `reports` lists them")
+        return Record(self.handle, self.agent, id, data)
+
+    def all(self, limit: int | None = None) -> list[Record]:
+        """Those that were begun, the newest first."""
+        keys = self.handle.reader.keys(PREFIX, None, "")
+        ids = [key[len(PREFIX) :] for key in keys if key.count("/") == 1]
+        return [self.get(id_) for id_ in sorted(ids, reverse=True)[:limit]]
+
+    def running(self) -> list[Record]:
+        """Those that did not come to an end."""
+        return [record for record in self.all() if record.status == RUNNING]
+
+
+def recovered_agents(store: StoreHandle) -> list[Scope]:
+    """Every scope that has had a recovery."""
+    found = []
+    for info in store.scopes("custom", PREFIX, None, None).items:
+        first = store.line(info.scope).reader.items(PREFIX, 1, "", False)
+        if first and "agent" in first[0][1]:
+            found.append(Scope.parse(first[0][1]["agent"]))
+    return found

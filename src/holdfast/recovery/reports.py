@@ -1,0 +1,133 @@
+"""What a recovery found, tried, did and lost, for people and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from holdfast.recovery.failures import Failure
+from holdfast.recovery.records import SUCCEEDED, Record, StepResult
+from holdfast.store.scopes import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """One recovery from its failure to its end, or to where it stands."""
+
+    id: str
+    agent: Scope
+    status: str
+    """running, succeeded, rolled_back or failed"""
+    failure: Failure
+    procedure: str
+    attempts: int
+    steps: tuple[tuple[str, StepResult], ...]
+    """(part, result) of each step of each attempt."""
+    strategy: str | None
+    """The strategy that served in the last attempt."""
+    restored_from: str | None
+    passed: dict[str, str]
+    """Strategies that did not serve, and why."""
+    lost: str
+    """What the agent lost."""
+    why: str
+    """Why it did not succeed; empty if it did."""
+    started_at: datetime
+    finished_at: datetime | None
+
+    @property
+    def success(self) -> bool:
+        """Whether the agent was recovered."""
+        return self.status == SUCCEEDED
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, by the wall clock; 0 while it runs."""
+        if self.finished_at is None:
+            return 0.0
+        return (self.finished_at - self.started_at).total_seconds()
+
+    def __str__(self) -> str:
+        head = f"recovery {self.id} of {self.agent}: {self.status} ({self.procedure})"
+        lines = [f"  failure: {self.failure.kind} ({self.failure.severity})"]
+        if self.strategy is not None:
+            lines.append(f"  served: {self.strategy}, {self.restored_from or 'nothing'}")
+        lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
+        lines.append(f"  lost: {self.lost}")
+        if self.why:
+            lines.append(f"  why: {self.why}")
+        for part, one in self.steps:
+            said = "done" if one.success else "left out" if one.skipped else one.error
+            lines.append(f"  {one.attempt}. {part}: {one.step}: {said} ({one.seconds:.3f} s)")
+        return "\n".join([head, *lines])
+
+
+def report_of(record: Record) -> RecoveryReport:
+    """The report of a recovery as it is kept."""
+    data = record.data
+    results = record.all_results()
+    last = {one.step: one for _, one in results if one.attempt == record.attempt and one.success}
+    found: dict[str, Any] = (
+        dict(last["locate_checkpoint"].result) if "locate_checkpoint" in last else {}
+    )
+    restored = last.get("restore_state")
+    lost = str(restored.result.get("lost", "nothing")) if restored is not None else "nothing"
+    return RecoveryReport(
+        record.id,
+        record.agent,
+        record.status,
+        record.failure,
+        record.procedure.id,
+        record.attempt,
+        tuple(results),
+        found.get("strategy"),
+        found.get("point"),
+        dict(found.get("passed", {})),
+        lost if record.status == SUCCEEDED else "nothing",
+        str(data.get("why", "")),
+        data["started_at"],
+        data.get("finished_at"),
+    )
+
+
+SLOW = 300.0
+"""Seconds that a recovery may take before it is an alarm."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryStatistics:
+    """How recoveries went."""
+
+    recoveries: int
+    succeeded: int
+    running: int
+    seconds: float
+    """Of those that came to an end, in the mean."""
+    longest: float
+    alarms: tuple[str, ...]
+    """What took longer than it should, failed, or is still running after that time."""
+
+    @property
+    def success_rate(self) -> float:
+        """Of those that came to an end; 1.0 if there were none."""
+        ended = self.recoveries - self.running
+        return self.succeeded / ended if ended else 1.0
+
+
+def statistics_of(reports: Sequence[RecoveryReport], slow: float = SLOW) -> RecoveryStatistics:
+    """Count reports."""
+    ended = [one for one in reports if one.finished_at is not None]
+    alarms = [
+        f"{one.agent}: {one.id} took {one.seconds:.0f} s" for one in ended if one.seconds > slow
+    ]
+    alarms += [f"{one.agent}: {one.id} {one.status}: {one.why}" for one in ended if not one.success]
+    return RecoveryStatistics(
+        len(reports),
+        sum(one.success for one in ended),
+        len(reports) - len(ended),
+        sum(one.seconds for one in ended) / len(ended) if ended else 0.0,
+        max((one.seconds for one in ended), default=0.0),
+        tuple(alarms),
+    )

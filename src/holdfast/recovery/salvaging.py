@@ -1,0 +1,137 @@
+"""Replaying the journal behind a damaged entry: what is whole is done again, the rest is named.
+
+Behind an entry that cannot be read nobody knows what it had changed. What later entries set or
+delete does not depend on that. Items appended to a list are appended again; the list may lack what
+the damaged entry added, so it is named as doubtful. A change of a part of a value is done again
+only if that value was set since, else it is left out and named. A checkpoint whose signed root is
+that of the state so far, or a restore to an older state, ends all doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from holdfast.checkpoints.bringing import Bringing
+from holdfast.errors import StateIntegrityError
+from holdfast.store import entries, rows
+from holdfast.store.entries import Body, Envelope
+from holdfast.store.handles import LineHandle
+from holdfast.store.items import Restored
+from holdfast.store.timeline import Timeline
+
+PAGE = 500
+MOST_NAMED = 1000
+"""Entries and keys that are named, of each kind."""
+
+
+@dataclass(slots=True)
+class Salvaged:
+    """What came of replaying entries."""
+
+    applied: int = 0
+    lost: list[int] = field(default_factory=list)
+    """Entries that could not be read, or not be done again."""
+    doubtful: list[str] = field(default_factory=list)
+    """Keys that may lack what lost entries did to them."""
+
+    def __str__(self) -> str:
+        if not self.lost:
+            return "nothing"
+        names = ", ".join(map(str, self.lost[:10])) + (" …" if len(self.lost) > 10 else "")
+        text = f"what entries {names} did" if len(self.lost) > 1 else f"what entry {names} did"
+        return f"{text}; doubtful keys: {', '.join(self.doubtful[:10])}" if self.doubtful else text
+
+
+class Salvage:
+    """Entries of one timeline behind a state that is whole, replayed in memory."""
+
+    def __init__(self, handle: LineHandle, whole: int, last: int) -> None:
+        self._handle = handle
+        source = handle.history.points.view(handle.timeline, whole)
+        self._line = Timeline(source.ledger, source.number)
+        if whole:
+            self._line.load(whole)
+        self._last = last
+        self._sure: set[str] | None = None
+        """Keys that were set since an entry was lost; None as long as none was."""
+        self._doubtful: set[str] = set()
+        self.result = Salvaged()
+
+    def replay(self) -> Salvaged:
+        """Go through the entries."""
+        expected = self._line.sequence + 1
+        for key, row in self._rows(expected):
+            sequence = rows.sequence_of(key)
+            for missing in range(expected, sequence):
+                self._lose(missing)
+            expected = sequence + 1
+            try:
+                envelope, body = self._line.ledger.open_entry(key, row)
+                self._entry(sequence, envelope, body)
+            except StateIntegrityError:
+                self._lose(sequence)
+        for missing in range(expected, self._last + 1):
+            self._lose(missing)
+        self.result.doubtful = sorted(self._doubtful)[:MOST_NAMED]
+        return self.result
+
+    def bring(self, reason: str) -> Restored:
+        """Make what was replayed the newest state, in one commit with a backup."""
+        label = f"{self._handle.timeline}@{self._last}, replayed"
+        return Bringing(self._handle, self._line, label, (), (), reason).run(None)[0]
+
+    def _rows(self, first: int) -> Iterator[tuple[bytes, bytes]]:
+        line = self._line
+        low, high = rows.entry(line.prefix, first), rows.entry(line.prefix, self._last + 1)
+        while page := line.ledger.storage.scan(low, high, limit=PAGE):
+            yield from page
+            low = page[-1][0] + b"\0"
+
+    def _lose(self, sequence: int) -> None:
+        self._sure = set()
+        if len(self.result.lost) < MOST_NAMED:
+            self.result.lost.append(sequence)
+
+    def _entry(self, sequence: int, envelope: Envelope, body: Body) -> None:
+        overlay = self._line.overlay
+        named = [op[1] for op in body.ops if op[0] in entries.KEYED]
+        before = {key: overlay[key] for key in named if key in overlay}
+        try:
+            feed = self._line.feed_of(sequence, body)
+            for op in body.ops:
+                self._operation(sequence, op, feed)
+        except StateIntegrityError:
+            for key in named:  # all of an entry, or nothing
+                overlay.pop(key, None)
+            overlay.update(before)
+            raise
+        self._line.sequence = sequence
+        self.result.applied += 1
+        statement = envelope.statement
+        if (
+            statement is not None
+            and self._sure is not None
+            and self._line.folded().hash == statement.root
+        ):
+            self._sure, self._doubtful = None, set()
+
+    def _operation(self, sequence: int, op: list[object], feed: Iterator[object]) -> None:
+        line, code = self._line, op[0]
+        if code not in entries.KEYED:
+            line.apply_op(sequence, op, feed)  # type: ignore[arg-type]
+            if code in (entries.RESTORE, entries.FORK):
+                self._sure, self._doubtful = None, set()
+            return
+        key = str(op[1])
+        old = line.slot(key)
+        line.apply_op(sequence, op, feed)  # type: ignore[arg-type]
+        if self._sure is None or key in self._sure:
+            return
+        if code in (entries.SET, entries.DELETE):
+            self._sure.add(key)
+            self._doubtful.discard(key)
+            return
+        self._doubtful.add(key)
+        if code != entries.APPEND:
+            line.overlay[key] = old

@@ -1,0 +1,275 @@
+"""Ways to a good state, each of which finds one or says why it cannot.
+
+| name | what it returns to | what is lost |
+| --- | --- | --- |
+| `as_it_is` | the newest state, if all of it can be read | nothing |
+| `named` | the checkpoint or entry that the failure names | what came after it |
+| `point_in_time` | the state at the time that the failure names | what came after it |
+| `keys` | the newest state, damaged keys as in the newest whole checkpoint | those keys |
+| `journal` | the newest entry whose state is whole, later entries replayed | damaged entries |
+| `newest_valid` | the newest checkpoint that is whole | what came after it |
+| `timeline` | the newest state of another timeline that can be read whole | what that one lacks |
+| `copy` | the newest state that a copy of the store holds | what the copy lacks |
+| `defaults` | an empty state with the defaults given, and a warning | everything but sticky keys |
+
+Points that failed in an earlier attempt of the same recovery are not found again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from holdfast.checkpoints.locating import candidates, examine
+from holdfast.checkpoints.requests import Locator
+from holdfast.errors import HoldfastError, MissingError, StateIntegrityError
+from holdfast.recovery import failures
+from holdfast.recovery.salvaging import Salvage
+from holdfast.store.check import leaves
+from holdfast.store.handles import LineHandle, StoreHandle
+
+if TYPE_CHECKING:
+    from holdfast.recovery.context import Context
+
+_UNFIT = ("recovery", "post_operation")
+"""Types of checkpoints that are made when something went wrong, or say what became of something."""
+
+
+class Unfit(HoldfastError):
+    """A strategy does not serve here; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A state to return to."""
+
+    strategy: str
+    point: str
+    """TIMELINE@NUMBER; empty for `defaults`"""
+    lost: str
+    """What is lost by returning to it, for people."""
+    keys: tuple[str, ...] = ()
+    """Only these keys go back, if there are any."""
+    copy: int | None = None
+    """Which of the copies it is in."""
+    replay: int = 0
+    """The last entry that is to be replayed behind the point, if there are such."""
+
+    def data(self) -> dict[str, Any]:
+        """Plain data, kept as the result of a step."""
+        return {name: getattr(self, name) for name in self.__slots__} | {"keys": list(self.keys)}
+
+    @classmethod
+    def of(cls, data: Any) -> Target:
+        """What `data` gave."""
+        fields = {name: data[name] for name in cls.__slots__}
+        return cls(**{**fields, "keys": tuple(data["keys"])})
+
+
+Strategy = Callable[["Context"], Target]
+
+
+@dataclass(slots=True)
+class Looked:
+    """What came of trying strategies in an order."""
+
+    target: Target | None = None
+    passed: dict[str, str] = field(default_factory=dict)
+    """Those that did not serve, and why."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """How long each took that was tried."""
+
+
+def look(context: Context, order: tuple[str, ...]) -> Looked:
+    """Try strategies until one finds a target."""
+    looked = Looked()
+    for name in order:
+        begun = time.monotonic()
+        try:
+            if name not in context.strategies:
+                raise Unfit("there is no such strategy")
+            looked.target = context.strategies[name](context)
+        except (Unfit, MissingError, StateIntegrityError) as error:
+            looked.passed[name] = str(error)[:500]
+        looked.seconds[name] = time.monotonic() - begun
+        if looked.target is not None:
+            break
+    return looked
+
+
+def check_state(handle: LineHandle, timeline: str, sequence: int) -> int:
+    """Read the whole state at an entry; how many values it has. Raises if anything is damaged."""
+    history = handle.history
+    return history.check_point(history.points.view(timeline, sequence), sequence, "full")[1]
+
+
+def _head(context: Context) -> int:
+    return int(context.handle.place()[2])
+
+
+def _after(context: Context, sequence: int) -> str:
+    """What lies between an entry and the newest one, for people."""
+    try:
+        count = context.first_head() - sequence
+    except StateIntegrityError:
+        return "all that came after it"
+    return f"{count} entries after it" if count > 0 else "nothing"
+
+
+def _whole(context: Context, strategy: str, timeline: str, sequence: int) -> Target:
+    point = f"{timeline}@{sequence}"
+    if point in context.bad_points():
+        raise Unfit(f"{point} failed in an earlier attempt")
+    check_state(context.handle, timeline, sequence)
+    lost = "what that timeline lacks"
+    if timeline == context.handle.timeline:
+        lost = _after(context, sequence)
+    return Target(strategy, point, lost)
+
+
+def as_it_is(context: Context) -> Target:
+    """The newest state."""
+    return _whole(context, failures.NOTHING, context.handle.timeline, _head(context))
+
+
+def named(context: Context) -> Target:
+    """What the failure names."""
+    if context.failure.point is None:
+        raise Unfit("nobody named a point")
+    return _whole(
+        context, failures.NAMED, *context.handle.history.points.find(context.failure.point)
+    )
+
+
+def point_in_time(context: Context) -> Target:
+    """What was there at the time that the failure names."""
+    if context.failure.at is None:
+        raise Unfit("nobody named a time")
+    return _whole(context, failures.TIME, *context.handle.history.points.find(context.failure.at))
+
+
+def _valid_checkpoints(context: Context) -> Iterator[int]:
+    """Entries of checkpoints that are whole, the newest first."""
+    handle, bad = context.handle, context.bad_points()
+    for one in candidates(handle, Locator()):
+        if one.type not in _UNFIT and one.id not in bad and examine(handle, one).valid:
+            yield one.sequence
+
+
+def newest_valid(context: Context) -> Target:
+    """The newest checkpoint that is whole."""
+    for sequence in _valid_checkpoints(context):
+        point = f"{context.handle.timeline}@{sequence}"
+        return Target(failures.NEWEST, point, _after(context, sequence))
+    raise Unfit("no checkpoint is whole")
+
+
+def keys(context: Context) -> Target:
+    """The newest state, with damaged keys taken from the newest checkpoint that is whole."""
+    damaged = damaged_keys(context.handle)
+    if not damaged:
+        raise Unfit("no key of the newest state is damaged")
+    for sequence in _valid_checkpoints(context):
+        point = f"{context.handle.timeline}@{sequence}"
+        lost = f"changes of {len(damaged)} keys since {point}"
+        return Target(failures.KEYS, point, lost, tuple(damaged))
+    raise Unfit("no checkpoint is whole")
+
+
+def damaged_keys(handle: LineHandle) -> list[str]:
+    """Keys of the newest state whose values cannot be read; an index that is damaged raises."""
+    line = handle.history.points.view(handle.timeline, handle.place()[2])
+    found = []
+    for key, slot in line.scan():
+        settled = line.settled(slot)
+        try:
+            for ref, place in leaves(line.ledger, settled.ref, settled.location):
+                line.ledger.atom(ref, place)
+        except StateIntegrityError:
+            found.append(key)
+    return found
+
+
+def journal(context: Context) -> Target:
+    """The newest entry whose state is whole, looked for between a whole one and a damaged one.
+
+    What lies behind it is replayed, but for what is damaged.
+    """
+    handle, bad = context.handle, context.bad_points()
+    head = _head(context)
+    low = next(_valid_checkpoints(context), 0)
+    high = head + 1
+    while high - low > 1:
+        middle = (low + high) // 2 if high <= head else head  # most often all of it is whole
+        try:
+            if f"{handle.timeline}@{middle}" in bad:
+                raise Unfit("it failed before")
+            check_state(handle, handle.timeline, middle)
+            low = middle
+        except (StateIntegrityError, MissingError, Unfit):
+            high = middle
+    last = min(head, context.first_head())
+    lost = "nothing"
+    if low < last:
+        salvage = Salvage(handle, low, last)
+        lost = str(salvage.replay())
+        if not salvage.result.applied:
+            last = low
+    if not low and not last:
+        raise Unfit("no entry leads to a state that can be read whole")
+    point = f"{handle.timeline}@{low}"
+    return Target(failures.JOURNAL, point, lost, replay=last if last > low else 0)
+
+
+def timeline(context: Context) -> Target:
+    """The newest state of another timeline, the one written last."""
+    handle = context.handle
+    why = "there is no other timeline"
+    others = [one for one in handle.history.timelines() if one.name != handle.timeline]
+    for one in sorted(others, key=lambda info: info.head, reverse=True):
+        try:
+            sequence = handle.on(one.name).place()[2]
+            return _whole(context, failures.TIMELINE, one.name, sequence)
+        except (Unfit, StateIntegrityError, MissingError) as error:
+            why = f"{one.name}: {error}"
+    raise Unfit(why)
+
+
+def copy(context: Context) -> Target:
+    """The newest state of the same scope in a copy of the store, or a backup."""
+    why = "no copies of the store were given"
+    for number, store in enumerate(context.copies):
+        try:
+            there = StoreHandle(store._core).line(context.agent)
+            sequence = there.place()[2]
+            if not sequence:
+                raise Unfit("the scope is not in it")
+            check_state(there, "main", sequence)
+        except (Unfit, StateIntegrityError, MissingError) as error:
+            why = f"copy {number}: {error}"
+            continue
+        point = f"main@{sequence}"
+        return Target(failures.COPY, point, "what the copy lacks", copy=number)
+    raise Unfit(why)
+
+
+def defaults(context: Context) -> Target:
+    """An empty state with the defaults that were given."""
+    if context.defaults is None:
+        raise Unfit("no defaults were given")
+    return Target(failures.DEFAULTS, "", "everything but sticky keys and what is in the history")
+
+
+STRATEGIES: dict[str, Strategy] = {
+    failures.NOTHING: as_it_is,
+    failures.NAMED: named,
+    failures.TIME: point_in_time,
+    failures.KEYS: keys,
+    failures.JOURNAL: journal,
+    failures.NEWEST: newest_valid,
+    failures.TIMELINE: timeline,
+    failures.COPY: copy,
+    failures.DEFAULTS: defaults,
+}

@@ -1,0 +1,507 @@
+"""Any agent attaches: what it holds is saved, comes back, and its life is known."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import msgspec
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from store_kit import Place, same
+
+import holdfast
+from holdfast import PersistentAgent, sync
+from holdfast.agents.saving import APART, ATTACHED
+from holdfast.errors import (
+    AgentValidationError,
+    Conflict,
+    InvalidInputError,
+    InvalidValueError,
+    NewerFormatError,
+)
+from holdfast.sync import Agent, attach
+
+
+class Plain:
+    """A class that knows nothing of Holdfast."""
+
+    def __init__(self) -> None:
+        self.plan: Any = {"step": 1}
+        self.log: Any = []
+        self.facts: Any = {}
+        self.client = object()
+
+
+FIELDS = ["plan", "log", "facts"]
+
+
+def held(agent: Plain) -> dict[str, Any]:
+    return {name: getattr(agent, name) for name in FIELDS}
+
+
+@pytest.mark.spec("M56", "M57", "M58", "M61", "M62")
+def test_a_class_that_cannot_be_changed(place: Place) -> None:
+    agent = Plain()
+    kept = attach(agent, place.open().agent("7"), fields=FIELDS)
+    assert not kept.restore()
+    agent.log += [{"said": "hi"}]
+    agent.facts = {f"fact {n}": n for n in range(100)}
+    assert kept.save() == 1
+    assert kept.save() is None
+    again = Plain()
+    assert attach(again, place.reopen().agent("7"), fields=FIELDS).restore()
+    assert same(held(again), held(agent))
+
+
+def test_only_what_differs_is_written(store: sync.Store) -> None:
+    state = store.agent("7")
+    agent = Plain()
+    agent.facts = {f"f{n}": {"n": n} for n in range(APART)}
+    agent.log = [{"n": n} for n in range(3)]
+    kept = attach(agent, state, fields=FIELDS)
+    kept.save()
+
+    def written() -> list[tuple[str, str]]:
+        kept.save()
+        entry = state.log(limit=1)[0]
+        return sorted(key.removeprefix(ATTACHED) for key in entry.keys if key != ATTACHED)
+
+    agent.log.append({"n": 3})
+    assert written() == ["/log"]
+    agent.facts["f5"]["n"] = 50
+    assert written() == ["/facts/f5"]
+    agent.facts["new"] = 1
+    del agent.facts["f0"]
+    assert written() == ["/facts", "/facts/f0", "/facts/new"]
+    agent.plan["step"] = 2
+    assert written() == ["/plan"]
+    agent.log[0]["n"] = 9
+    assert written() == ["/log"]
+    again = Plain()
+    attach(again, state, fields=FIELDS).restore()
+    assert same(held(again), held(agent))
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=5)
+    | st.binary(max_size=5)
+    | st.datetimes(timezones=st.just(UTC)),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+WIDE = st.dictionaries(st.text(max_size=4), VALUES, min_size=APART, max_size=APART + 4)
+
+
+@given(st.lists(st.tuples(VALUES, st.lists(VALUES, max_size=20), VALUES | WIDE), max_size=4))
+def test_what_is_saved_is_what_comes_back(turns: list[tuple[Any, Any, Any]]) -> None:
+    with sync.open("memory:") as store:
+        state = store.agent("7")
+        agent = Plain()
+        kept = attach(agent, state, fields=FIELDS)
+        kept.save()
+        for plan, log, facts in turns:
+            agent.plan, agent.facts = plan, facts
+            agent.log = agent.log + log if isinstance(plan, bool) else log
+            kept.save()
+            again = Plain()
+            attach(again, state, fields=FIELDS).restore()
+            assert same(held(again), held(agent))
+        assert state.keys() == []
+
+
+def test_long_lists_that_grow(store: sync.Store) -> None:
+    """Around the lengths at which an encoded list has another head."""
+    state = store.agent("7")
+    agent = Plain()
+    kept = attach(agent, state, fields=FIELDS)
+    for length in (14, 15, 16, 17, 65_534, 65_536, 65_540):
+        agent.log += [0] * (length - len(agent.log))
+        kept.save()
+        assert state.length(ATTACHED + "/log") == length
+        if length > 14:
+            assert state.log(limit=1)[0].kinds[0] == "append"
+    assert state.get(ATTACHED + "/log") == agent.log
+
+
+class Mood(msgspec.Struct):
+    name: str
+    seen: set[str] = set()
+
+
+class Model(pydantic.BaseModel):
+    size: int = 1
+
+
+@dataclass
+class Typed:
+    mood: Mood
+    at: tuple[int, int] = (0, 0)
+    models: list[Model] = field(default_factory=list)
+    by_name: dict[str, Mood] = field(default_factory=dict)
+    when: datetime | None = None
+    share: float = 0.5
+    anything: Any = None
+
+
+def test_fields_with_types_come_back_as_such(store: sync.Store) -> None:
+    agent = Typed(Mood("calm", {"a"}), (1, 2), [Model(size=3)], {"x": Mood("y")})
+    agent.when = datetime(2026, 5, 1, 12, tzinfo=timezone(timedelta(hours=2)))
+    kept = attach(agent, store.agent("7"))
+    kept.save()
+    agent.models.append(Model(size=4))
+    agent.share = math.nan
+    agent.by_name |= {str(n): Mood("z") for n in range(APART)}
+    kept.save()
+    again = Typed(Mood(""))
+    attach(again, store.agent("7")).restore()
+    assert math.isnan(again.share)
+    agent.share = again.share = 0.0
+    assert again == agent
+    assert again.when.utcoffset() == timedelta(hours=2)
+    agent.anything = (1, 2)
+    with pytest.raises(InvalidValueError, match="tuple"):
+        kept.save()
+    agent.anything = None
+    agent.at = [5, 6]  # type: ignore[assignment]
+    with pytest.raises(AgentValidationError, match="'at' would not come back"):
+        kept.save()
+    agent.at = (3, 4)
+    kept.save()
+
+
+@pytest.mark.spec("M48", "M59", "M60", "M63", "M64")
+def test_an_agent_that_says_itself_what_it_keeps(place: Place) -> None:
+    class Own:
+        def __init__(self) -> None:
+            self.n = 0
+            self.told: list[str] = []
+
+        def get_persistent_state(self) -> dict[str, Any]:
+            return {"n": self.n}
+
+        def apply_persistent_state(self, values: dict[str, Any]) -> None:
+            self.n = values["n"]
+
+        def validate_state(self) -> list[str]:
+            return ["n: is below 0"] if self.n < 0 else []
+
+        def handle_recovery(self) -> None:
+            self.told.append("recovered")
+            self.n += 100
+
+    assert isinstance(Own(), PersistentAgent)
+    agent = Own()
+    kept = attach(agent, place.open().agent("7"))
+    assert not kept.start()
+    agent.n = -1
+    with pytest.raises(AgentValidationError, match="n: is below 0"):
+        kept.save()
+    agent.n = 5
+    kept.save()
+    agent.n = 6  # and then its process ends
+    again = Own()
+    kept = attach(again, place.reopen().agent("7"))
+    assert kept.start()
+    assert (again.n, again.told) == (105, ["recovered"])
+    life = kept.life()
+    assert (life.status, life.starts, life.recoveries) == ("running", 2, 1)
+    kept.stop()
+    third = Own()
+    attach(third, place.reopen().agent("7")).start()
+    assert (third.n, third.told) == (105, [])
+
+
+class Greeter(Agent):
+    persistent = ("greeted", "mood")
+
+    def __init__(self) -> None:
+        self.greeted: list[str] = []
+        self.mood = "calm"
+
+    def greet(self, name: str) -> None:
+        self.greeted.append(name)
+
+
+@pytest.mark.spec("L62", "L63", "L64", "L65", "L66")
+def test_the_life_of_an_agent(place: Place) -> None:
+    store = place.open()
+    agent = Greeter()
+    with pytest.raises(InvalidInputError, match="set_state"):
+        agent.start()
+    agent.set_state(store.agent("7"))
+    assert not agent.start()
+    agent.greet("ann")
+    agent.pause()
+    assert store.agent("7").get(f"{ATTACHED}/greeted") == ["ann"]
+    agent.greet("lost")
+    agent.resume()  # what is stored counts
+    assert agent.greeted == ["ann"]
+    agent.greet("bob")
+    agent.stop()
+    again = Greeter()
+    again.set_state(place.reopen().agent("7"))
+    assert again.start()
+    assert again.greeted == ["ann", "bob"]
+    again.greet("cy")
+    again.persist_state()
+    again.greeted = []
+    assert again.restore_state()
+    assert again.greeted == ["ann", "bob", "cy"]
+    again.kept.pause()
+    other = Greeter()
+    other.set_state(place.reopen().agent("7"))
+    other.resume()
+    assert other.greeted == ["ann", "bob", "cy"]
+    assert other.kept.life().status == "running"
+
+
+def test_steps_that_cannot_be_taken(store: sync.Store) -> None:
+    agent = Greeter()
+    agent.set_state(store.agent("7"))
+    for step in (agent.pause, agent.resume, agent.stop):
+        with pytest.raises(InvalidInputError, match="not possible"):
+            step()
+    agent.start()
+    with pytest.raises(InvalidInputError, match="start is not possible, the agent is running"):
+        agent.start()
+    agent.pause()
+    with pytest.raises(InvalidInputError):
+        agent.pause()
+    agent.stop()
+    agent.start()
+
+
+def test_an_error_ends_the_run_and_the_last_save_stands(store: sync.Store) -> None:
+    agent = Greeter()
+    with pytest.raises(ZeroDivisionError), attach(agent, store.agent("7")) as kept:
+        agent.greet("ann")
+        kept.save()
+        agent.greet("half")
+        raise ZeroDivisionError
+    life = kept.life()
+    assert (life.status, life.error) == ("failed", "ZeroDivisionError")
+    again = Greeter()
+    with attach(again, store.agent("7")) as kept:
+        assert again.greeted == ["ann"]
+    assert kept.life().status == "stopped"
+
+
+def test_what_somebody_else_changed_is_not_overwritten(place: Place) -> None:
+    mine, theirs = Plain(), Plain()
+    first = attach(mine, place.open().agent("7"), fields=FIELDS)
+    first.save()
+    safe = place.open().agent("7").checkpoint()
+    second = attach(theirs, place.open().agent("7"), fields=FIELDS)
+    with pytest.raises(Conflict, match="has not taken it up"):
+        second.save()
+    second.restore()
+    theirs.plan = "theirs"
+    second.save()
+    mine.log.append(1)
+    with pytest.raises(Conflict, match=r"call restore\(\)"):
+        first.save()
+    first.restore()
+    assert (mine.plan, mine.log) == ("theirs", [])
+    mine.log.append(1)
+    first.save()
+    place.open().agent("7").restore(safe)
+    mine.log.append(2)
+    with pytest.raises(Conflict, match="or a restore"):
+        first.save()
+    third = attach(Plain(), place.open().agent("7"), fields=FIELDS)
+    third.agent.plan = "new"
+    third.save(replace=True)
+    first.restore()
+    assert held(mine) == {"plan": "new", "log": [], "facts": {}}
+
+
+def test_versions_of_a_class(store: sync.Store) -> None:
+    class Old:
+        words = "a b"
+
+    class New:
+        state_version = 2
+        words: Any = ()
+
+        def upgrade_state(self, version: int, values: dict[str, Any]) -> dict[str, Any]:
+            return {"words": values["words"].split()}
+
+    attach(Old(), store.agent("7"), fields=["words"]).save()
+    new = New()
+    kept = attach(new, store.agent("7"), fields=["words"])
+    kept.start()
+    assert new.words == ["a", "b"]
+    assert store.agent("7").get(f"{ATTACHED}/words") == ["a", "b"]
+    third = New()
+    attach(third, store.agent("7"), fields=["words"]).restore()
+    assert third.words == ["a", "b"]
+    with pytest.raises(NewerFormatError, match="update it"):
+        attach(Old(), store.agent("7"), fields=["words"]).restore()
+
+
+def test_other_fields_stay_when_some_are_named(store: sync.Store) -> None:
+    agent = Plain()
+    agent.facts = {f"f{n}": n for n in range(APART)}
+    attach(agent, store.agent("7"), fields=FIELDS).save()
+    less = Plain()
+    kept = attach(less, store.agent("7"), fields=["plan"])
+    kept.restore()
+    assert less.facts == {}
+    less.plan = 2
+    kept.save()
+    attach(less, store.agent("7"), fields=FIELDS).restore()
+    assert (less.plan, less.facts) == (2, agent.facts)
+
+
+def test_making_things_touches_nothing(store: sync.Store) -> None:
+    state = store.agent("7")
+    typed = sync.AgentState(state)
+    kept = attach(Plain(), state, fields=FIELDS)
+    agents = sync.Agents(store)
+    assert typed.get("tasks").tasks() == []
+    assert (typed.load(), typed.problems(), typed.persisted()) == ({}, [], None)
+    assert not kept.restore()
+    assert (kept.life().status, agents.list(), agents.running()) == ("created", [], {})
+    assert state.place()[2] == 0
+    assert store.scopes().items == []
+
+
+def test_what_cannot_be_attached(store: sync.Store) -> None:
+    with pytest.raises(InvalidInputError, match=r"say what is kept of Plain: attach\("):
+        attach(Plain(), store.agent("7"))
+    with pytest.raises(InvalidInputError, match="several names"):
+        attach(Plain(), store.agent("7"), fields="plan")
+    with pytest.raises(InvalidInputError, match="has no nope"):
+        attach(Plain(), store.agent("7"), fields=["nope"]).save()
+    with pytest.raises(InvalidInputError, match=r"of holdfast.sync"):
+        attach(Plain(), store)  # type: ignore[arg-type]
+    with pytest.raises(InvalidValueError):
+        attach(Plain(), store.agent("7"), fields=["client"]).save()
+    assert not store.agent("7").exists(ATTACHED)
+
+
+def test_a_lost_lease_ends_saving(plain: Place) -> None:
+    store = plain.open()
+    agent = Plain()
+    with store.lease("agents/7") as lease:
+        kept = attach(agent, store.agent("7"), fields=FIELDS, lease=lease)
+        kept.start()
+        plain.open().break_lease("agents/7")
+        agent.plan = "late"
+        with pytest.raises(holdfast.HoldfastError, match="lost"):
+            kept.save()
+    assert store.agent("7").get(f"{ATTACHED}/plan") == {"step": 1}
+
+
+def test_the_async_face(place: Place) -> None:
+    class Slow:
+        def __init__(self) -> None:
+            self.n = 0
+            self.told: list[str] = []
+
+        async def get_persistent_state(self) -> dict[str, Any]:
+            await asyncio.sleep(0)
+            return {"n": self.n}
+
+        async def apply_persistent_state(self, values: dict[str, Any]) -> None:
+            await asyncio.sleep(0)
+            self.n = values["n"]
+
+        async def validate_state(self) -> None:
+            if self.n < 0:
+                raise ValueError("secret")
+
+        async def handle_recovery(self) -> None:
+            self.told.append("recovered")
+
+    class Talker(holdfast.Agent):
+        persistent = ("lines",)
+
+        def __init__(self) -> None:
+            self.lines: list[str] = []
+
+        def handle_recovery(self) -> None:  # type: ignore[override]
+            self.lines.append("recovered")
+
+    async def main() -> None:
+        async with holdfast.open(place.url, **place.options()) as store:
+            agent = Slow()
+            kept = holdfast.attach(agent, store.agent("7"))
+            assert not await kept.restore()
+            assert not await kept.start()
+            agent.n = -1
+            with pytest.raises(AgentValidationError, match=r"validate_state raised ValueError$"):
+                await kept.save()
+            agent.n = 3
+            await kept.save()
+            async with holdfast.attach(Slow(), store.agent("7")) as other:
+                assert (other.agent.n, other.agent.told) == (3, ["recovered"])
+                await other.pause()
+                await other.resume()
+            assert (await other.life()).status == "stopped"
+            with pytest.raises(Conflict):
+                await kept.save()
+            await kept.save(replace=True)
+            with pytest.raises(KeyError):
+                async with holdfast.attach(Slow(), store.agent("7")):
+                    raise KeyError
+            assert (await other.life()).error == "KeyError"
+
+            talker = Talker()
+            talker.set_state(store.agent("8"))
+            assert not await talker.start()
+            talker.lines.append("hi")
+            await talker.persist_state()
+            again = Talker()
+            again.set_state(store.agent("8"))
+            assert await again.start()
+            assert again.lines == ["hi", "recovered"]
+            await again.pause()
+            await again.resume()
+            await again.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", ["Attached", "Agent"])
+def test_both_faces_are_equal(name: str) -> None:
+    mine, theirs = vars(getattr(sync, name)), vars(getattr(holdfast, name))
+    plain = {one for one in mine if not one.startswith("__")}
+    assert plain == {one for one in theirs if not one.startswith("__")}
+    for one in plain:
+        assert getattr(mine[one], "__doc__", "") == getattr(theirs[one], "__doc__", ""), one
+
+
+def test_a_save_is_whole_or_not_at_all(place: Place) -> None:
+    """Every save is one entry: at any entry, the fields belong together."""
+    state = place.open().agent("7")
+    agent = Plain()
+    kept = attach(agent, state, fields=FIELDS)
+    turns = random.Random(3)
+    for turn in range(20):
+        agent.plan = turn
+        agent.log = [*agent.log, turn] if turns.random() < 0.7 else [turn]
+        agent.facts = {str(n): turn for n in range(turns.randrange(2 * APART))}
+        kept.save()
+    for entry in range(1, state.place()[2] + 1):
+        view = state.at(entry)
+        again = Plain()
+        with pytest.raises(InvalidInputError):
+            attach(again, view, fields=FIELDS)  # type: ignore[arg-type]
+        turn = view.get(f"{ATTACHED}/plan")
+        assert view.tail(f"{ATTACHED}/log", 1) == [turn]
+        items = dict(view.items(f"{ATTACHED}/facts/"))
+        assert set(items.values()) <= {turn}

@@ -1,0 +1,260 @@
+"""The past of machines: the log over restores, versions, rolling back, replay, cleaning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from store_kit import Hands
+
+from holdfast import MachineDefinition, MachineLimits, MachineState, Transition, sync
+from holdfast.errors import (
+    Conflict,
+    InvalidInputError,
+    LimitExceededError,
+    MachineDataError,
+    PointNotFoundError,
+    ReplayError,
+    TransitionRefusedError,
+)
+
+RING = MachineDefinition(
+    "a",
+    {
+        "a": MachineState(on={"go": "b"}),
+        "b": MachineState(on={"go": "c"}),
+        "c": MachineState(on={"go": "a", "back": "b"}),
+    },
+)
+
+
+def went(store: sync.Store, steps: int = 0, **more: Any) -> sync.Machine:
+    """A machine that went so many steps around, and saved data after each."""
+    machine = sync.Machine(store.agent("1"), RING, **more)
+    machine.start(n=0)
+    for number in range(steps):
+        machine.fire("go")
+        machine.save({"n": number + 1})
+    return machine
+
+
+def state_of(machine: sync.Machine) -> tuple[str, Any, int]:
+    now = machine.now()
+    assert now is not None
+    return now.state, now.data.get("n"), now.version
+
+
+def test_the_log_survives_a_restore(store: sync.Store) -> None:
+    machine = went(store, 1)
+    state = store.agent("1")
+    safe = state.checkpoint("safe")
+    machine.fire("go")
+    with pytest.raises(TransitionRefusedError):
+        machine.fire("nowhere")
+    restored = state.restore(safe)
+    assert any(key.endswith("log/transitions") for key in restored.left)
+    assert state_of(machine) == ("b", 1, 3)
+    assert [one.number for one in machine.transitions()] == [1, 2, 3, 4, 5]
+    made = machine.fire("go")  # versions go on where they were: none is given twice
+    assert (made.number, made.version, made.from_state) == (6, 5, "b")
+    assert machine.validate() == ()
+
+
+def test_a_restore_to_before_the_machine_began(store: sync.Store) -> None:
+    state = store.agent("1")
+    state.set("k", 1)
+    before = state.checkpoint("before")
+    machine = went(store, 1)
+    state.restore(before)
+    assert machine.now() is None
+    made = machine.fire("go")
+    assert (made.from_state, made.number, made.version) == ("a", 5, 5)
+    assert state_of(machine) == ("b", None, 5)  # the data of the earlier life are gone
+    assert machine.validate() == ()
+
+
+@pytest.mark.spec("M26", "M46", "X22", "X23")
+def test_every_version_can_be_had(store: sync.Store) -> None:
+    machine = went(store, 3)
+    assert [machine.version(n).version for n in range(1, 8)] == list(range(1, 8))
+    assert [(machine.version(n).state, machine.version(n).data["n"]) for n in range(1, 8)] == [
+        ("a", 0),
+        ("b", 0),
+        ("b", 1),
+        ("c", 1),
+        ("c", 2),
+        ("a", 2),
+        ("a", 3),
+    ]
+    assert {machine.version(n).created_at for n in range(1, 8)} == {machine.version(1).created_at}
+    for wrong in (0, 8, 1000):
+        with pytest.raises(PointNotFoundError):
+            machine.version(wrong)
+    state = store.agent("1")
+    assert state.at(machine.entry(3)).root() != state.root()
+    state.prune(machine.entry(5))
+    assert machine.version(6).state == "a"
+    with pytest.raises(PointNotFoundError):
+        machine.version(2)
+
+
+def test_versions_are_found_though_the_clock_was_set_back(timed: sync.Store, hands: Hands) -> None:
+    machine = went(timed, 2)
+    hands.wall -= 7200
+    machine.fire("go")
+    hands.wall += 9000
+    machine.fire("go")
+    assert [machine.version(n).state for n in range(1, 8)] == ["a", "b", "b", "c", "c", "a", "b"]
+
+
+def test_a_save_can_expect_a_version(store: sync.Store) -> None:
+    machine = went(store, 1)
+    assert machine.save({"n": 7}, if_version=3).version == 4
+    with pytest.raises(Conflict, match="has version 4, not 3"):
+        machine.save({"n": 8}, if_version=3)
+    assert state_of(machine) == ("b", 7, 4)
+
+
+@pytest.mark.spec("M7", "M52", "X28")
+def test_a_rollback_is_what_the_next_load_sees(store: sync.Store) -> None:
+    machine = went(store, 3)
+    back = machine.roll_back(3)
+    assert (back.state, back.data, back.version) == ("b", {"n": 1}, 8)
+    assert sync.Machine(store.agent("1"), RING).now() == back
+    assert back.created_at == machine.version(1).created_at
+    last = machine.transitions()[-1]
+    assert (last.kind, last.from_state, last.to_state) == ("roll_back", "a", "b")
+    assert machine.version(7).data == {"n": 3}  # nothing is lost
+    assert machine.fire("go").version == 9
+    assert machine.validate() == ()
+
+
+@pytest.mark.spec("M53", "M47", "X24")
+def test_back_to_a_checkpoint_that_is_not_too_old(timed: sync.Store, hands: Hands) -> None:
+    state = timed.agent("1")
+    machine = went(timed, 1)
+    state.set("other", 1)
+    safe = state.checkpoint("safe")
+    state.set("other", 2)
+    machine.fire("go")
+    assert machine.roll_back("safe").state == "b"
+    assert state.get("other") == 2  # the machine alone
+    assert machine.roll_back(safe).data == {"n": 1}
+    hands.move(25 * 3600)
+    with pytest.raises(InvalidInputError, match="checkpoint_age is 1 day"):
+        machine.roll_back(safe)
+    patient = sync.Machine(state, RING, limits=MachineLimits(checkpoint_age=None))
+    assert patient.roll_back(safe).state == "b"
+    with pytest.raises(PointNotFoundError):
+        sync.Machine(state, RING, "o", limits=MachineLimits(checkpoint_age=None)).roll_back("safe")
+
+
+def test_no_rollback_to_what_the_definition_does_not_know(store: sync.Store) -> None:
+    went(store, 2)
+    smaller = MachineDefinition(
+        "a", {"a": MachineState(on={"go": "c"}), "c": MachineState(check=lambda data: False)}
+    )
+    machine = sync.Machine(store.agent("1"), smaller)
+    with pytest.raises(TransitionRefusedError, match="'b' is not in the definition any more"):
+        machine.roll_back(2)
+    with pytest.raises(MachineDataError):
+        machine.roll_back(4)
+    assert machine.validate() == ("data: its check says no",)
+
+
+@pytest.mark.spec("M54", "X26")
+def test_replay_after_a_restore_catches_up(store: sync.Store) -> None:
+    machine = went(store, 1)
+    state = store.agent("1")
+    safe = state.checkpoint("safe")
+    machine.fire("go")
+    with pytest.raises(TransitionRefusedError):
+        machine.fire("nowhere")
+    machine.save({"n": 2})
+    machine.fire("go")
+    state.restore(safe)
+    would = machine.replay(3, dry_run=True)
+    assert (would.snapshot.state, state_of(machine)) == ("a", ("b", 1, 3))
+    done = machine.replay(3)
+    assert [one.number for one in done.transitions] == [4, 6, 7]  # 5 had failed
+    assert state_of(machine) == ("a", 2, 7)
+    metadata = done.snapshot.metadata
+    assert metadata["last_transition"] == done.transitions[-1].id
+    assert (metadata["replay_info"]["from_version"], metadata["replay_info"]["transitions"]) == (
+        3,
+        3,
+    )
+    assert machine.transitions()[-1].kind == "replay"
+    assert machine.validate() == ()
+
+
+def test_replay_up_to_a_transition_with_data_of_ones_own(store: sync.Store) -> None:
+    machine = went(store, 3)
+
+    def apply(data: dict[str, Any], one: Transition) -> dict[str, Any]:
+        return {"n": data["n"], "seen": [*data.get("seen", []), one.trigger or one.kind]}
+
+    done = machine.replay(1, until=4, apply=apply)
+    assert done.snapshot.state == "c"
+    assert done.snapshot.data == {"n": 0, "seen": ["go", "save", "go"]}
+    assert machine.replay(8).transitions == ()
+
+
+@pytest.mark.spec("X24", "X26", "X28")
+def test_replay_checks_every_origin_and_never_cuts_off(store: sync.Store) -> None:
+    machine = went(store, 1)
+    state = store.agent("1")
+    safe = state.checkpoint("safe")
+    machine.fire("go")
+    state.restore(safe)
+    machine.fire("go")  # from b again, though the log ended in c
+    before = machine.now()
+    with pytest.raises(
+        ReplayError, match=r"transition 5 .* begins in 'b', .* ended in 'c'"
+    ) as wrong:
+        machine.replay(3)
+    assert wrong.value.transition.number == 5
+    assert machine.now() == before
+    assert machine.replay(3, until=4).snapshot.state == "c"
+
+    other = went(store, 3, name="other", limits=MachineLimits(replayed=4))
+    with pytest.raises(LimitExceededError, match="more than 4 transitions follow version 1"):
+        other.replay(1)
+    assert len(other.replay(1, until=5).transitions) == 4
+
+
+@pytest.mark.spec("M42", "X23", "X24")
+def test_the_log_by_time_and_cleaning_it(timed: sync.Store, hands: Hands) -> None:
+    machine = went(timed)
+    for _ in range(4):
+        hands.move(86_400)
+        machine.fire("go")
+    log = machine.transitions()
+    assert machine.transitions(since=hands.time(2 * 86_400)) == log[2:]
+    assert machine.transitions(until=hands.time(86_400)) == log[:2]
+    assert machine.transitions(since=2, until=3) == log[1:3]
+    assert machine.transitions(limit=2) == log[-2:]
+    assert machine.clean() == 0
+    hands.move(5 * 86_400)
+    assert machine.clean() == 2  # from before seven days
+    assert machine.transitions() == log[2:]
+    assert machine.version(3).state == "c"
+    with pytest.raises(PointNotFoundError):
+        machine.version(1)
+    assert machine.clean(before=hands.time(30 * 86_400)) == 2
+    assert machine.transitions() == log[4:]
+    assert machine.fire("go").number == 6
+    assert machine.validate() == ()
+
+
+def test_long_logs_are_read_by_pages(store: sync.Store) -> None:
+    machine = went(store)
+    for _ in range(600):
+        machine.fire("go")
+    assert [one.number for one in machine.transitions(limit=None)] == list(range(1, 602))
+    assert machine.transitions(since=599)[0].number == 599
+    assert machine.version(300).version == 300
+    with pytest.raises(LimitExceededError, match="more than 100 transitions follow version 1"):
+        machine.replay(1)
+    assert len(machine.replay(501).transitions) == 100
+    assert machine.validate() == ()

@@ -1,0 +1,86 @@
+"""`holdfast agent list`, `show` and `state`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cli_kit import Cli
+
+from holdfast import Message, Operation, Task, sync
+from holdfast.sync import Agents, AgentState, attach
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.count = 3
+
+
+KINDS: dict[str, Any] = {"counter": lambda identity: Counter()}
+
+
+def filled() -> None:
+    with sync.open("sqlite:holdfast.db") as store:
+        agents = Agents(store, KINDS, fields={"counter": ["count"]})
+        agents.register("7", kind="counter", name="Seven", version="1.2")
+        agents.spawn("7")
+        agent = AgentState(store.agent("7"))
+        agent.append("conversation", *(Message(role="user", content=n) for n in range(5)))
+        agent.put("tasks", "t", Task(id="t"))
+        agents.close()
+        attach(Counter(), store.agent("8"), fields=["count"]).start()
+        store.agent("9").set("plain", 1)
+        store.agent("7").checkpoint("then")
+        agent.append("conversation", Message(role="user", content="later"))
+
+
+def test_list(cli: Cli) -> None:
+    filled()
+    assert cli("agent list").out.splitlines() == [
+        "7\tSeven\tcounter\t1.2\tstopped\t",
+        "8\t\t\t\trunning\t",
+    ]
+    assert [one["id"] for one in cli("agent list --json").json["agents"]] == ["7", "8"]
+    assert cli("agent list --kind counter --json").json["agents"][0]["identity"]["name"] == "Seven"
+    more = cli("agent list --limit 1")
+    assert (more.out.count("\n"), more.err) == (1, "there may be more: --after 7\n")
+    assert cli("agent list --after 7").out.startswith("8\t")
+    assert cli("agent list --prefix x").out == ""
+
+
+def test_show(cli: Cli) -> None:
+    filled()
+    shown = cli("agent show 7").out
+    for line in ("agent: 7", "name: Seven", "status: stopped", "run by: nobody", "tasks\t1"):
+        assert line in shown
+    whole = cli("agent show agent:7 --json").json
+    assert whole["components"]["conversation"] == 6
+    assert (whole["life"]["status"], whole["problems"]) == ("stopped", [])
+    with sync.open("sqlite:holdfast.db") as store:
+        handle = store.agent("7")._handle
+        operation = Operation("set", "$agent/current_task", "gone")
+        store.agent("7")._run(handle._plan([operation], handle._version))
+    assert "wrong: current_task: there is no task 'gone'" in cli("agent show 7").err
+    assert "status: running" in cli("agent show 8").out
+    assert "status: created" in cli("agent show 9").out
+    missing = cli("agent show 10")
+    assert (missing.code, "there is no scope agent:10" in missing.err) == (4, True)
+
+
+def test_state(cli: Cli) -> None:
+    filled()
+    assert cli("agent state 7 conversation --tail 1").json == [{"role": "user", "content": "later"}]
+    assert cli("agent state 7 conversation --tail 1 --at then").json[0]["content"] == 4
+    assert cli("agent state 7 attached").json == {"count": 3}
+    assert set(cli("agent state 7").json) == {
+        "identity",
+        "conversation",
+        "tasks",
+        "execution_state",
+        "attached",
+    }
+    whole = cli("agent state 7 tasks --json").json
+    assert whole["components"]["tasks"]["pending"] == [{"id": "t"}]
+    assert cli("agent state 7 goals").code == 4
+    wrong = cli("agent state 7 nothing")
+    assert (wrong.code, "there are identity" in wrong.err) == (2, True)
+    assert cli("agent state").code == 2

@@ -1,0 +1,392 @@
+"""Procedures at work: order, time, attempts, checks, undoing; what is told of them."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Failure, Procedure, sync
+from holdfast.errors import (
+    CriticalStepFailureError,
+    HoldfastError,
+    LeaseHeldError,
+    MissingError,
+    ProcedureNotFoundError,
+    RecoveryFailedError,
+    RecoveryValidationError,
+)
+from holdfast.recovery import async_recovery, engine
+from holdfast.recovery.choice import Outcome, propose
+from holdfast.recovery.running import lease_name
+
+
+def agent(store: sync.Store) -> sync.State:
+    """One with a good checkpoint, and a plan that was set after it."""
+    state = store.agent("7")
+    state.set("task", {"id": 1})
+    state.checkpoint("good")
+    state.set("plan", "bad")
+    return state
+
+
+class Steps:
+    """Types of steps that note that they were done."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.fail: dict[str, int] = {}
+        """How often each of them fails, at first."""
+
+    def step(self, context: Any, action: Mapping[str, Any]) -> dict[str, Any]:
+        """One that notes itself."""
+        name = str(action["name"])
+        self.done.append(name)
+        if self.fail.get(name, 0) > 0:
+            self.fail[name] -= 1
+            raise ValueError(f"{name} does not work")
+        return {"name": name, "agent": str(context.agent)}
+
+    def made(self, store: sync.Store, **procedure: Any) -> sync.Recovery:
+        """A recovery with a procedure `p` of such steps."""
+        data = {"id": "p", "triggers": ["mine"], "backoff": 1, **procedure}
+        return sync.Recovery(store, steps={"note": self.step}, procedures=[data])
+
+
+def note(name: str, /, **more: Any) -> dict[str, Any]:
+    return {"id": name, "type": "note", "action": {"name": name}, **more}
+
+
+@pytest.mark.spec("K177", "K197", "K200", "K210")
+def test_steps_are_done_in_order_and_their_results_kept(store: sync.Store) -> None:
+    steps = Steps()
+    recovery = steps.made(store, steps=[note("a"), note("b"), note("c")])
+    report = recovery.recover(agent(store), "mine")
+    assert report.procedure == "p"
+    assert steps.done == ["a", "b", "c"]
+    assert [(one.step, one.success, one.result["name"]) for _, one in report.steps] == [
+        ("a", True, "a"),
+        ("b", True, "b"),
+        ("c", True, "c"),
+    ]
+
+
+@pytest.mark.spec("K185", "K209", "K211", "K212")
+def test_what_depends_on_a_failed_step_is_left_out_and_the_rest_is_done(store: sync.Store) -> None:
+    steps = Steps()
+    steps.fail = {"b": 9}
+    recovery = steps.made(
+        store,
+        steps=[
+            note("a"),
+            note("b", critical=False),
+            note("c", critical=False),
+            note("d", dependencies=["a"]),
+        ],
+    )
+    report = recovery.recover(agent(store), "mine")
+    assert report.success
+    assert sorted(steps.done) == ["a", "b", "d"]
+    found = {one.step: one for _, one in report.steps}
+    assert "b does not work" in found["b"].error
+    assert found["c"].skipped
+    assert found["c"].error == "b failed"
+
+
+def test_steps_that_do_not_depend_on_each_other_run_side_by_side(store: sync.Store) -> None:
+    both = threading.Barrier(2, timeout=10)
+
+    def meet(context: Any, action: Any) -> None:
+        both.wait()
+
+    steps = [
+        {"id": "left", "type": "meet", "dependencies": []},
+        {"id": "right", "type": "meet", "dependencies": []},
+    ]
+    data = {"id": "p", "triggers": [], "steps": steps}
+    recovery = sync.Recovery(store, steps={"meet": meet}, procedures=[data])
+    assert recovery.recover(agent(store), procedure="p").success
+
+
+@pytest.mark.spec("K183", "X20")
+def test_an_attempt_that_fails_is_made_again_as_often_as_is_said(store: sync.Store) -> None:
+    steps = Steps()
+    steps.fail = {"a": 2}
+    recovery = steps.made(store, steps=[note("a")], retries=2)
+    assert recovery.recover(agent(store), "mine").attempts == 3
+    steps.fail = {"a": 9}
+    steps.done.clear()
+    with pytest.raises(CriticalStepFailureError, match="a does not work") as caught:
+        recovery.recover(agent(store), "mine")
+    assert steps.done == ["a"] * 3
+    report = recovery.report("agent:7", caught.value.recovery)
+    assert [(one.attempt, one.success) for _, one in report.steps] == [
+        (1, False),
+        (2, False),
+        (3, False),
+    ]
+
+
+@pytest.mark.spec("K182", "K186")
+def test_the_time_of_a_procedure_ends_its_attempts(store: sync.Store) -> None:
+    steps = Steps()
+    steps.fail = {"a": 10_000}
+    recovery = steps.made(store, steps=[note("a")], retries=100, timeout=300, backoff=40)
+    with pytest.raises(CriticalStepFailureError, match="the time is used up"):
+        recovery.recover(agent(store), "mine")
+    assert 1 < len(steps.done) < 20
+
+
+@pytest.mark.spec("K180", "K201", "K203")
+def test_a_check_that_fails_undoes_the_recovery(store: sync.Store) -> None:
+    state = agent(store)
+    data = sync.Recovery(store).select(Failure("agent_crash")).data()
+    steps = Steps()
+    steps.fail = {"check": 9}
+    recovery = steps.made(
+        store, steps=data["steps"], validation=[note("check", name="the plan is sound")]
+    )
+    with pytest.raises(RecoveryValidationError, match="Recovery validation failed: the plan is"):
+        recovery.recover(state, Failure("mine", point="good"))
+    assert state.get("plan") == "bad"
+    report = recovery.reports(state)[0]
+    assert report.status == "rolled_back"
+    assert report.lost == "nothing"
+    assert [part for part, _ in report.steps][-1] == "rollback"
+
+
+@pytest.mark.spec("K181", "K202")
+def test_a_procedure_may_say_itself_how_it_is_undone(store: sync.Store) -> None:
+    steps = Steps()
+    steps.fail = {"fail": 9}
+    standard = sync.Recovery(store).select(Failure("agent_crash")).data()["steps"]
+    recovery = steps.made(store, steps=[*standard, note("fail")], rollback=[note("undo")])
+    with pytest.raises(CriticalStepFailureError):
+        recovery.recover(agent(store), "mine")
+    assert steps.done == ["fail", "undo"]
+
+
+def test_what_cannot_be_undone_is_said(store: sync.Store) -> None:
+    steps = Steps()
+    steps.fail = {"fail": 9, "undo": 9}
+    standard = sync.Recovery(store).select(Failure("agent_crash")).data()["steps"]
+    recovery = steps.made(store, steps=[*standard, note("fail")], rollback=[note("undo")])
+    with pytest.raises(RecoveryFailedError, match="it could not be undone"):
+        recovery.recover(agent(store), "mine")
+    assert recovery.reports("agent:7")[0].status == "failed"
+    assert any("could not be undone" in one for one in recovery.statistics().alarms)
+
+
+@pytest.mark.spec("X20")
+def test_a_restore_that_throws_half_way_is_undone(store: sync.Store) -> None:
+    state = agent(store)
+
+    def half(context: Any, action: Any) -> None:
+        context.state.set("task", "half")
+        raise OSError("the disk went away")
+
+    standard = sync.Recovery(store).select(Failure("agent_crash")).data()
+    recovery = sync.Recovery(store, steps={"restore_state": half})
+    recovery.set({**standard, "id": "p", "retries": 0})
+    with pytest.raises(CriticalStepFailureError, match="the disk went away"):
+        recovery.recover(state, procedure="p")
+    assert state.get("task") == {"id": 1}
+    assert state.get("plan") == "bad"
+
+
+def test_a_step_whose_result_is_not_as_demanded_has_failed(store: sync.Store) -> None:
+    recovery = Steps().made(store, steps=[note("a", validation={"name": "b"})])
+    with pytest.raises(CriticalStepFailureError, match="its result is not valid: name"):
+        recovery.recover(agent(store), "mine")
+
+
+def test_a_result_that_cannot_be_kept_is_a_failure(store: sync.Store) -> None:
+    data = {"id": "p", "triggers": [], "steps": [{"type": "odd"}]}
+    odd = {"odd": lambda context, action: {"a": object()}}
+    recovery = sync.Recovery(store, steps=odd, procedures=[data])
+    with pytest.raises(CriticalStepFailureError, match="cannot be kept"):
+        recovery.recover(agent(store), procedure="p")
+
+
+@pytest.mark.spec("K176")
+def test_one_recovery_at_a_time(store: sync.Store) -> None:
+    state = agent(store)
+    held: list[type] = []
+
+    def other() -> None:
+        try:
+            sync.Recovery(store).recover(state, "agent_crash")
+        except HoldfastError as error:
+            held.append(type(error))
+
+    with store.lease(lease_name(state.scope), duration=30):
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join(20)
+    assert held == [LeaseHeldError]
+    assert sync.Recovery(store).recover(state, "agent_crash").success
+
+
+def test_a_plan_says_what_would_be_done_and_writes_nothing(store: sync.Store) -> None:
+    state = agent(store)
+    before = store.verify().entries
+    plan = sync.Recovery(store).plan(state, "state_corruption")
+    assert (plan.procedure.id, plan.strategy) == ("damaged_state", "newest_valid")
+    assert plan.lost == "1 entries after it"
+    assert "restore_state" in str(plan)
+    assert store.verify().entries == before
+
+
+@pytest.mark.spec("K215", "M53")
+def test_a_point_that_is_named_is_returned_to(store: sync.Store) -> None:
+    state = agent(store)
+    item = state.item("plan")
+    assert item is not None
+    state.set("plan", "worse")
+    report = sync.Recovery(store).recover(state, "state_corruption", point="good")
+    assert report.strategy == "named"
+    assert state.get("plan") is None
+    report = sync.Recovery(store).recover(state, "state_corruption", at=item.time)
+    assert report.strategy == "point_in_time"
+    assert state.get("plan") == "bad"
+
+
+@pytest.mark.spec("K173", "K199", "K207")
+def test_progress_times_and_rates_are_told(store: sync.Store) -> None:
+    state = agent(store)
+    told: list[tuple[str, str]] = []
+    recovery = sync.Recovery(store)
+    report = recovery.recover(state, "agent_crash", progress=lambda *step: told.append(step))
+    assert told == [(step.type, "done") for step in recovery.select(report.failure).steps]
+    assert report.seconds > 0
+    assert report.finished_at is not None
+    steps = Steps()
+    steps.fail = {"a": 9}
+    with pytest.raises(HoldfastError):
+        steps.made(store, steps=[note("a")]).recover(state, "mine")
+    found = recovery.statistics()
+    assert (found.recoveries, found.succeeded, found.running) == (2, 1, 0)
+    assert found.success_rate == 0.5
+    assert found.longest >= found.seconds > 0
+    assert len(found.alarms) == 1
+
+
+@pytest.mark.spec("K194", "K220")
+def test_dependent_systems_hear_of_each_recovery_exactly_once(store: sync.Store) -> None:
+    state = agent(store)
+    recovery = sync.Recovery(store)
+    for _ in range(3):
+        recovery.recover(state, "state_corruption", point="good")
+    watcher = store.custom("dashboard")
+    heard: list[str] = []
+
+    def hear(change: Any, notice: holdfast.Notice) -> None:
+        heard.append(notice.recovery)
+        if len(heard) == 2:
+            raise ConnectionError("the network is gone")
+        change.append("seen", notice.recovery)
+
+    with pytest.raises(ConnectionError):
+        recovery.deliver(watcher, "dashboard", hear)
+    assert recovery.deliver(watcher, "dashboard", hear) == 2
+    assert recovery.deliver(watcher, "dashboard", hear) == 0
+    ids = [one.id for one in reversed(recovery.reports(state))]
+    assert watcher.get("seen") == ids
+    assert [one.recovery for one in recovery.notices()] == ids
+
+
+def test_a_report_is_under_a_signature(store: sync.Store) -> None:
+    report = sync.Recovery(store).recover(agent(store), "agent_crash")
+    scope = store.scope("custom:$recovery/agent:7")
+    made = scope.checkpoints()[0]
+    assert made.name == f"recovery {report.id}"
+    assert store.verify().ok
+
+
+def test_what_is_not_there_is_said(store: sync.Store) -> None:
+    recovery = sync.Recovery(store)
+    with pytest.raises(ProcedureNotFoundError, match="standard_recovery"):
+        recovery.recover(agent(store), procedure="nothing")
+    with pytest.raises(MissingError, match="no recovery 'x'"):
+        recovery.report("agent:7", "x")
+    with pytest.raises(holdfast.HoldfastError, match="no strategy is called 'fly'"):
+        sync.Recovery(store, order=["fly"])
+    assert Procedure.of(recovery.procedures()[0].data()) == recovery.procedures()[0]
+
+
+def test_the_order_is_learned_and_never_worse_on_what_it_was_learned_from() -> None:
+    fixed = ("keys", "journal", "newest_valid", "copy", "defaults")
+    slow_first = [
+        Outcome("x", {"keys": 0.5, "journal": 0.1}, "journal"),
+        Outcome("x", {"keys": 0.6, "journal": 0.1}, "journal"),
+    ] * 5
+    found = propose("x", fixed, slow_first)
+    assert found.order == ("journal", "keys", "newest_valid", "copy", "defaults")
+    assert found.seconds < found.fixed_seconds / 4
+    good = [Outcome("x", {"keys": 0.1}, "keys")] * 10
+    assert not propose("x", fixed, good).differs
+    assert not propose("x", fixed, slow_first[:4]).differs
+    assert not propose("y", fixed, slow_first).differs
+    quick_loss = [Outcome("x", {"keys": 9.0, "defaults": 0.0}, "defaults")] * 20
+    assert propose("x", fixed, quick_loss).order[-1] == "defaults"
+
+
+def test_both_faces_have_the_same_names_and_arguments() -> None:
+    one, two = async_recovery.Recovery, engine.Recovery
+    names = {name for name in dir(one) if not name.startswith("_")}
+    assert names == {name for name in dir(two) if not name.startswith("_")}
+    for name in names:
+        left, right = getattr(one, name), getattr(two, name)
+        assert list(inspect.signature(left).parameters) == list(
+            inspect.signature(right).parameters
+        ), name
+        assert inspect.getdoc(left) == inspect.getdoc(right), name
+
+
+def test_the_async_face(tmp_path: Any) -> None:
+    async def main() -> None:
+        async with holdfast.open(f"sqlite:{tmp_path}/a.db") as store:
+            state = store.agent("7")
+            await state.set("task", 1)
+            await state.checkpoint("good")
+            await state.set("plan", "bad")
+
+            async def mine(context: Any, action: Any) -> dict[str, Any]:
+                await asyncio.sleep(0)
+                return {"awaited": True}
+
+            recovery = holdfast.Recovery(store, steps={"mine": mine})
+            standard = recovery.select(Failure("agent_crash")).data()
+            steps = [*standard["steps"], {"type": "mine"}]
+            recovery.set({"id": "p", "triggers": ["mine"], "steps": steps})
+            report = await recovery.recover(state, Failure("mine", point="good"))
+            assert report.steps[-1][1].result == {"awaited": True}
+            assert await state.get("plan") is None
+            assert (await recovery.reports(state)) == [report]
+            assert (await recovery.statistics()).succeeded == 1
+            assert await recovery.quarantine(state).list() == []
+
+    asyncio.run(main())
+
+
+def test_a_late_step_does_not_hold_up_the_next_recovery(store: sync.Store) -> None:
+    state = agent(store)
+    release = threading.Event()
+
+    def stuck(context: Any, action: Any) -> None:
+        release.wait(20)
+
+    data = {"id": "p", "triggers": [], "steps": [{"type": "stuck", "timeout": 50}]}
+    recovery = sync.Recovery(store, steps={"stuck": stuck}, procedures=[data])
+    begun = time.monotonic()
+    with pytest.raises(CriticalStepFailureError, match="took more than"):
+        recovery.recover(state, procedure="p")
+    assert recovery.recover(state, "agent_crash").success
+    assert time.monotonic() - begun < 15
+    release.set()

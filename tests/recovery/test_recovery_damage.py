@@ -1,0 +1,134 @@
+"""Damaged rows: what is lost is exactly what they held, and the report says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from store_kit import Place, put_row, rows_of
+
+from holdfast import sync
+from holdfast.errors import RecoveryFailedError
+
+
+def damage(place: Place, kind: bytes, number: int) -> None:
+    """Flip a bit of a row behind the store's back."""
+    place.close()
+    storage = place.storage()
+    key, row = rows_of(storage, kind)[number]
+    put_row(storage, key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])
+    storage.close()
+
+
+def work(state: sync.State, count: int = 10) -> dict[str, Any]:
+    """Entries of an agent; what they come to."""
+    expected: dict[str, Any] = {}
+    for n in range(count):
+        state.set(f"k{n}", {"n": n})
+        expected[f"k{n}"] = {"n": n}
+    return expected
+
+
+@pytest.mark.spec("M54", "X11")
+def test_one_damaged_entry_costs_what_it_did_and_nothing_else(place: Place) -> None:
+    expected = work(place.open().agent("7"))
+    damage(place, b"E", 3)
+    store = place.open()
+    recovery = sync.Recovery(store)
+    report = recovery.recover("agent:7", "corruption_detected")
+    assert (report.strategy, report.lost) == ("journal", "what entry 4 did")
+    del expected["k3"]
+    assert dict(store.agent("7").items()) == expected
+    aside = recovery.quarantine("agent:7").list()
+    assert len(aside) == 1
+    assert "entry 4" in aside[0].place
+    assert aside[0].content
+    assert recovery.quarantine("agent:7").release(aside[0].id, "seen").released_at is not None
+
+
+def test_a_value_that_later_entries_only_changed_is_left_out_and_named(place: Place) -> None:
+    state = place.open().agent("7")
+    state.set("story", ["word " * 200] * 40)
+    state.checkpoint("good")
+    state.set("lost", 1)
+    state.append("story", "the end")
+    state.set("kept", 2)
+    damage(place, b"E", 2)
+    store = place.open()
+    report = sync.Recovery(store).recover("agent:7", "corruption_detected")
+    after = store.agent("7")
+    assert after.get("kept") == 2
+    assert after.get("lost") is None
+    assert after.tail("story", 1) == ["the end"]
+    assert "doubtful keys: story" in report.lost
+
+
+def test_damage_in_the_past_alone_costs_nothing(place: Place) -> None:
+    state = place.open().agent("7")
+    with state.change() as change:
+        for n in range(400):
+            change.set(f"k{n}", n)
+    for n in range(300):
+        state.set("k1", n)
+    expected = dict(state.items())
+    damage(place, b"E", 1)
+    store = place.open()
+    report = sync.Recovery(store).recover("agent:7", "corruption_detected")
+    assert report.lost in ("nothing", "what entry 2 did")
+    assert dict(store.agent("7").items()) == expected
+
+
+def test_a_newest_entry_behind_many_others_can_be_passed_over(place: Place) -> None:
+    """The state is not saved by the restore that leaves it, for it cannot be read."""
+    state = place.open().agent("7")
+    for n in range(600):
+        state.set(f"k{n % 5}", n)
+    state.checkpoint("good")
+    damage(place, b"E", -1)
+    store = place.open()
+    report = sync.Recovery(store).recover("agent:7", "corruption_detected")
+    assert report.success
+    assert store.agent("7").get("k4") == 599
+
+
+@pytest.mark.spec("X10")
+def test_without_anything_else_an_agent_begins_with_defaults_and_a_warning(place: Place) -> None:
+    work(place.open().agent("7"), 2)
+    damage(place, b"E", 0)
+    damage(place, b"E", 1)
+    store = place.open()
+    with pytest.raises(RecoveryFailedError, match="no strategy serves"):
+        quick(store).recover("agent:7", "corruption_detected", procedure="quick")
+    recovery = quick(store, defaults={"task": None})
+    report = recovery.recover("agent:7", "corruption_detected", procedure="quick")
+    assert report.strategy == "defaults"
+    assert dict(store.agent("7").items()) == {"task": None}
+    assert "everything" in report.lost
+    assert set(report.passed) == {"keys", "journal", "newest_valid", "timeline", "copy"}
+
+
+def quick(store: sync.Store, **more: Any) -> sync.Recovery:
+    """With the standard procedure, and no pauses."""
+    recovery = sync.Recovery(store, **more)
+    standard = recovery.select(recovery_failure())
+    recovery.set({**standard.data(), "id": "quick", "retries": 0})
+    return recovery
+
+
+def recovery_failure() -> Any:
+    """What the standard procedure answers."""
+    from holdfast import Failure
+
+    return Failure("agent_crash")
+
+
+def test_a_copy_of_the_store_gives_what_is_lost_here(place: Place, tmp_path: Any) -> None:
+    with sync.open(f"sqlite:{tmp_path}/copy.db") as copy:
+        expected = work(copy.agent("7"))
+        work(place.open().agent("7"), 3)
+        damage(place, b"E", 0)
+        store = place.open()
+        recovery = sync.Recovery(store, copies=[copy], order=["copy"])
+        report = recovery.recover("agent:7", "storage_failure")
+        assert report.strategy == "copy"
+        assert dict(store.agent("7").items()) == expected
