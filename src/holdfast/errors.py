@@ -6,7 +6,9 @@ different branches, because a caller answers each of them differently.
     HoldfastError
     ├── MissingError                 what was asked for is not there
     │   ├── CheckpointNotFoundError
+    │   ├── EffectNotFoundError
     │   ├── ErasedError              the subject that a value was sealed for is erased
+    │   ├── HandoverNotFoundError
     │   ├── LeaseNotFoundError
     │   ├── LookupNotFoundError
     │   ├── PointNotFoundError
@@ -28,6 +30,7 @@ different branches, because a caller answers each of them differently.
     ├── RefusedError                 asked for something that is not allowed
     │   ├── ChangeIdError            the id was used before, for another change
     │   ├── DependencyError          what a checkpoint rests on is not as it was
+    │   ├── EffectUnknownError       it may have happened; somebody has to say whether it did
     │   ├── FormatError              not a store, or not one this version can use
     │   │   ├── ForeignSchemaError
     │   │   ├── NewerFormatError
@@ -37,6 +40,7 @@ different branches, because a caller answers each of them differently.
     │   ├── InvalidInputError
     │   │   ├── AgentValidationError     the state of an agent is not as its types and rules say
     │   │   ├── CheckpointValidationError
+    │   │   ├── HandoverValidationError
     │   │   ├── InvalidKeyError
     │   │   ├── InvalidScopeError
     │   │   ├── InvalidValueError
@@ -100,8 +104,16 @@ class CheckpointNotFoundError(MissingError):
     """No checkpoint of this scope has that id or name."""
 
 
+class EffectNotFoundError(MissingError):
+    """No unfinished effect of that name and id is known."""
+
+
 class ErasedError(MissingError):
     """The value was sealed for a subject that has been erased; nobody can read it any more."""
+
+
+class HandoverNotFoundError(MissingError):
+    """No handover of that id is known to this agent."""
 
 
 class LeaseNotFoundError(MissingError):
@@ -199,6 +211,17 @@ class DependencyError(RefusedError):
     """What a checkpoint rests on is gone, or not as it was; nothing was restored."""
 
 
+class EffectUnknownError(RefusedError):
+    """An effect was begun and did not say how it ended; it is not repeated unless somebody says so.
+
+    `effect` is what is known of it.
+    """
+
+    def __init__(self, message: str, effect: typing.Any = None) -> None:
+        super().__init__(message)
+        self.effect = effect
+
+
 class FormatError(RefusedError):
     """Not a store, or not one that this version can use."""
 
@@ -249,6 +272,14 @@ class CheckpointValidationError(InvalidInputError):
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__(f"Invalid checkpoint request: {', '.join(problems)}")
+        self.problems = tuple(problems)
+
+
+class HandoverValidationError(InvalidInputError):
+    """What is to be handed over is not in order; nothing was done. `problems` lists all of it."""
+
+    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
+        super().__init__(message)
         self.problems = tuple(problems)
 
 

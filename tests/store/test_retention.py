@@ -182,6 +182,7 @@ def test_a_clock_that_jumped_is_not_believed(place: Place, hands: Hands) -> None
     assert plan.removed == ()
 
 
+@pytest.mark.spec("M115", "M116")
 @pytest.mark.parametrize("keep", [Keep(count=5), Keep(count=0), Keep(age=timedelta(hours=5))])
 def test_how_much_past_a_scope_keeps(store: sync.Store, hands: Hands, keep: Keep) -> None:
     state = store.agent("1")
@@ -245,6 +246,7 @@ def test_what_is_refused(store: sync.Store) -> None:
         lambda: Rule(max_age=3),  # type: ignore[arg-type]
         lambda: Rule(min_importance="odd"),
         lambda: Keep(),
+        lambda: Keep("events/"),  # type: ignore[arg-type]
         lambda: Keep(count=1, age=timedelta(1)),
         lambda: Keep(age=timedelta(0)),
         lambda: Retention(store).pin("main@1"),  # type: ignore[arg-type]
