@@ -23,7 +23,8 @@ CODES: tuple[tuple[type[Exception], int], ...] = (
 HELP = """\b
 Exit codes:
   0   done
-  1   verify found something; diff --exit-code: there are differences; import: not all was taken
+  1   verify found something; diff --exit-code: there are differences; import: not all was taken;
+      agent run: it drifted, and refreshing did not help; agent check: something is wrong
   2   bad usage, or refused (also a key that does not fit)
   3   verify was stopped by its budget, nothing found so far
   4   not found: store, scope, key, point, checkpoint or timeline
@@ -48,6 +49,7 @@ _WORDS = (
     ("`log()` shows causes", "`holdfast log` shows causes"),
     (', or give a list: ["steps", 3, "done"]', ""),
     ("`leases()` lists them", "`holdfast lease list` shows them"),
+    ("unfinished() lists them", "`holdfast agent effects` lists them"),
     ("`schedules()` lists them", "`holdfast schedule list` shows them"),
     ("`timelines()` lists them", "`holdfast timelines` shows them"),
     ("pin identity=", "give --identity"),

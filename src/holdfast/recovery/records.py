@@ -51,7 +51,7 @@ def write(handle: LineHandle, values: Mapping[str, Any], sign: Plan | None = Non
 
 
 @dataclass(frozen=True, slots=True)
-class StepResult:
+class RecoveryStepResult:
     """What became of one step; an error becomes a result that says so."""
 
     step: str
@@ -76,8 +76,12 @@ class Record:
         self.agent = agent
         self.id = id
         self.data: dict[str, Any] = dict(data)
+<<<<<<< HEAD
         self._held: dict[str, Any] = {}
         """Results that are kept with whatever is written next."""
+=======
+        self.results: dict[str, RecoveryStepResult] = {}
+>>>>>>> main
 
     @property
     def key(self) -> str:
@@ -109,6 +113,7 @@ class Record:
         self._held[self.key + PROCEDURE] = self.procedure.data()
         self.note()
 
+<<<<<<< HEAD
     def note(self, *, hold: bool = False, **fields: Any) -> None:
         """Keep what has changed about it: at once, or with whatever is written next."""
         self.data.update(fields)
@@ -123,8 +128,13 @@ class Record:
         name = f"recovery {self.id}"
         self.flush(self._handle.plan_checkpoint(name, "recovery", [status], "", None))
 
-    def note_result(self, part: str, result: StepResult, hold: bool = False) -> None:
+    def note_result(self, part: str, result: RecoveryStepResult, hold: bool = False) -> None:
         """Keep what became of a step: at once, or with whatever is written next."""
+=======
+    def note_result(self, part: str, result: RecoveryStepResult) -> None:
+        """Keep what became of a step."""
+        self.results[result.step] = result
+>>>>>>> main
         place = f"{self.key}/{result.attempt:03}/{part}/{result.step}"
         self._held[place] = result.data()
         if not hold:
@@ -136,23 +146,27 @@ class Record:
             write(self._handle, self._held, sign)
             self._held = {}
 
-    def done(self, part: str) -> dict[str, StepResult]:
+    def done(self, part: str) -> dict[str, RecoveryStepResult]:
         """What the steps of this attempt came to so far."""
         prefix = f"{self.key}/{self.attempt:03}/{part}/"
         found = self._handle.reader.items(prefix, None, "", False)
-        return {value["step"]: StepResult(**value) for _, value in found}
+        return {value["step"]: RecoveryStepResult(**value) for _, value in found}
 
-    def all_results(self) -> list[tuple[str, StepResult]]:
+    def all_results(self) -> list[tuple[str, RecoveryStepResult]]:
         """(part, result) of every step of every attempt, in the order in which they are done."""
         found = self._handle.reader.items(self.key + "/", None, "", False)
+<<<<<<< HEAD
         rows = [(key.split("/", 4), value) for key, value in found]
+=======
+        rows = [(key.split("/"), RecoveryStepResult(**value)) for key, value in found]
+>>>>>>> main
         procedure = self.procedure
         order = [
             (part, step.key)
             for part, steps in procedure.parts()
             for step in steps or (ROLLBACK if part == "rollback" else ())
         ]
-        results = [(parts[3], StepResult(**one)) for parts, one in rows if len(parts) == 5]
+        results = [(parts[3], RecoveryStepResult(**one)) for parts, one in rows if len(parts) == 5]
         return sorted(results, key=lambda it: (it[1].attempt, order.index((it[0], it[1].step))))
 
 

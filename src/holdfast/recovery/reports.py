@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.recovery.failures import Failure
-from holdfast.recovery.records import SUCCEEDED, Record, StepResult
+from holdfast.recovery.records import SUCCEEDED, Record, RecoveryStepResult
 from holdfast.store.scopes import Scope
 
 
@@ -23,7 +23,7 @@ class RecoveryReport:
     failure: Failure
     procedure: str
     attempts: int
-    steps: tuple[tuple[str, StepResult], ...]
+    steps: tuple[tuple[str, RecoveryStepResult], ...]
     """(part, result) of each step of each attempt."""
     strategy: str | None
     """The strategy that served in the last attempt."""
