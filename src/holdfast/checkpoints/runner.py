@@ -43,7 +43,8 @@ from holdfast.store.asking import Asking
 from holdfast.store.cause import acting
 from holdfast.store.core import Core
 from holdfast.store.items import Checkpoint
-from holdfast.store.leasing import Lease, Swap
+from holdfast.store.leasing import Lease
+from holdfast.store.swapping import Swap
 from holdfast.store.scopes import Scope
 
 LEASE = "holdfast/schedules"

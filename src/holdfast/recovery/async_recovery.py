@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from holdfast.errors import HoldfastError
 from holdfast.recovery import engine as blocking
 from holdfast.recovery import quarantine
 from holdfast.recovery.choice import Proposal
@@ -18,6 +19,7 @@ from holdfast.recovery.quarantine import Quarantined
 from holdfast.recovery.reports import RecoveryReport, RecoveryStatistics
 from holdfast.recovery.running import Progress
 from holdfast.recovery.strategies import Strategy
+from holdfast.store.scopes import Scope
 
 
 class Recovery:
@@ -95,6 +97,29 @@ class Recovery:
             at=at,
             wait=wait,
             progress=progress,
+        )
+
+    async def recover_each(
+        self,
+        agents: Iterable[Any],
+        failure: Failure | str = "unknown",
+        *,
+        procedure: str | None = None,
+        wait: float = 0,
+        beside: int = 32,
+    ) -> dict[Scope, RecoveryReport | HoldfastError]:
+        """Recover many agents, each by itself, `beside` at a time: what they write is committed
+        together.
+
+        Gives each one's report, also of a recovery that failed; or the error, if none was begun.
+        """
+        return await asyncio.to_thread(
+            self._blocking.recover_each,
+            agents,
+            failure,
+            procedure=procedure,
+            wait=wait,
+            beside=beside,
         )
 
     async def plan(

@@ -7,11 +7,20 @@ print(report)
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.errors import InvalidInputError, LeaseHeldError, ProcedureNotFoundError
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInputError,
+    LeaseHeldError,
+    ProcedureNotFoundError,
+    RecoveryFailedError,
+)
 from holdfast.recovery.builtin import BUILT_IN
 from holdfast.recovery.choice import Proposal, outcomes, propose
 from holdfast.recovery.context import Context, Settings, StepFunction
@@ -168,8 +177,39 @@ class Recovery:
         with self._store.lease(lease_name(scope), duration=LEASE, wait=wait):
             records = Records(self._handle, scope)
             for unfinished in records.running():
-                self._go_on(unfinished, progress)
+                with suppress(RecoveryFailedError):  # it is over, and its report says how
+                    self._go_on(unfinished, progress)
             return self._go_on(records.begin(asked, chosen), progress)
+
+    def recover_each(
+        self,
+        agents: Iterable[Any],
+        failure: Failure | str = "unknown",
+        *,
+        procedure: str | None = None,
+        wait: float = 0,
+        beside: int = 32,
+    ) -> dict[Scope, RecoveryReport | HoldfastError]:
+        """Recover many agents, each by itself, `beside` at a time: what they write is committed
+        together.
+
+        Gives each one's report, also of a recovery that failed; or the error, if none was begun.
+        """
+        check_count(beside, "beside")
+        scopes = list(dict.fromkeys(_scope(agent) for agent in agents))
+
+        def one(scope: Scope) -> RecoveryReport | HoldfastError:
+            try:
+                return self.recover(scope, failure, procedure=procedure, wait=wait)
+            except RecoveryFailedError as error:
+                return self.report(scope, error.recovery) if error.recovery else error
+            except HoldfastError as error:
+                return error
+
+        context = contextvars.copy_context()
+        with ThreadPoolExecutor(max(beside, 1), "recovery") as pool:
+            done = pool.map(lambda scope: context.copy().run(one, scope), scopes)
+            return dict(zip(scopes, done, strict=True))
 
     def plan(
         self,

@@ -18,7 +18,8 @@ from holdfast.errors import MissingError
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.procedure import ROLLBACK, Procedure
 from holdfast.store.cause import cause_now
-from holdfast.store.handles import ChangeParts, LineHandle, Plan, StoreHandle
+from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
+from holdfast.store.history import Plan
 from holdfast.store.reading import moment
 from holdfast.store.scopes import KEY_LENGTH, Scope
 
@@ -76,12 +77,8 @@ class Record:
         self.agent = agent
         self.id = id
         self.data: dict[str, Any] = dict(data)
-<<<<<<< HEAD
         self._held: dict[str, Any] = {}
         """Results that are kept with whatever is written next."""
-=======
-        self.results: dict[str, RecoveryStepResult] = {}
->>>>>>> main
 
     @property
     def key(self) -> str:
@@ -113,7 +110,6 @@ class Record:
         self._held[self.key + PROCEDURE] = self.procedure.data()
         self.note()
 
-<<<<<<< HEAD
     def note(self, *, hold: bool = False, **fields: Any) -> None:
         """Keep what has changed about it: at once, or with whatever is written next."""
         self.data.update(fields)
@@ -122,7 +118,7 @@ class Record:
             self.flush()
 
     def finish(self, status: str, why: str) -> None:
-        """Keep how it ended, with a checkpoint over all that is known of it: it signs the report."""
+        """Keep how it ended, with a checkpoint over all of it: that signs the report."""
         now = moment(self._handle.core.clock.claimed())
         self.note(hold=True, status=status, why=why, finished_at=now)
         name = f"recovery {self.id}"
@@ -130,11 +126,6 @@ class Record:
 
     def note_result(self, part: str, result: RecoveryStepResult, hold: bool = False) -> None:
         """Keep what became of a step: at once, or with whatever is written next."""
-=======
-    def note_result(self, part: str, result: RecoveryStepResult) -> None:
-        """Keep what became of a step."""
-        self.results[result.step] = result
->>>>>>> main
         place = f"{self.key}/{result.attempt:03}/{part}/{result.step}"
         self._held[place] = result.data()
         if not hold:
@@ -155,11 +146,7 @@ class Record:
     def all_results(self) -> list[tuple[str, RecoveryStepResult]]:
         """(part, result) of every step of every attempt, in the order in which they are done."""
         found = self._handle.reader.items(self.key + "/", None, "", False)
-<<<<<<< HEAD
         rows = [(key.split("/", 4), value) for key, value in found]
-=======
-        rows = [(key.split("/"), RecoveryStepResult(**value)) for key, value in found]
->>>>>>> main
         procedure = self.procedure
         order = [
             (part, step.key)

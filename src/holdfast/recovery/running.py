@@ -153,7 +153,9 @@ class Running:
                     lost = next((n for n in needs[key] if not done[n].success), None)
                     if lost is not None:
                         text = f"{lost} failed"
-                        skipped = RecoveryStepResult(key, False, {}, text, 0.0, self.record.attempt, True)
+                        skipped = RecoveryStepResult(
+                            key, False, {}, text, 0.0, self.record.attempt, True
+                        )
                         if not self._take(part, step, skipped, done):
                             broken = broken or step
                     else:
@@ -191,7 +193,13 @@ class Running:
         text = f"{CriticalStepFailureError.TEXT}: {step.title} - {result.error}"
         return CriticalStepFailureError(text, self.record.id)
 
-    def _take(self, part: str, step: RecoveryStep, result: RecoveryStepResult, done: dict[str, RecoveryStepResult]) -> bool:
+    def _take(
+        self,
+        part: str,
+        step: RecoveryStep,
+        result: RecoveryStepResult,
+        done: dict[str, RecoveryStepResult],
+    ) -> bool:
         hold = self._ours(step) and not result.result.get("restored")
         try:
             self.record.note_result(part, result, hold)
@@ -280,7 +288,9 @@ class _Slot:
 class _Work:
     """A step in its slot."""
 
-    def __init__(self, running: Running, part: str, step: RecoveryStep, slot: _Slot, ended: Any) -> None:
+    def __init__(
+        self, running: Running, part: str, step: RecoveryStep, slot: _Slot, ended: Any
+    ) -> None:
         self._running = running
         self.step = step
         self.slot = slot
