@@ -44,8 +44,8 @@ from holdfast.store.cause import acting
 from holdfast.store.core import Core
 from holdfast.store.items import Checkpoint
 from holdfast.store.leasing import Lease
-from holdfast.store.swapping import Swap
 from holdfast.store.scopes import Scope
+from holdfast.store.swapping import Swap
 
 LEASE = "holdfast/schedules"
 """Held by the process that runs the schedules of a store."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from holdfast.errors import MissingError
+from holdfast.errors import MissingError, StateIntegrityError
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.procedure import ROLLBACK, Procedure
 from holdfast.store.cause import cause_now
@@ -162,11 +163,14 @@ class Records:
 
     def __init__(self, store: StoreHandle, agent: Scope) -> None:
         self.agent = agent
+        self._store = store
         self.handle = store.line(scope_of(agent))
 
     def begin(self, failure: Failure, procedure: Procedure) -> Record:
         """A new one, which is kept before anything is done."""
         record = self.draft(failure, procedure)
+        with suppress(StateIntegrityError):  # a head that cannot be read is not known
+            record.data["head"] = self._store.line(self.agent).place()[2]
         record.begin()
         return record
 

@@ -30,7 +30,7 @@ from holdfast.errors import (
 from holdfast.recovery.context import Context, StepFunction
 from holdfast.recovery.procedure import ROLLBACK, Procedure, RecoveryStep
 from holdfast.recovery.records import FAILED, ROLLED_BACK, SUCCEEDED, Record, RecoveryStepResult
-from holdfast.recovery.steps import CAREFUL, STEPS
+from holdfast.recovery.steps import CAREFUL, LOOKING, STEPS
 from holdfast.store.asking import Asking, taken
 from holdfast.store.blocking import Store
 from holdfast.store.leasing import Lease
@@ -108,16 +108,13 @@ class Running:
 
     def _roll_back(self) -> str | None:
         """Undo the attempt; why that failed, None if it did not."""
-        found = self.context.results.get("locate_checkpoint")
-        point = found.result.get("point") if found is not None and found.success else None
-        restored = any(
-            step.type == "restore_state" and step.key in self.context.results
-            for step in self.procedure.steps
-        )
-        if point and restored:
-            self.record.note(bad=[*self.record.data.get("bad", ()), point])
-        if not restored:
+        results = self.context.results
+        begun = [step for step in self.procedure.steps if step.key in results]
+        if all(step.type in LOOKING and self._ours(step) for step in begun):
             return None  # nothing was changed yet
+        point = (self.context.had("locate_checkpoint") or {}).get("point")
+        if point and any(step.type == "restore_state" for step in begun):
+            self.record.note(bad=[*self.record.data.get("bad", ()), point])
         try:
             self._part("rollback", self.procedure.rollback or ROLLBACK)
         except CriticalStepFailureError as error:

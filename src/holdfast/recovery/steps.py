@@ -16,7 +16,6 @@ from holdfast.checkpoints.requests import CheckpointRequest, RestoreRequest
 from holdfast.checkpoints.restoring import RestoreResult, confirm, failed, restore
 from holdfast.errors import (
     CheckpointNotFoundError,
-    InvalidInputError,
     MissingError,
     RecoveryValidationError,
     StateIntegrityError,
@@ -28,6 +27,7 @@ from holdfast.recovery.records import PREFIX
 from holdfast.recovery.salvaging import Salvage
 from holdfast.recovery.strategies import Target, check_state, look
 from holdfast.store.cause import cause_now
+from holdfast.store.differing import index_of
 from holdfast.store.handles import ChangeParts, StoreHandle
 from holdfast.store.verify import verify_store
 
@@ -201,10 +201,7 @@ def notify_systems(context: Context, action: Mapping[str, Any]) -> dict[str, Any
 def cleanup(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
     """Let go of what the restore held: the state before is still in its own checkpoint."""
     del action
-    try:
-        backup = context.result_of("restore_state").get("backup")
-    except InvalidInputError:
-        backup = None
+    backup = (context.had("restore_state") or {}).get("backup")
     if backup is None:
         return {"released": 0}
     try:
@@ -217,17 +214,23 @@ def cleanup(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
 def restore_backup(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
     """Put back the state before the recovery; the rollback of every procedure that names none."""
     del action
-    backup = context.result_of("backup_current").get("backup")
     handle = context.handle
-    if backup is None:
+    found = context.had("backup_current")
+    point = found["backup"] if found is not None else None
+    head = context.record.data.get("head")
+    if point is None and head == handle.place()[2]:
+        return {"restored": None}  # nothing was written
+    if point is None and found is None and head is not None:
+        point = f"{handle.timeline}@{head}"
+    if point is None:
         raise StateIntegrityError(
             f"{context.agent}: the state before could not be read, so there is nothing to put back"
         )
-    found = handle.history.checkpoint_at(*handle.history.points.find(backup))
-    if handle.root() == found.root:
+    then = handle.history.points.view(*handle.history.points.find(point))
+    if handle.root() == index_of(then).hash.hex():
         return {"restored": None}
     reason = f"recovery {context.record.id} failed"
-    request = RestoreRequest(backup, past_damage=True, dependencies="ignore", reason=reason)
+    request = RestoreRequest(point, past_damage=True, dependencies="ignore", reason=reason)
     return {"restored": restore(handle, request).restored_to}
 
 
@@ -246,8 +249,8 @@ STEPS: dict[str, StepFunction] = {
     )
 }
 
-CAREFUL = frozenset(
-    ("backup_current", "locate_checkpoint", "verify_integrity", "restore_state", "validate_state")
-)
+LOOKING = frozenset(("backup_current", "locate_checkpoint", "verify_integrity", "validate_state"))
+"""Types that leave the state as it is."""
+CAREFUL = LOOKING | {"restore_state"}
 """Types of which most change nothing: what steps came to is kept by the first of these that does,
 before it does; a crash before that only has them done again."""
