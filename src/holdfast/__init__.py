@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from holdfast.recovery.quarantine import Quarantined
     from holdfast.recovery.records import RecoveryStepResult
     from holdfast.recovery.reports import RecoveryReport, RecoveryStatistics
+    from holdfast.recovery.together import GroupRecoveryReport
     from holdfast.seal.codec import Typed, ValueLimits
     from holdfast.seal.parts import ERASED
     from holdfast.seal.registry import Registry, default_registry
@@ -178,6 +179,7 @@ __all__ = [
     "Failure",
     "Finding",
     "Gate",
+    "GroupRecoveryReport",
     "Handover",
     "Handovers",
     "HoldfastError",
@@ -343,6 +345,7 @@ _HOMES = {
     "holdfast.recovery.quarantine": "Quarantined",
     "holdfast.recovery.records": "RecoveryStepResult",
     "holdfast.recovery.reports": "RecoveryReport RecoveryStatistics",
+    "holdfast.recovery.together": "GroupRecoveryReport",
     "holdfast.seal.codec": "Typed ValueLimits",
     "holdfast.seal.parts": "ERASED",
     "holdfast.seal.registry": "Registry",

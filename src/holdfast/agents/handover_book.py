@@ -9,7 +9,7 @@ reads is expected by the change that the other half commits.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -364,8 +364,12 @@ class HandoverBook:
 
     def reconcile(self, agent: LineHandle) -> Reconciled:
         """Make a state that was put back fit what was handed over since."""
+        return self.reconcile_all([agent])[0]
 
-        def note(part: ScopedChange) -> Reconciled:
+    def reconcile_all(self, agents: Sequence[LineHandle]) -> list[Reconciled]:
+        """The same for several that were put back together, in one change."""
+
+        def note(agent: LineHandle, part: ScopedChange) -> Reconciled:
             removed, back = [], []
             for key in agent.reader.keys(STANDINGS, None, ""):
                 task = key[len(STANDINGS) :]
@@ -382,9 +386,9 @@ class HandoverBook:
                 part.set(SEEN + task, standing.handover)
             return Reconciled(tuple(removed), tuple(back))
 
-        def step() -> Reconciled:
+        def step() -> list[Reconciled]:
             parts = own_change(self._store, reason="reconciled with what was handed over")
-            answer = note(parts.part(agent))
+            answer = [note(agent, parts.part(agent)) for agent in agents]
             self._commit(parts)
             return answer
 

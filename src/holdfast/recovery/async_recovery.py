@@ -19,6 +19,7 @@ from holdfast.recovery.quarantine import Quarantined
 from holdfast.recovery.reports import RecoveryReport, RecoveryStatistics
 from holdfast.recovery.running import Progress
 from holdfast.recovery.strategies import Strategy
+from holdfast.recovery.together import GroupRecoveryReport
 from holdfast.store.scopes import Scope
 
 
@@ -121,6 +122,38 @@ class Recovery:
             wait=wait,
             beside=beside,
         )
+
+    async def recover_group(
+        self,
+        agents: Iterable[Any],
+        failure: Failure | str = "unknown",
+        *,
+        point: Any = None,
+        at: Any = None,
+        wait: float = 0,
+    ) -> GroupRecoveryReport:
+        """Bring several agents back to one moment: all of them in one commit, or none.
+
+        The moment is the newest group of checkpoints (`CheckpointGroups.create`) with all of them
+        that is whole and passes every check, the group called `point`, the time `at`, or, for
+        failures that leave the state alone, now. Letters that they sent each other since, in the
+        change in which they processed another, are taken back: they are sent again. If there is no
+        such moment, `RecoveryFailedError`, and nothing was changed.
+        """
+        return await asyncio.to_thread(
+            self._blocking.recover_group, agents, failure, point=point, at=at, wait=wait
+        )
+
+    async def resume_groups(self, *, wait: float = 0) -> list[GroupRecoveryReport]:
+        """Go on with recoveries of groups whose process ended in the middle.
+
+        If somebody is at one, that is waited for `wait` seconds, then `LeaseHeldError`.
+        """
+        return await asyncio.to_thread(self._blocking.resume_groups, wait=wait)
+
+    async def group_reports(self, limit: int | None = None) -> list[GroupRecoveryReport]:
+        """What became of the recoveries of groups, the newest first."""
+        return await asyncio.to_thread(self._blocking.group_reports, limit)
 
     async def plan(
         self,

@@ -38,6 +38,7 @@ from holdfast.recovery.reports import (
 from holdfast.recovery.running import Progress, Running, lease_name
 from holdfast.recovery.steps import STEPS
 from holdfast.recovery.strategies import STRATEGIES, Strategy, look
+from holdfast.recovery.together import GroupRecoveryReport, Together
 from holdfast.store.arguments import check_count, check_function, check_text
 from holdfast.store.blocking import State, Store
 from holdfast.store.cause import acting
@@ -112,6 +113,7 @@ class Recovery:
         self._settings = Settings(
             tuple(copies), defaults, tuple(validate), known, tuple(order) if order else None
         )
+        self._together = Together(self._handle, tuple(validate))
         self._procedures: dict[str, Procedure] = {}
         for one in (*BUILT_IN, *procedures):
             self.set(one)
@@ -175,11 +177,13 @@ class Recovery:
         asked = _failure(failure, point, at)
         chosen = self.select(asked, procedure)
         with self._store.lease(lease_name(scope), duration=LEASE, wait=wait):
-            records = Records(self._handle, scope)
-            for unfinished in records.running():
-                with suppress(RecoveryFailedError):  # it is over, and its report says how
-                    self._go_on(unfinished, progress)
-            return self._go_on(records.begin(asked, chosen), progress)
+            self._end_unfinished(scope)
+            return self._go_on(Records(self._handle, scope).begin(asked, chosen), progress)
+
+    def _end_unfinished(self, scope: Scope) -> None:
+        for unfinished in Records(self._handle, scope).running():
+            with suppress(RecoveryFailedError):  # it is over, and its report says how
+                self._go_on(unfinished, None)
 
     def recover_each(
         self,
@@ -210,6 +214,38 @@ class Recovery:
         with ThreadPoolExecutor(max(beside, 1), "recovery") as pool:
             done = pool.map(lambda scope: context.copy().run(one, scope), scopes)
             return dict(zip(scopes, done, strict=True))
+
+    def recover_group(
+        self,
+        agents: Iterable[Any],
+        failure: Failure | str = "unknown",
+        *,
+        point: Any = None,
+        at: Any = None,
+        wait: float = 0,
+    ) -> GroupRecoveryReport:
+        """Bring several agents back to one moment: all of them in one commit, or none.
+
+        The moment is the newest group of checkpoints (`CheckpointGroups.create`) with all of them
+        that is whole and passes every check, the group called `point`, the time `at`, or, for
+        failures that leave the state alone, now. Letters that they sent each other since, in the
+        change in which they processed another, are taken back: they are sent again. If there is no
+        such moment, `RecoveryFailedError`, and nothing was changed.
+        """
+        asked = _failure(failure, point, at)
+        scopes = [_scope(agent) for agent in agents]
+        return self._together.recover(scopes, asked, wait, self._end_unfinished)
+
+    def resume_groups(self, *, wait: float = 0) -> list[GroupRecoveryReport]:
+        """Go on with recoveries of groups whose process ended in the middle.
+
+        If somebody is at one, that is waited for `wait` seconds, then `LeaseHeldError`.
+        """
+        return self._together.resume(wait)
+
+    def group_reports(self, limit: int | None = None) -> list[GroupRecoveryReport]:
+        """What became of the recoveries of groups, the newest first."""
+        return self._together.reports(limit)
 
     def plan(
         self,
