@@ -81,13 +81,15 @@ class Spoiled:
     def __call__(self, context: Any, action: Mapping[str, Any]) -> Any:
         self.calls += 1
         do, mishap = STEPS[self.case.step], self.case.mishap
+        if mishap == "late" and self.calls == 2:
+            self.over.wait(0.8 * LITTLE)  # the recovery is still at work when it writes
         if mishap == "before" or (mishap == "once" and self.calls == 1):
             raise OSError("the disk went away")
         result = do(context, action)
         if mishap == "after":
             raise OSError("the disk went away")
         if mishap == "late" and self.calls == 1:
-            time.sleep(2 * LITTLE)
+            time.sleep(1.4 * LITTLE)
             try:
                 context.state.set("late", True)
             finally:
