@@ -645,7 +645,7 @@ BUGS = (
     ),
     Bug(
         "the unknown outcome of taking a lease taken for another's",
-        "store/leasing.py",
+        "store/swapping.py",
         "return unknown is not None and dict(",
         "return False and dict(",
         "tests/store/test_leases.py",
