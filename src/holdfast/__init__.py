@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from holdfast.recovery.choice import Proposal
     from holdfast.recovery.engine import RecoveryPlan
     from holdfast.recovery.failures import Failure
+    from holdfast.recovery.health import Concern, Health
     from holdfast.recovery.notices import Notice
     from holdfast.recovery.procedure import Procedure, Step
     from holdfast.recovery.quarantine import Quarantined
@@ -141,6 +142,7 @@ __all__ = [
     "Classed",
     "Clock",
     "Component",
+    "Concern",
     "Condition",
     "Cron",
     "Declaration",
@@ -155,6 +157,7 @@ __all__ = [
     "Failure",
     "Finding",
     "Gate",
+    "Health",
     "HoldfastError",
     "Imported",
     "Item",
@@ -282,6 +285,7 @@ _HOMES = {
     "holdfast.recovery.choice": "Proposal",
     "holdfast.recovery.engine": "RecoveryPlan",
     "holdfast.recovery.failures": "Failure",
+    "holdfast.recovery.health": "Concern Health",
     "holdfast.recovery.notices": "Notice",
     "holdfast.recovery.procedure": "Procedure Step",
     "holdfast.recovery.quarantine": "Quarantined",
