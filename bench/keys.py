@@ -1,11 +1,11 @@
-"""Keys: rotation of the master of many scopes, and sealing a scope's records again."""
+"""Keys: rotation of masters and data keys, erasing, and what the audit of secrets costs."""
 
 from __future__ import annotations
 
 import os
 import time
 
-from common import Row, at_most, message, place, told
+from common import Row, at_most, message, place, timed, told
 
 from holdfast import sync
 
@@ -16,6 +16,7 @@ def run(quick: bool) -> list[Row]:
         *master(1000 if quick else 10_000),
         *data(500 if quick else 5000),
         *erasing(100 if quick else 1000),
+        *auditing(2000 if quick else 20_000),
     ]
 
 
@@ -55,19 +56,56 @@ def data(messages: int) -> list[Row]:
 
 
 def erasing(megabytes: int) -> list[Row]:
-    """A scope of so many megabytes, at `full`: until nobody can read it, then its rows."""
+    """A scope of so many megabytes, and one of a tenth, but of values of 1 KB: at `full`."""
+    rows = []
+    for name, size, fill in (
+        (f"{megabytes:,} MB, one long value", megabytes, _fill_long),
+        (f"{megabytes // 10:,} MB of values of 1 KB", megabytes // 10, _fill_short),
+    ):
+        with place() as here:
+            with here.sync("normal") as store:
+                fill(store.agent("a"), size)
+            with here.sync("full") as store:
+                start = time.perf_counter()
+                store.erase("agent:a", wait=False)
+                gone = time.perf_counter() - start
+                dropping = _seconds(store, "erase")
+        rows += [
+            at_most(f"erase of {name}, until the key is gone", gone * 1e3, 50, "ms"),
+            told("the same, until its rows are dropped", dropping, "s"),
+        ]
+    return rows
+
+
+def _fill_long(state: sync.State, megabytes: int) -> None:
+    with state.open_write("long") as file:
+        for _ in range(megabytes):
+            file.write(os.urandom(1_000_000))
+
+
+def _fill_short(state: sync.State, megabytes: int) -> None:
+    for group in range(megabytes):
+        with state.change() as change:
+            for number in range(1000):
+                change.set(f"{group}/{number}", os.urandom(1000))
+
+
+def auditing(count: int) -> list[Row]:
+    """Reads of one secret, noted or not, at `full`; the commits of the notes included."""
     with place() as here, here.sync("full") as store:
         state = store.agent("a")
-        for number in range(megabytes):
-            state.set(f"{number}", os.urandom(1_000_000))
+        state.set("api_token", "secret")
+
+        def read() -> None:
+            for _ in range(count):
+                state.get("api_token")
+
+        plain = timed(read)
         start = time.perf_counter()
-        store.erase("agent:a", wait=False)
-        gone = time.perf_counter() - start
-        dropping = _seconds(store, "erase")
-    return [
-        at_most(f"erase of {megabytes:,} MB, until the key is gone", gone * 1e3, 50, "ms"),
-        told("the same, until its rows are dropped", dropping, "s"),
-    ]
+        with sync.Audit(store):
+            read()
+        noted = time.perf_counter() - start
+    return [told("a read of a secret that is noted, more", (noted - plain) / count * 1e6, "µs")]
 
 
 def _seconds(store: sync.Store, what: str) -> float:

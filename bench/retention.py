@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from common import Row, at_most, place, quantile, told
 
@@ -19,8 +21,14 @@ def run(quick: bool) -> list[Row]:
             fill(store, count)
         before = here.bytes()
         with here.sync("normal") as store:
+            alone: list[float] = []
+            with writing(store, alone):
+                time.sleep(1 if quick else 10)
             waits: list[float] = []
-            seconds = retain(store, waits)
+            with writing(store, waits):
+                started = time.perf_counter()
+                Retention(store, rules={"routine": Rule(max_count=10)}).run("agent:a")
+                seconds = time.perf_counter() - started
         after = here.bytes()
     return [
         at_most(
@@ -29,6 +37,12 @@ def run(quick: bool) -> list[Row]:
             50,
             "ms",
             note=f"99 % within {quantile(waits, 0.99) * 1e3:.1f}",
+        ),
+        told(
+            "the same of a writer alone",
+            max(alone) * 1e3,
+            "ms",
+            note=f"99 % within {quantile(alone, 0.99) * 1e3:.1f}",
         ),
         told("retention of a checkpoint", seconds / count * 1e6, "µs"),
         told("size after / before", after / before, note=f"{before:,} bytes before"),
@@ -44,8 +58,9 @@ def fill(store: Store, count: int) -> None:
     state.set("end", 1)
 
 
-def retain(store: Store, waits: list[float]) -> float:
-    """Run it beside a writer of another scope; its seconds."""
+@contextmanager
+def writing(store: Store, waits: list[float]) -> Iterator[None]:
+    """Another thread writes to another scope meanwhile; how long each write took."""
     over = threading.Event()
 
     def write() -> None:
@@ -58,9 +73,6 @@ def retain(store: Store, waits: list[float]) -> float:
 
     writer = threading.Thread(target=write)
     writer.start()
-    started = time.perf_counter()
-    Retention(store, rules={"routine": Rule(max_count=10)}).run("agent:a")
-    seconds = time.perf_counter() - started
+    yield
     over.set()
     writer.join()
-    return seconds

@@ -1,9 +1,7 @@
 """holdfast-verify: check what left a Holdfast store, without the store and without its keys.
 
-It reads proofs, exported chains and witnesses. It needs this file and `cryptography`, shares no
-code with the store, and was written from docs/format.md. Whatever it is given, it answers: valid,
-or refused and why. What vouches is a signature; whose key that is only you can know: pin it.
-Exit codes: 0 all is valid, 1 something is refused, 2 it was asked in a wrong way.
+It reads proofs, chains and witnesses, with `cryptography` alone, by docs/format.md. What vouches is
+a signature; whose key it is only you know: pin it. Exit codes: 0 valid, 1 refused, 2 misused.
 """
 
 from __future__ import annotations
@@ -14,8 +12,7 @@ import hashlib
 import json
 import struct
 import sys
-from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature
@@ -48,6 +45,7 @@ def committed(label: bytes, data: bytes, opening: bytes) -> bytes:
     return sha256(b"holdfast/1/keyed\0", opening, digest) if opening else digest
 
 
+_FIXED = {0xC0: None, 0xC2: False, 0xC3: True, **{n & 255: n for n in range(-32, 128)}}
 _WHOLE = {base + n: (1 << n, base == 0xD0) for base in (0xCC, 0xD0) for n in range(4)}
 _LONG: dict[str, tuple[int, ...]] = {"array": (0xDC, 2, 4), "map": (0xDE, 2, 4)}
 _LONG |= {"bin": (0xC4, 1, 2, 4), "ext": (0xC7, 1, 2, 4), "str": (0xD9, 1, 2, 4)}
@@ -71,25 +69,37 @@ class Reader:
     def read(self, depth: int = 0) -> Any:
         need(depth < DEEPEST, "it is nested too deeply")
         code = self.take(1)[0]
-        if code < 0x80 or code >= 0xE0:
-            return code if code < 0x80 else code - 256
+        if code in _FIXED:
+            return _FIXED[code]
         if code in _WHOLE:
             return int.from_bytes(self.take(_WHOLE[code][0]), "big", signed=_WHOLE[code][1])
         if code == 0xCB:
             number = struct.unpack(">d", self.take(8))[0]
             return number if abs(number) < float("inf") else {"$float": str(number)}
-        if code not in _SIZED:
-            return {0xC0: None, 0xC2: False, 0xC3: True}[code]
         kind, width, length = _SIZED[code]
         length = int.from_bytes(self.take(width), "big") if width else length
         if kind == "ext":
-            return {"$ext": [self.take(1)[0], self.take(length)]}
+            return self.extension(length, depth + 1)
         if kind in ("bin", "str"):
             return self.take(length) if kind == "bin" else self.take(length).decode()
         need(length << (kind == "map") <= len(self.data) - self.at, "it claims more than it holds")
         if kind == "array":
             return [self.read(depth + 1) for _ in range(length)]
         return self.mapping([[self.read(depth + 1), self.read(depth + 1)] for _ in range(length)])
+
+    def extension(self, length: int, depth: int) -> dict[str, Any]:
+        code, data = self.take(1)[0], self.take(length)
+        if code == 1:
+            return {"$int": (str if length < 99 else hex)(int.from_bytes(data, "big", signed=True))}
+        if code not in (3, 4):
+            return {"$ext": [code, data]}
+        found = unpack(data, depth)
+        if code == 4:
+            return {"$object": dict(zip(("name", "version", "fields"), found, strict=True))}
+        zone = timezone(timedelta(microseconds=found.pop(8)))
+        more = zip(("fold", "zone", "name"), found[7:], strict=True)
+        at = datetime(*found[:7], tzinfo=zone).isoformat()  # type: ignore[misc]
+        return {"$time": {"at": at} | {key: one for key, one in more if one}}
 
     @staticmethod
     def mapping(pairs: list[list[Any]]) -> dict[str, Any]:
@@ -106,17 +116,16 @@ class Reader:
         return found | byte << shift
 
 
-def unpack(data: bytes) -> Any:
+def unpack(data: bytes, depth: int = 0) -> Any:
     """The one object that the bytes hold."""
-    found = (reader := Reader(data)).read()
+    found = (reader := Reader(data)).read(depth)
     need(reader.at == len(data), "there is more in it than there should be")
     return found
 
 
 def fields(found: Any, form: str) -> list[Any]:
     """The fields of an array, each of a kind: b16 is 16 bytes, n a number that is not negative."""
-    kinds = form.split()
-    need(type(found) is list and len(found) == len(kinds))
+    need(type(found) is list and len(found) == len(kinds := form.split()))
     for one, kind in zip(found, kinds, strict=True):
         need(type(one) is {"b": bytes, "t": str, "n": int, "l": list, "m": dict}[kind[0]])
         need(0 <= one < 1 << 63 if kind == "n" else not kind[1:] or len(one) == int(kind[1:]))
@@ -169,47 +178,45 @@ def signers_of(place: bytes, envelope: bytes, found: list[Any]) -> set[bytes]:
 
 def trusted(options: Any, valid: set[bytes], least: int) -> str:
     """Refuse what too few of the pinned keys signed; says whose word it is."""
-    known = valid & options.pin if options.pin else valid
+    known = valid.intersection(options.pin or valid)
     need(len(known) >= least, f"of the keys that are believed {len(known)} signed it, not {least}")
     trust = "pinned" if options.pin else "taken on trust from the file: pin it with --pin"
     return f"{', '.join(sorted(one.hex() for one in known))} ({trust})"
 
 
-def take_part(parts: Iterator[Any], label: bytes, wanted: bytes) -> bytes:
-    """The next record that a value is made of, if it is the one that a hash names."""
-    data, opening = fields(next(parts, None), "b b")
-    need(committed(label, data, opening) == wanted, "a part of the value is not its own")
+def named_by(wanted: bytes, label: bytes, record: Any, why: str = "a part is not its own") -> bytes:
+    """What a record holds, if it is the one that a hash names."""
+    data, opening = fields(record, "b b")
+    need(committed(label, data, opening) == wanted, why)
     return bytes(data)
 
 
-def value_of(parts: Iterator[Any], ref: bytes, depth: int = 0) -> Any:
+def value_of(parts: Any, ref: bytes, depth: int = 0) -> Any:
     """The value that a ref describes."""
     need(type(ref) is bytes and depth < DEEPEST)
     reader, kind = Reader(ref, 1), ref[0]
     if kind == 0:
         return unpack(ref[1:])
     if kind == 3:
-        name, version = reader.take(reader.varint()).decode(), reader.varint()
-        inner = value_of(parts, ref[reader.at :], depth + 1)
-        return {"$object": {"name": name, "version": version, "fields": inner}}
+        about = {"name": reader.take(reader.varint()).decode(), "version": reader.varint()}
+        return {"$object": {**about, "fields": value_of(parts, ref[reader.at :], depth + 1)}}
     need(kind in (1, 2), "a value is kept in a way that is not known")
     shape, wanted, count = reader.take(kind - 1), reader.take(32), reader.varint()
     size = reader.varint() if kind == 2 else count
     need(reader.at == len(ref) and size < LARGEST, "a value claims more than any has")
     if kind == 1:
-        return unpack(take_part(parts, b"value", wanted))
+        return unpack(named_by(wanted, b"value", next(parts, None)))
     found = list(elements(parts, wanted, 64, depth + 1))
     need(len(found) == count, "a part of the value is missing, or one too many")
-    values = [value for _, value in found]
-    if shape in (b"\1", b"\2"):
-        return values if shape == b"\1" else Reader.mapping(found)
-    need(shape in (b"\3", b"\4"))
-    return b"".join(values) if shape == b"\3" else b"".join(values).decode()
+    need(shape in (b"\1", b"\2", b"\3", b"\4"))
+    values: Any = Reader.mapping(found) if shape == b"\2" else [value for _, value in found]
+    data = b"".join(values) if shape > b"\2" else values
+    return data.decode() if shape == b"\4" else data
 
 
-def elements(parts: Iterator[Any], wanted: bytes, below: int, depth: int) -> Iterator[Any]:
+def elements(parts: Any, wanted: bytes, below: int, depth: int) -> Any:
     """Keys and values of a tree."""
-    level, keys, content = read_node(take_part(parts, b"node", wanted), below)
+    level, keys, content = read_node(named_by(wanted, b"node", next(parts, None)), below)
     for key, one in zip(keys or content, content, strict=True):
         leaf = [] if level else [[key, value_of(parts, one, depth)]]
         yield from leaf or elements(parts, one, level, depth)
@@ -220,8 +227,7 @@ def read_node(data: bytes, below: int) -> tuple[int, list[Any], list[Any]]:
     node = unpack(data)
     level, keys, content = fields([node[0], node[1] or [], node[2]], "n l " + "lb"[len(node) == 6])
     need(level < below and (level > 0) == (len(node) == 6), "a node is of another level")
-    if level:
-        content = [content[at : at + 32] for at in range(0, len(content), 32)]
+    content = [content[at : at + 32] for at in range(0, len(content), 32)] if level else content
     need(len(keys) in (0, len(content)))
     return level, keys, content
 
@@ -230,8 +236,7 @@ def find(path: list[Any], root: bytes, key: str) -> bytes | None:
     """The ref of a key in the index with this root; None if it is not there."""
     low, high, below = "", "", 64
     for number, one in enumerate(path, 1):
-        data, opening = fields(one, "b b")
-        need(committed(b"node", data, opening) == root, "the path does not come from the root")
+        data = named_by(root, b"node", one, "the path does not come from the root")
         below, keys, content = read_node(data, below)
         ordered = all(a < b for a, b in zip([low, *keys], keys, strict=False))
         need(ordered and len(keys) == len(content), "the keys of a node are out of order")
@@ -283,21 +288,19 @@ def check_chain(data: bytes, options: Any) -> dict[str, Any]:
         hash_, before, _, statement = read_entry(at, envelope)
         need(before == hashes[-1], f"entry {number} does not follow from the one before it")
         hashes.append(hash_)
-        if statement:
-            points[number] = at, envelope, []
+        points |= {number: (at, envelope, [])} if statement else {}
     for _ in range(reader.read()):
-        number, public, signature = fields(reader.read(), "n b b")
-        points[number][2].append([public, signature])
+        number, *signed = fields(reader.read(), "n b b")
+        points[number][2].append(signed)
     for number, point in points.items():
         valid = signers_of(*point) if point[2] else set()
-        if len(valid & options.pin if options.pin else valid) >= options.require:
+        if len(valid.intersection(options.pin or valid)) >= options.require:
             signer, vouched = trusted(options, valid, options.require), number
     need(vouched, "no checkpoint in it is signed by so many keys that are believed")
     lanes = {n: lane for n, *lane in (read_lane(reader, place) for _ in range(reader.read()))}
     need(reader.at == len(data), "there is more in it than there should be")
-    for _, named in lanes.values():
-        for _, last, hash_ in named:
-            need(hashes[last - first + 1 :][:1] == [hash_], "the feed names another entry")
+    for _, last, hash_ in (one for _, named in lanes.values() for one in named):
+        need(hashes[last - first + 1 :][:1] == [hash_], "the feed names another entry")
     told = f"entries {first} to {first + count - 1} of scope {scope.hex()} follow from each other, "
     told += f"a signature vouches for those up to {vouched}"
     facts = {"first": first, "last": first + count - 1, "vouched": vouched, "signer": signer}
@@ -314,9 +317,8 @@ def read_lane(reader: Reader, place: bytes) -> tuple[int, list[bytes], list[Any]
         row = bytes([lane]) + number.to_bytes(6, "big") + tags[-1] + items
         tags.append(committed(b"feed", row, opening))
         for item in (items[at : at + 48] for at in range(0, len(items), 48)):
-            if item[:8] == place[33:]:
-                last = int.from_bytes(item[8:13], "big") + int.from_bytes(item[13:16], "big") - 1
-                named.append((number, last, item[16:]))
+            last = int.from_bytes(item[8:13], "big") + int.from_bytes(item[13:16], "big") - 1
+            named += [(number, last, item[16:])] if item[:8] == place[33:] else []
     return lane, tags, named
 
 
@@ -355,8 +357,7 @@ def verdict(name: str, data: bytes, options: Any, chains: list[Any]) -> dict[str
     checks = {PROOF: check_proof, CHAIN: check_chain, WITNESS: check_witness}
     try:
         kind = next((kind for kind in checks if data.startswith(kind)), b"")
-        need(kind, "it is no proof, no chain and no witness")
-        need(len(data) <= LARGEST, f"it has more than {LARGEST} bytes")
+        need(kind and len(data) <= LARGEST, "it is no proof, no chain and no witness, or too long")
         end = len(data) - 32 * (kind != WITNESS)
         need(kind == WITNESS or sha256(data[:end]) == data[end:], "it was changed, or cut short")
         one = {"file": name, "valid": True, **checks[kind](data[len(kind) : end], options)}
@@ -372,12 +373,11 @@ def main(arguments: list[str] | None = None) -> int:
     """The command line; returns the exit code."""
     parser = argparse.ArgumentParser("holdfast-verify", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("files", nargs="+", metavar="FILE", help="proofs, chains, witnesses")
-    parser.add_argument("--pin", action="append", default=[], help="a public key that you believe")
+    parser.add_argument("--pin", action="append", default=[], type=bytes.fromhex, help="public key")
     parser.add_argument("--require", type=int, default=1, help="how many of them must have signed")
     parser.add_argument("--json", action="store_true", help="one document instead of lines")
     options, files, found = parser.parse_args(arguments), [], list[dict[str, Any]]()
     try:
-        options.pin = {bytes.fromhex(pin) for pin in options.pin}
         for name in options.files:
             with open(name, "rb") as file:
                 files.append((name, file.read(LARGEST + 1)))

@@ -19,11 +19,24 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast import sync as sync
+    from holdfast.access.async_auditing import Audit
+    from holdfast.access.auditing import Read
     from holdfast.agents.async_agent import Agent
     from holdfast.agents.async_agent_state import AgentState
     from holdfast.agents.async_attaching import Attached, attach
+    from holdfast.agents.async_drift import Drift
+    from holdfast.agents.async_effects import Effects
+    from holdfast.agents.async_handovers import Handovers
+    from holdfast.agents.async_loop import Loop, check_loop, run
+    from holdfast.agents.async_mailbox import Mail, Mailbox
     from holdfast.agents.async_registry import Agents
     from holdfast.agents.components import Component
+    from holdfast.agents.drift_keeping import DriftStatus
+    from holdfast.agents.drift_signs import Alarm, Signal
+    from holdfast.agents.effect_records import Effect
+    from holdfast.agents.handover_records import Handover, Package
+    from holdfast.agents.loop_checking import LoopReport
+    from holdfast.agents.looping import LoopResult, LoopSettings, Worked
     from holdfast.agents.machines.async_machine import Machine
     from holdfast.agents.machines.definition import MachineArrow, MachineDefinition, MachineState
     from holdfast.agents.machines.records import (
@@ -36,6 +49,7 @@ if TYPE_CHECKING:
     from holdfast.agents.machines.rules import MachineRule
     from holdfast.agents.machines.steps import MachineStep
     from holdfast.agents.machines.versions import MachineLimits
+    from holdfast.agents.mailbox_keeping import Letter, MailboxStatus
     from holdfast.agents.protocols import PersistentAgent
     from holdfast.agents.registering import AgentInfo
     from holdfast.agents.shapes import Message, Task, ToolCall
@@ -59,21 +73,23 @@ if TYPE_CHECKING:
         PolicyRetention,
         PolicySetting,
     )
+    from holdfast.checkpoints.recording import Recording
     from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest
     from holdfast.checkpoints.retention import Judged, LinePlan, RetentionPlan
     from holdfast.checkpoints.rules import Rule
     from holdfast.checkpoints.runner import Run
     from holdfast.checkpoints.schedules import ScheduleInfo
     from holdfast.checkpoints.shutdown import ShutdownCheckpoints
+    from holdfast.checkpoints.tracker import Event
     from holdfast.recovery.async_recovery import Recovery
     from holdfast.recovery.choice import Proposal
     from holdfast.recovery.engine import RecoveryPlan
     from holdfast.recovery.failures import Failure
     from holdfast.recovery.health import Concern, Health
     from holdfast.recovery.notices import Notice
-    from holdfast.recovery.procedure import Procedure, Step
+    from holdfast.recovery.procedure import Procedure, RecoveryStep
     from holdfast.recovery.quarantine import Quarantined
-    from holdfast.recovery.records import StepResult
+    from holdfast.recovery.records import RecoveryStepResult
     from holdfast.recovery.reports import RecoveryReport, RecoveryStatistics
     from holdfast.seal.codec import Typed, ValueLimits
     from holdfast.seal.parts import ERASED
@@ -129,7 +145,9 @@ __all__ = [
     "AgentInfo",
     "AgentState",
     "Agents",
+    "Alarm",
     "Attached",
+    "Audit",
     "Begins",
     "Blame",
     "Blamed",
@@ -148,15 +166,22 @@ __all__ = [
     "Declaration",
     "Diff",
     "Difference",
+    "Drift",
+    "DriftStatus",
+    "Effect",
+    "Effects",
     "Entry",
     "Ephemeral",
     "Erased",
     "ErasedSubject",
+    "Event",
     "Every",
     "Export",
     "Failure",
     "Finding",
     "Gate",
+    "Handover",
+    "Handovers",
     "Health",
     "HoldfastError",
     "Imported",
@@ -167,10 +192,15 @@ __all__ = [
     "Lease",
     "LeaseInfo",
     "Left",
+    "Letter",
     "LinePlan",
     "Locator",
     "LongValue",
     "Lookup",
+    "Loop",
+    "LoopReport",
+    "LoopResult",
+    "LoopSettings",
     "Machine",
     "MachineArrow",
     "MachineDefinition",
@@ -181,12 +211,16 @@ __all__ = [
     "MachineSnapshot",
     "MachineState",
     "MachineStep",
+    "Mail",
+    "Mailbox",
+    "MailboxStatus",
     "MergeConflict",
     "Merged",
     "Message",
     "Notice",
     "Operation",
     "Optimizer",
+    "Package",
     "Page",
     "PersistentAgent",
     "Policies",
@@ -201,12 +235,16 @@ __all__ = [
     "Pruned",
     "Quarantined",
     "Range",
+    "Read",
     "ReadStream",
     "Reading",
+    "Recording",
     "Recovery",
     "RecoveryPlan",
     "RecoveryReport",
     "RecoveryStatistics",
+    "RecoveryStep",
+    "RecoveryStepResult",
     "Registry",
     "Replayed",
     "Report",
@@ -224,9 +262,8 @@ __all__ = [
     "Scope",
     "ScopeInfo",
     "ShutdownCheckpoints",
+    "Signal",
     "State",
-    "Step",
-    "StepResult",
     "Sticky",
     "Store",
     "Swept",
@@ -238,21 +275,38 @@ __all__ = [
     "ValueLimits",
     "View",
     "Watch",
+    "Worked",
     "WriteStream",
     "attach",
+    "check_loop",
     "export_checkpoint",
     "import_checkpoint",
     "inspect_export",
     "open",
     "register",
+    "run",
 ]
 
 _HOMES = {
+    "holdfast.access.async_auditing": "Audit",
+    "holdfast.access.auditing": "Read",
+    "holdfast.agents.async_drift": "Drift",
+    "holdfast.agents.async_loop": "Loop check_loop run",
+    "holdfast.agents.async_mailbox": "Mail Mailbox",
+    "holdfast.agents.drift_keeping": "DriftStatus",
+    "holdfast.agents.drift_signs": "Alarm Signal",
+    "holdfast.agents.loop_checking": "LoopReport",
+    "holdfast.agents.looping": "LoopResult LoopSettings Worked",
+    "holdfast.agents.mailbox_keeping": "Letter MailboxStatus",
     "holdfast.agents.async_agent": "Agent",
     "holdfast.agents.async_agent_state": "AgentState",
     "holdfast.agents.async_attaching": "Attached attach",
+    "holdfast.agents.async_effects": "Effects",
+    "holdfast.agents.async_handovers": "Handovers",
     "holdfast.agents.async_registry": "Agents",
     "holdfast.agents.components": "Component",
+    "holdfast.agents.effect_records": "Effect",
+    "holdfast.agents.handover_records": "Handover Package",
     "holdfast.agents.protocols": "PersistentAgent",
     "holdfast.agents.registering": "AgentInfo",
     "holdfast.agents.machines.async_machine": "Machine",
@@ -273,6 +327,7 @@ _HOMES = {
     "holdfast.checkpoints.async_checkpoints": "CheckpointGroups Checkpoints",
     "holdfast.checkpoints.requests": "CheckpointRequest Locator RestoreRequest",
     "holdfast.checkpoints.async_optimizer": "Optimizer",
+    "holdfast.checkpoints.recording": "Recording",
     "holdfast.checkpoints.async_policies": "Policies",
     "holdfast.checkpoints.conditions": "Condition",
     "holdfast.checkpoints.policy": "Policy PolicyFrequency PolicyRetention PolicySetting",
@@ -281,15 +336,16 @@ _HOMES = {
     "holdfast.checkpoints.runner": "Run",
     "holdfast.checkpoints.schedules": "ScheduleInfo",
     "holdfast.checkpoints.shutdown": "ShutdownCheckpoints",
+    "holdfast.checkpoints.tracker": "Event",
     "holdfast.recovery.async_recovery": "Recovery",
     "holdfast.recovery.choice": "Proposal",
     "holdfast.recovery.engine": "RecoveryPlan",
     "holdfast.recovery.failures": "Failure",
     "holdfast.recovery.health": "Concern Health",
     "holdfast.recovery.notices": "Notice",
-    "holdfast.recovery.procedure": "Procedure Step",
+    "holdfast.recovery.procedure": "Procedure RecoveryStep",
     "holdfast.recovery.quarantine": "Quarantined",
-    "holdfast.recovery.records": "StepResult",
+    "holdfast.recovery.records": "RecoveryStepResult",
     "holdfast.recovery.reports": "RecoveryReport RecoveryStatistics",
     "holdfast.seal.codec": "Typed ValueLimits",
     "holdfast.seal.parts": "ERASED",

@@ -6,7 +6,9 @@ different branches, because a caller answers each of them differently.
     HoldfastError
     ├── MissingError                 what was asked for is not there
     │   ├── CheckpointNotFoundError
+    │   ├── EffectNotFoundError
     │   ├── ErasedError              the subject that a value was sealed for is erased
+    │   ├── HandoverNotFoundError
     │   ├── LeaseNotFoundError
     │   ├── LookupNotFoundError
     │   ├── PointNotFoundError
@@ -28,6 +30,7 @@ different branches, because a caller answers each of them differently.
     ├── RefusedError                 asked for something that is not allowed
     │   ├── ChangeIdError            the id was used before, for another change
     │   ├── DependencyError          what a checkpoint rests on is not as it was
+    │   ├── EffectUnknownError       it may have happened; somebody has to say whether it did
     │   ├── FormatError              not a store, or not one this version can use
     │   │   ├── ForeignSchemaError
     │   │   ├── NewerFormatError
@@ -37,6 +40,7 @@ different branches, because a caller answers each of them differently.
     │   ├── InvalidInputError
     │   │   ├── AgentValidationError     the state of an agent is not as its types and rules say
     │   │   ├── CheckpointValidationError
+    │   │   ├── HandoverValidationError
     │   │   ├── InvalidKeyError
     │   │   ├── InvalidScopeError
     │   │   ├── InvalidValueError
@@ -87,9 +91,8 @@ from __future__ import annotations
 import typing
 from collections.abc import Sequence
 
-
-class HoldfastError(Exception):
-    """Base of all errors of this package."""
+from holdfast.refusals import *  # noqa: F403
+from holdfast.refusals import HoldfastError
 
 
 class MissingError(HoldfastError):
@@ -100,8 +103,16 @@ class CheckpointNotFoundError(MissingError):
     """No checkpoint of this scope has that id or name."""
 
 
+class EffectNotFoundError(MissingError):
+    """No unfinished effect of that name and id is known."""
+
+
 class ErasedError(MissingError):
     """The value was sealed for a subject that has been erased; nobody can read it any more."""
+
+
+class HandoverNotFoundError(MissingError):
+    """No handover of that id is known to this agent."""
 
 
 class LeaseNotFoundError(MissingError):
@@ -187,252 +198,6 @@ class WitnessError(StateIntegrityError):
     """The store, or a scope of it, was put back behind what a witness saw."""
 
 
-class RefusedError(HoldfastError):
-    """Asked for something that is not allowed; nothing was touched."""
-
-
-class ChangeIdError(RefusedError):
-    """A change was sent under an id that another change, with other content, has used."""
-
-
-class DependencyError(RefusedError):
-    """What a checkpoint rests on is gone, or not as it was; nothing was restored."""
-
-
-class FormatError(RefusedError):
-    """Not a store, or not one that this version can use."""
-
-
-class ForeignSchemaError(FormatError):
-    """The database holds tables, triggers or views that Holdfast did not make."""
-
-
-class NewerFormatError(FormatError):
-    """The store was written by a newer version."""
-
-
-class NotAStoreError(FormatError):
-    """The file is something else."""
-
-
-class GateRefusedError(RefusedError):
-    """A gate refused the change."""
-
-
-class IncompleteTransitionError(RefusedError):
-    """A machine's last transition was begun and has not ended: its process may be gone.
-
-    `intent` is the `holdfast.MachineIntent` that was stored. `recover` settles it by its declared
-    choice, `settle` by yours.
-    """
-
-    def __init__(self, message: str, intent: typing.Any = None) -> None:
-        super().__init__(message)
-        self.intent = intent
-
-
-class InvalidInputError(RefusedError):
-    """An argument cannot be used."""
-
-
-class AgentValidationError(InvalidInputError):
-    """The state of an agent is not as its types and rules say. `problems` lists all that is wrong,
-    each with its path. What was to be written was not."""
-
-    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
-        super().__init__("; ".join([message, *problems[:5], *(["..."] if problems[5:] else [])]))
-        self.problems = tuple(problems)
-
-
-class CheckpointValidationError(InvalidInputError):
-    """A request for a checkpoint cannot be used. `problems` lists all that is wrong with it."""
-
-    def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__(f"Invalid checkpoint request: {', '.join(problems)}")
-        self.problems = tuple(problems)
-
-
-class InvalidKeyError(InvalidInputError):
-    """The key of a value breaks the rules for keys."""
-
-
-class InvalidScopeError(InvalidInputError):
-    """The text is not the name of a scope."""
-
-
-class InvalidValueError(InvalidInputError):
-    """A value holds something that would not come back as it was. `path` says where."""
-
-    def __init__(self, message: str, path: str = "") -> None:
-        super().__init__(message)
-        self.path = path
-
-
-class LimitExceededError(InvalidValueError):
-    """A value is too deep, too large or has too many items."""
-
-
-class MachineDataError(InvalidInputError):
-    """The data of a machine would break the rules of its state. `problems` holds all of it."""
-
-    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.problems = tuple(problems)
-
-
-class MachineDefinitionError(InvalidInputError):
-    """The definition of a machine cannot work. `problems` lists all that is wrong with it."""
-
-    def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__(f"the definition of a machine cannot be used: {'; '.join(problems)}")
-        self.problems = tuple(problems)
-
-
-class PolicyValidationError(InvalidInputError):
-    """A checkpoint policy cannot be used; nothing was set. `problems` holds all that is wrong."""
-
-    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.problems = tuple(problems)
-
-
-class ProcedureValidationError(InvalidInputError):
-    """A procedure of recovery cannot be used. `problems` lists all that is wrong with it."""
-
-    def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__(f"Invalid recovery procedure: {', '.join(problems)}")
-        self.problems = tuple(problems)
-
-
-class RestoreValidationError(InvalidInputError):
-    """A request for a restore cannot be used. `problems` lists all that is wrong with it."""
-
-    def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__(f"Invalid restore request: {', '.join(problems)}")
-        self.problems = tuple(problems)
-
-
-class UnknownStepTypeError(InvalidInputError):
-    """A procedure of recovery has a step of a type that is not there."""
-
-
-class UnknownTypeError(InvalidInputError):
-    """A stored value names a type that is not registered here."""
-
-
-class KeyringError(RefusedError):
-    """The key given does not fit the store."""
-
-
-class KeyMissingError(KeyringError):
-    """The store is encrypted and no key, or no key file, is there."""
-
-
-class KeyNotNeededError(KeyringError):
-    """A key was given for a store that is not encrypted."""
-
-
-class KeyRetiredError(KeyringError):
-    """The key opened this store once; its master was rotated to another since."""
-
-
-class KeyRetiringError(KeyringError):
-    """The master is being rotated: with the old one alone no new key can be made."""
-
-
-class WrongKeyError(KeyringError):
-    """The key does not open this store."""
-
-
-class LeaseHeldError(RefusedError):
-    """Another holds the lease, and did so for all the time that it was waited for."""
-
-
-class LeaseLostError(RefusedError):
-    """The lease that a change was made under is another's, or given back; nothing was written."""
-
-
-class MergeConflictError(RefusedError):
-    """Both timelines changed the same thing in different ways; nothing was merged.
-
-    `conflicts` holds all of them as `holdfast.MergeConflict`. Merging again asks again: give a
-    strategy that decides.
-    """
-
-    def __init__(self, message: str, conflicts: Sequence[typing.Any] = ()) -> None:
-        super().__init__(message)
-        self.conflicts = tuple(conflicts)
-
-
-class MissingExtraError(RefusedError):
-    """An optional dependency is not installed; the text names the extra."""
-
-
-class NotConfirmedError(RefusedError):
-    """What is asked for would remove so much that somebody has to confirm it; nothing was done."""
-
-
-class ReadOnlyError(RefusedError):
-    """A store opened for reading cannot write."""
-
-
-class ReplayError(RefusedError):
-    """A machine's transitions do not follow from each other; nothing was replayed.
-
-    `transition` is the first one that begins elsewhere than the one before it ended.
-    """
-
-    def __init__(self, message: str, transition: typing.Any = None) -> None:
-        super().__init__(message)
-        self.transition = transition
-
-
-class ScopeErasedError(RefusedError):
-    """What was given comes from a scope that was erased here; nothing of it was taken over."""
-
-
-class StateValidationError(RefusedError):
-    """A restored state failed the check that was asked for.
-
-    `rolled_back` is the restore that put the state before back, None if it could not be kept;
-    `overtaken` are entries that others wrote in between, which the backup of that restore holds.
-    """
-
-    def __init__(
-        self, message: str, rolled_back: typing.Any = None, overtaken: Sequence[typing.Any] = ()
-    ) -> None:
-        super().__init__(message)
-        self.rolled_back = rolled_back
-        self.overtaken = tuple(overtaken)
-
-
-class StoreClosedError(RefusedError):
-    """The store is closed, or its handle died after a failed write."""
-
-
-class StoreForkedError(StoreClosedError):
-    """The store was opened before os.fork(); the child must open it again."""
-
-
-class TransitionRefusedError(RefusedError):
-    """A machine does not follow a trigger: no arrow, a guard, a rule or who may says no.
-
-    `problems` says why, all of it. The machine is where it was; its log has the attempt.
-    """
-
-    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.problems = tuple(problems)
-
-
-class UnsafePlaceError(RefusedError):
-    """A file system or file mode under which the promises would not hold."""
-
-
-class UntrustedSignerError(RefusedError):
-    """What was given is signed by nobody who is trusted here; nothing of it was taken over."""
-
-
 class Unavailable(HoldfastError):
     """Storage cannot serve now; nothing was applied, trying again is safe."""
 
@@ -484,3 +249,9 @@ class OutcomeUnknown(HoldfastError):
 
 class InternalError(HoldfastError):
     """A bug in Holdfast. Please report it with this text."""
+
+
+for _found in list(vars().values()):
+    if isinstance(_found, type) and issubclass(_found, HoldfastError):
+        _found.__module__ = __name__  # where users import it, also after pickling
+del _found

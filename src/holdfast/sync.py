@@ -20,10 +20,16 @@ from holdfast.store.opening import open_core
 from holdfast.store.watching import Watch
 
 if TYPE_CHECKING:
+    from holdfast.access.auditing import Audit
     from holdfast.agents.agent import Agent
     from holdfast.agents.agent_state import AgentState
     from holdfast.agents.attaching import Attached, attach
+    from holdfast.agents.drift import Drift
+    from holdfast.agents.effects import Effects
+    from holdfast.agents.handovers import Handovers
+    from holdfast.agents.loop import Loop, check_loop, run
     from holdfast.agents.machines.blocking import Machine
+    from holdfast.agents.mailbox import Mail, Mailbox
     from holdfast.agents.registry import Agents
     from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.optimizer import Optimizer
@@ -37,11 +43,18 @@ __all__ = [
     "AgentState",
     "Agents",
     "Attached",
+    "Audit",
     "Change",
     "CheckpointGroups",
     "Checkpoints",
+    "Drift",
+    "Effects",
+    "Handovers",
     "Lease",
+    "Loop",
     "Machine",
+    "Mail",
+    "Mailbox",
     "Optimizer",
     "Policies",
     "Recovery",
@@ -52,10 +65,12 @@ __all__ = [
     "View",
     "Watch",
     "attach",
+    "check_loop",
     "export_checkpoint",
     "import_checkpoint",
     "inspect_export",
     "open",
+    "run",
 ]
 
 
@@ -92,9 +107,15 @@ def open(
 
 if not TYPE_CHECKING:
     _HOMES = {
+        "holdfast.access.auditing": "Audit",
+        "holdfast.agents.drift": "Drift",
+        "holdfast.agents.loop": "Loop check_loop run",
+        "holdfast.agents.mailbox": "Mail Mailbox",
         "holdfast.agents.agent": "Agent",
         "holdfast.agents.agent_state": "AgentState",
         "holdfast.agents.attaching": "Attached attach",
+        "holdfast.agents.effects": "Effects",
+        "holdfast.agents.handovers": "Handovers",
         "holdfast.agents.registry": "Agents",
         "holdfast.agents.machines.blocking": "Machine",
         "holdfast.checkpoints.blocking": "CheckpointGroups Checkpoints",

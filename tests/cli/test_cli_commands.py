@@ -498,3 +498,24 @@ def test_points_and_times() -> None:
             point(text)
     with pytest.raises(InvalidInputError):
         bound("safe")
+
+
+def test_the_audit(cli: Cli) -> None:
+    with sync.open("sqlite:agents.db") as store:
+        for name in ("7", "8"):
+            store.agent(name).set("api_token", "hunter2")
+        with sync.Audit(store), store.acting("ann"):
+            store.agent("7").get("api_token")
+            store.agent("8").get("api_token")
+        store.erase("agent:8")
+    shown = cli("--store agents.db audit")
+    assert "ann" in shown.out
+    assert "api_token" in shown.out
+    assert "<erased>" in shown.out
+    assert "hunter2" not in shown.out
+    (read,) = cli("--store agents.db audit agent:7 --actor ann --json").json["reads"]
+    assert (read["scope"], read["keys"], read["entry"]) == ("agent:7", ["api_token"], 1)
+    assert read["cause"] == {"actor": "ann"}
+    none = cli("--store agents.db audit --since 2100-01-01T00:00:00Z --json")
+    assert none.json == {"reads": []}
+    assert cli("--store agents.db audit --since soon").code == 2

@@ -79,6 +79,22 @@ def test_data_keys(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("filled")
+def test_an_erase_that_is_not_waited_for_is_swept_later(cli: Cli) -> None:
+    done = cli(f"{STORE} keyring erase agent:7 --no-wait --yes")
+    assert "agent:7: erased" in done.out
+    assert "still open: its rows, which nobody can read any more; `holdfast sweep`" in done.err
+    assert cli(f"{STORE} keyring show --json").json["scopes"] == 1
+    assert cli(f"{STORE} key list agent:7").code == 4
+    assert cli(f"{STORE} key set agent:7 k 2").code == 0  # another scope of that name
+    assert cli(f"{STORE} sweep --json").json["rows"] > 0
+    assert cli(f"{STORE} sweep --json").json["rows"] == 0
+    assert cli(f"{STORE} key get agent:7 k --json").json["value"] == 2
+    assert cli(f"{STORE} verify").code == 0
+    refused = cli(f"{STORE} keyring erase --subject user:42 --no-wait --yes")
+    assert (refused.code, "SCOPE" in refused.err) == (2, True)
+
+
+@pytest.mark.usefixtures("filled")
 def test_what_is_refused(cli: Cli) -> None:
     for words in (
         "keyring rotate",

@@ -41,6 +41,7 @@ def test_no_time_at_all_is_refused(cli: Cli) -> None:
     assert "ttl is a number of seconds above 0" in cli("key set agent:7 k 1 --create --ttl 0").err
 
 
+@pytest.mark.spec("M83")
 def test_sweep(cli: Cli) -> None:
     for number in range(3):
         cli(f"key set agent:{number} k 1 --create --ttl 0.05")

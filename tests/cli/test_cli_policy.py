@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from cli_kit import Cli
 
@@ -33,7 +35,7 @@ def test_list_set_explain_remove(cli: Cli) -> None:
     )
     data = cli("policy list agent:7 --json").json["policies"][0]
     assert (data["id"], data["source"], data["frequency"]["interval"]) == ("often", "own", 300_000)
-    assert data["retention"] == {"max_age": 604_800_000, "max_count": None}
+    assert data["retention"] == {"max_age": 604_800_000, "max_count": None, "min_count": 0}
     assert data["effective"]["encryption"] == "off"
     found = cli("policy explain agent:7").out.splitlines()
     assert found[0] == "often\tno\toperation_count is 1, not ≥ 3"
@@ -45,6 +47,31 @@ def test_list_set_explain_remove(cli: Cli) -> None:
     assert "default-state-change (off)" in cli("policy list agent:7").out
     with sync.open("sqlite:holdfast.db") as store:
         assert store.agent("7").checkpoints() == []  # setting and explaining fire nothing
+
+
+def test_policies_as_schedules(cli: Cli) -> None:
+    with sync.open("sqlite:holdfast.db") as store:
+        store.agent("7").set("plan", 1)
+    cli(
+        "policy set agent:7 often --when operation_count>=1 --interval 100 --min-count 2 "
+        "--compression none"
+    )
+    data = cli("policy list agent:7 --json").json["policies"]
+    own = next(one for one in data if one["id"] == "often")
+    assert own["retention"]["min_count"] == 2
+    assert own["compression"] == {"enabled": False, "algorithm": "lz4"}
+    assert cli("policy schedule agent:7").out.splitlines() == [
+        "agent:7 default-time-based: every 300 s, jitter 30 s",
+        "agent:7 often: every 0.1 s",
+    ]
+    listed = [line.split("\t")[2] for line in cli("schedule list").out.splitlines()]
+    assert listed == ["agent:7 by policy default-time-based", "agent:7 by policy often"]
+    time.sleep(0.11)
+    (line,) = cli("schedule run --once").out.splitlines()
+    assert line.split("\t")[2:] == ["saved", "main@3"]
+    assert cli("schedule add agent:7 --every 60 --retention").out.startswith("retention/agent:7")
+    shown = {one["name"]: one for one in cli("schedule list --json").json["schedules"]}
+    assert shown["retention/agent:7"]["retention"]
 
 
 def test_what_is_refused(cli: Cli) -> None:

@@ -25,3 +25,18 @@ def test_plan_and_run(cli: Cli) -> None:
     assert "pruned" in cli("show agent:7 --at 1").err
     assert cli("verify").code == 0
     assert cli("retention plan agent:nobody").code != 0
+
+
+def test_clear(cli: Cli) -> None:
+    cli("init")
+    cli("key set agent:7 plan 1")
+    cli("checkpoint create agent:7 bad --type recovery")
+    cli("key set agent:7 plan 2")
+    assert "nothing goes" in cli("retention run agent:7").err
+    said = cli("retention clear agent:7 bad")
+    assert said.out == "main@2: goes with the next `holdfast retention run`\n"
+    assert cli("retention clear agent:7 nobody").code == 4
+    assert cli("retention clear agent:7 main@2 --json").json["cleared"] == "main@2"
+    assert "bad" in cli("retention plan agent:7").out
+    cli("retention run agent:7")
+    assert cli("checkpoint list agent:7 --json").json["checkpoints"] == []

@@ -386,11 +386,14 @@ def test_schedules(name: str) -> None:
         now,
         [],
         None,
+        None,
+        False,
     ]
     assert [interval[0], *interval[2:]] == wanted
     when = ["cron", "0 3 * * *", "Europe/Berlin", 0.0]
     seconds = now // 1_000_000
-    wanted = ["report", when, None, "main", "report", 0, now, [[seconds, seconds]], None]
+    wanted = ["report", when, None, "main", "report", 0, now, [[seconds, seconds]]]
+    wanted += [None, None, False]
     assert [calendar[0], *calendar[2:]] == wanted
     assert len(interval[1]) == len(calendar[1]) == 16
     assert reader.unpack(store.open(b"CT")) == [2]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from store_kit import Place, put_row, rows_of
 
 import holdfast
-from holdfast import CheckpointRequest, Locator, RestoreRequest, sync
+from holdfast import Checkpoint, CheckpointRequest, Locator, RestoreRequest, sync
 from holdfast.errors import (
     CheckpointNotFoundError,
     CheckpointValidationError,
@@ -313,3 +314,68 @@ def test_metadata_that_somebody_else_has_put_there(state: sync.State) -> None:
     assert (found.trigger, found.priority, found.retention, found.group) == ("", "medium", {}, "")
     assert checkpoints.restore("recovery").success
     assert checkpoints.recover().result.success
+
+
+# peers
+
+
+@pytest.mark.spec("K89", "K91", "K92")
+def test_a_checkpoint_is_brought_to_the_peers_when_that_is_asked_for(
+    place: Place, tmp_path: Path
+) -> None:
+    """And a peer that did not get it is no success."""
+    store = place.open()
+    state = store.agent("7")
+    trust = [store.identity().rsplit(":", 1)[1]]
+    elsewhere = sync.open("memory:peer of a checkpoint")
+    peer = elsewhere.agent("7")
+    state.set("plan", {"step": 1})
+
+    def bring(checkpoint: Checkpoint) -> None:
+        file = tmp_path / checkpoint.id
+        sync.export_checkpoint(state, file, at=checkpoint, key="passphrase:between the two")
+        sync.import_checkpoint(peer, file, key="passphrase:between the two", trust=trust)
+
+    checkpoints = sync.Checkpoints(state, sync=bring)
+    done = checkpoints.create("shared", sync=True)
+    assert (done.success, done.synchronized, done.sync_error) == (True, True, None)
+    assert (done.checkpoint_id, done.agent_id, done.hash) == (
+        done.checkpoint.id,
+        "7",
+        done.checkpoint.root,
+    )
+    assert done.size > 0
+    assert done.timestamp == int(done.created_at.timestamp() * 1000)
+    assert peer.get("plan") == {"step": 1}
+    state.set("plan", {"step": 2})
+    assert not checkpoints.create("mine").synchronized
+    assert peer.get("plan") == {"step": 1}
+    elsewhere.close()
+    failed = checkpoints.create("again", sync=True)
+    assert (failed.success, failed.synchronized) == (True, False)
+    assert failed.sync_error == "StoreClosedError"
+    with pytest.raises(CheckpointValidationError, match="sync needs to know how"):
+        sync.Checkpoints(state).create("no peers", sync=True)
+    with pytest.raises(CheckpointValidationError, match="sync"):
+        checkpoints.create("odd", sync="yes")
+    assert [one.name for one in state.checkpoints()] == ["again", "mine", "shared"]
+
+
+def test_async_peers(place: Place) -> None:
+    got: list[str] = []
+
+    async def bring(checkpoint: Checkpoint) -> None:
+        got.append(checkpoint.name)
+        if checkpoint.name == "lost":
+            raise OSError("no way")
+
+    async def work() -> None:
+        async with holdfast.open(place.url, **place.options()) as store:
+            checkpoints = holdfast.Checkpoints(store.agent("7"), sync=bring)
+            await store.agent("7").set("a", 1)
+            assert (await checkpoints.create("c", sync=True)).synchronized
+            lost = await checkpoints.create("lost", sync=True)
+            assert (lost.synchronized, lost.sync_error) == (False, "OSError")
+
+    asyncio.run(work())
+    assert got == ["c", "lost"]

@@ -111,7 +111,7 @@ class Guard(Noting):
     access = True
 
 
-@pytest.mark.spec("L121", "L125")
+@pytest.mark.spec("L121", "L122", "L125")
 def test_trusted_passes_no_gate_but_access(store: sync.Store) -> None:
     state = store.agent("a")
     gate, guard = Noting(), Guard()

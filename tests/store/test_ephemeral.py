@@ -79,6 +79,7 @@ def test_versions(state: sync.State) -> None:
     assert state.set("tmp/a", 3, if_version=0) > later
 
 
+@pytest.mark.spec("L120")
 def test_nobody_else_sees_them_and_nothing_is_stored(place: Place) -> None:
     mine, theirs = (place.open().agent("1") for _ in range(2))
     mine.declare(Ephemeral("tmp/"))

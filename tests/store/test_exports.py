@@ -20,7 +20,17 @@ from hypothesis import strategies as st
 from store_kit import Place, same
 
 import holdfast
-from holdfast import Classed, Ephemeral, Lookup, Sticky, Typed, sync
+from holdfast import (
+    Classed,
+    Condition,
+    Ephemeral,
+    Lookup,
+    Policy,
+    PolicySetting,
+    Sticky,
+    Typed,
+    sync,
+)
 from holdfast.errors import (
     CheckpointNotFoundError,
     Conflict,
@@ -585,3 +595,56 @@ def test_the_async_face(place: Place, tmp_path: Path) -> None:
                 await holdfast.inspect_export(tmp_path / "nothing")
 
     asyncio.run(run())
+
+
+@pytest.mark.spec("K125")
+def test_a_policy_says_how_its_checkpoints_are_compressed(place: Place, tmp_path: Path) -> None:
+    store = place.open()
+    state = store.agent("1")
+    sizes = []
+    for method in ("none", "lz4", "zstd"):
+        setting = PolicySetting(method != "none", method if method != "none" else "zstd")
+        met = Condition("operation_count", "operation_count", "greater_than", 0)
+        policy = Policy("each", (met,), compression=setting)
+        with sync.Policies(store, defaults=(policy,)) as policies:
+            state.set("text", "the same words again, " * 5_000)
+            state.set("method", method)
+            assert policies.wait(20)
+            told = policies.explain(state)[0].effective["exports"]
+            assert told.startswith(
+                "not compressed" if method == "none" else f"compressed with {method}"
+            )
+        newest = state.checkpoints()[0]
+        assert newest.metadata["compression"] == method
+        path = tmp_path / f"{method}.hfx"
+        export_checkpoint(state, path, plain=place.sealed)
+        sizes.append(path.stat().st_size)
+        other = store.agent(f"of {method}")
+        import_checkpoint(other, path)
+        assert other.get("text") == state.get("text")
+    assert sizes[0] > 100_000 > 10_000 > sizes[1] != sizes[2] < 10_000
+
+
+@pytest.mark.spec("K126")
+def test_a_policy_that_demands_encryption_lets_nothing_out_plain(
+    place: Place, tmp_path: Path
+) -> None:
+    if not place.sealed:
+        pytest.skip("such a policy is refused in a plain store")
+    store = place.open()
+    state = store.agent("1")
+    met = Condition("operation_count", "operation_count", "greater_than", 0)
+    with sync.Policies(store, defaults=()) as policies:
+        policies.set(state, Policy("p", (met,), encryption=PolicySetting(True, "AES-256-GCM")))
+        state.set("plan", "secret")
+        assert policies.wait(20)
+        assert policies.explain(state)[0].effective["exports"] == "only with a key"
+    path = tmp_path / "out"
+    for format in ("holdfast", "json", "protobuf"):
+        with pytest.raises(InvalidInputError, match="the policy p, which demands encryption"):
+            export_checkpoint(state, path, format=format, plain=True)
+    assert not path.exists()
+    export_checkpoint(state, path, key="passphrase:long enough")
+    assert b"secret" not in path.read_bytes()
+    state.checkpoint("by hand")
+    export_checkpoint(state, tmp_path / "by hand", plain=True)

@@ -734,3 +734,117 @@ def test_the_async_face(tmp_path: Path) -> None:
             assert len(await state.checkpoints()) == 1
 
     asyncio.run(work())
+
+
+# as the documents have it
+
+
+@pytest.mark.spec("K119", "K120", "K121", "K127", "K128")
+def test_all_that_a_policy_says_is_kept(place: Place) -> None:
+    data = {
+        "policyId": "p-1",
+        "name": "Nightly",
+        "conditions": [count("greater_than", 5).data()],
+        "frequency": {"interval": "1h", "jitter": "5m"},
+        "retention": {"maxAge": "7d", "maxCount": 9, "minCount": 2},
+        "compression": {"enabled": True, "algorithm": "zstd"},
+        "priority": "critical",
+    }
+    sync.Policies(place.open(), watch=False).set(A, data)
+    kept = sync.Policies(place.reopen(), watch=False).get(A, "p-1")
+    assert kept == Policy(
+        "p-1",
+        (count("greater_than", 5),),
+        "Nightly",
+        PolicyFrequency(3_600_000, 300_000),
+        PolicyRetention(604_800_000, 9, 2),
+        PolicySetting(True, "zstd"),
+        None,
+        "critical",
+    )
+    ranks = sync.Policies(place.open(), watch=False)
+    for priority in ("low", "medium", "high"):
+        ranks.set(A, {**data, "policyId": priority, "priority": priority})
+    own = [one.priority for one in ranks.list(A) if not one.id.startswith("default")]
+    assert own == ["critical", "high", "medium", "low"]
+    with pytest.raises(PolicyValidationError, match="unknown priority 'urgent'"):
+        ranks.set(A, {**data, "priority": "urgent"})
+
+
+@pytest.mark.spec("K129", "K130", "K131", "K132", "K133")
+def test_a_condition_needs_all_of_its_fields_and_each_counts(place: Place) -> None:
+    whole = count("greater_than", 2).data()
+    policies = sync.Policies(place.open(), watch=False)
+    for name in ("type", "metric", "operator", "threshold"):
+        less = {key: value for key, value in whole.items() if key != name}
+        with pytest.raises(PolicyValidationError, match=f"a condition needs '{name}'"):
+            policies.set(A, {"id": "p", "conditions": [less]})
+    place.open().agent("a").set("task", 1)
+    for change, fires in (
+        ({}, False),
+        ({"threshold": 0}, True),
+        ({"operator": "less_than"}, True),
+        ({"type": "memory_usage", "metric": "memory_usage"}, True),
+    ):
+        alone_ = alone(place.open(), Policy.of({"id": "p", "conditions": [{**whole, **change}]}))
+        assert alone_.evaluate(A).triggered is fires
+        alone_.close()
+
+
+@pytest.mark.spec("K67", "K113", "K114", "K118", "K159")
+def test_policies_triggers_scheduler_optimizer_and_validator_are_one_engine(
+    place: Place, hands: Hands
+) -> None:
+    store = place.open(clock=hands.clock())
+    hot = Policy("hot", (when("system_event", "heat", "greater_than", 70),))
+    timed = Policy(
+        "timed",
+        (when("time_interval", "time_since_last_checkpoint", "greater_than", 60_000),),
+        frequency=PolicyFrequency(60_000),
+    )
+    policies = sync.Policies(store, defaults=(hot, timed), metrics={"heat": None}, watch=False)
+    assert [one.id for one in policies.list(A)] == ["hot", "timed"]
+    with pytest.raises(PolicyValidationError):  # the validator
+        policies.set(A, Policy("empty", ()))
+    store.agent("a").set("task", 1)
+    event = holdfast.Event("system_event", "sensor", {"heat": 71})  # a trigger, with its metrics
+    result = policies.evaluate(A, event)
+    assert (result.triggered, result.event, result.policies) == (True, event, (hot,))
+    assert result.reason == "Policy hot triggered by system_event"
+    cold = holdfast.Event("system_event", "sensor", {"heat": 69})
+    assert not policies.evaluate(A, cold).triggered
+    with pytest.raises(InvalidInputError, match=r"holdfast\.Event"):
+        policies.evaluate(A, "system_event")  # type: ignore[arg-type]
+    policies.schedule(A)
+    scheduler = sync.Scheduler(store, policies=policies)
+    scheduler.run_due()
+    hands.at += 61
+    assert [ran.outcome for ran in scheduler.run_due()] == ["saved"]
+    scheduler.stop()
+    (cost,) = sync.Optimizer(store, defaults=(timed,)).costs(A)
+    assert (cost.policy, cost.checkpoints) == ("timed", 1)
+
+
+@pytest.mark.spec("K104")
+def test_a_restored_state_is_what_is_watched_from_then_on(
+    watched: tuple[sync.Store, sync.Policies],
+) -> None:
+    store, policies = watched
+    state = store.agent("a")
+    policies.set(A, Policy("big", (when("memory_usage", "memory_usage", "greater_than", 10_000),)))
+    state.set("a", "x" * 1000)
+
+    def size() -> float:
+        assert policies.wait(20)
+        found = next(one for one in policies.explain(A) if one.policy.id == "big")
+        value = found.readings[0].value
+        assert value is not None
+        return value
+
+    before, then = state.checkpoint("then"), size()
+    state.set("b", "y" * 5000)
+    assert size() > then + 5000
+    state.restore(before)
+    assert size() == then
+    state.set("c", "z" * 100)
+    assert then + 100 < size() < then + 200

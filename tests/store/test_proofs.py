@@ -9,9 +9,10 @@ import hashlib
 import json
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
@@ -84,7 +85,8 @@ def test_every_kind_of_value_is_proven(place: Place) -> None:
     state.checkpoint("more")
     found = check(state.prove("long bytes").to_bytes())
     assert found["value"] == bytes(range(256)) * 200
-    assert check(state.prove("time").to_bytes())["value"]["$ext"][0] == 3
+    time = check(state.prove("time").to_bytes())["value"]
+    assert time == {"$time": {"at": "2026-01-02T00:00:00+00:00"}}
     assert check(state.prove("not a number").to_bytes())["value"] == {"$float": "nan"}
 
 
@@ -92,12 +94,28 @@ ALIKE = [
     [b"hi", {"$bytes": "aGk="}],
     [{1: "x"}, {"1": "x"}, {"$map": [[1, "x"]]}],
     [float("nan"), {"$float": "nan"}],
-    [2**70, {"$ext": [1, 2]}, {"$int": str(2**70)}],
+    [2**70, -(2**70), {"$int": str(2**70)}, 2**5000, {"$int": hex(2**5000)}],
+    [
+        datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin")),
+        datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1),
+        datetime(2026, 10, 25, 2, 30, tzinfo=timezone(timedelta(hours=2))),
+        datetime(2026, 10, 25, 2, 30, tzinfo=timezone(timedelta(hours=2), "CEST")),
+        {"$time": {"at": "2026-10-25T02:30:00+02:00"}},
+    ],
+    [
+        holdfast.Typed("Plan", 1, {"x": 1}),
+        holdfast.Typed("Plan", 2, {"x": 1}),
+        {"$object": {"name": "Plan", "version": 1, "fields": {"x": 1}}},
+    ],
+    ["\ud800", {"$ext": [2, "7aCA"]}],
     [dict.fromkeys(range(200), "x" * 20), {str(n): "x" * 20 for n in range(200)}],
 ]
 
 
-@pytest.mark.parametrize("values", ALIKE, ids=["bytes", "keys", "float", "int", "long"])
+NAMED = ["bytes", "keys", "float", "int", "time", "object", "text", "long"]
+
+
+@pytest.mark.parametrize("values", ALIKE, ids=NAMED)
 def test_no_two_values_are_shown_as_the_same(plain: Place, values: list[Any]) -> None:
     state = plain.open().agent("a")
     for number, value in enumerate(values):

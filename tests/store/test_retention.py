@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from store_kit import Place
+from store_kit import Place, rows_of
 
 import holdfast
-from holdfast import Keep, Rule, sync
+from holdfast import Condition, Keep, Policy, PolicyRetention, Rule, sync
 from holdfast.errors import InvalidInputError, NotConfirmedError, PrunedError
 from holdfast.store import pruning
 from holdfast.sync import Retention
@@ -181,6 +182,7 @@ def test_a_clock_that_jumped_is_not_believed(place: Place, hands: Hands) -> None
     assert plan.removed == ()
 
 
+@pytest.mark.spec("M115", "M116")
 @pytest.mark.parametrize("keep", [Keep(count=5), Keep(count=0), Keep(age=timedelta(hours=5))])
 def test_how_much_past_a_scope_keeps(store: sync.Store, hands: Hands, keep: Keep) -> None:
     state = store.agent("1")
@@ -244,6 +246,7 @@ def test_what_is_refused(store: sync.Store) -> None:
         lambda: Rule(max_age=3),  # type: ignore[arg-type]
         lambda: Rule(min_importance="odd"),
         lambda: Keep(),
+        lambda: Keep("events/"),  # type: ignore[arg-type]
         lambda: Keep(count=1, age=timedelta(1)),
         lambda: Keep(age=timedelta(0)),
         lambda: Retention(store).pin("main@1"),  # type: ignore[arg-type]
@@ -272,3 +275,90 @@ def test_the_async_face(place: Place) -> None:
             assert await retention.unpin(made)
 
     asyncio.run(main())
+
+
+@pytest.mark.spec("K124")
+def test_the_retention_of_a_policy_is_what_the_policy_says_now(store: sync.Store) -> None:
+    """Also of checkpoints that it made when it still said something else."""
+    state = store.agent("1")
+    policies = sync.Policies(store, watch=False)
+    often = Policy(
+        "often",
+        (Condition("operation_count", "operation_count", "greater_than", 1),),
+        retention=PolicyRetention(max_count=5),
+    )
+    policies.set(state, often)
+    for n in range(8):
+        make(state, f"a{n}", "automatic", policy="often", retention={"max_count": 100})
+    state.set("k", 1)
+    Retention(store).run(state)
+    assert sorted(names(state)) == ["a3", "a4", "a5", "a6", "a7"]
+    policies.set(state, replace(often, retention=PolicyRetention(max_count=2, min_count=3)))
+    Retention(store).run(state)
+    assert sorted(names(state)) == ["a5", "a6", "a7"]
+    policies.remove(state, "often")  # what each one says itself
+    assert Retention(store).plan(state).removed == ()
+
+
+def test_rules_together(store: sync.Store) -> None:
+    """A given rule of a type counts beside what a checkpoint says: either lets it go, or keeps."""
+    state = store.agent("1")
+    for n in range(6):
+        make(state, f"a{n}", "automatic", policy="a", retention={"max_count": 5})
+        make(state, f"b{n}", "automatic", policy="b", retention={"max_count": 2})
+    state.set("k", 1)
+
+    def gone(**rules: Rule) -> list[str]:
+        return sorted(one.name for one in Retention(store, rules=rules).plan(state).removed)
+
+    own = ["a0", "b0", "b1", "b2", "b3"]
+    assert gone() == own
+    assert gone(manual=Rule(max_count=0)) == own
+    assert gone(automatic=Rule(max_count=100)) == own  # no longer, by the one that has more
+    assert gone(automatic=Rule(max_count=4)) == sorted(
+        [*(f"a{n}" for n in range(4)), *(f"b{n}" for n in range(4))]
+    )
+    assert gone(automatic=Rule(min_count=6)) == ["a0", "b0", "b1", "b2"]
+    assert gone(automatic=Rule(min_importance="medium")) == []
+
+
+@pytest.mark.spec("D32", "D33")
+def test_a_recovery_checkpoint_is_cleared_by_hand(store: sync.Store) -> None:
+    """Whatever its rule says; what is pinned or on hold stays until that is lifted."""
+    state = store.agent("1")
+    retention = Retention(store)
+    for name in ("one", "two", "three"):
+        make(state, name, "recovery")
+    state.set("k", 1)
+    third, second, first = state.checkpoints()
+    assert retention.plan(state).removed == ()  # for seven days
+    retention.clear(first, "looked into")
+    retention.clear(second)
+    retention.hold(second, "case 7")
+    retention.run(state)
+    assert names(state) == ["three", "two"]
+    retention.lift(second)
+    retention.run(state)
+    assert names(state) == ["three"]
+    assert state.keys("$retention/") == []
+    assert (third in state.checkpoints(), store.verify().findings) == (True, [])
+
+
+@pytest.mark.spec("M83", "M115", "M116")
+def test_a_state_that_grows_is_kept_small_by_rules(place: Place, hands: Hands) -> None:
+    """Storage stops growing: retention bounds the past, whatever is written."""
+    store = place.open(clock=hands.clock)
+    state = store.agent("1")
+    state.declare(Keep(count=20))
+    sizes = []
+    for _ in range(4):
+        for n in range(100):
+            make(state, str(n), "routine")
+            state.set("k", f"{n} " * 500)
+        Retention(store).run(state)
+        kinds = (b"E", b"V", b"N", b"S", b"B")
+        found = (rows_of(place.storage(), kind) for kind in kinds)
+        sizes.append(sum(len(row) for rows in found for _, row in rows))
+    assert sizes[3] - sizes[2] < 200 * 250  # of each entry the envelope stays
+    assert sizes[3] < 400 * 250 + 50_000
+    assert len(names(state)) == 3

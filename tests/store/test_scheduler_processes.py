@@ -161,3 +161,49 @@ def may_write(place: Place) -> bool:
     finally:
         connection.close()
     return True
+
+
+WRITER = """
+import sys, time
+from holdfast import Condition, Policy, PolicyFrequency, sync
+store = sync.open(sys.argv[1], key=sys.argv[2] or None, durability="normal", signer=sys.argv[3])
+policies = sync.Policies(store, defaults=())
+since = Condition("time_interval", "time_since_last_checkpoint", "greater_than", 200)
+often = Policy("often", (since,), frequency=PolicyFrequency(200), priority="critical")
+policies.set("agent:1", often)
+policies.close()  # nothing fires here
+store.agent("1").set("task", 1)
+print("written", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_policy_of_a_process_that_was_killed(
+    shared: Place, start: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    """Whichever of the processes that are left runs the schedules makes its checkpoint, once."""
+    words = [shared.url, shared.key or "", shared.signer]
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, *words],
+        env=shared.environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert writer.stdout is not None
+    assert writer.stdout.readline().strip() == "written"
+    writer.kill()
+    writer.communicate()
+    store = shared.open()
+    state = store.agent("1")
+    assert state.checkpoints() == []
+    for name in ("one", "two"):
+        start(name)
+    wait_for(lambda: bool(state.checkpoints()))
+    store.shared.set("other", 1)
+    for _ in range(3):
+        time.sleep(0.2)
+    (made,) = state.checkpoints()
+    assert (made.metadata["policy"], made.metadata["trigger"]) == ("often", "time_interval")
+    state.set("task", 2)
+    wait_for(lambda: len(state.checkpoints()) == 2)
+    assert store.verify().findings == []

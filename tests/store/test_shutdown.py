@@ -205,3 +205,42 @@ def test_on_sigterm(shared: Place, program: str, how: str, code: int) -> None:
     store = shared.open()
     assert made(store.agent("1")) == SHUTDOWN
     assert store.verify().findings == []
+
+
+@pytest.mark.spec("S70", "S76", "S77", "S78", "S79")
+def test_a_service_that_is_stopped_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its queue, what it was at work on, its sessions, and whatever another service keeps."""
+    monkeypatch.chdir(tmp_path)
+    Path("var/db").mkdir(parents=True)
+    with sync.open("sqlite:var/db/checkpoints.db") as store, ShutdownCheckpoints(store):
+        queue = store.custom("completions")
+        for number in range(3):
+            queue.append("waiting", {"request": number})
+        queue.set("active/7", {"request": 7, "since": 12.5})
+        store.session("s-1").set("info", {"agent": "planner"})
+        store.custom("another service").set("cursor", 41)
+    with sync.open("sqlite:var/db/checkpoints.db") as store:
+        queue = store.custom("completions")
+        for state in (queue, store.session("s-1"), store.custom("another service")):
+            assert made(state) == SHUTDOWN
+        queue.set("waiting", [])  # and what came since is taken back with it
+        queue.restore(sync.Checkpoints(queue).locate(type="automatic", trigger="shutdown"))
+        assert queue.get("waiting") == [{"request": 0}, {"request": 1}, {"request": 2}]
+        assert queue.get("active/7") == {"request": 7, "since": 12.5}
+        assert store.session("s-1").get("info") == {"agent": "planner"}
+
+
+@pytest.mark.spec("S81", "S85")
+def test_only_what_has_changed_is_saved_and_the_latest_is_found(place: Place) -> None:
+    store = place.open()
+    for number in range(3):
+        with ShutdownCheckpoints(store):
+            store.agent("busy").set("k", number)
+            store.agent("idle").get("k", None)
+    assert made(store.agent("idle")) == []
+    busy = sync.Checkpoints(store.agent("busy"))
+    latest = busy.locate(type="automatic", valid=True)
+    assert store.agent("busy").at(latest).get("k") == 2
+    assert len(made(store.agent("busy"))) == 3

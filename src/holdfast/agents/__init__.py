@@ -17,6 +17,14 @@ Glossary of this layer:
 - **Registry**: who the agents of a store are, and which run here (`registering`, `registry`). An
   **identity** stays when the agent does not run; whoever runs it holds its lease.
 - **Machine**: where an agent is among declared states, and how it got there (`machines`).
+- **Effect**: something that must not happen twice, with its intent and its result (`effects`).
+- **Handover**: a task that one agent offers and another accepts or refuses (`handovers`).
+- **Letter**: a message to an agent, in its **mailbox** (`mailbox_keeping`, and a face each).
+- **Cycle**: one round of an agent's work as it is noted; **signs** say when cycles have changed for
+  the worse (`drift_signs`), and an **alarm** is what they say (`drift_keeping`, and a face each).
+- **Loop**: what runs an agent (`looping`: when what is due; `loop_turns`: the run, told once;
+  `loop_store`: checkpoints and restarts; `loop_checking`: whether it did its work; a face each).
+  **Worked**: what an agent says of a step.
 
 Import the modules themselves; this package re-exports nothing.
 """

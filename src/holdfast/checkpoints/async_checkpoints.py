@@ -15,6 +15,7 @@ from holdfast.checkpoints.asking import checkpoint_request, group_member, locato
 from holdfast.checkpoints.operations import Operating, Running, finish
 from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.errors import InvalidInputError
+from holdfast.store.arguments import check_function
 from holdfast.store.async_state import State
 from holdfast.store.async_store import Store
 from holdfast.store.cause import acting
@@ -25,14 +26,21 @@ _T = TypeVar("_T")
 
 
 class Checkpoints:
-    """The checkpoints of one state: made on request, found, described, restored."""
+    """The checkpoints of one state: made on request, found, described, restored.
 
-    def __init__(self, state: State) -> None:
+    `sync` (async, if it likes) is called with a checkpoint whose request says `sync=True`, and
+    brings it to the peers; it raises if one of them did not get it.
+    """
+
+    def __init__(self, state: State, *, sync: Callable[[Checkpoint], Any] | None = None) -> None:
+        if sync is not None:
+            check_function(sync, "sync")
         if not isinstance(state, State):
             raise InvalidInputError(
                 "Checkpoints takes a state; those of holdfast.sync have its own"
             )
         self._state = state
+        self._sync = sync
         self._handle = state._handle
 
     async def create(
@@ -40,7 +48,15 @@ class Checkpoints:
     ) -> making.CheckpointResult:
         """Make a checkpoint as a `CheckpointRequest` says, given whole or by its fields."""
         asked = checkpoint_request(request, fields)
-        return await to_the_end(making.create, self._handle, asked)
+        peers = self._sync is not None
+        done = await to_the_end(lambda: making.create(self._handle, asked, peers=peers))
+        if not asked.sync or self._sync is None:
+            return done
+        try:
+            await _answer(self._sync(done.checkpoint))
+        except Exception as error:
+            return making.synchronized(done, error)
+        return making.synchronized(done, None)
 
     async def locate(self, **where: Any) -> Checkpoint:
         """The newest checkpoint that fits: id, name, type, tag, trigger, at, before, valid.

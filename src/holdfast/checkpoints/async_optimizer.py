@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.checkpoints import optimizer as blocking
 from holdfast.checkpoints.optimizer import Cost, Proposal
 from holdfast.checkpoints.policy import DEFAULTS, Policy
+from holdfast.checkpoints.recording import Recording
 
 
 class Optimizer:
@@ -16,6 +17,10 @@ class Optimizer:
 
     def __init__(self, store: Any, *, defaults: Iterable[Policy] = DEFAULTS) -> None:
         self._blocking = blocking.Optimizer(store, defaults=defaults)
+
+    async def record(self, agent: Any) -> Recording:
+        """What an agent did, without the values: times, keys and sizes; memory grows with it."""
+        return await asyncio.to_thread(self._blocking.record, agent)
 
     async def costs(self, agent: Any) -> list[Cost]:
         """What policies have cost, the dearest first, by the checkpoints in the history."""

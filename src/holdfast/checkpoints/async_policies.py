@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -11,6 +11,7 @@ from holdfast.checkpoints import policies as blocking
 from holdfast.checkpoints.engine import Sampler, Triggered
 from holdfast.checkpoints.explaining import Explained
 from holdfast.checkpoints.policy import DEFAULTS, Policy
+from holdfast.checkpoints.schedules import ScheduleInfo
 from holdfast.checkpoints.tracker import ASKED, Event
 from holdfast.store.scopes import Scope
 
@@ -62,6 +63,14 @@ class Policies:
         """Take a policy of its own from an agent; a default one of that id is in force again."""
         await asyncio.to_thread(self._blocking.remove, agent, id)
 
+    async def schedule(self, agent: Any) -> Sequence[ScheduleInfo]:
+        """Store a schedule for each policy of an agent that has an interval, default ones too.
+
+        An agent's own policies have theirs from the moment they are set. A `Scheduler` of any
+        process then makes their checkpoints in time, also if the process that wrote is gone.
+        """
+        return await asyncio.to_thread(self._blocking.schedule, agent)
+
     async def report(self, agent: Any, kind: str, name: str = "") -> None:
         """Tell of an `error`, a `user_action` or a `system_event`, which may have a name."""
         await asyncio.to_thread(self._blocking.report, agent, kind, name)
@@ -71,7 +80,10 @@ class Policies:
         await asyncio.to_thread(self._blocking.record, agent, metric, value)
 
     async def evaluate(self, agent: Any, event: Event = ASKED) -> Triggered:
-        """Whether a policy would fire now, which, and why; nothing is done."""
+        """Whether a policy would fire now, which, and why; nothing is done.
+
+        With an event of your own: if this happened now, with the metrics that it brings along.
+        """
         return await asyncio.to_thread(self._blocking.evaluate, agent, event)
 
     async def explain(self, agent: Any) -> tuple[Explained, ...]:

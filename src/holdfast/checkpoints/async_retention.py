@@ -50,6 +50,13 @@ class Retention:
         """Lift a hold; tells whether there was one."""
         return await asyncio.to_thread(self._blocking.lift, checkpoint)
 
+    async def clear(self, checkpoint: Checkpoint, reason: str = "cleared") -> None:
+        """Let a checkpoint go when retention is run next, whatever its rule says.
+
+        Not one that is pinned, on hold or needed: that stays until it no longer is.
+        """
+        await asyncio.to_thread(self._blocking.clear, checkpoint, reason)
+
     async def marked(self, scope: Any) -> dict[str, str]:
         """Ids of the checkpoints of a scope that are pinned or on hold, and why."""
         return await asyncio.to_thread(self._blocking.marked, scope)

@@ -9,6 +9,8 @@ from types import TracebackType
 from typing import Any
 
 from holdfast.checkpoints import scheduler as blocking
+from holdfast.checkpoints.async_policies import Policies
+from holdfast.checkpoints.rules import Rule
 from holdfast.checkpoints.runner import Job, Run
 from holdfast.checkpoints.schedules import ScheduleInfo, Target
 from holdfast.errors import InvalidInputError
@@ -23,7 +25,13 @@ class Scheduler:
     """
 
     def __init__(
-        self, store: Store, *, jobs: Mapping[str, Job] | None = None, lease: float = 30.0
+        self,
+        store: Store,
+        *,
+        jobs: Mapping[str, Job] | None = None,
+        policies: Policies | None = None,
+        rules: Mapping[str, Rule] | None = None,
+        lease: float = 30.0,
     ) -> None:
         if not isinstance(store, Store):
             raise InvalidInputError(
@@ -31,7 +39,12 @@ class Scheduler:
                 "holdfast.sync.Scheduler for a store of holdfast.sync"
             )
         called = {name: self._called(job) for name, job in (jobs or {}).items()}
-        self._blocking = blocking.Scheduler(store._blocking, jobs=called, lease=lease)
+        if policies is not None and not isinstance(policies, Policies):
+            raise InvalidInputError("policies takes a holdfast.Policies of the same store")
+        under = policies._blocking if policies is not None else None
+        self._blocking = blocking.Scheduler(
+            store._blocking, jobs=called, policies=under, rules=rules, lease=lease
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def _called(self, job: Job) -> Job:
@@ -67,6 +80,7 @@ class Scheduler:
         jitter: float = 0.0,
         job: str | None = None,
         name: str | None = None,
+        retention: bool = False,
     ) -> ScheduleInfo:
         """Make a checkpoint of `target` (or run a job) each so many seconds.
 
@@ -74,9 +88,13 @@ class Scheduler:
         `jitter` schedules that begin together are spread over so many seconds, each by its name.
         A slot in which nothing was written since the last checkpoint makes none. A schedule of the
         same name (by default that of the scope, or the job) is replaced, unless it says the same.
+        With `retention` no checkpoints are made: those of `target` that may go are let go. What has
+        to be confirmed stays, and the schedule says `failed`: NotConfirmedError.
         """
         return await asyncio.to_thread(
-            lambda: self._blocking.every(seconds, target, jitter=jitter, job=job, name=name)
+            lambda: self._blocking.every(
+                seconds, target, jitter=jitter, job=job, name=name, retention=retention
+            )
         )
 
     async def cron(
@@ -88,6 +106,7 @@ class Scheduler:
         jitter: float = 0.0,
         job: str | None = None,
         name: str | None = None,
+        retention: bool = False,
     ) -> ScheduleInfo:
         """The same by the calendar: `cron("0 3 * * *", agent, zone="Europe/Berlin")`.
 
@@ -96,7 +115,13 @@ class Scheduler:
         """
         return await asyncio.to_thread(
             lambda: self._blocking.cron(
-                expression, target, zone=zone, jitter=jitter, job=job, name=name
+                expression,
+                target,
+                zone=zone,
+                jitter=jitter,
+                job=job,
+                name=name,
+                retention=retention,
             )
         )
 

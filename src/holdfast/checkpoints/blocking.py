@@ -14,6 +14,7 @@ from holdfast.checkpoints.asking import checkpoint_request, group_member, locato
 from holdfast.checkpoints.operations import Operating, Running, finish
 from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.errors import InvalidInputError
+from holdfast.store.arguments import check_function
 from holdfast.store.blocking import State, Store
 from holdfast.store.cause import acting
 from holdfast.store.items import Checkpoint, Restored, Reverted
@@ -22,19 +23,34 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class Checkpoints:
-    """The checkpoints of one state: made on request, found, described, restored."""
+    """The checkpoints of one state: made on request, found, described, restored.
 
-    def __init__(self, state: State) -> None:
+    `sync` is called with a checkpoint whose request says `sync=True`, and brings it to the peers;
+    it raises if one of them did not get it.
+    """
+
+    def __init__(self, state: State, *, sync: Callable[[Checkpoint], Any] | None = None) -> None:
+        if sync is not None:
+            check_function(sync, "sync")
         if not isinstance(state, State):
             raise InvalidInputError("Checkpoints takes a state of holdfast.sync")
         self._state = state
+        self._sync = sync
         self._handle = state._handle
 
     def create(
         self, request: CheckpointRequest | str = "", **fields: Any
     ) -> making.CheckpointResult:
         """Make a checkpoint as a `CheckpointRequest` says, given whole or by its fields."""
-        return making.create(self._handle, checkpoint_request(request, fields))
+        asked = checkpoint_request(request, fields)
+        done = making.create(self._handle, asked, peers=self._sync is not None)
+        if not asked.sync or self._sync is None:
+            return done
+        try:
+            self._sync(done.checkpoint)
+        except Exception as error:
+            return making.synchronized(done, error)
+        return making.synchronized(done, None)
 
     def locate(self, **where: Any) -> Checkpoint:
         """The newest checkpoint that fits: id, name, type, tag, trigger, at, before, valid.

@@ -24,12 +24,7 @@ from holdfast.store.lookups import count_keys
 from holdfast.store.slots import slot_of
 from holdfast.store.trees import Node
 
-_METHODS = {
-    compress.NONE: "none",
-    compress.LZ4: "lz4",
-    compress.ZSTD: "zstd",
-    compress.PADDED: "padded",
-}
+_METHODS = {method: name for name, method in compress.NAMES.items()}
 _PAGE = 64
 
 

@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoints.conditions import is_number
@@ -23,19 +24,18 @@ from holdfast.checkpoints.metrics import (
     process_memory,
 )
 from holdfast.checkpoints.policy import PREFIX, Policy, merged
-from holdfast.checkpoints.tracker import TIMER, WRITE, Event, Tracker
+from holdfast.checkpoints.saving import Saved, Wanted, save_all
+from holdfast.checkpoints.tracker import NOTHING, TIMER, WRITE, Event, Tracker
 from holdfast.checkpoints.worker import Worker
-from holdfast.errors import Conflict, HoldfastError, PolicyValidationError
+from holdfast.errors import HoldfastError, PolicyValidationError
 from holdfast.store.cause import acting
 from holdfast.store.gates import Gate
 from holdfast.store.handles import LineHandle
 
 if TYPE_CHECKING:
-    from holdfast.store.change import Change, Target, Written
+    from holdfast.store.change import Change, Written
     from holdfast.store.core import Core
-    from holdfast.store.entries import Body
     from holdfast.store.scopes import Scope
-    from holdfast.store.stage import Stage
     from holdfast.store.timeline import Timeline
 
 AGENTS = 20_000
@@ -81,6 +81,8 @@ class Engine(Gate):
         """By the agents' ids: the hash of a text is known already."""
         self._lock = threading.RLock()
         self.worker = Worker(core)
+        self.changed: Callable[[Scope, set[str]], None] | None = None
+        """Told when an agent's own policies of these ids are others than they were."""
 
     # behind every change
 
@@ -163,6 +165,9 @@ class Engine(Gate):
                 return
             self._renew(tracker)
             self._sample(tracker)
+            if self.changed is not None and tracker.own != tracker.followed:
+                ids, tracker.followed = {*tracker.followed, *tracker.own}, dict(tracker.own)
+                self.changed(tracker.scope, ids)
             with self._lock:
                 self._look(tracker, event)
         except Exception as error:
@@ -204,6 +209,7 @@ class Engine(Gate):
             same = found.basis.checkpoint == tracker.metrics.basis.checkpoint
             tracker.active = (same and tracker.active) or bool(keys)
             tracker.metrics.begin(found.basis, keys, found.operations + more[0])
+            tracker.remember(found.fired)
             tracker.sequence = head
             tracker.stale = False
 
@@ -220,16 +226,16 @@ class Engine(Gate):
         if tracker.stale or self.handle(tracker.scope).place()[2] > tracker.sequence:
             self.refresh(tracker)
 
-    def ready(self, tracker: Tracker) -> list[Policy]:
-        """Policies that would fire now; nothing comes of asking."""
+    def ready(self, tracker: Tracker, given: Mapping[str, float] = NOTHING) -> list[Policy]:
+        """Policies that would fire now, with metrics that are given; nothing comes of asking."""
         with self._lock:
             line, now = self._line(tracker.scope), self.core.clock.ticks()
             if line is None:
                 return []
             tracker.metrics.settle(line)
-            if not tracker.active:
+            if not tracker.active and not given:
                 return []
-            found = [policy for policy in tracker.policies if tracker.met(policy, now)]
+            found = [policy for policy in tracker.policies if tracker.met(policy, now, given)]
             return [policy for policy in found if now >= tracker.ready_at(policy, now)]
 
     def _sample(self, tracker: Tracker) -> None:
@@ -264,27 +270,67 @@ class Engine(Gate):
     def _fire(self, tracker: Tracker, ready: list[Policy], event: Event) -> None:
         """Make the checkpoint, unless there is another since the policies were looked at."""
         result = judged(ready, event)
-        policy, basis = ready[0], tracker.metrics.basis.checkpoint
-        metadata = self._about(tracker, policy, result)
-        handle = self.handle(tracker.scope)
+        wanted = self._wanted(tracker, ready[0], result)
         with acting("holdfast.policies", reason=result.reason):
-            plan, finish = handle.plan_checkpoint(
-                "", policy.type, [f"policy:{policy.id}"], result.reason, metadata
-            )
-            target = plan.targets[0]
-            target.special = _expecting(target, basis)
-            target.create = False
-            made = True
-            try:
-                finish(self.core.run(plan))
-            except Conflict:
-                made, tracker.stale = False, True  # another process was faster
+            saved = save_all(self.core, [wanted])[0]
+        if saved.error is not None:
+            raise saved.error
         with self._lock:
             tracker.firing = None
-            if made:
-                tracker.fired(ready, self.core.clock.ticks())
-                self.fired.append((tracker.scope, result))
+            if saved.outcome == "saved":
+                self._note(tracker, ready, result)
+            else:  # another process was faster, or the agent is gone
+                tracker.active, tracker.stale = saved.outcome == "overtaken", True
             self._look(tracker, event)
+
+    def scheduled(self, scope: Scope, id_: str) -> tuple[Wanted, Callable[[], None]] | Saved:
+        """What comes of a policy when its schedule is due: its checkpoint and what to do behind
+        it, or why there is none."""
+        tracker = self.tracked(scope)
+        with self._lock:
+            line, now = self._line(scope), self.core.clock.ticks()
+            policy = next((one for one in tracker.policies if one.id == id_), None)
+            if line is None or policy is None:
+                return Saved("absent")
+            tracker.metrics.settle(line)
+            if not tracker.active:
+                return Saved("unchanged", head=(line.prefix, tracker.sequence))
+            again = tracker.waits(policy, now)
+            if again is None or again > 0:
+                head = (line.prefix, tracker.sequence) if again is None else None
+                return Saved("unmet", head=head, again=again)
+            ready = self.ready(tracker)
+            ready = [one for one in tracker.policies if one is policy or one in ready]
+            result = judged(ready, TIMER)
+            wanted = self._wanted(tracker, ready[0], result)
+            return wanted, partial(self._note, tracker, ready, result)
+
+    def followed(self, scope: Scope, id_: str, policy: Policy | None) -> None:
+        """Remember that the schedules follow this policy, or that it is gone."""
+        with self._lock:
+            tracker = self._trackers.get(scope.id)
+            if tracker is not None and policy is not None:
+                tracker.followed[id_] = policy
+            elif tracker is not None:
+                tracker.followed.pop(id_, None)
+
+    def _note(self, tracker: Tracker, ready: list[Policy], result: Triggered) -> None:
+        with self._lock:
+            tracker.fired(ready, self.core.clock.ticks())
+            self.fired.append((tracker.scope, result))
+
+    def _wanted(self, tracker: Tracker, policy: Policy, result: Triggered) -> Wanted:
+        """The checkpoint that a policy asks for, behind the one that it was judged by."""
+        return Wanted(
+            tracker.scope,
+            "main",
+            "",
+            policy.type,
+            self._about(tracker, policy, result),
+            tags=(f"policy:{policy.id}",),
+            description=result.reason,
+            behind=tracker.metrics.basis.checkpoint,
+        )
 
     def _about(self, tracker: Tracker, policy: Policy, result: Triggered) -> dict[str, Any]:
         now = self.core.clock.ticks()
@@ -299,20 +345,13 @@ class Engine(Gate):
             "priority": policy.priority,
             "retention": policy.retention.kept(),
         }
+        if policy.compression is not None:
+            squeezed = policy.compression
+            about["compression"] = squeezed.algorithm if squeezed.enabled else "none"
+        # A default one demands nothing: who is asked for a plain export may say that it is wanted.
+        if policy.id in tracker.own and policy.encryption is not None and policy.encryption.enabled:
+            about["encryption"] = policy.encryption.algorithm
         return {**about, "event": result.event.name} if result.event.name else about
-
-
-def _expecting(target: Target, basis: int) -> Callable[[Stage, Body], Any]:
-    """Build the checkpoint only on the one that its policy was judged by."""
-    build = target.special
-    assert build is not None
-
-    def special(stage: Stage, body: Body) -> Any:
-        if stage.checkpoint != basis:
-            raise Conflict(f"{target.scope}: there is another checkpoint since")
-        return build(stage, body)
-
-    return special
 
 
 def stored_policies(handle: LineHandle) -> dict[str, Policy]:

@@ -41,7 +41,7 @@ class Explained:
     why: str
     readings: tuple[Reading, ...]
     effective: dict[str, str]
-    """What is in force of its encryption and compression in this store."""
+    """What is in force of its encryption and compression: in this store, and in exports."""
 
     def data(self) -> dict[str, Any]:
         """Plain data."""
@@ -59,9 +59,21 @@ class Explained:
         }
 
 
-def effective(core: Core) -> dict[str, str]:
-    """What is in force of any policy's settings: the store decides, for all that it writes."""
-    return {"encryption": CIPHER if core.ring is not None else "off", "compression": COMPRESSED}
+def effective(core: Core, policy: Policy, *, own: bool) -> dict[str, str]:
+    """What is in force of a policy's settings: the store decides for all that it writes, the
+    policy for the exports of its checkpoints."""
+    setting = policy.compression
+    squeezed = (
+        "compressed as it fits" if setting is None else f"compressed with {setting.algorithm}"
+    )
+    if setting is not None and not setting.enabled:
+        squeezed = "not compressed"
+    demanded = own and policy.encryption is not None and policy.encryption.enabled
+    return {
+        "encryption": CIPHER if core.ring is not None else "off",
+        "compression": COMPRESSED,
+        "exports": "only with a key" if demanded else f"{squeezed}, unless with a key",
+    }
 
 
 def explain(engine: Engine, scope: Scope) -> tuple[Explained, ...]:
@@ -71,15 +83,16 @@ def explain(engine: Engine, scope: Scope) -> tuple[Explained, ...]:
     now = engine.core.clock.ticks()
     found = []
     for policy in merged(engine.defaults, tracker.own):
+        own = policy.id in tracker.own
         readings = tuple(_reading(tracker, one, now) for one in policy.conditions)
         found.append(
             Explained(
                 policy,
-                "own" if policy.id in tracker.own else "default",
+                "own" if own else "default",
                 ready[:1] == [policy.id],
                 _why(tracker, policy, readings, ready, now),
                 readings,
-                effective(engine.core),
+                effective(engine.core, policy, own=own),
             )
         )
     return tuple(found)

@@ -99,9 +99,15 @@ class _Sealing:
 
 
 def export_parts(
-    description: bytes, content: Iterable[bytes], source: KeySource | None
+    description: bytes,
+    content: Iterable[bytes],
+    source: KeySource | None,
+    method: int | None = None,
 ) -> Iterator[bytes]:
-    """What is in a file; sealed if there is a key, whose file is made if it is missing."""
+    """What is in a file; sealed if there is a key, whose file is made if it is missing.
+
+    `method` compresses one that is not sealed, instead of what fits the length of a frame.
+    """
     head, sealing = b"\0\0", None
     if source is not None:
         id = _random(16)
@@ -113,7 +119,7 @@ def export_parts(
     check.update(MAGIC + head)
     yield MAGIC + head
     for number, plain in enumerate(_frames(description, content)):
-        part = _frame(plain, number, sealing)
+        part = _frame(plain, number, sealing, method)
         check.update(part)
         yield part
     yield check.digest()
@@ -131,9 +137,9 @@ def _frames(description: bytes, content: Iterable[bytes]) -> Iterator[bytes]:
         yield bytes(waiting)
 
 
-def _frame(plain: bytes, number: int, sealing: _Sealing | None) -> bytes:
+def _frame(plain: bytes, number: int, sealing: _Sealing | None, wanted: int | None) -> bytes:
     if sealing is None:
-        method, stored = squeeze(plain)
+        method, stored = squeeze(plain, wanted)
         return _lengths(method, len(plain), len(stored)) + stored
     lengths = _lengths(NONE, len(plain), NONCE + len(plain) + _TAG)
     return lengths + sealing.seal(number, lengths, plain)

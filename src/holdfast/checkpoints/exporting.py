@@ -20,7 +20,9 @@ from holdfast.checkpoints.export_records import (
     record_head,
     sign_description,
 )
+from holdfast.checkpoints.policy import CIPHER
 from holdfast.errors import DamagedIndexError, InvalidInputError, LimitExceededError
+from holdfast.seal.compress import NAMES
 from holdfast.seal.keys import parse_key
 from holdfast.store import refs
 from holdfast.store.arguments import check_flag
@@ -152,6 +154,12 @@ def export_state(
     core.check_open()
     _check_asked(handle, format, key, plain, unsigned, reveal)
     view, checkpoint = checkpoint_view(handle, at)
+    about = checkpoint.metadata
+    if key is None and about.get("policy") and about.get("encryption") == CIPHER:
+        raise InvalidInputError(
+            f"{handle.scope}: {checkpoint.id} was made by the policy {about.get('policy')}, which "
+            "demands encryption: give key= and no other format, or export another checkpoint"
+        )
     handle.history.check_point(view, checkpoint.sequence, "references")
     source = Source(handle, view, checkpoint.timeline)
     if format == "holdfast":
@@ -163,7 +171,8 @@ def export_state(
             raise LimitExceededError(
                 f"{handle.scope}: what is declared of it does not fit into an export"
             )
-        parts: Iterable[bytes] = export_parts(frame, source.content(), parse_key(key))
+        method = NAMES.get(str(about.get("compression")))
+        parts: Iterable[bytes] = export_parts(frame, source.content(), parse_key(key), method)
     elif format == "json":
         from holdfast.checkpoints.readable_json import json_parts
 

@@ -15,6 +15,7 @@ from holdfast.checkpoints.making import make
 from holdfast.checkpoints.requests import CheckpointRequest, said
 from holdfast.errors import CheckpointNotFoundError, PrunedError
 from holdfast.store import entries, rows
+from holdfast.store.breathing import Breath
 from holdfast.store.handles import LineHandle
 from holdfast.store.items import Checkpoint
 
@@ -34,10 +35,11 @@ def held(handle: LineHandle, since: int = 0) -> list[Held]:
     """Checkpoints of a timeline, from an entry on, that are not released yet, newest first."""
     released: set[str] = set()
     found = []
-    history = handle.history
+    history, breath = handle.history, Breath()
     for line, sequence, envelope, body in history.points.statements():
         if sequence < since:
             break
+        breath()
         one = history.described(line, handle.timeline, sequence, envelope, body)
         released.update(map(str, said(one.metadata, "releases", [])))
         if one.id in released:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +23,8 @@ from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.items import Checkpoint, Entry
 from holdfast.store.reading import microseconds
 
+_log = logging.getLogger("holdfast.checkpoints")
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointResult:
@@ -39,6 +42,10 @@ class CheckpointResult:
     hash: str
     """Commitment to the whole state, in hexadecimal."""
     created_at: datetime
+    synchronized: bool = False
+    """Whether it was asked for, and the peers have it."""
+    sync_error: str | None = None
+    """The name of the error with which that failed; the checkpoint is there all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +62,18 @@ class Dependency:
         return f"{self.scope} {self.timeline}@{self.entry} ({self.status})"
 
 
-def create(handle: LineHandle, request: CheckpointRequest, **more: Any) -> CheckpointResult:
-    """Make the checkpoint that is asked for; `more` is said of it in its metadata."""
+def create(
+    handle: LineHandle, request: CheckpointRequest, *, peers: bool = False, **more: Any
+) -> CheckpointResult:
+    """Make the checkpoint that is asked for; `more` is said of it in its metadata.
+
+    `peers` says whether there is somebody to bring it to, where the request asks for that.
+    """
     request.check()
+    if request.sync and not peers:
+        raise CheckpointValidationError(
+            ["sync needs to know how: Checkpoints(state, sync=FUNCTION) brings one to the peers"]
+        )
     made = make(handle, request, **more)
     return CheckpointResult(
         True,
@@ -69,6 +85,14 @@ def create(handle: LineHandle, request: CheckpointRequest, **more: Any) -> Check
         made.root,
         made.time,
     )
+
+
+def synchronized(result: CheckpointResult, error: Exception | None) -> CheckpointResult:
+    """The result behind the attempt to bring it to the peers."""
+    if error is None:
+        return replace(result, synchronized=True)
+    _log.error("%s: not brought to the peers: %s", result.checkpoint_id, type(error).__name__)
+    return replace(result, sync_error=type(error).__name__)
 
 
 def make(handle: LineHandle, request: CheckpointRequest, **more: Any) -> Checkpoint:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,8 @@ MOST_KEYS = 100_000
 """Changed keys that are told apart; what comes behind them counts as often as it is written."""
 MOST_ENTRIES = 10_000
 """Entries that are read back for the operations since the last checkpoint, after opening."""
+MOST_MADE = 16
+"""Checkpoints that are read back for when policies fired in other processes, or before opening."""
 MOST_NAMES = 1000
 """Names of reported actions and events that are told apart."""
 BUCKETS = 64
@@ -222,6 +224,8 @@ class Measured:
     """Keys that differ from the last checkpoint."""
     operations: int
     head: int
+    fired: dict[str, float] = field(default_factory=dict)
+    """When the policies fired that made the last checkpoints, on this process's clock."""
 
 
 def measure(handle: LineHandle) -> Measured:
@@ -246,7 +250,18 @@ def measure(handle: LineHandle) -> Measured:
     found = handle.history.entries(newest_first=True, low=first, high=head)
     pairs = (pair for _, _, body in islice(found, MOST_ENTRIES) for pair in shown(body.ops))
     count = sum(1 for _, key in pairs if key and counted(key))
-    return Measured(basis, keys, count, head)
+    return Measured(basis, keys, count, head, _fired(handle, ticks, claimed))
+
+
+def _fired(handle: LineHandle, ticks: float, claimed: int) -> dict[str, float]:
+    found: dict[str, float] = {}
+    history = handle.history
+    for line, sequence, envelope, body in islice(history.points.statements(), MOST_MADE):
+        one = history.described(line, handle.timeline, sequence, envelope, body)
+        policy = one.metadata.get("policy")
+        if isinstance(policy, str):
+            found.setdefault(policy, ticks - max(0, claimed - body.time) / 1_000_000)
+    return found
 
 
 def operations_behind(handle: LineHandle, done: int, head: int) -> tuple[int, list[str]] | None:

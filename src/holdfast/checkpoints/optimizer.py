@@ -10,22 +10,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.checkpoints.conditions import MEMORY, OPERATIONS, RATIO, SINCE
-from holdfast.checkpoints.metrics import Basis, Metrics, counted
+from holdfast.checkpoints.metrics import Basis, Metrics
 from holdfast.checkpoints.policies import Policies, agent_scope
 from holdfast.checkpoints.policy import DEFAULTS, Policy
+from holdfast.checkpoints.recording import Recording, record
 from holdfast.checkpoints.tracker import Tracker
 from holdfast.errors import InvalidInputError
-from holdfast.store import entries, rows
-from holdfast.store.entries import shown
-from holdfast.store.handles import LineHandle
-from holdfast.store.timeline import Timeline
-
-if TYPE_CHECKING:
-    from holdfast.store.entries import Body
-    from holdfast.store.scopes import Scope
 
 BYTES = 450
 """What a checkpoint takes, where there is none in the history to measure it by."""
@@ -65,35 +58,28 @@ class Proposal:
         return self.before - self.after
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One entry of the record."""
-
-    time: float
-    """Seconds."""
-    writes: tuple[tuple[str, int, bytes], ...]
-    """(key, bytes, what the value is) of each operation; 0 bytes where the key went."""
-    policy: str | None = None
-    """The policy whose checkpoint it is; empty: somebody else's; None: no checkpoint."""
-    bytes: int = 0
-
-
 class Optimizer:
     """Says which policies cost most and what other settings would save.
 
-    It reads all of an agent's history, each time it is asked. Policies over what is reported,
-    recorded or asked for are not predicted: they count as often as they fired.
+    It reads all of an agent's history, each time it is asked about an agent; `record` keeps what it
+    reads, and can be asked about in its place. Policies over what is reported, recorded or asked
+    for are not predicted: they count as often as they fired.
     """
 
     def __init__(self, store: Any, *, defaults: Iterable[Policy] = DEFAULTS) -> None:
         self._policies = Policies(store, defaults=defaults, watch=False)
         self._core = store._core
 
+    def record(self, agent: Any) -> Recording:
+        """What an agent did, without the values: times, keys and sizes; memory grows with it."""
+        scope = agent_scope(agent)
+        return record(self._core, scope, tuple(self._policies.list(scope)))
+
     def costs(self, agent: Any) -> list[Cost]:
         """What policies have cost, the dearest first, by the checkpoints in the history."""
         count: Counter[str] = Counter()
         size: Counter[str] = Counter()
-        for step in self._record(agent_scope(agent)):
+        for step in self._recorded(agent).steps:
             if step.policy:
                 count[step.policy] += 1
                 size[step.policy] += step.bytes
@@ -101,9 +87,8 @@ class Optimizer:
 
     def predict(self, agent: Any, policies: Sequence[Policy] | None = None) -> list[Cost]:
         """What policies (those that the agent has) would have cost, the dearest first."""
-        scope = agent_scope(agent)
-        chosen = self._policies.list(scope) if policies is None else list(policies)
-        return _replayed(scope, chosen, self._record(scope))
+        found = self._recorded(agent)
+        return _replayed(found, found.policies if policies is None else policies)
 
     def propose(
         self, agent: Any, bounds: Mapping[str, tuple[float, float]] | None = None
@@ -113,15 +98,14 @@ class Optimizer:
         `bounds` are the least and the most interval, in milliseconds, by the policies' ids; then
         no others are touched.
         """
-        scope = agent_scope(agent)
         _check_bounds(bounds)
-        policies, steps = self._policies.list(scope), self._record(scope)
-        before = _replayed(scope, policies, steps)
+        recorded = self._recorded(agent)
+        before = _replayed(recorded, recorded.policies)
         found: list[Proposal] = []
-        for policy in policies:
+        for policy in recorded.policies:
             if policy.enabled and _predictable(policy) and (bounds is None or policy.id in bounds):
                 least, most = (bounds or {}).get(policy.id, (LEAST, MOST))
-                found += self._longer(scope, policy, policies, steps, before, least, most)
+                found += self._longer(recorded, policy, before, least, most)
         return sorted(found, key=lambda one: -one.saves)
 
     def adapt(self, agent: Any, bounds: Mapping[str, tuple[float, float]]) -> list[Proposal]:
@@ -137,10 +121,8 @@ class Optimizer:
 
     def _longer(
         self,
-        scope: Scope,
+        recorded: Recording,
         policy: Policy,
-        policies: list[Policy],
-        steps: list[Step],
         before: list[Cost],
         least: float,
         most: float,
@@ -150,7 +132,8 @@ class Optimizer:
         interval = max(least, policy.frequency.interval * 2)
         while interval <= most:
             other = replace(policy, frequency=replace(policy.frequency, interval=interval))
-            after = _replayed(scope, [other if one is policy else one for one in policies], steps)
+            policies = [other if one is policy else one for one in recorded.policies]
+            after = _replayed(recorded, policies)
             made = sum(one.checkpoints for one in before) - sum(one.checkpoints for one in after)
             found = Proposal(other, _bytes(before), _bytes(after), made)
             if best is None or found.saves > best.saves:
@@ -161,38 +144,8 @@ class Optimizer:
         if best is not None and best.saves > 0:
             yield best
 
-    def _record(self, scope: Scope) -> list[Step]:
-        """The agent's history: every entry with the size of what it wrote."""
-        handle = LineHandle(self._core, scope, "main")
-        now = handle.reader.now()
-        if now is None:
-            return []
-        line = Timeline(now.ledger, 0)
-        steps = []
-        while page := now.ledger.storage.scan(
-            rows.entry(line.prefix, line.sequence + 1), rows.after(line.prefix), limit=200
-        ):
-            for key, row in page:
-                body = line.follow(key, row)
-                steps.append(self._step(line, body, len(row)))
-        return steps
-
-    def _step(self, line: Timeline, body: Body, size: int) -> Step:
-        policy = None
-        for op in body.ops:
-            if op[0] == entries.CHECKPOINT:
-                data = self._core.codec.decode(op[6]) if len(op) > 6 and op[6] else {}
-                policy = str(data.get("policy", ""))
-        if any(op[0] in (entries.RESTORE, entries.FORK) for op in body.ops):
-            keys = [key for key, _ in line.scan()]
-        else:
-            keys = [key for _, key in shown(body.ops) if key]
-        writes = []
-        for key in filter(counted, keys):
-            slot = line.slot(key)
-            kept = slot.described() + bytes(len(slot.tail or ())) if slot is not None else b""
-            writes.append((key, slot.size() + len(key) + 1 if slot is not None else 0, kept))
-        return Step(body.time / 1_000_000, tuple(writes), policy, size)
+    def _recorded(self, subject: Any) -> Recording:
+        return subject if isinstance(subject, Recording) else self.record(subject)
 
 
 class _Replay(Metrics):
@@ -200,13 +153,13 @@ class _Replay(Metrics):
 
     def __init__(self) -> None:
         super().__init__()
-        self.now: dict[str, tuple[int, bytes]] = {}
-        self.then: dict[str, tuple[int, bytes]] = {}
+        self.now: dict[str, tuple[int, int]] = {}
+        self.then: dict[str, tuple[int, int]] = {}
 
     def settle(self, line: Any) -> None:
         """Count the keys that were written."""
         for key in self.fresh:
-            now, then = self.now.get(key, (0, b"")), self.then.get(key, (0, b""))
+            now, then = self.now.get(key, (0, 0)), self.then.get(key, (0, 0))
             changed = 0 if now == then else now[0] or then[0]
             self.bytes += changed - self.changed.get(key, (0, 0, None))[0]
             self.growth += now[0] - then[0] - self.changed.get(key, (0, 0, None))[1]
@@ -218,7 +171,7 @@ class _Replay(Metrics):
         self.settle(None)
         size = self.basis.size + self.growth
         for key in self.changed:
-            self.then[key] = self.now.get(key, (0, b""))
+            self.then[key] = self.now.get(key, (0, 0))
         self.begin(Basis(self.basis.checkpoint + 1, _THERE, size, now))
 
 
@@ -226,13 +179,14 @@ _THERE: Any = object()
 """Stands for the tree of a state, of which only the size is asked for."""
 
 
-def _replayed(scope: Scope, policies: list[Policy], steps: list[Step]) -> list[Cost]:
-    """What policies cost over a record, the dearest first."""
+def _replayed(recorded: Recording, policies: Sequence[Policy]) -> list[Cost]:
+    """What policies cost over a recording, the dearest first."""
+    steps = recorded.steps
     seen = [step.bytes for step in steps if step.policy]
     each = sum(seen) / len(seen) if seen else BYTES
     known = {policy.id for policy in policies if policy.enabled and not _predictable(policy)}
     clock = [steps[0].time if steps else 0.0]
-    tracker = Tracker(scope, frozenset(), lambda: clock[0])
+    tracker = Tracker(recorded.scope, frozenset(), lambda: clock[0])
     metrics = tracker.metrics = _Replay()
     metrics.basis = Basis(0, None, 0, clock[0])
     tracker.follow([policy for policy in policies if _predictable(policy)], {})

@@ -10,8 +10,9 @@ an erasure take them along, and no agent's touch another's. They stand over the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,6 +21,8 @@ from holdfast.checkpoints.engine import Engine, Sampler, Triggered, judged, stor
 from holdfast.checkpoints.explaining import Explained, explain
 from holdfast.checkpoints.metrics import ERROR
 from holdfast.checkpoints.policy import DEFAULTS, PREFIX, Policy, invalid, merged
+from holdfast.checkpoints.policy_schedules import follow_policies, schedule_policies
+from holdfast.checkpoints.schedules import ScheduleInfo, Schedules
 from holdfast.checkpoints.tracker import ASKED, Event
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.store.arguments import check_function, check_text
@@ -58,6 +61,7 @@ class Policies:
         self._engine = Engine(self._core, tuple(defaults), own)
         self._check(self._engine.defaults, plain_is_fine=True)
         if watch:
+            self._engine.changed = partial(follow_policies, self._engine)
             self._core.gates.add(self._engine)
 
     def __enter__(self) -> Self:
@@ -93,6 +97,8 @@ class Policies:
             raise InvalidInputError(f"{scope}: an agent has at most {MOST_POLICIES} policies")
         change, _ = handle._plan([Operation("set", made.key, made.data())], lambda _: None)
         self._core.run(change)
+        follow_policies(self._engine, scope, [made.id])
+        self._engine.followed(scope, made.id, made)
         return made
 
     def get(self, agent: Any, id: str) -> Policy | None:
@@ -115,6 +121,19 @@ class Policies:
             raise MissingError(f"{scope} has no policy {id!r} of its own; {hint}")
         change, _ = handle._plan([Operation("delete", PREFIX + id)], lambda _: None)
         self._core.run(change)
+        follow_policies(self._engine, scope, [id])
+        self._engine.followed(scope, id, None)
+
+    def schedule(self, agent: Any) -> Sequence[ScheduleInfo]:
+        """Store a schedule for each policy of an agent that has an interval, default ones too.
+
+        An agent's own policies have theirs from the moment they are set. A `Scheduler` of any
+        process then makes their checkpoints in time, also if the process that wrote is gone.
+        """
+        scope = agent_scope(agent)
+        schedules = Schedules(self._core)
+        made = schedule_policies(schedules, scope, self.list(scope))
+        return [schedules.info(one) for one in made]
 
     # what happens
 
@@ -144,9 +163,14 @@ class Policies:
     # looking
 
     def evaluate(self, agent: Any, event: Event = ASKED) -> Triggered:
-        """Whether a policy would fire now, which, and why; nothing is done."""
+        """Whether a policy would fire now, which, and why; nothing is done.
+
+        With an event of your own: if this happened now, with the metrics that it brings along.
+        """
+        if not isinstance(event, Event):
+            raise InvalidInputError("an event is made with holdfast.Event(type, name, metrics)")
         tracker = self._engine.tracked(agent_scope(agent))
-        return judged(self._engine.ready(tracker), event)
+        return judged(self._engine.ready(tracker, event.metrics), event)
 
     def explain(self, agent: Any) -> tuple[Explained, ...]:
         """For each policy what each condition reads now, and why it does or does not fire."""

@@ -42,20 +42,34 @@ class PolicyFrequency:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRetention:
-    """How long a policy's checkpoints are kept: milliseconds, and how many; None: no bound."""
+    """How long a policy's checkpoints are kept: milliseconds, and how many; None: no bound.
+
+    The newest `min_count` stay, whatever their age. It is carried out when retention is run
+    (`Retention`, `Scheduler.every(..., retention=True)`), by the policy as it is then.
+    """
 
     max_age: float | None = None
     max_count: int | None = None
+    min_count: int = 0
 
     def kept(self) -> dict[str, float]:
         """What a checkpoint says of it, with the age in seconds."""
-        age = {} if self.max_age is None else {"max_age": self.max_age / 1000}
-        return age if self.max_count is None else {**age, "max_count": self.max_count}
+        found: dict[str, float] = {}
+        if self.max_age is not None:
+            found["max_age"] = self.max_age / 1000
+        if self.max_count is not None:
+            found["max_count"] = self.max_count
+        return {**found, "min_count": self.min_count} if self.min_count else found
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySetting:
-    """A demand on compression or encryption."""
+    """A demand on compression or encryption, of what leaves the store.
+
+    Inside it all is compressed and encrypted alike, as `explain` shows. Of a policy's checkpoints,
+    `compression` says how an export without a key is compressed (not at all if it is not enabled);
+    `encryption` of an agent's own policy, that there is no export without a key.
+    """
 
     enabled: bool
     algorithm: str
@@ -72,7 +86,7 @@ class Policy:
     frequency: PolicyFrequency = field(default_factory=PolicyFrequency)
     retention: PolicyRetention = field(default_factory=PolicyRetention)
     compression: PolicySetting | None = None
-    """None: as the store does it."""
+    """None: as it fits the content."""
     encryption: PolicySetting | None = None
     priority: str = "medium"
     enabled: bool = True
@@ -155,6 +169,9 @@ class Policy:
             yield "max_age is more than 0 ms"
         if count is not None and (type(count) is not int or count < 1):
             yield "max_count is a whole number of at least 1"
+        least = self.retention.min_count
+        if type(least) is not int or least < 0:
+            yield "min_count is a whole number of at least 0"
 
 
 def _cipher(setting: PolicySetting, encrypted: bool) -> Iterator[str]:
@@ -266,7 +283,7 @@ def _part(kind: type, data: Any, what: str, problems: list[str]) -> Any:
     data = _mapping(data, what, problems)
     if data is None:
         return None
-    names = {"maxAge": "max_age", "maxCount": "max_count"}
+    names = {"maxAge": "max_age", "maxCount": "max_count", "minCount": "min_count"}
     data = {names.get(name, name): value for name, value in data.items()}
     extra = [name for name in data if name not in kind.__slots__]  # type: ignore[attr-defined]
     problems += [f"unknown field {name!r} of {what}" for name in extra]

@@ -78,10 +78,13 @@ class CheckpointRequest:
     depends_on: Sequence[Any] = ()
     """States, checkpoints or entries of other scopes that this state rests on, as they are now."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    sync: bool = False
+    """Whether it is brought to the peers, by the function that `Checkpoints` was given for it."""
 
     def problems(self) -> list[str]:
         """All that is wrong with it; empty if it can be used."""
         return _found(
+            lambda: check_flag(self.sync, "sync"),
             lambda: _one_of(self.type, TYPES, "a checkpoint is"),
             lambda: _one_of(self.priority, PRIORITIES, "its priority is"),
             lambda: check_text(self.name, "the name of a checkpoint", _LONGEST),

@@ -22,8 +22,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from holdfast.checkpoints.engine import stored_policies
 from holdfast.checkpoints.holding import held
-from holdfast.checkpoints.rules import PRIORITIES, Rule, importance, rule_of, rules_of
+from holdfast.checkpoints.rules import PRIORITIES, Group, Rule, RuleBook, importance, rules_of
 from holdfast.errors import (
     InvalidInputError,
     NotConfirmedError,
@@ -31,6 +32,7 @@ from holdfast.errors import (
 )
 from holdfast.store import rows
 from holdfast.store.arguments import check_flag, check_text
+from holdfast.store.breathing import Breath
 from holdfast.store.declaring import plan_declare
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle, StoreHandle
@@ -116,11 +118,20 @@ class Retention:
             raise InvalidInputError("Retention takes an open store")
         self._handle = handle
         self.rules = rules_of(rules)
+        self._given = dict(rules or {})
 
     # what is to go
 
     def plan(self, scope: Any) -> RetentionPlan:
         """What would go, and why; nothing is changed."""
+        return self._planned(scope, whole=True)
+
+    def _planned(self, scope: Any, *, whole: bool) -> RetentionPlan:
+        """A plan; one that is not whole names only what stays.
+
+        A hundred thousand checkpoints that go would be as many objects, and a garbage collection
+        that looks through them a pause for every thread.
+        """
         handle = self._line(scope)
         handle.history.points.line()  # a scope that is not there has no plan
         now = moment(self._handle.core.clock.claimed())
@@ -132,14 +143,14 @@ class Retention:
                 f"the newest entries do not confirm that it is {now:%Y-%m-%d}, so nothing goes "
                 "because of its age"
             )
-        lines, aged = [], []
+        lines, tallies = [], []
         for line in found:
+            tally = Tally(line.timeline)
             judged = self._judged(handle, line, trusted)
-            aged += [one for one in judged if not one.stays and one.why == "over its age"]
-            lines.append(LinePlan(line.timeline, tuple(judged), self._floor(line, judged, trusted)))
-        return RetentionPlan(
-            handle.scope, tuple(lines), tuple(_questions(lines, aged)), tuple(notes)
-        )
+            kept = tuple(one for one in map(tally.count, judged) if whole or one.stays)
+            lines.append(LinePlan(line.timeline, kept, self._floor(line, tally, trusted)))
+            tallies.append(tally)
+        return RetentionPlan(handle.scope, tuple(lines), tuple(_questions(tallies)), tuple(notes))
 
     def run(self, what: RetentionPlan | Any, *, confirm: bool = False) -> list[Pruned]:
         """Prune what a plan says, or a new plan of a scope; what has to stay by now stays.
@@ -149,7 +160,7 @@ class Retention:
         """
         check_flag(confirm, "confirm")
         scope = what.scope if isinstance(what, RetentionPlan) else what
-        plan = self.plan(scope)
+        plan = self._planned(scope, whole=isinstance(what, RetentionPlan))
         if isinstance(what, RetentionPlan):
             plan = _both(plan, what)
         elif plan.questions and not confirm:
@@ -165,26 +176,30 @@ class Retention:
                 done.append(
                     prune_state(handle, floor, keep=keep, dry_run=False, reason="retention")
                 )
+        self._forget(plan)
         return done
 
     def _line(self, scope: Any) -> LineHandle:
         found = getattr(scope, "_handle", None)
         return self._handle.line(found.scope if isinstance(found, LineHandle) else scope)
 
-    def _judged(self, main: LineHandle, line: LineHandle, now: datetime | None) -> list[Judged]:
+    def _judged(self, main: LineHandle, line: LineHandle, now: datetime | None) -> Iterator[Judged]:
+        """What becomes of the checkpoints of a timeline, newest first."""
         marked = self.marked(main.scope)
+        cleared = self._cleared(main.scope)
         starts = {(info.parent, info.start) for info in main.history.timelines()}
         needed = {one.checkpoint.id: _NEEDED[one.why] for one in held(line)}
         newest = line.place()[2]
-        counted: dict[tuple[str, ...], int] = {}
+        counted: dict[Group, int] = {}
+        book = RuleBook(self._given, _said(main))
         released: set[str] = set()
-        found = []
-        for one in line.history.checkpoints():
+        history, breath = line.history, Breath()
+        for at, sequence, envelope, body in history.points.statements():
+            one = history.described(at, line.timeline, sequence, envelope, body)
             said = one.metadata.get("releases", ())
             released.update(said if isinstance(said, list) else ())
-            rule, group = rule_of(self.rules, one)
-            number = counted.get(group, 0)
-            counted[group] = number + 1
+            rules = [(rule, counted.get(group, 0)) for rule, group in book.of(one)]
+            counted.update((group, counted.get(group, 0) + 1) for _, group in book.of(one))
             why = marked.get(one.id, "")
             if not why and (line.timeline, one.sequence) in starts:
                 why = "a timeline starts from it"
@@ -192,14 +207,16 @@ class Retention:
                 why = needed.get(one.id, "")
             if not why and one.sequence == newest:
                 why = "it is the newest entry"
-            found.append(_judge(one, rule, number, why, released, now))
-        return found
+            if not why and one.id in cleared:
+                yield Judged(one, False, "cleared")
+            else:
+                yield _judge(one, rules, why, released, now)
+            breath()
 
-    def _floor(self, line: LineHandle, judged: list[Judged], now: datetime | None) -> int:
+    def _floor(self, line: LineHandle, tally: Tally, now: datetime | None) -> int:
         """The entry behind the newest checkpoint that goes, and what `Keep` declares."""
         head = line.place()[2]
-        gone = [one.checkpoint.sequence for one in judged if not one.stays]
-        floor = max(gone, default=-1) + 1
+        floor = tally.newest + 1
         keep = kept_past(line.reader.declared())
         if keep is not None and keep.count is not None:
             floor = max(floor, head - keep.count)
@@ -207,7 +224,7 @@ class Retention:
             with suppress(PointNotFoundError):  # all of it is younger
                 floor = max(floor, line.history.points.find(now - keep.age)[1])
         below = line.history.points.line().floor.sequence
-        return max(floor, below) if gone or floor > below else 0
+        return max(floor, below) if tally.gone or floor > below else 0
 
     # marks
 
@@ -231,11 +248,29 @@ class Retention:
         """Ids of the checkpoints of a scope that are pinned or on hold, and why."""
         reader = self._line(scope).reader
         found: dict[str, str] = {}
-        for key in _keys(reader):
-            kind, _, id_ = key[len(PREFIX) :].partition("/")
-            words = {"pin": "pinned", "hold": "on hold"}
-            found[id_] = f"{words.get(kind, kind)}: {reader.get(key)}"
+        for kind, word in (("pin", "pinned"), ("hold", "on hold")):
+            for id_ in _ids(reader, kind):
+                found[id_] = f"{word}: {reader.get(f'{PREFIX}{kind}/{id_}')}"
         return found
+
+    def clear(self, checkpoint: Checkpoint, reason: str = "cleared") -> None:
+        """Let a checkpoint go when retention is run next, whatever its rule says.
+
+        Not one that is pinned, on hold or needed: that stays until it no longer is.
+        """
+        self._mark("clear", checkpoint, reason)
+
+    def _cleared(self, scope: Any) -> set[str]:
+        return set(_ids(self._line(scope).reader, "clear"))
+
+    def _forget(self, plan: RetentionPlan) -> None:
+        """Take back that checkpoints were cleared which are gone now."""
+        line = self._line(plan.scope)
+        stay = {one.checkpoint.id for line in plan.lines for one in line.judged if one.stays}
+        gone = self._cleared(plan.scope) - stay
+        if gone:
+            ops = [Operation("delete", f"{PREFIX}clear/{id_}") for id_ in sorted(gone)]
+            self._run(line._plan(ops, line._version))
 
     def _mark(self, kind: str, checkpoint: Checkpoint, reason: str) -> None:
         check_text(reason, "the reason", 1000)
@@ -267,11 +302,19 @@ class Retention:
             finish(self._handle.core.run(change))
 
 
-def _keys(reader: Any) -> Iterator[str]:
-    timeline = reader.now()
+def _said(main: LineHandle) -> dict[str, dict[str, float]]:
+    """What an agent's own policies say of their checkpoints now, by their ids."""
+    if main.scope.kind != "agent":
+        return {}
+    return {id_: policy.retention.kept() for id_, policy in stored_policies(main).items()}
+
+
+def _ids(reader: Any, kind: str) -> Iterator[str]:
+    """Checkpoints that are marked so."""
+    timeline, prefix = reader.now(), f"{PREFIX}{kind}/"
     if timeline is not None:
-        for key, _ in timeline.scan(PREFIX):
-            yield key
+        for key, _ in timeline.scan(prefix):
+            yield key.removeprefix(prefix)
 
 
 def _cut_short(line: LineHandle) -> int:
@@ -283,19 +326,27 @@ def _cut_short(line: LineHandle) -> int:
 
 
 def _judge(
-    one: Checkpoint, rule: Rule, number: int, why: str, released: set[str], now: datetime | None
+    one: Checkpoint,
+    rules: list[tuple[Rule, int]],
+    why: str,
+    released: set[str],
+    now: datetime | None,
 ) -> Judged:
+    """Whether it stays, by each of its rules and how many newer ones that counts."""
     if why:
         return Judged(one, True, why)
-    if number < rule.min_count:
-        return Judged(one, True, f"one of the newest {rule.min_count}")
-    least = rule.min_importance
-    if least is not None and importance(one) >= PRIORITIES.index(least):
-        return Judged(one, True, f"its priority is {least} or above")
-    if rule.until_released:
+    for rule, number in rules:
+        if number < rule.min_count:
+            return Judged(one, True, f"one of the newest {rule.min_count}")
+        least = rule.min_importance
+        if least is not None and importance(one) >= PRIORITIES.index(least):
+            return Judged(one, True, f"its priority is {least} or above")
+    if any(rule.until_released for rule, _ in rules):
         done = one.id in released
         return Judged(one, not done, "its operation is over" if done else "not released")
-    over = rule.over(number, one.time, now)
+    # One that is over a count goes, whatever the clock says; only what is left goes by age alone.
+    reasons = sorted(filter(None, (rule.over(n, one.time, now) for rule, n in rules)), reverse=True)
+    over = reasons[0] if reasons else ""
     return Judged(one, not over, f"over its {over}" if over else "within its rule")
 
 
@@ -308,17 +359,37 @@ def _confirmed(lines: list[LineHandle], now: datetime) -> bool:
     return max(steps) < DAY.total_seconds()
 
 
-def _questions(lines: list[LinePlan], aged: list[Judged]) -> Iterator[str]:
-    total = sum(len(line.judged) for line in lines)
-    if len(aged) > MOST * total:
-        yield f"{len(aged)} of {total} checkpoints would go because of their age alone"
-    for line in lines:
-        first: dict[str, Judged] = {}
-        for one in line.judged:
-            first.setdefault(one.checkpoint.type, one)
-        for type_, one in first.items():
-            if one in aged:
-                yield f"the newest {type_} one of {line.timeline} would go because of its age"
+class Tally:
+    """Counts what becomes of the checkpoints of a timeline, newest first."""
+
+    def __init__(self, timeline: str) -> None:
+        self.timeline = timeline
+        self.total = self.gone = self.aged = 0
+        """All, those that go, and those of them that go because of their age alone."""
+        self.newest = -1
+        """The newest entry that goes."""
+        self.first: dict[str, bool] = {}
+        """Of each type, whether the newest one goes because of its age alone."""
+
+    def count(self, one: Judged) -> Judged:
+        """Count one, and hand it on."""
+        aged = not one.stays and one.why == "over its age"
+        self.total += 1
+        self.gone += not one.stays
+        self.aged += aged
+        self.first.setdefault(one.checkpoint.type, aged)
+        if not one.stays:
+            self.newest = max(self.newest, one.checkpoint.sequence)
+        return one
+
+
+def _questions(tallies: list[Tally]) -> Iterator[str]:
+    total, aged = (sum(getattr(one, name) for one in tallies) for name in ("total", "aged"))
+    if aged > MOST * total:
+        yield f"{aged} of {total} checkpoints would go because of their age alone"
+    for tally in tallies:
+        for type_ in (type_ for type_, goes in tally.first.items() if goes):
+            yield f"the newest {type_} one of {tally.timeline} would go because of its age"
 
 
 def _both(now: RetentionPlan, asked: RetentionPlan) -> RetentionPlan:

@@ -18,8 +18,8 @@ class Rule:
     """When a checkpoint may go: it is over a limit, and nothing below keeps it.
 
     Several limits: `match="any"` takes one that is over any of them, `"all"` only one that is over
-    all that are given. Without a limit nothing goes. Counts are of checkpoints that share the rule:
-    of one timeline, type, trigger `shutdown` or not, and policy.
+    all that are given. Without a limit nothing goes. Counts are of checkpoints of one timeline that
+    share the rule: a type (with a trigger that has a rule of its own or not), or a policy.
     """
 
     max_age: timedelta | None = None
@@ -84,15 +84,38 @@ def rules_of(given: Mapping[str, Rule] | None) -> dict[str, Rule]:
     return found
 
 
-def rule_of(rules: Mapping[str, Rule], one: Checkpoint) -> tuple[Rule, tuple[str, ...]]:
-    """The rule of a checkpoint, and what those that are counted with it have in common."""
-    trigger = str(one.metadata.get("trigger", ""))
-    name = f"{one.type}:{trigger}"
-    if name not in rules:
-        name = one.type
-    own = _own(one.metadata.get("retention"))
-    policy = str(one.metadata.get("policy", ""))
-    return own or rules.get(name, Rule()), (name, policy, repr(own) if own else "")
+Group = tuple[str, ...]
+"""What checkpoints that are counted together have in common."""
+
+
+class RuleBook:
+    """The rules of a scope's checkpoints: by type, and what each one says itself.
+
+    What a checkpoint says (its metadata, or the policy that made it, as that is now) takes the
+    place of a default rule. Beside a rule that was given for its type both are in force: it goes if
+    either lets it go and neither keeps it.
+    """
+
+    def __init__(
+        self, given: Mapping[str, Rule] | None, policies: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        self._given = given or {}
+        self._rules = rules_of(given)
+        self._policies = policies
+        """What policies say of their checkpoints, by their ids."""
+
+    def of(self, one: Checkpoint) -> list[tuple[Rule, Group]]:
+        """The rules in force for a checkpoint, and with which others each counts it."""
+        trigger = str(one.metadata.get("trigger", ""))
+        name = f"{one.type}:{trigger}"
+        if name not in self._rules:
+            name = one.type
+        policy = str(one.metadata.get("policy", ""))
+        own = _own(self._policies.get(policy, one.metadata.get("retention")))
+        if own is None:
+            return [(self._rules.get(name, Rule()), (name,))]
+        found: list[tuple[Rule, Group]] = [(own, ("own", name, policy or repr(own)))]
+        return [*found, (self._rules[name], (name,))] if name in self._given else found
 
 
 def _own(said: Any) -> Rule | None:

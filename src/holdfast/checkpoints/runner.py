@@ -16,19 +16,25 @@ import heapq
 import itertools
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from holdfast.checkpoints import calendar
 from holdfast.checkpoints.calendar import Cron
+from holdfast.checkpoints.engine import Engine
+from holdfast.checkpoints.retention import Retention
 from holdfast.checkpoints.saving import Saved, Wanted, save_all, still
 from holdfast.checkpoints.schedules import Schedule, Schedules
 from holdfast.errors import (
+    HoldfastError,
     InvalidInputError,
     LeaseLostError,
     OutcomeUnknown,
+    ScopeNotFoundError,
     StateIntegrityError,
     StoreClosedError,
     Unavailable,
@@ -53,6 +59,8 @@ STEP = 1.0
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Seconds after which a slot is tried again that the storage could not serve."""
 
+NOTHING = ("unchanged", "unmet", "overtaken", "absent")
+"""Outcomes of which nothing is stored."""
 _PASSING = (Unavailable, OutcomeUnknown)
 """Errors after which the same slot is tried again."""
 _log = logging.getLogger("holdfast.schedules")
@@ -70,7 +78,8 @@ class Run:
     """The same however often this slot is tried: for `change(id=run.id)`."""
     outcome: str = "due"
     """Once it was its turn: saved, repeated (saved before), unchanged (since the last checkpoint),
-    absent (no such scope), done, unknown job (in this process) or failed."""
+    unmet (the conditions of its policy), overtaken (by another checkpoint), absent (no such scope
+    or policy), done, unknown job (in this process) or failed."""
     checkpoint: Checkpoint | None = None
     error: str | None = None
     """The name of the error."""
@@ -101,9 +110,18 @@ class _Entry:
 class Runner:
     """What is due, and running it; used by one thread at a time."""
 
-    def __init__(self, core: Core, jobs: Mapping[str, Job], duration: float) -> None:
+    def __init__(
+        self,
+        core: Core,
+        jobs: Mapping[str, Job],
+        duration: float,
+        engine: Engine,
+        retention: Retention,
+    ) -> None:
         self.core = core
         self.jobs = jobs
+        self.engine = engine
+        self.retention = retention
         self.schedules = Schedules(core)
         self._asking = Asking(core, LEASE, duration, None, None)
         self._lease: Lease | None = None
@@ -276,8 +294,8 @@ class Runner:
     # running
 
     def _run(self, due: list[_Entry], lease: Lease) -> list[Run]:
-        saving = [entry for entry in due if entry.schedule.scope is not None]
-        working = [entry for entry in due if entry.schedule.scope is None]
+        saving = [entry for entry in due if entry.schedule.saves]
+        working = [entry for entry in due if not entry.schedule.saves]
         ran = self._save(saving, lease)
         for entry in working:
             if not self._sure(lease):
@@ -293,9 +311,14 @@ class Runner:
             for entry, head, same in zip(due, heads, still(self.core, heads), strict=True)
             if same
         }
-        rest = [entry for entry in due if entry.key not in outcomes]
-        made = save_all(self.core, [_wanted(entry) for entry in rest])
-        outcomes.update((entry.key, saved) for entry, saved in zip(rest, made, strict=True))
+        asked = [(entry, self._asked(entry)) for entry in due if entry.key not in outcomes]
+        outcomes.update((entry.key, what) for entry, what in asked if isinstance(what, Saved))
+        plans = [(entry, *what) for entry, what in asked if not isinstance(what, Saved)]
+        made = save_all(self.core, [wanted for _, wanted, _ in plans])
+        for (entry, _, noted), saved in zip(plans, made, strict=True):
+            outcomes[entry.key] = saved
+            if saved.outcome == "saved":
+                noted()
         ran, store = [], []
         for entry in due:
             saved = outcomes[entry.key]
@@ -305,17 +328,33 @@ class Runner:
             ran.append(_ran(entry, saved))
             if isinstance(saved.error, _PASSING):
                 self._again(entry)
-            elif saved.outcome in ("unchanged", "absent"):
+            elif saved.outcome in NOTHING:
                 entry.schedule = self._advanced(entry, runs=entry.schedule.runs)
-                self._next(entry)
+                self._next(entry, saved.again)
             else:
                 store.append((entry, ran[-1].error))
         self._store(store, lease)
         return ran
 
+    def _asked(self, entry: _Entry) -> tuple[Wanted, Callable[[], None]] | Saved:
+        """The checkpoint of a slot, and what to do once it is made; or why there is none."""
+        schedule = entry.schedule
+        if schedule.policy is None:
+            return _wanted(entry), lambda: None
+        try:
+            return self.engine.scheduled(Scope.parse(schedule.scope or ""), schedule.policy)
+        except HoldfastError as error:
+            return Saved("failed", error=error)
+
+    def _retain(self, run: Run, schedule: Schedule) -> Any:
+        with suppress(ScopeNotFoundError):  # until there is one
+            self.retention.run(schedule.scope)
+
     def _work(self, entry: _Entry, lease: Lease) -> Run:
-        run = _due_run(entry)
-        job = self.jobs.get(entry.schedule.job or "")
+        run, schedule = _due_run(entry), entry.schedule
+        job = self.jobs.get(schedule.job or "")
+        if schedule.retention:
+            job = partial(self._retain, schedule=schedule)
         if job is None:
             # Another process may have it: the slot is not used up.
             _log.error(
@@ -354,13 +393,15 @@ class Runner:
         at = self.core.clock.claimed() if runs > schedule.runs else schedule.at
         return msgspec.structs.replace(schedule, runs=runs, at=at, done=done, failed=failed)
 
-    def _next(self, entry: _Entry) -> None:
+    def _next(self, entry: _Entry, again: float | None = None) -> None:
+        """When it is due next: on its grid, or `again` seconds from now if that is sooner."""
         entry.retry = FIRST_RETRY
         if isinstance(entry.schedule.when, Cron):
             self._plan(entry)
         else:
             now = self.core.clock.ticks()
-            self._push(entry, calendar.on_grid(entry.schedule.when, entry.due, now))
+            due = calendar.on_grid(entry.schedule.when, entry.due, now)
+            self._push(entry, due if again is None else min(due, now + again))
 
     def _store(self, ended: list[tuple[_Entry, str | None]], lease: Lease) -> None:
         """Say in the cells how far these schedules are, if the lease is still held."""

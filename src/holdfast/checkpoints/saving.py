@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import Conflict, HoldfastError
 from holdfast.store import rows
-from holdfast.store.change import Ticket
+from holdfast.store.change import Target, Ticket
 from holdfast.store.core import Core
+from holdfast.store.entries import Body
 from holdfast.store.handles import LineHandle
 from holdfast.store.items import Checkpoint
 from holdfast.store.scopes import Scope
+from holdfast.store.stage import Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,11 @@ class Wanted:
     metadata: dict[str, Any] = field(default_factory=dict)
     id: str | None = None
     """It is made once, however often it is asked for under this id."""
+    tags: tuple[str, ...] = ()
+    description: str = ""
+    behind: int | None = None
+    """The entry that must still be the newest checkpoint (0: none); then it is made whether or not
+    something was written since."""
 
 
 @dataclass(slots=True)
@@ -34,11 +41,15 @@ class Saved:
 
     outcome: str
     """saved, repeated (it was made before, under the same id), unchanged (nothing was written
-    since the checkpoint before), absent (there is no such scope or timeline) or failed"""
+    since the checkpoint before), overtaken (there is a newer checkpoint than the one it was to be
+    behind), unmet (the conditions of its policy are not), absent (there is no such scope, timeline
+    or policy) or failed"""
     checkpoint: Checkpoint | None = None
     error: HoldfastError | None = None
     head: tuple[bytes, int] | None = None
     """Where the timeline ended, for `still`."""
+    again: float | None = None
+    """Of one that is unmet: seconds after which it may be met, if that is known."""
 
 
 def save_all(core: Core, wanted: Sequence[Wanted]) -> list[Saved]:
@@ -56,21 +67,45 @@ def _plan(core: Core, one: Wanted) -> Saved | tuple[Ticket, Callable[[Any], Any]
         line = core.current(one.scope, one.timeline)
         if line is None:
             return Saved("absent")
-        if line.checkpoint == line.sequence:
+        if line.checkpoint == line.sequence and one.behind is None:
             return Saved("unchanged", head=(line.prefix, line.sequence))
         handle = LineHandle(core, one.scope, one.timeline)
-        change, finish = handle.plan_checkpoint(one.name, one.type, (), "", one.metadata)
+        change, finish = handle.plan_checkpoint(
+            one.name, one.type, one.tags, one.description, one.metadata
+        )
     except HoldfastError as error:
         return Saved("failed", error=error)
     change.id = one.id
-    change.targets[0].create = False
+    target = change.targets[0]
+    target.create = False
+    if one.behind is not None:
+        target.special = _behind(target, one.behind)
     return Ticket(change), finish, line.prefix
+
+
+class _Overtaken(Conflict):
+    """There is a newer checkpoint."""
+
+
+def _behind(target: Target, checkpoint: int) -> Callable[[Stage, Body], Any]:
+    """Build it only where the newest checkpoint is still this one."""
+    build = target.special
+    assert build is not None
+
+    def special(stage: Stage, body: Body) -> Any:
+        if stage.checkpoint != checkpoint:
+            raise _Overtaken(f"{target.scope}: there is another checkpoint since")
+        return build(stage, body)
+
+    return special
 
 
 def _finished(core: Core, ticket: Ticket, finish: Callable[[Any], Any], prefix: bytes) -> Saved:
     core.committer.drive(ticket)
     try:
         written = ticket.outcome()
+    except _Overtaken:
+        return Saved("overtaken")
     except HoldfastError as error:
         return Saved("failed", error=error)
     if written[0].repeated:

@@ -9,10 +9,13 @@ from types import TracebackType
 
 from holdfast.checkpoints import calendar
 from holdfast.checkpoints.calendar import When
+from holdfast.checkpoints.policies import Policies
+from holdfast.checkpoints.retention import Retention
+from holdfast.checkpoints.rules import Rule
 from holdfast.checkpoints.runner import LOOK, Job, Run, Runner
 from holdfast.checkpoints.schedules import ScheduleInfo, Target, target_of
 from holdfast.errors import InvalidInputError, StoreClosedError
-from holdfast.store.arguments import check_function
+from holdfast.store.arguments import check_flag, check_function
 from holdfast.store.blocking import Store
 
 _log = logging.getLogger("holdfast.schedules")
@@ -29,12 +32,20 @@ class Scheduler:
     `Run`, one after the other, at least once for each slot that is run: what they write to the
     store is refused once another process has taken over, and done once with `change(id=run.id)`.
     A job that raises has run, unless the storage could not serve it; the name of its error is
-    kept. `lease` is the time in seconds after which another process takes over from one that is
-    gone.
+    kept. Schedules of policies follow `policies`, which knows your defaults and metrics (without
+    it: the two default policies, no metrics of your own); retention that is scheduled follows
+    `rules`, as `Retention` does. `lease` is the time in seconds after which another process takes
+    over from one that is gone.
     """
 
     def __init__(
-        self, store: Store, *, jobs: Mapping[str, Job] | None = None, lease: float = 30.0
+        self,
+        store: Store,
+        *,
+        jobs: Mapping[str, Job] | None = None,
+        policies: Policies | None = None,
+        rules: Mapping[str, Rule] | None = None,
+        lease: float = 30.0,
     ) -> None:
         if not isinstance(store, Store):
             raise InvalidInputError("a scheduler of holdfast.sync is made from a store of it")
@@ -42,7 +53,10 @@ class Scheduler:
         for name, job in self._jobs.items():
             check_function(job, f"the job {name!r}")
         self._core = store._core
-        self._runner = Runner(self._core, self._jobs, lease)
+        if policies is not None and not isinstance(policies, Policies):
+            raise InvalidInputError("policies takes a holdfast.sync.Policies of the same store")
+        engine = (policies or Policies(store, watch=False))._engine
+        self._runner = Runner(self._core, self._jobs, lease, engine, Retention(store, rules=rules))
         self._schedules = self._runner.schedules
         self._lock = threading.RLock()
         """Held by whoever uses the runner; a job may stop its own scheduler."""
@@ -72,6 +86,7 @@ class Scheduler:
         jitter: float = 0.0,
         job: str | None = None,
         name: str | None = None,
+        retention: bool = False,
     ) -> ScheduleInfo:
         """Make a checkpoint of `target` (or run a job) each so many seconds.
 
@@ -79,8 +94,10 @@ class Scheduler:
         `jitter` schedules that begin together are spread over so many seconds, each by its name.
         A slot in which nothing was written since the last checkpoint makes none. A schedule of the
         same name (by default that of the scope, or the job) is replaced, unless it says the same.
+        With `retention` no checkpoints are made: those of `target` that may go are let go. What has
+        to be confirmed stays, and the schedule says `failed`: NotConfirmedError.
         """
-        return self._put(calendar.every(seconds, jitter), target, job, name)
+        return self._put(calendar.every(seconds, jitter), target, job, name, retention)
 
     def cron(
         self,
@@ -91,26 +108,37 @@ class Scheduler:
         jitter: float = 0.0,
         job: str | None = None,
         name: str | None = None,
+        retention: bool = False,
     ) -> ScheduleInfo:
         """The same by the calendar: `cron("0 3 * * *", agent, zone="Europe/Berlin")`.
 
         Each moment that the expression names is run once, through daylight saving and whatever
         else is done to clocks; of several that were missed, one is run.
         """
-        return self._put(calendar.cron(expression, zone, jitter), target, job, name)
+        return self._put(calendar.cron(expression, zone, jitter), target, job, name, retention)
 
     def _put(
-        self, when: When, target: Target | None, job: str | None, name: str | None
+        self,
+        when: When,
+        target: Target | None,
+        job: str | None,
+        name: str | None,
+        retention: bool,
     ) -> ScheduleInfo:
+        check_flag(retention, "retention")
         scope, timeline = target_of(target)
         if (scope is None) == (job is None):
             raise InvalidInputError("give either what a checkpoint is made of, or job=")
+        if retention and (scope is None or timeline != "main"):
+            raise InvalidInputError("retention is of a scope, with all of its timelines")
         if job is not None and (not isinstance(job, str) or not job):
             raise InvalidInputError("a job is given by its name; jobs= has the functions")
         if job is not None and self._jobs and job not in self._jobs:
             raise InvalidInputError(f"this scheduler has no job {job!r}; name it in jobs=")
         default = job or (f"{scope}" if timeline == "main" else f"{scope}/{timeline}")
-        made = self._schedules.put(name or default, when, scope, timeline, job)
+        if retention:
+            default = f"retention/{scope}"
+        made = self._schedules.put(name or default, when, scope, timeline, job, retention=retention)
         self._stir()
         return self._schedules.info(made)
 

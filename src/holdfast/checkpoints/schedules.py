@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -57,20 +57,27 @@ class Schedule(msgspec.Struct, frozen=True, array_like=True):
     """Of a calendar: the time whose slots are done."""
     failed: str | None = None
     """The name of the error with which it ended last."""
+    policy: str | None = None
+    """The id of the policy that decides whether a checkpoint is made."""
+    retention: bool = False
+    """Retention of the scope is run, and no checkpoint made."""
 
     @property
     def shift(self) -> float:
         """By how many seconds its jitter makes it later."""
         return calendar.shift(f"{self.name}\0{self.scope}", self.when.jitter)
 
+    @property
+    def saves(self) -> bool:
+        """Whether checkpoints are made by it."""
+        return self.scope is not None and not self.retention
+
     def same(self, other: Schedule) -> bool:
         """Whether both say the same, however far they are."""
-        return (self.when, self.scope, self.timeline, self.job) == (
-            other.when,
-            other.scope,
-            other.timeline,
-            other.job,
-        )
+        return self._said() == other._said()
+
+    def _said(self) -> tuple[Any, ...]:
+        return (self.when, self.scope, self.timeline, self.job, self.policy, self.retention)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +96,10 @@ class ScheduleInfo:
     """When it is due, by the clock of this process; of an interval about."""
     failed: str | None
     """The name of the error with which the last run ended; None if all went well."""
+    policy: str | None = None
+    """The policy that decides whether a checkpoint is made; None if no policy does."""
+    retention: bool = False
+    """Whether it is the retention of the scope that is run."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -103,13 +114,24 @@ class Schedules:
         self.cells = ScheduleCells(core)
 
     def put(
-        self, name: str, when: When, scope: str | None, timeline: str, job: str | None
+        self,
+        name: str,
+        when: When,
+        scope: str | None,
+        timeline: str,
+        job: str | None,
+        *,
+        policy: str | None = None,
+        retention: bool = False,
     ) -> Schedule:
         """Add or replace a schedule; one that says the same already goes on as it is."""
         now = self.core.clock.claimed()
-        name = check_name(name)
+        name = check_name(name, owner=policy is not None)
         done = ((now // 1_000_000,) * 2,) if isinstance(when, Cron) else ()
-        new = Schedule(name, os.urandom(16), when, scope, timeline, job, at=now, done=done)
+        new = Schedule(
+            name, os.urandom(16), when, scope, timeline, job, at=now, done=done, policy=policy,
+            retention=retention,
+        )  # fmt: skip
         kept = new
         key = self.cells.key_of(name)
 
@@ -124,8 +146,16 @@ class Schedules:
 
     def remove(self, name: str) -> None:
         """Remove a schedule."""
-        if not self.cells.replace(check_name(name), lambda _: None):
+        if not self.discard(check_name(name, owner=True)):
             raise ScheduleNotFoundError(f"there is no schedule {name!r}; `schedules()` lists them")
+
+    def discard(self, name: str) -> bool:
+        """Remove a schedule, if there is one."""
+        return self.cells.replace(name, lambda _: None)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a schedule of this name."""
+        return self.cells.get(self.cells.key_of(name)) is not None
 
     def all(self) -> Iterator[Schedule]:
         """All schedules, in no order."""
@@ -161,6 +191,8 @@ class Schedules:
             moment(schedule.at) if schedule.runs else None,
             None if due is None else moment(int(due * 1_000_000)),
             schedule.failed,
+            schedule.policy,
+            schedule.retention,
         )
 
     def _due(self, schedule: Schedule, now: float) -> float | None:
@@ -175,10 +207,10 @@ class Schedules:
         return calendar.on_grid(when, schedule.at / 1_000_000 + moved, now)
 
 
-def check_name(name: str) -> str:
+def check_name(name: str, *, owner: bool = False) -> str:
     """The name of a schedule, which follows the rules of keys."""
     try:
-        return check_key(name)
+        return check_key(name, owner=owner)
     except InvalidKeyError as error:
         raise InvalidInputError(
             f"the name of a schedule follows the rules of keys: {error}"

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoints.conditions import (
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from holdfast.store.timeline import Timeline
 
 NEVER = math.inf
+NOTHING: Mapping[str, float] = {}
 POLL = 1.0
 """Seconds between two looks at what can only be found out by looking, while the agent is active."""
 _RISING = ("greater_than", "greater_than_or_equal", "equals")
@@ -49,6 +50,8 @@ class Event:
     type: str
     """state_change, time_interval, user_action, system_event, error, metric or asked"""
     name: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Values that it brings along: what is evaluated with it reads these instead."""
 
 
 WRITE = Event("state_change")
@@ -76,6 +79,8 @@ class Tracker:
         self.sequence = 0
         self.policies: list[Policy] = []
         self.own: dict[str, Policy] = {}
+        self.followed: dict[str, Policy] = {}
+        """Own policies as the schedules know them."""
         self.at_operations = self.spare = self.due = NEVER
         """When to look again: at so many operations, after so many bytes, at that time."""
         self._sampled = sampled
@@ -147,9 +152,12 @@ class Tracker:
         self._looked_at = self.metrics.operations
         return ready
 
-    def met(self, policy: Policy, now: float) -> bool:
-        """Whether all conditions of a policy hold."""
-        return all(one.holds(self.metrics.read(one, now)) for one in policy.conditions)
+    def met(self, policy: Policy, now: float, given: Mapping[str, float] = NOTHING) -> bool:
+        """Whether all conditions of a policy hold; `given` are metrics that are read elsewhere."""
+        return all(
+            one.holds(given[one.metric] if one.metric in given else self.metrics.read(one, now))
+            for one in policy.conditions
+        )
 
     def ready_at(self, policy: Policy, now: float) -> float:
         """When a policy whose conditions are met may fire; NEVER: when they are met anew."""
@@ -159,6 +167,24 @@ class Tracker:
             return NEVER
         waited = self._met.get(policy.id, now) + self.share(policy)
         return max(waited, fired + interval) if fired is not None else waited
+
+    def waits(self, policy: Policy, now: float) -> float | None:
+        """Seconds until a policy may fire by its schedule; 0: now; None: time alone won't do.
+
+        Its jitter is in the schedule.
+        """
+        kind, amount = self._next(policy, now)
+        if self.met(policy, now):
+            fired = self._fired.get(policy.id, -NEVER)
+            return max(0.0, fired + policy.frequency.interval / 1000 - now)
+        if kind == "time":
+            return max(amount - now, 0.001)
+        return None if kind in ("bytes", "operations") else policy.frequency.interval / 1000
+
+    def remember(self, fired: Mapping[str, float]) -> None:
+        """Take in when policies fired, in whatever process that was."""
+        for id_, at in fired.items():
+            self._fired[id_] = max(at, self._fired.get(id_, at))
 
     def share(self, policy: Policy) -> float:
         """Seconds of the jitter that this agent waits."""

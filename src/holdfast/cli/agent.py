@@ -11,6 +11,13 @@ HOMES = {
     "show": "holdfast.cli.agent_state:show",
     "state": "holdfast.cli.agent_state:state",
     "transitions": "holdfast.cli.agent_transitions:transitions",
+    "effects": "holdfast.cli.agent_effects:effects",
+    "settle": "holdfast.cli.agent_effects:settle",
+    "handovers": "holdfast.cli.agent_handovers:handovers",
+    "mailbox": "holdfast.cli.agent_loop:mailbox",
+    "drift": "holdfast.cli.agent_loop:drift",
+    "run": "holdfast.cli.agent_loop:run",
+    "check": "holdfast.cli.agent_loop:check",
 }
 
 

@@ -25,6 +25,7 @@ HELP = """\b
 Exit codes:
   0   done
   1   verify found something; diff --exit-code: there are differences; import: not all was taken;
+      agent run: it drifted, and refreshing did not help; agent check: something is wrong;
       doctor: health is below --at-least; repair: not all can be mended
   2   bad usage, or refused (also a key that does not fit)
   3   verify was stopped by its budget, nothing found so far
@@ -53,6 +54,7 @@ _WORDS = (
     ("`reports` lists them", "`holdfast recovery list` shows them"),
     ("`list` has them", "`holdfast quarantine list` shows them"),
     ("`leases()` lists them", "`holdfast lease list` shows them"),
+    ("unfinished() lists them", "`holdfast agent effects` lists them"),
     ("`schedules()` lists them", "`holdfast schedule list` shows them"),
     ("`timelines()` lists them", "`holdfast timelines` shows them"),
     ("pin identity=", "give --identity"),

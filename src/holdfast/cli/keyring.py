@@ -10,7 +10,7 @@ import click
 from holdfast.cli import output
 from holdfast.cli.commands import Group, pass_session
 from holdfast.cli.completion import complete_scope
-from holdfast.cli.scope import confirm, erase_scope, still_open
+from holdfast.cli.scope import confirm, erase_scope, no_wait_option, still_open
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
 
@@ -30,8 +30,11 @@ def keyring() -> None:
 @scope_argument
 @click.option("--subject", metavar="NAME", help="All that was sealed for this subject.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@no_wait_option
 @pass_session
-def erase(session: Session, scope: str | None, subject: str | None, yes: bool) -> None:
+def erase(
+    session: Session, scope: str | None, subject: str | None, yes: bool, no_wait: bool
+) -> None:
     """Remove the key of a SCOPE, with its content, or that of a --subject.
 
     What was sealed for a subject cannot be read any more, in any scope. Says what it cannot reach.
@@ -40,9 +43,11 @@ def erase(session: Session, scope: str | None, subject: str | None, yes: bool) -
     if (scope is None) == (subject is None):
         raise InvalidInputError("say whose key: SCOPE or --subject NAME, one")
     if scope is not None:
-        erase_scope(session, scope, yes)
+        erase_scope(session, scope, yes, wait=not no_wait)
         return
     assert subject is not None
+    if no_wait:
+        raise InvalidInputError("--no-wait goes with a SCOPE: a subject has no rows to wait for")
     with session.writing() as store:
         if not yes:
             confirm("Erase", f"all that was sealed for the subject {subject}")

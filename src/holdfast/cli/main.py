@@ -50,6 +50,7 @@ HOMES = {
     "prove": "holdfast.cli.proof:prove",
     "export-chain": "holdfast.cli.proof:export_chain",
     "keyring": "holdfast.cli.keyring:keyring",
+    "audit": "holdfast.cli.audit:audit",
     "stats": "holdfast.cli.store:stats",
     "sweep": "holdfast.cli.store:sweep",
     "langgraph": "holdfast.cli.langgraph:langgraph",

@@ -79,7 +79,9 @@ def _every(one: Policy) -> str:
 def _kept(one: Policy) -> str:
     age, count = one.retention.max_age, one.retention.max_count
     parts = [f"{age / 86_400_000:g} d"] if age is not None else []
-    return ", ".join([*parts, *([f"last {count}"] if count is not None else [])])
+    parts += [f"last {count}"] if count is not None else []
+    least = one.retention.min_count
+    return ", ".join([*parts, *([f"at least {least}"] if least else [])])
 
 
 @policy.command("set")
@@ -91,8 +93,10 @@ def _kept(one: Policy) -> str:
 @click.option("--jitter", metavar="TIME", help="Wait a share of it, another for each agent. [0]")
 @click.option("--max-age", metavar="TIME", help="Keep its checkpoints so long: 7d.")
 @click.option("--max-count", type=int, help="Keep so many of its checkpoints.")
+@click.option("--min-count", type=int, help="Keep so many of the newest, whatever their age. [0]")
+@click.option("--compression", type=click.Choice(["lz4", "zstd", "none"]), help="Of its exports.")
 @click.option("--priority", help="low, medium, high or critical. [medium]")
-@click.option("--encrypted", is_flag=True, help="Demand that the store is encrypted.")
+@click.option("--encrypted", is_flag=True, help="Demand that store and exports are encrypted.")
 @click.option("--off", is_flag=True, help="Switch it off; without --when, as it is otherwise.")
 @click.option("--metric", multiple=True, metavar="NAME", help="A metric that the agent records.")
 @pass_session
@@ -121,13 +125,16 @@ def _made(old: Policy | None, id: str, given: dict[str, Any]) -> dict[str, Any]:
         # The same conditions, and nothing that a plain store would have to refuse.
         return {**old.data(), "enabled": False, "encryption": None}
     frequency = {"interval": given["interval"], "jitter": given["jitter"]}
-    retention = {"max_age": given["max_age"], "max_count": given["max_count"]}
+    retention = {name: given[name] for name in ("max_age", "max_count", "min_count")}
+    squeezed = given["compression"]
+    method = {"enabled": squeezed != "none", "algorithm": squeezed if squeezed != "none" else "lz4"}
     return {
         "id": id,
         "name": given["name"] or "",
         "conditions": [_condition(text, given["metric"]) for text in given["when"]],
         "frequency": {name: _time(v) for name, v in frequency.items() if v is not None},
         "retention": {name: _time(v) for name, v in retention.items() if v is not None},
+        "compression": method if squeezed is not None else None,
         "encryption": {"enabled": True, "algorithm": "AES-256-GCM"} if given["encrypted"] else None,
         "priority": given["priority"] or "medium",
         "enabled": not given["off"],
@@ -165,6 +172,26 @@ def _time(text: Any) -> Any:
         return float(text) if isinstance(text, str) else text
     except ValueError:
         return milliseconds(text.strip())
+
+
+@policy.command()
+@scope_argument
+@pass_session
+def schedule(session: Session, scope: str) -> None:
+    """Schedule the policies of an agent that have an interval, default ones too.
+
+    Where a program has a Scheduler, or `holdfast schedule run`, their checkpoints are then made in
+    time, also if the process that wrote is gone.
+    """
+    with session.writing() as store:
+        state = session.state(store, scope)
+        made = _policies(store).schedule(state)
+    if session.json:
+        shapes = [{"policy": one.policy, "when": str(one.when)} for one in made]
+        output.document({"scope": str(state.scope), "schedules": shapes})
+        return
+    for one in made:
+        output.say(output.clean(f"{state.scope} {one.policy}: {one.when}"))
 
 
 @policy.command()

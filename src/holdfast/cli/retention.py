@@ -7,9 +7,11 @@ from typing import Any
 
 import click
 
+from holdfast.checkpoints.blocking import Checkpoints
 from holdfast.checkpoints.retention import Retention, RetentionPlan
 from holdfast.cli import output
 from holdfast.cli.commands import Group, pass_session
+from holdfast.cli.points import point
 from holdfast.cli.session import Session
 
 
@@ -47,6 +49,23 @@ def run(session: Session, scope: str, confirm: bool) -> None:
         output.say(output.clean(str(one)))
     if not done:
         output.note("nothing goes")
+
+
+@retention.command("clear")
+@click.argument("scope")
+@click.argument("checkpoint")
+@click.option("--reason", default="cleared", show_default=True)
+@pass_session
+def clear(session: Session, scope: str, checkpoint: str, reason: str) -> None:
+    """Let a checkpoint go with the next `run`, whatever its rule says."""
+    with session.writing() as store:
+        state = session.state(store, scope)
+        found = Checkpoints(state).inspect(point(checkpoint), verify="none").checkpoint
+        Retention(store).clear(found, reason)
+    if session.json:
+        output.document({"scope": str(state.scope), "cleared": found.id})
+    else:
+        output.say(output.clean(f"{found.id}: goes with the next `holdfast retention run`"))
 
 
 def _data(found: RetentionPlan) -> dict[str, Any]:

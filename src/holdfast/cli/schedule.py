@@ -44,7 +44,9 @@ def list_(session: Session) -> None:
 
 
 def _of(one: ScheduleInfo) -> str:
-    return one.scope or f"job {one.job}"
+    if one.policy is not None:
+        return f"{one.scope} by policy {one.policy}"
+    return f"retention of {one.scope}" if one.retention else one.scope or f"job {one.job}"
 
 
 def _shape(one: ScheduleInfo) -> dict[str, Any]:
@@ -53,6 +55,8 @@ def _shape(one: ScheduleInfo) -> dict[str, Any]:
         "when": str(one.when),
         "scope": one.scope,
         "job": one.job,
+        "policy": one.policy,
+        "retention": one.retention,
         "runs": one.runs,
         "last": shapes.time_text(one.last) if one.last else None,
         "next": shapes.time_text(one.next) if one.next else None,
@@ -67,6 +71,7 @@ def _shape(one: ScheduleInfo) -> dict[str, Any]:
 @click.option("--zone", metavar="NAME", help="Of --cron, for example Europe/Berlin. [default UTC]")
 @click.option("--jitter", type=float, default=0.0, metavar="SECONDS", help="Spread over this time.")
 @click.option("--name", help="Of the schedule. [default the scope]")
+@click.option("--retention", is_flag=True, help="Let go what may go, instead of a checkpoint.")
 @pass_session
 def add(
     session: Session,
@@ -76,6 +81,7 @@ def add(
     zone: str | None,
     jitter: float,
     name: str | None,
+    retention: bool,
 ) -> None:
     """Add a schedule of checkpoints of a scope, or replace the one of that name.
 
@@ -89,10 +95,12 @@ def add(
         scheduler = Scheduler(store)
         state = store.scope(scope).on(session.timeline)
         if cron is not None:
-            made = scheduler.cron(cron, state, zone=zone or "UTC", jitter=jitter, name=name)
+            made = scheduler.cron(
+                cron, state, zone=zone or "UTC", jitter=jitter, name=name, retention=retention
+            )
         else:
             assert every is not None
-            made = scheduler.every(every, state, jitter=jitter, name=name)
+            made = scheduler.every(every, state, jitter=jitter, name=name, retention=retention)
     if session.json:
         output.document(_shape(made))
     else:

@@ -14,6 +14,12 @@ from holdfast.cli.failures import in_options
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
 
+no_wait_option = click.option(
+    "--no-wait",
+    is_flag=True,
+    help="Only until nobody can read it: `holdfast sweep` drops the rows.",
+)
+
 
 @click.group(cls=Group)
 def scope() -> None:
@@ -64,22 +70,23 @@ def delete(session: Session, scope: str, yes: bool) -> None:
 @scope.command()
 @click.argument("scope", shell_complete=complete_scope)
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@no_wait_option
 @pass_session
-def erase(session: Session, scope: str, yes: bool) -> None:
+def erase(session: Session, scope: str, yes: bool, no_wait: bool) -> None:
     """End a scope and remove its content; also of scopes of that name deleted before.
 
     Says what it cannot reach. If it was cut short, run it again.
     """
-    erase_scope(session, scope, yes)
+    erase_scope(session, scope, yes, wait=not no_wait)
 
 
-def erase_scope(session: Session, scope: str, yes: bool) -> None:
+def erase_scope(session: Session, scope: str, yes: bool, *, wait: bool) -> None:
     """End a scope and remove its content."""
     with session.writing() as store:
         name = store.scope(scope).scope
         if not yes:
             confirm("Erase", f"{name} with all its timelines")
-        result = store.erase(name)
+        result = store.erase(name, wait=wait)
     if session.json:
         output.document(shapes.erased(result))
         return

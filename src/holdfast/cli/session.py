@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -122,6 +122,18 @@ class Session:
             raise RefusedError(f"there is a store at {self.path!r} already; nothing was changed")
         with self._open(create=True) as store:
             yield store
+
+    def options(self) -> dict[str, Any]:
+        """Arguments of `open`, for a program of the user's own, which has its own classes."""
+        _refuse_passphrase(self.key)
+        self._check_there()
+        return {
+            "url": self.url,
+            "key": self.key_source(),
+            "durability": self.durability,
+            "create": False,
+            "signer": self.signer_source,
+        }
 
     @contextmanager
     def _open(self, *, create: bool, read_only: bool = False) -> Iterator[Store]:

@@ -95,9 +95,9 @@ def sweep(session: Session, scope: str | None, limit: int | None, wait: bool) ->
     """Remove keys that have expired, of a scope's timeline or of all scopes.
 
     They read as absent without it; it makes the state smaller. Their past stays. Of all scopes, it
-    also clears away long values that were never finished, once their writers have shown no sign
-    of life for a minute while this program looked. Without --wait only what another sweep has
-    begun is cleared away.
+    also drops what is left of erased ones, and clears away long values that were never finished,
+    once their writers have shown no sign of life for a minute while this program looked. Without
+    --wait only what another sweep has begun is cleared away.
     """
     if scope is not None:
         if wait:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from holdfast.recovery.procedure import Procedure, Step
+from holdfast.recovery.procedure import Procedure, RecoveryStep
 
-BACKUP = Step("backup_current", timeout=30_000.0)
-LOCATE = Step("locate_checkpoint", timeout=60_000.0)
-VERIFY = Step("verify_integrity", timeout=30_000.0)
-RESTORE = Step("restore_state", timeout=120_000.0)
-VALIDATE = Step("validate_state", timeout=60_000.0)
-TRACK = Step("update_tracking", timeout=30_000.0)
-NOTIFY = Step("notify_systems", timeout=30_000.0, critical=False)
-CLEAN = Step("cleanup", timeout=30_000.0, critical=False)
+BACKUP = RecoveryStep("backup_current", timeout=30_000.0)
+LOCATE = RecoveryStep("locate_checkpoint", timeout=60_000.0)
+VERIFY = RecoveryStep("verify_integrity", timeout=30_000.0)
+RESTORE = RecoveryStep("restore_state", timeout=120_000.0)
+VALIDATE = RecoveryStep("validate_state", timeout=60_000.0)
+TRACK = RecoveryStep("update_tracking", timeout=30_000.0)
+NOTIFY = RecoveryStep("notify_systems", timeout=30_000.0, critical=False)
+CLEAN = RecoveryStep("cleanup", timeout=30_000.0, critical=False)
 
 STANDARD = Procedure(
     "standard_recovery",
@@ -49,7 +49,7 @@ DRIFTED = Procedure("drifted_agent", ("drift", "error_rate"), _WHOLE, name="drif
 INTERRUPTED_HANDOVER = Procedure(
     "interrupted_handover",
     ("interrupted_handover",),
-    (BACKUP, Step("validate_state"), TRACK, NOTIFY, CLEAN),
+    (BACKUP, RecoveryStep("validate_state"), TRACK, NOTIFY, CLEAN),
     name="an interrupted handover",
     retries=3,
 )

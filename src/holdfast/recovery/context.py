@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.errors import InvalidInputError
 from holdfast.recovery import failures
 from holdfast.recovery.failures import Failure
-from holdfast.recovery.records import Record, StepResult
+from holdfast.recovery.records import Record, RecoveryStepResult
 from holdfast.recovery.strategies import STRATEGIES, Strategy
 from holdfast.store.blocking import State
 from holdfast.store.handles import LineHandle, StoreHandle
@@ -40,7 +40,7 @@ class Context:
         self.settings = settings
         self.agent: Scope = record.agent
         self.failure: Failure = record.failure
-        self.results: dict[str, StepResult] = {}
+        self.results: dict[str, RecoveryStepResult] = {}
         """Of this attempt, by the ids of steps."""
 
     @property

@@ -23,7 +23,7 @@ PROCEDURE_TIMEOUT = 300_000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RecoveryStep:
     """One step: its type says what it does, `action` with what.
 
     Without `dependencies` it waits for the step before it; with an empty one, for none. A step that
@@ -70,7 +70,7 @@ class Step:
         return found
 
 
-ROLLBACK = (Step("restore_backup", timeout=120_000.0),)
+ROLLBACK = (RecoveryStep("restore_backup", timeout=120_000.0),)
 """How a procedure that says nothing about it is undone."""
 
 
@@ -81,11 +81,11 @@ class Procedure:
     id: str
     triggers: tuple[str, ...]
     """Kinds of failure that it answers; one with none is only used by its id."""
-    steps: tuple[Step, ...]
+    steps: tuple[RecoveryStep, ...]
     name: str = ""
-    validation: tuple[Step, ...] = ()
+    validation: tuple[RecoveryStep, ...] = ()
     """Checks of the recovered state, after the steps: one that fails rolls the recovery back."""
-    rollback: tuple[Step, ...] = ()
+    rollback: tuple[RecoveryStep, ...] = ()
     """What undoes an attempt that failed; without any, the state before it is put back."""
     timeout: float = PROCEDURE_TIMEOUT
     """For all attempts together, with the pauses between them."""
@@ -99,13 +99,13 @@ class Procedure:
         """What people call it."""
         return self.name or self.id
 
-    def parts(self) -> Iterator[tuple[str, tuple[Step, ...]]]:
+    def parts(self) -> Iterator[tuple[str, tuple[RecoveryStep, ...]]]:
         """Its three lists of steps, with their names."""
         yield "steps", self.steps
         yield "validation", self.validation
         yield "rollback", self.rollback
 
-    def needs(self, part: Sequence[Step]) -> dict[str, tuple[str, ...]]:
+    def needs(self, part: Sequence[RecoveryStep]) -> dict[str, tuple[str, ...]]:
         """For each step of a part the ids of those it waits for."""
         found: dict[str, tuple[str, ...]] = {}
         before: tuple[str, ...] = ()
@@ -177,7 +177,7 @@ class Procedure:
         for name, part in self.parts():
             yield from self._part_problems(name, part)
 
-    def _part_problems(self, name: str, part: tuple[Step, ...]) -> Iterator[str]:
+    def _part_problems(self, name: str, part: tuple[RecoveryStep, ...]) -> Iterator[str]:
         keys = [step.key for step in part]
         if len(part) > MOST_STEPS:
             yield f"{name}: at most {MOST_STEPS}, not {len(part)}"
@@ -276,7 +276,7 @@ def _items(value: Any, what: str, problems: list[str]) -> Sequence[Any]:
     return value
 
 
-def _step(data: Any, part: str, problems: list[str]) -> Step | None:
+def _step(data: Any, part: str, problems: list[str]) -> RecoveryStep | None:
     if not isinstance(data, Mapping):
         problems.append(f"{part}: each is a mapping")
         return None
@@ -292,4 +292,4 @@ def _step(data: Any, part: str, problems: list[str]) -> Step | None:
         given["timeout"] = milliseconds(given["timeout"])
     if given.get("dependencies") is not None:
         given["dependencies"] = tuple(_items(given["dependencies"], "dependencies", problems))
-    return None if problems else Step(**given)
+    return None if problems else RecoveryStep(**given)

@@ -47,7 +47,7 @@ def write(handle: LineHandle, values: Mapping[str, Any]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class StepResult:
+class RecoveryStepResult:
     """What became of one step; an error becomes a result that says so."""
 
     step: str
@@ -72,7 +72,7 @@ class Record:
         self.agent = agent
         self.id = id
         self.data: dict[str, Any] = dict(data)
-        self.results: dict[str, StepResult] = {}
+        self.results: dict[str, RecoveryStepResult] = {}
 
     @property
     def key(self) -> str:
@@ -104,22 +104,22 @@ class Record:
         self.data.update(fields)
         write(self._handle, {self.key: self.data})
 
-    def note_result(self, part: str, result: StepResult) -> None:
+    def note_result(self, part: str, result: RecoveryStepResult) -> None:
         """Keep what became of a step."""
         self.results[result.step] = result
         place = f"{self.key}/{result.attempt:03}/{part}/{result.step}"
         write(self._handle, {place: result.data()})
 
-    def done(self, part: str) -> dict[str, StepResult]:
+    def done(self, part: str) -> dict[str, RecoveryStepResult]:
         """What the steps of this attempt came to so far."""
         prefix = f"{self.key}/{self.attempt:03}/{part}/"
         found = self._handle.reader.items(prefix, None, "", False)
-        return {value["step"]: StepResult(**value) for _, value in found}
+        return {value["step"]: RecoveryStepResult(**value) for _, value in found}
 
-    def all_results(self) -> list[tuple[str, StepResult]]:
+    def all_results(self) -> list[tuple[str, RecoveryStepResult]]:
         """(part, result) of every step of every attempt, in the order in which they are done."""
         found = self._handle.reader.items(self.key + "/", None, "", False)
-        rows = [(key.split("/"), StepResult(**value)) for key, value in found]
+        rows = [(key.split("/"), RecoveryStepResult(**value)) for key, value in found]
         procedure = self.procedure
         order = [
             (part, step.key)

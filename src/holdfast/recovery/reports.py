@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.recovery import report_pages
 from holdfast.recovery.failures import Failure
-from holdfast.recovery.records import SUCCEEDED, Record, StepResult
+from holdfast.recovery.records import SUCCEEDED, Record, RecoveryStepResult
 from holdfast.store.scopes import Scope
 
 
@@ -24,7 +24,7 @@ class RecoveryReport:
     failure: Failure
     procedure: str
     attempts: int
-    steps: tuple[tuple[str, StepResult], ...]
+    steps: tuple[tuple[str, RecoveryStepResult], ...]
     """(part, result) of each step of each attempt."""
     strategy: str | None
     """The strategy that served in the last attempt."""

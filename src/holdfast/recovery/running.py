@@ -28,8 +28,8 @@ from holdfast.errors import (
     RecoveryValidationError,
 )
 from holdfast.recovery.context import Context, StepFunction
-from holdfast.recovery.procedure import ROLLBACK, Procedure, Step
-from holdfast.recovery.records import FAILED, ROLLED_BACK, SUCCEEDED, Record, StepResult
+from holdfast.recovery.procedure import ROLLBACK, Procedure, RecoveryStep
+from holdfast.recovery.records import FAILED, ROLLED_BACK, SUCCEEDED, Record, RecoveryStepResult
 from holdfast.store.blocking import Store
 from holdfast.store.reading import moment
 
@@ -131,14 +131,14 @@ class Running:
 
     # the steps of one part
 
-    def _part(self, part: str, steps: tuple[Step, ...]) -> None:
+    def _part(self, part: str, steps: tuple[RecoveryStep, ...]) -> None:
         """Do the steps, those that depend on none of the others side by side."""
         needs = self.procedure.needs(steps)
         done = self.record.done(part)
         waiting = {step.key: step for step in steps if step.key not in done}
         slots = list(range(len(steps)))
         running: dict[str, _Work] = {}
-        ended: queue.SimpleQueue[tuple[str, StepResult]] = queue.SimpleQueue()
+        ended: queue.SimpleQueue[tuple[str, RecoveryStepResult]] = queue.SimpleQueue()
         broken = next((s for s in steps if s.critical and _failed(done.get(s.key))), None)
         while running or (waiting and broken is None):
             if broken is None:
@@ -147,7 +147,9 @@ class Running:
                     lost = next((n for n in needs[key] if not done[n].success), None)
                     if lost is not None:
                         text = f"{lost} failed"
-                        skipped = StepResult(key, False, {}, text, 0.0, self.record.attempt, True)
+                        skipped = RecoveryStepResult(
+                            key, False, {}, text, 0.0, self.record.attempt, True
+                        )
                         if not self._take(part, step, skipped, done):
                             broken = broken or step
                     else:
@@ -162,14 +164,20 @@ class Running:
         if broken is not None:
             raise self._failure(part, broken, done[broken.key])
 
-    def _failure(self, part: str, step: Step, result: StepResult) -> HoldfastError:
+    def _failure(self, part: str, step: RecoveryStep, result: RecoveryStepResult) -> HoldfastError:
         if part == "validation":
             text = f"{RecoveryValidationError.TEXT}: {step.title}: {result.error}"
             return RecoveryValidationError(text, self.record.id)
         text = f"{CriticalStepFailureError.TEXT}: {step.title} - {result.error}"
         return CriticalStepFailureError(text, self.record.id)
 
-    def _take(self, part: str, step: Step, result: StepResult, done: dict[str, StepResult]) -> bool:
+    def _take(
+        self,
+        part: str,
+        step: RecoveryStep,
+        result: RecoveryStepResult,
+        done: dict[str, RecoveryStepResult],
+    ) -> bool:
         try:
             self.record.note_result(part, result)
         except InvalidInputError as error:
@@ -183,7 +191,7 @@ class Running:
             self._progress(step.title, "done" if result.success else result.error)
         return result.success or not step.critical
 
-    def _next(self, running: dict[str, _Work], ended: Any) -> StepResult:
+    def _next(self, running: dict[str, _Work], ended: Any) -> RecoveryStepResult:
         """The next result: of a step that ended, or of one whose time is over."""
         while True:
             first = min(running.values(), key=lambda work: work.end)
@@ -196,7 +204,7 @@ class Running:
 
     # one step
 
-    def execute(self, step: Step) -> dict[str, Any]:
+    def execute(self, step: RecoveryStep) -> dict[str, Any]:
         """What a step comes to."""
         answer = self._types[step.type](self.context, step.action)
         if inspect.isawaitable(answer):
@@ -233,7 +241,9 @@ class Running:
 class _Work:
     """A step on its thread."""
 
-    def __init__(self, running: Running, part: str, step: Step, slot: int, ended: Any) -> None:
+    def __init__(
+        self, running: Running, part: str, step: RecoveryStep, slot: int, ended: Any
+    ) -> None:
         self._running = running
         self.step = step
         self.slot = slot
@@ -261,18 +271,18 @@ class _Work:
             error = f"{type(wrong).__name__}: {wrong}"[:1000]
         self._ended.put((step.key, self._result(not error, result, error)))
 
-    def _result(self, success: bool, result: dict[str, Any], error: str) -> StepResult:
+    def _result(self, success: bool, result: dict[str, Any], error: str) -> RecoveryStepResult:
         seconds = time.monotonic() - self._begun
         attempt = self._running.record.attempt
-        return StepResult(self.step.key, success, result, error, seconds, attempt)
+        return RecoveryStepResult(self.step.key, success, result, error, seconds, attempt)
 
-    def give_up(self) -> StepResult:
+    def give_up(self) -> RecoveryStepResult:
         """Its time is over: what it writes from now on is refused."""
         self._running._store.break_lease(self._lease)
         return self._result(False, {}, f"it took more than {self.end - self._begun:.3g} s")
 
 
-def _failed(result: StepResult | None) -> bool:
+def _failed(result: RecoveryStepResult | None) -> bool:
     return result is not None and not result.success
 
 

@@ -46,8 +46,8 @@ from holdfast.seal.wrapping import (
 )
 from holdfast.storage.contract import Batch
 
-SLICE = 1000
-"""Rows that are wrapped, compared or dropped together."""
+SLICE = 5000
+"""Rows that are wrapped, compared or dropped together, which waits for the disk once."""
 
 Rows = list[tuple[bytes, bytes]]
 

@@ -8,7 +8,7 @@ it never lowers what a write survives. docs/state-classes.md has the table.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,6 +20,7 @@ from holdfast.store.declared import NOTHING, Declared, PrefixDeclaration
 from holdfast.store.ephemeral import ephemeral_prefixes
 from holdfast.store.lifetimes import check_class, read_meta
 from holdfast.store.lookups import TERMS, Lookup
+from holdfast.store.scopes import RESERVED
 from holdfast.store.splitting import Atom, Branch, Part
 
 if TYPE_CHECKING:
@@ -79,10 +80,9 @@ def class_of(key: str, meta: bytes = b"", declared: Declared = NOTHING) -> str:
     named = read_meta(meta).class_ if meta else ""
     if named:
         return named
-    if declared:
+    if declared and key.startswith(declared.prefixes(Classed)):
         found = [one for one in declared.of(Classed) if key.startswith(one.prefix)]
-        if found:
-            return max(found, key=lambda one: len(one.prefix)).class_
+        return max(found, key=lambda one: len(one.prefix)).class_
     told = inferred(key)
     if told == STANDARD and declared and key.startswith(ephemeral_prefixes(declared)):
         return "ephemeral"
@@ -97,21 +97,30 @@ def any_sensitive(
         known = declared()
     except (StateIntegrityError, NewerFormatError):
         return True
+    terms: list[str] = []
+    harmless: set[str] = set()
     for key, meta in keys:
-        if key.startswith(TERMS):
-            if tells(key, known, find):
-                return True
+        if key[0] == RESERVED and key.startswith(TERMS):
+            terms.append(key)
         elif class_of(key, meta, known) == SENSITIVE:
             return True
-    return False
+        else:
+            harmless.add(key)
+    # Terms change with their keys: hardly any key has to be found that was not among them.
+    return any(tells(term, known, find, harmless) for term in terms)
 
 
-def tells(term: str, declared: Declared, find: Find) -> bool:
-    """Whether a key of a lookup holds terms of a value that is sensitive, or may be."""
+def tells(term: str, declared: Declared, find: Find, harmless: Set[str] = frozenset()) -> bool:
+    """Whether a key of a lookup holds terms of a value that is sensitive, or may be.
+
+    `harmless` are keys of which it is known that they are not.
+    """
     name = term[len(TERMS) :].partition("/")[0]
     try:
-        lookup = next(one for one in declared.of(Lookup) if one.name == name)
+        lookup = next(one for one in declared.of(Lookup) if one.called == name)
         key = lookup.key_in(term)
+        if key in harmless:
+            return False
         slot = find(key)
         return class_of(key, slot.meta if slot is not None else b"", declared) == SENSITIVE
     except (StopIteration, ValueError, IndexError):

@@ -23,6 +23,7 @@ from holdfast.storage.contract import Batch
 from holdfast.store import rows
 from holdfast.store.change import Change, Fence, Target, Ticket, Written
 from holdfast.store.entries import Body, same_entry
+from holdfast.store.ephemeral import Made, ephemeral_prefixes
 from holdfast.store.expecting import (
     answer_of,
     check_expected,
@@ -44,7 +45,6 @@ from holdfast.store.stage import Mark, Stage
 
 if TYPE_CHECKING:
     from holdfast.store.core import Core
-    from holdfast.store.ephemeral import Made
     from holdfast.store.forking import Fork
     from holdfast.store.ledger import Ledger
     from holdfast.store.timeline import Timeline
@@ -364,7 +364,8 @@ class _Attempt:
         self, change: Change, target: Target, stage: Stage, time: int
     ) -> tuple[Target, Stage]:
         """Take out what is ephemeral: readers see it once the rest is committed."""
-        if target.special is not None or declares(target) or not stage.declared:
+        none = target.special is not None or declares(target)
+        if none or not (ephemeral_prefixes(stage.declared) or self.held_keys):
             return target, stage
         place = (stage.ledger.number, stage.timeline.number)
         self.core.prepared(stage.ledger, target)

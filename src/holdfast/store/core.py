@@ -465,9 +465,9 @@ class Core:
         """Commit what waits and release everything."""
         if self.closed:
             return
-        while self.closing:
-            self.closing.pop()()
         try:
+            while self.closing:
+                self.closing.pop()()
             self.committer.drain()
             self.leases.close()
         finally:

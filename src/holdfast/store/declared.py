@@ -102,13 +102,17 @@ _Kind = TypeVar("_Kind", bound=Declaration)
 class Declared:
     """All that is declared of a scope at one moment."""
 
-    __slots__ = ("_kinds", "all")
+    __slots__ = ("_kinds", "_prefixes", "all")
 
     def __init__(self, found: Iterable[Declaration] = ()) -> None:
         self.all = tuple(found)
         self._kinds: dict[type[Declaration], tuple[Any, ...]] = {}
         for one in self.all:
             self._kinds[type(one)] = (*self._kinds.get(type(one), ()), one)
+        self._prefixes: dict[type[Declaration], tuple[str, ...]] = {}
+        for kind, some in self._kinds.items():
+            if issubclass(kind, PrefixDeclaration):
+                self._prefixes[kind] = tuple(one.prefix for one in some)
 
     def __bool__(self) -> bool:
         return bool(self.all)
@@ -116,6 +120,10 @@ class Declared:
     def of(self, kind: type[_Kind]) -> tuple[_Kind, ...]:
         """The declarations of one kind, in the order of their keys."""
         return self._kinds.get(kind, ())
+
+    def prefixes(self, kind: type[PrefixDeclaration]) -> tuple[str, ...]:
+        """The prefixes that declarations of one kind are about."""
+        return self._prefixes.get(kind, ())
 
 
 NOTHING = Declared()

@@ -235,7 +235,7 @@ class Ephemerals:
 
 def ephemeral_prefixes(declared: Declared) -> tuple[str, ...]:
     """The prefixes that are declared ephemeral."""
-    return tuple(one.prefix for one in declared.of(Ephemeral))
+    return declared.prefixes(Ephemeral)
 
 
 def refuse_ephemeral(timeline: Timeline, key: str, what: str) -> None:

@@ -107,6 +107,7 @@ class Ledger:
         self.commit_signature = commitments.domain(b"signature")
         self.value_hash = commitments.domain(b"value")
         self.opening = commitments.opening
+        self.tag = commitments.tag
         ends = hashlib.blake2b(key=commitments.boundary_key, digest_size=8, person=b"ends").copy
 
         def end_hash(data: bytes) -> bytes:

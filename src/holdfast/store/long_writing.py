@@ -22,7 +22,6 @@ from holdfast.store.change import Change, Target
 from holdfast.store.classes import SENSITIVE
 from holdfast.store.entries import Body
 from holdfast.store.ephemeral import ephemeral_prefixes
-from holdfast.store.floors import stand_beside_pruning
 from holdfast.store.gates import Operation, Request
 from holdfast.store.handles import LineHandle
 from holdfast.store.items import LongValue
@@ -197,10 +196,7 @@ class LongWriter:
                     f"{ledger.scope}: {self.key!r} is ephemeral and this value is too long for "
                     "that; store it under another key"
                 )
-            if pin.value is not None:
-                stage.cells.append((pin.key, pin.value, None))
-            if upload.anchors is not None:
-                stand_beside_pruning(stage, upload.anchors)
+            upload.enter(stage)
             stage.add([("ahead", self.key, shape)], body)
 
         target = Target(self._handle.scope, self._handle.timeline, [], self._expects)

@@ -138,6 +138,11 @@ class Lookup(PrefixDeclaration):
         """What its keys begin with."""
         return f"{TERMS}{self.called}/"
 
+    @cached_property
+    def _mark(self) -> str:
+        """What stands between terms and key, and the beginning of that."""
+        return "/" + self.prefix
+
     @property
     def end(self) -> str:
         """What sorts behind all its keys."""
@@ -149,6 +154,9 @@ class Lookup(PrefixDeclaration):
 
     def key_in(self, name: str) -> str:
         """The key that one of its keys stands for."""
+        at = name.find(self._mark, len(self.home))
+        if name.find(self._mark, at + 1) < 0 <= at:  # what can be meant but the key, here?
+            return name[at + 1 :]
         return name[len(self.home) + sum(map(len, self.terms_in(name))) + 1 :]
 
     @cached_property

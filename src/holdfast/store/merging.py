@@ -38,13 +38,14 @@ from holdfast.store.compare import (
     value_changes,
 )
 from holdfast.store.declared import PREFIX
-from holdfast.store.differing import expiry_changes
+from holdfast.store.differing import expiry_changes, shown_value
 from holdfast.store.ephemeral import ephemeral_prefixes
 from holdfast.store.gates import Operation
 from holdfast.store.handles import UPDATES, LineHandle
 from holdfast.store.history import History
-from holdfast.store.items import Entry
+from holdfast.store.items import Entry, LongValue
 from holdfast.store.lifetimes import KEEP, NONE, Meta, terms_of
+from holdfast.store.long_merging import Carried
 from holdfast.store.lookups import derived
 from holdfast.store.masking import MASK
 from holdfast.store.scopes import Scope
@@ -182,19 +183,29 @@ def _asked(merging: Merging) -> str:
 def _commit(merging: Merging, reason: str | None, attempt: int) -> int:
     core = merging.handle.core
     cause = cause_now(reason=reason if reason is not None else f"merge of {merging.label}")
-    change = build_change(core, [merging.asked], cause=cause, looked=True, attempt=attempt)
-    (target,) = change.targets
-    target.create = False  # a scope that is deleted meanwhile does not come back
-    if target.ledger is None or target.ledger.number != merging.ledger.number:
-        raise Conflict(f"{target.scope} was deleted meanwhile", [str(target.scope)])
-    target.ops.insert(0, ("merge", "", merging.theirs, merging.their_hash, merging.rests))
+    carried = Carried(core, merging.line)
     try:
-        return core.run(change)[0].sequence
+        for one in merging.operations:
+            if type(one.value) is LongValue and one.value in merging.long:
+                class_ = one.terms.class_ if one.terms is not None else ""
+                carried.write(one.key, merging.long[one.value], class_)
+        change = build_change(
+            core, [merging.asked], cause=cause, looked=True, attempt=attempt, stored=carried.shapes
+        )
+        (target,) = change.targets
+        target.create = False  # a scope that is deleted meanwhile does not come back
+        if target.ledger is None or target.ledger.number != merging.ledger.number:
+            raise Conflict(f"{target.scope} was deleted meanwhile", [str(target.scope)])
+        rests = (merging.their_hash, merging.rests, carried.uploads)
+        target.ops.insert(0, ("merge", "", merging.theirs, *rests))
+        return carried.commit(lambda: core.run(change)[0].sequence)
     except LimitExceededError as error:
         raise LimitExceededError(
             f"{error}. What differs between two timelines is merged as one entry: `adopt` takes "
             "over another timeline whole, whatever its size"
         ) from None
+    finally:
+        carried.abandon()
 
 
 class Merging:
@@ -228,6 +239,8 @@ class Merging:
         self.operations: list[Operation] = []
         self.expects: dict[str, int] = {}
         self.left: list[str] = []
+        self.long: dict[LongValue, Slot] = {}
+        """Where values lie that are too long to be read whole."""
         self.diff = Diff(f"{self.handle.timeline}@{self.head}", "merged")
         self.time = self.handle.core.clock.checked()
 
@@ -447,6 +460,10 @@ class Merging:
         try:
             return self.ledger.value(slot.ref, slot.location, self.ledger.codec.plain_reader)
         except LimitExceededError:
+            found = shown_value(self.ledger, slot.ref, slot.location)
+            if type(found) is LongValue:
+                self.long[found] = slot
+                return found
             raise LimitExceededError(
                 f"{self.handle.scope}: the value of {key!r} is too long to be merged, and nothing "
                 "was; `adopt` takes over another timeline whole"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.store.packing import Packer
     from holdfast.store.splitting import Part
     from holdfast.store.stage import Stage
+    from holdfast.store.uploads import Upload
 
 
 def operate(
@@ -28,9 +29,7 @@ def operate(
     if key.startswith(TERMS) and not packer.quiet:
         packer.quiet = tells(key, stage.declared, stage.slot)
     if kind == "set":
-        meta = NONE
-        if len(op) > 3:
-            meta = op[3].meta(stage.now, meta_of(stage.live(key)) if op[3].keep else NONE)
+        meta = _asked_meta(stage, key, op)
         made.append(stage._set(sequence, key, op[2], packer))  # which leaves it without meta
         if meta is not NONE:
             made += _described(stage, key, meta)
@@ -50,9 +49,11 @@ def operate(
             made += _described(stage, key, meta_of(old))
             packer.quiet |= _class(stage, key) == SENSITIVE
     elif kind == "ahead":
+        meta = _asked_meta(stage, key, op)
         ahead = [entries.SET, key, op[2]]
         stage._put(key, stage.timeline.changed(sequence, ahead, iter(()), None))
         made.append(ahead)
+        made += _described(stage, key, meta)
         _admit(stage, key, (), packer)
     elif kind == "merge":
         made.append(_merge(stage, sequence, *op[2:]))
@@ -63,6 +64,13 @@ def operate(
             raise MissingError(f"{stage.ledger.scope} has no key {key!r} that could expire")
         meta = op[2].meta(stage.now, meta_of(old))
         made += _described(stage, key, meta._replace(class_=meta_of(old).class_))
+
+
+def _asked_meta(stage: Stage, key: str, op: tuple[Any, ...]) -> Meta:
+    """What is to be known of a key besides the value that it is set to."""
+    if len(op) <= 3:
+        return NONE
+    return op[3].meta(stage.now, meta_of(stage.live(key)) if op[3].keep else NONE)  # type: ignore[no-any-return]
 
 
 def _described(stage: Stage, key: str, meta: Meta) -> list[Any]:
@@ -95,9 +103,18 @@ def _class(stage: Stage, key: str) -> str:
     return class_of(key, slot.meta, stage.declared) if key[0] != RESERVED else ""
 
 
-def _merge(stage: Stage, sequence: int, point: Any, hash_: bytes, rests: tuple[int, ...]) -> Any:
+def _merge(
+    stage: Stage,
+    sequence: int,
+    point: Any,
+    hash_: bytes,
+    rests: tuple[int, ...],
+    uploads: Sequence[Upload],
+) -> Any:
     """Note what is merged, if the timeline still has the past that the merge rests on."""
     if rests != (stage.ledger.number, stage.origin, stage.merged):
         raise Conflict(f"{stage.ledger.scope}: restored or merged meanwhile; try again")
+    for upload in uploads:
+        upload.enter(stage)
     before, stage.merged = stage.merged, sequence
     return [entries.MERGE, *point, hash_, before]

@@ -51,6 +51,7 @@ from holdfast.errors import Conflict, InvalidInputError, PrunedError, StateInteg
 from holdfast.storage.contract import Batch
 from holdfast.store import entries, rows
 from holdfast.store.arguments import check_flag, check_text
+from holdfast.store.breathing import Breath
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target
 from holdfast.store.entries import Body
@@ -162,6 +163,7 @@ class _Pruning:
         self.cell = rows.pruner(self.ledger.number)
         self.token = os.urandom(16)
         self.entries = self.rows = self.bytes = 0
+        self._breath = Breath()
 
     # what is kept
 
@@ -426,6 +428,7 @@ class _Pruning:
             batch = Batch()
             for key, row in page:
                 self._entry(batch, key, row, marks, floor)
+                self._breath()
             if batch.swaps:
                 yield batch, sum(map(len, batch.drops))
         for kind, stays in self._stays(marks, floor):

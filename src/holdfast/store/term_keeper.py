@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from holdfast.errors import LimitExceededError, StateIntegrityError
-from holdfast.store import refs
+from holdfast.store import entries, refs
 from holdfast.store.classes import SENSITIVE, class_of
 from holdfast.store.declared import PREFIX as DECLARED
 from holdfast.store.lookups import (
@@ -140,12 +140,12 @@ class Terms:
 
 def keeper_of(stage: Stage, ops: Sequence[tuple[Any, ...]], packer: Packer) -> Keeper | None:
     """What keeps the lookups while an entry is built, before its operations are applied."""
-    reserved = [op for op in ops if op[1][:1] == RESERVED]
+    reserved = any(op[1][:1] == RESERVED for op in ops)
     if stage.unruled and not reserved:
         return None
     lookups: Sequence[Lookup] = ()
     # Declaring must not need what is declared: one that is damaged is declared again.
-    if not all(op[1].startswith(DECLARED) for op in ops) and stage.declared:
+    if not (reserved and all(op[1].startswith(DECLARED) for op in ops)):
         lookups = stage.declared.of(Lookup)
     if not lookups and not reserved:
         return None
@@ -200,9 +200,8 @@ class Keeper:
             self._was[key] = slot, grows and kind == "append"
         elif any(lookup.covers(key) for lookup in self._lookups):
             slot = self._stage.slot(key)
-            there = self._stage.live(key) is not None
-            grows = kind == "append" and there and slot.length() is not None  # type: ignore[union-attr]
-            self._was[key] = slot, grows
+            grows = kind == "append" and self._stage.live(key) is not None
+            self._was[key] = slot, grows and slot.length() is not None  # type: ignore[union-attr]
 
     def restored(self, then: Node, keys: Sequence[str]) -> list[Any]:
         """Take it that keys were what they are in another index."""
@@ -218,11 +217,15 @@ class Keeper:
         if not fits:
             self._more = [("delete", lookup.built) for lookup in self._lookups]
         made: list[Any] = []
-        self._follow(self._stage.sequence + 1, made)
+        for op in self._more:
+            operate(self._stage, self._stage.sequence + 1, op, self._packer, made)
         return made
 
     def after(self, sequence: int, made: list[Any]) -> None:
-        """Apply what follows from the operations, and add it to what the entry says."""
+        """Apply what follows from the operations, and add it to what the entry says.
+
+        Whether they concern something sensitive was seen with the values that they follow from.
+        """
         self._differences()
         self._follow(sequence, made)
 
@@ -233,8 +236,14 @@ class Keeper:
                     self._difference(lookup, key, was, grows)
 
     def _follow(self, sequence: int, made: list[Any]) -> None:
+        """What `operate` does with these, which are of two kinds and have nothing besides."""
+        stage, packer = self._stage, self._packer
         for op in self._more:
-            operate(self._stage, sequence, op, self._packer, made)
+            if op[0] == "delete":
+                stage._put(op[1], None)
+                made.append([entries.DELETE, op[1]])
+            else:
+                made.append(stage._set(sequence, op[1], op[2], packer))
 
     def _difference(self, lookup: Lookup, key: str, was: Slot | None, grows: bool) -> None:
         now = self._stage.slot(key)
@@ -247,13 +256,14 @@ class Keeper:
         else:
             old, new = self._old_keys(lookup, key, was), self._keys(lookup, key, now)
             every = new
-        if len(every) > MOST_TERMS and new - old:
+        gone, come = old - new, new - old
+        if len(every) > MOST_TERMS and come:
             raise lookup.too_many(key)
-        if old - new and was is not None:  # it may have been sensitive, and be so no more
+        if gone and was is not None:  # it may have been sensitive, and be so no more
             class_ = class_of(key, was.meta, self._stage.declared)
             self._packer.quiet |= class_ == SENSITIVE
-        self._more += [("delete", name) for name in sorted(old - new)]
-        self._more += [("set", name, nothing(self._stage.ledger)) for name in sorted(new - old)]
+        self._more += [("delete", name) for name in sorted(gone)]
+        self._more += [("set", name, nothing(self._stage.ledger)) for name in sorted(come)]
 
     def _old_keys(self, lookup: Lookup, key: str, slot: Slot | None) -> Set[str]:
         try:

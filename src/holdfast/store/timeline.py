@@ -396,7 +396,7 @@ class Timeline(Loading):
         since = self.sequence - max(self.saved, self.ledger.before)
         if since < DELTA_EVERY * patient and (self.atoms_since < HEAVY or patient > 1):
             return None
-        enough = max(4 * DELTA_EVERY, min(self.root().count // 8, MOST_BEHIND))
+        enough = max(8 * DELTA_EVERY, min(self.root().count // 8, MOST_BEHIND))
         if self.saved == 0 or self.deltas >= DELTAS - 1 or self.behind + len(self.fresh) >= enough:
             return INDEX
         return DELTA

@@ -25,10 +25,12 @@ from holdfast.storage.contract import Batch
 from holdfast.store import cutting, refs, rows
 from holdfast.store.building import Builder, Element
 from holdfast.store.core import Core
+from holdfast.store.floors import stand_beside_pruning
 from holdfast.store.ledger import Ledger, gone
 from holdfast.store.pins import Pin
 from holdfast.store.rekeying import sealed_again
 from holdfast.store.splitting import Atom
+from holdfast.store.stage import Stage
 from holdfast.store.trees import Node, Place, Trees
 from holdfast.store.values import AHEAD
 
@@ -93,6 +95,13 @@ class Upload:
         ref = refs.tree(refs.BYTES, root.hash, root.count, root.size)
         number = self.number if self.pin.value is not None else 0
         return [AHEAD, ref, root.place, number, self._values.count, self._nodes.packs.count]
+
+    def enter(self, stage: Stage) -> None:
+        """Let the entry that is built bring what was written: from then on it is no upload."""
+        if self.pin.value is not None:
+            stage.cells.append((self.pin.key, self.pin.value, None))
+        if self.anchors is not None:
+            stand_beside_pruning(stage, self.anchors)
 
     def abandon(self) -> None:
         """Drop what was written."""

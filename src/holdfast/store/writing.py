@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 from unicodedata import normalize
 
@@ -18,7 +19,7 @@ from holdfast.store.declared import NOTHING
 from holdfast.store.entries import Cause
 from holdfast.store.finding import question
 from holdfast.store.gates import Operation, Request
-from holdfast.store.items import Page
+from holdfast.store.items import LongValue, Page
 from holdfast.store.lifetimes import NEVER, Terms, asked_expiry, asked_terms
 from holdfast.store.lookups import Lookup
 from holdfast.store.outcomes import content_of
@@ -43,8 +44,12 @@ def build_change(
     id: str | None = None,
     looked: bool = False,
     attempt: int = 1,
+    stored: Mapping[str, list[Any]] = MappingProxyType({}),
 ) -> Change:
-    """A change of what is asked for in each scope; `looked` says that it rests on reads."""
+    """A change of what is asked for in each scope; `looked` says that it rests on reads.
+
+    `stored` has the shapes of long values that are in the scope already, by their keys.
+    """
     core.check_writable()
     content = b""
     subjects: dict[str, Subject] = {}
@@ -65,7 +70,7 @@ def build_change(
             for operation in operations:
                 check_key(operation.key, owner=operation.key in given)
         operations = core.subjects.sealed(operations, subjects)
-        made.append(_target(core, scope, timeline, operations, expects, head))
+        made.append(_target(core, scope, timeline, operations, expects, head, stored))
     change = Change(made, cause, id, content, attempt)
     if subjects:
         change.fences += tuple(subjects.values())
@@ -89,15 +94,18 @@ def _target(
     operations: list[Operation],
     expects: dict[str, int],
     head: int | None,
+    stored: Mapping[str, list[Any]],
 ) -> Target:
     ledger = core.ledger(scope, create=True)
     ops: list[tuple[Any, ...]] = []
     for operation in operations:
         key = check_key(operation.key, owner=True)
         if operation.kind == "set":
-            part = core.split(ledger, key, operation.value)
-            terms = operation.terms
-            ops.append(("set", key, part) if terms is None else ("set", key, part, terms))
+            terms = (operation.terms,) if operation.terms is not None else ()
+            if type(operation.value) is LongValue and key in stored:
+                ops.append(("ahead", key, stored[key], *terms))
+                continue
+            ops.append(("set", key, core.split(ledger, key, operation.value), *terms))
         elif operation.kind == "append":
             if type(operation.value) is not list:
                 raise InvalidInputError(f"{scope}: append takes a list of items for {key!r}")
@@ -322,6 +330,11 @@ class ScopedChange:
         """What `build_change` takes."""
         reader = self._reader
         return reader.scope, reader.timeline, self.operations, self.expects, self.head
+
+    @property
+    def place(self) -> tuple[Scope, str]:
+        """The timeline that it concerns."""
+        return self._reader.scope, self._reader.timeline
 
     @property
     def empty(self) -> bool:

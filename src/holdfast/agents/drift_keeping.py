@@ -1,0 +1,162 @@
+"""The cycles of an agent as they are kept, and the changes that note them: for both faces.
+
+Under `$drift/`, which restores leave alone, because cycles that were done stay done: `status` (a
+small mapping), `cycles` (a list, trimmed to what is looked at) and `alarms` (a list of the last).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.agents.drift_signs import WINDOW, Alarm, Cycle, Signs
+from holdfast.agents.keys import DRIFT, own_change, sticky
+from holdfast.store.handles import LineHandle
+from holdfast.store.history import Plan
+from holdfast.store.reading import moment
+
+STATUS, CYCLES, ALARMS = DRIFT + "status", DRIFT + "cycles", DRIFT + "alarms"
+MOST_ALARMS = 100
+"""Alarms that are kept."""
+
+
+class Status(msgspec.Struct, omit_defaults=True):
+    """What is kept besides the cycles themselves."""
+
+    cycles: int = 0
+    """Of the agent, ever."""
+    begun: int = 0
+    """How many there were at the last refresh."""
+    alarmed: dict[str, int] = {}
+    """For each kind the cycle of its last alarm since."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriftStatus:
+    """How an agent's work goes, by the cycles that are looked at."""
+
+    cycles: int
+    """Of the agent, ever."""
+    since_refresh: int
+    looked_at: int
+    error_rate: float
+    """The share of cycles that failed."""
+    repeats: int
+    """How often the last action was done in a row without progress."""
+    stalled: int
+    """Cycles since the last progress, of those that say something about it."""
+    seconds: float | None
+    """The mean time of a cycle; None if nobody said it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotedAlarm:
+    """An alarm that was given, and when."""
+
+    alarm: Alarm
+    time: datetime
+
+
+class Keeping:
+    """The cycles of one timeline. What it remembers is checked against the status with each use."""
+
+    def __init__(self, handle: LineHandle, signs: Signs) -> None:
+        self._handle = handle
+        self._signs = signs
+        self._cycles: list[Cycle] = []
+        self._known = Status()
+
+    def note(self, fields: Mapping[str, Any]) -> tuple[Plan, list[Alarm]]:
+        """A change that notes a cycle, and the alarms that it raises."""
+        cycle = Cycle(number=0, **fields)
+        cycle.check()
+        parts = own_change(self)
+        part = parts.part(self._handle)
+        status = self._load(part.get(STATUS))
+        cycle = msgspec.structs.replace(cycle, number=status.cycles + 1).after(self._cycles)
+        cycles = [*self._cycles[1 - WINDOW :], cycle]
+        alarms = self._signs.judge(cycles, status.alarmed, status.begun)
+        alarmed = status.alarmed | {alarm.kind: alarm.cycle for alarm in alarms}
+        after = Status(cycle.number, status.begun, alarmed)
+        part.operations += sticky(self._handle, DRIFT)
+        part.set(STATUS, msgspec.to_builtins(after))
+        part.append(CYCLES, msgspec.to_builtins(cycle))
+        if cycle.number % WINDOW == 0:
+            part.trim(CYCLES, keep_last=WINDOW)
+        if alarms:
+            part.extend(ALARMS, [self._data(alarm) for alarm in alarms])
+            part.trim(ALARMS, keep_last=MOST_ALARMS)
+        plan = parts.plan()
+        assert plan is not None
+        change, finish = plan
+
+        def finished(written: Any) -> Any:
+            self._cycles, self._known = cycles, after
+            return finish(written)
+
+        return (change, finished), alarms
+
+    def reset(self) -> Plan | None:
+        """A change after which only what comes now counts; None if there is nothing to forget."""
+        parts = own_change(self, reason="refresh")
+        part = parts.part(self._handle)
+        status = self._load(part.get(STATUS))
+        if status.begun == status.cycles:
+            return None
+        part.set(STATUS, msgspec.to_builtins(Status(status.cycles, status.cycles)))
+        part.delete(CYCLES)
+        return parts.plan()
+
+    def _load(self, found: Any) -> Status:
+        """The status; the cycles are read again if they are not those that are remembered."""
+        status = msgspec.convert(found or {}, Status)
+        known = self._known
+        if (status.cycles, status.begun) != (known.cycles, known.begun) or not self._cycles:
+            items = self._handle.reader.tail(CYCLES, WINDOW, False)
+            self._cycles = msgspec.convert(items, list[Cycle])
+            self._known = status
+        return status
+
+    def _data(self, alarm: Alarm) -> dict[str, Any]:
+        time = moment(self._handle.core.clock.claimed())
+        return {**msgspec.to_builtins(alarm), "time": time}
+
+    def alarms(self, limit: int | None) -> list[NotedAlarm]:
+        """The last alarms, newest first."""
+        count = MOST_ALARMS if limit is None else limit
+        return [
+            NotedAlarm(msgspec.convert(item, Alarm), time)
+            for item in reversed(self._handle.reader.tail(ALARMS, count, False))
+            if (time := item.pop("time"))
+        ]
+
+    def status(self) -> DriftStatus:
+        """How the work goes."""
+        status = self._load(self._handle.reader.get(STATUS, None, None, False))
+        cycles = self._cycles
+        times = [one.seconds for one in cycles if one.seconds is not None]
+        moves = [one.moved for one in cycles if one.moved is not None]
+        return DriftStatus(
+            status.cycles,
+            status.cycles - status.begun,
+            len(cycles),
+            sum(one.failed for one in cycles) / len(cycles) if cycles else 0.0,
+            _repeats(cycles),
+            next((n for n, moved in enumerate(reversed(moves)) if moved == 1), len(moves)),
+            sum(times) / len(times) if times else None,
+        )
+
+
+def _repeats(cycles: list[Cycle]) -> int:
+    count = 0
+    for one in reversed(cycles):
+        if one.action != cycles[-1].action or not one.action:
+            break
+        count += 1
+        if one.moved == 1:
+            break
+    return count

@@ -1,0 +1,328 @@
+"""The book of a state's effects: what both faces do, on whatever thread they do it.
+
+Intent before, result after: `begin` commits that an attempt is started before the caller may do
+anything, `finish` that it is done. Both rest on the record that they read, so that of two who begin
+one effect at the same time one is refused, or repeats it with its idempotency key.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import structs
+
+from holdfast.agents.effect_records import (
+    DONE,
+    FINISHED,
+    OPEN,
+    PLANNED,
+    STARTED,
+    Asked,
+    Effect,
+    Record,
+    found_records,
+    record_of,
+)
+from holdfast.agents.keys import EFFECTS, own_change, sticky
+from holdfast.agents.records import stored
+from holdfast.agents.retrying import again
+from holdfast.errors import (
+    Conflict,
+    EffectNotFoundError,
+    EffectUnknownError,
+    HoldfastError,
+    InvalidInputError,
+)
+from holdfast.store.gates import Operation
+from holdfast.store.handles import LineHandle
+from holdfast.store.lifetimes import Terms, asked_terms
+from holdfast.store.reading import moment
+from holdfast.store.writing import ScopedChange
+
+HOW = ("done", "repeat", "drop")
+_running: set[str] = set()
+"""Attempts that are at work in this process."""
+
+
+@dataclass
+class Attempt:
+    """One attempt at an effect: begun, or not needed because it is done."""
+
+    asked: Asked
+    record: Record
+    before: Record | None = None
+    """What was known before it was begun."""
+
+    @property
+    def due(self) -> bool:
+        """Whether it is to be done."""
+        return self.record.phase != FINISHED
+
+
+class Book:
+    """The effects of one state, of either face."""
+
+    def __init__(self, handle: LineHandle, keep: Any = None) -> None:
+        self._handle = handle
+        self._kept: Terms | None = asked_terms(keep) if keep is not None else None
+
+    # what is known
+
+    def effects(self, *, done: bool, plain: bool = False) -> list[Effect]:
+        """All effects, or those that are not done."""
+        reader = self._handle.reader
+        items = dict(reader.items(OPEN, None, "", plain))
+        if done:
+            items |= dict(reader.items(DONE, None, "", plain))
+        return [self._shown(one) for one in found_records(items)]
+
+    def effect(self, asked: Asked) -> Effect | None:
+        """One effect."""
+        found = self._handle.reader.get_many([asked.done, asked.open], False)
+        data = found.get(asked.done, found.get(asked.open))
+        return self._shown(record_of(data)) if data is not None else None
+
+    def _shown(self, record: Record) -> Effect:
+        return record.shown(record.token in _running)
+
+    def _now(self) -> Any:
+        return moment(self._handle.core.clock.claimed())
+
+    # what is written
+
+    def plan(self, asked: Asked, into: ScopedChange | None = None) -> Effect:
+        """Note that an effect is meant to happen, in a change of the caller's or one of its own."""
+
+        def note(part: ScopedChange) -> Effect:
+            found = _read(part, asked.done) or _read(part, asked.open)
+            if found is not None:
+                asked.check(found)
+                return self._shown(found)
+            record = Record(
+                name=asked.name,
+                id=asked.id,
+                phase=PLANNED,
+                key=asked.key,
+                about=asked.about,
+                planned_at=self._now(),
+            )
+            self._put(part, record, asked)
+            return self._shown(record)
+
+        if into is None:
+            planned: Effect = self._changed(note)
+            return planned
+        if into.place != (self._handle.scope, self._handle.timeline):
+            raise InvalidInputError(f"into is a change of {self._handle.scope}, not of another")
+        return note(into)
+
+    def begin(self, asked: Asked) -> Attempt:
+        """Commit that an attempt is started, unless it is done, or nobody knows whether it is."""
+        token = os.urandom(8).hex()
+
+        def note(part: ScopedChange) -> Attempt:
+            done = _read(part, asked.done)
+            if done is not None:
+                asked.check(done)
+                return Attempt(asked, done)
+            found = _read(part, asked.open)
+            if found is not None:
+                asked.check(found)
+                self._refuse_unknown(found)
+            base = found or Record(name=asked.name, id=asked.id, phase=PLANNED, key=asked.key)
+            record = structs.replace(
+                base,
+                phase=STARTED,
+                about=base.about if base.about is not None else asked.about,
+                attempts=base.attempts + 1,
+                token=token,
+                started_at=self._now(),
+                error="",
+            )
+            self._put(part, record, asked)
+            return Attempt(asked, record, found)
+
+        _running.add(token)
+        begun = False
+        try:
+            attempt: Attempt = self._changed(note)
+            begun = attempt.due
+        finally:
+            if not begun:
+                _running.discard(token)
+        return attempt
+
+    def _refuse_unknown(self, found: Record) -> None:
+        effect = self._shown(found)
+        if effect.status == "running":
+            raise EffectUnknownError(
+                f"{self._handle.scope}: the effect {effect} is being done in this process just "
+                "now; wait for it",
+                effect,
+            )
+        if effect.status == "unknown" and not effect.repeatable:
+            raise EffectUnknownError(
+                f"{self._handle.scope}: the effect {effect} was begun before and did not say how "
+                "it ended; find out whether it happened, then settle it as done, or to be repeated",
+                effect,
+            )
+
+    def finish(self, attempt: Attempt, result: Any, writes: list[Operation]) -> Any:
+        """Commit that it is done, with what the caller writes; the result that counts.
+
+        It happened: so it is recorded even where its result, or what is to be written with it,
+        cannot be, and that is an error besides.
+        """
+        try:
+            return self._finish(attempt, result, writes)
+        except Conflict:
+            raise  # it says what became of it
+        except HoldfastError as error:
+            told = self._finish_without(attempt, result, writes)
+            error.add_note(
+                f"{self._handle.scope}: the effect {attempt.asked.name} happened, {told}"
+            )
+            raise
+        finally:
+            _running.discard(attempt.record.token)
+
+    def _finish_without(self, attempt: Attempt, result: Any, writes: list[Operation]) -> str:
+        """Record as much of an effect as can be; what that is."""
+        with suppress(HoldfastError):
+            if writes:
+                self._finish(attempt, result, [])
+                return "and is recorded as done; what was to be written with it is not"
+        with suppress(HoldfastError):
+            self._finish(attempt, None, [], lost=True)
+            return "and is recorded as done, without its result"
+        return "which could not be recorded: its end is unknown now"
+
+    def _finish(
+        self, attempt: Attempt, result: Any, writes: list[Operation], *, lost: bool = False
+    ) -> Any:
+        asked = attempt.asked
+        ended = structs.replace(
+            attempt.record,
+            phase=FINISHED,
+            ended_at=self._now(),
+            result=result,
+            result_lost=lost,
+        )
+        stray = False
+
+        def note(part: ScopedChange) -> Any:
+            nonlocal stray
+            done, found = _read(part, asked.done), _read(part, asked.open)
+            if done is not None and asked.key is not None:
+                return done.result  # another attempt with the same key was faster: one effect
+            other = done or (found if found and found.token != ended.token else None)
+            stray = other is not None and asked.key is None
+            if stray:
+                assert other is not None
+                self._put(part, structs.replace(other, strays=other.strays + 1), asked)
+                return None
+            part.delete(asked.open)
+            self._put(part, ended, asked)
+            part.operations += writes
+            return result
+
+        given = self._changed(note)
+        if stray:
+            raise Conflict(
+                f"{self._handle.scope}: the effect {asked.name} {asked.id} happened, after "
+                "somebody had said that it had not and would not: it is counted in `strays`",
+                [asked.done],
+            )
+        return given
+
+    def give_up(self, attempt: Attempt, error: BaseException, *, harmless: bool) -> None:
+        """An attempt ended with an error: what that says of the effect is kept, if it can be."""
+        fields = {"phase": PLANNED} if harmless else {}
+        ended = structs.replace(attempt.record, error=type(error).__name__, **fields)
+        try:
+            # What cannot be written stays as it is: begun, with an unknown end, which is true.
+            with suppress(HoldfastError):
+                self._changed(lambda part: self._replace(part, attempt, ended))
+        finally:
+            _running.discard(attempt.record.token)
+
+    def withdraw(self, attempt: Attempt) -> None:
+        """An attempt whose caller went away before it could do anything."""
+        try:
+            with suppress(HoldfastError):
+                self._changed(lambda part: self._replace(part, attempt, attempt.before))
+        finally:
+            _running.discard(attempt.record.token)
+
+    def _replace(self, part: ScopedChange, attempt: Attempt, record: Record | None) -> None:
+        found = _read(part, attempt.asked.open)
+        if found is None or found.token != attempt.record.token:
+            return  # somebody has settled it meanwhile
+        if record is None:
+            part.delete(attempt.asked.open)
+        else:
+            self._put(part, record, attempt.asked)
+
+    def settle(self, asked: Asked, how: str, result: Any = None) -> Effect:
+        """Somebody says how an unfinished effect ended."""
+        if how not in HOW:
+            raise InvalidInputError(f"an effect is settled as {', '.join(HOW)}")
+        if result is not None and how != "done":
+            raise InvalidInputError("only what is done has a result")
+
+        def note(part: ScopedChange) -> Effect:
+            found = _read(part, asked.open)
+            if found is None:
+                raise EffectNotFoundError(
+                    f"{self._handle.scope}: no unfinished effect {asked.name} {asked.id} is known; "
+                    "unfinished() lists them"
+                )
+            if found.token in _running:
+                raise InvalidInputError(
+                    f"{self._handle.scope}: the effect {asked.name} {asked.id} is being done just "
+                    "now; wait for it"
+                )
+            part.delete(asked.open)
+            if how == "drop":
+                return self._shown(found)
+            if how == "repeat":
+                record = structs.replace(found, phase=PLANNED, token="", settled=True)
+            else:
+                record = structs.replace(
+                    found, phase=FINISHED, result=result, settled=True, ended_at=self._now()
+                )
+            self._put(part, record, asked)
+            return self._shown(record)
+
+        settled: Effect = self._changed(note)
+        return settled
+
+    def _put(self, part: ScopedChange, record: Record, asked: Asked) -> None:
+        """Note a record, and with the first one that restores leave all of them alone."""
+        part.operations += sticky(self._handle, EFFECTS)
+        finished = record.phase == FINISHED
+        terms = self._kept if finished else None
+        key = asked.done if finished else asked.open
+        part.operations.append(Operation("set", key, stored(record), terms))
+
+    def _changed(self, note: Callable[[ScopedChange], Any]) -> Any:
+        """Commit what a function notes; it is called again with new reads if it was overtaken."""
+
+        def step() -> Any:
+            parts = own_change(self)
+            answer = note(parts.part(self._handle))
+            plan = parts.plan()
+            if plan is not None:
+                self._handle.core.run(plan[0])
+            return answer
+
+        return again(step)
+
+
+def _read(part: ScopedChange, key: str) -> Record | None:
+    data = part.get(key)
+    return record_of(data) if data is not None else None

@@ -1,0 +1,163 @@
+"""Effects as data: what is known of something that must not happen twice.
+
+An effect has a name (mostly the tool's) and an id (mostly the call's). While it is not done, its
+record lies under `$effects/open/`, then under `$effects/done/`: what is unfinished is found
+without reading what is done. A record goes through these phases:
+
+    planned   it is meant to happen, and has not been begun
+    started   it was begun; if nobody is at work on it, whether it happened is unknown
+    done      it happened, and this is its result
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+from msgspec import Struct, structs
+
+from holdfast.agents.keys import EFFECTS
+from holdfast.agents.records import loaded
+from holdfast.errors import InvalidInputError
+from holdfast.store.arguments import check_text
+
+OPEN = EFFECTS + "open/"
+DONE = EFFECTS + "done/"
+MOST_NAME = 128
+MOST_ID = 200
+_MOST_KEY = 480
+"""Characters of a name and an id as they stand in a key, which has at most 512."""
+
+PLANNED, STARTED, FINISHED = "planned", "started", "done"
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What is known of an effect."""
+
+    name: str
+    id: str
+    key: str | None
+    """The idempotency key that its tool takes; None if it takes none."""
+    status: str
+    """planned (never started), running (in this process), unknown or done"""
+    attempts: int
+    about: Any = None
+    """What was given when it was planned or begun, for whoever has to judge it."""
+    result: Any = None
+    error: str = ""
+    """The kind of error with which its last attempt ended, if one is known."""
+    planned_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    settled: bool = False
+    """Whether somebody said how it ended, instead of the program that did it."""
+    result_lost: bool = False
+    """It is done, and its result was nothing that can be stored."""
+    strays: int = 0
+    """Attempts that ended after somebody had said that they never would; each happened besides."""
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it may be begun, perhaps again, without asking anybody."""
+        return self.status == PLANNED or (self.status == "unknown" and self.key is not None)
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.id}" if self.id else self.name
+
+
+class Record(Struct, kw_only=True):
+    """An effect as it is stored."""
+
+    name: str
+    id: str
+    phase: str
+    key: str | None = None
+    about: Any = None
+    attempts: int = 0
+    token: str = ""
+    """Of the newest attempt: what tells it from others."""
+    planned_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    result: Any = None
+    error: str = ""
+    settled: bool = False
+    result_lost: bool = False
+    strays: int = 0
+
+    def shown(self, running: bool) -> Effect:
+        """What a caller sees of it."""
+        status = self.phase
+        if self.phase == STARTED:
+            status = "running" if running else "unknown"
+        fields = structs.asdict(self)
+        return Effect(
+            status=status, **{n: v for n, v in fields.items() if n not in ("phase", "token")}
+        )
+
+
+def record_of(data: Any) -> Record:
+    """A record from what is stored."""
+    return loaded(Record, data, "an effect")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An effect as a caller names it."""
+
+    name: str
+    id: str
+    key: str | None = None
+    about: Any = None
+
+    @classmethod
+    def of(cls, name: Any, id: Any, key: Any, about: Any = None) -> Asked:
+        """Checked. Without an id it is known by its idempotency key, or by its name alone."""
+        check_text(name, "the name of an effect", MOST_NAME, least=1)
+        if id is not None:
+            check_text(id, "the id of an effect", MOST_ID, least=1)
+        if key is not None:
+            check_text(key, "the idempotency key of an effect", MOST_ID, least=1)
+        made = cls(name, id or key or "", key, about)
+        if len(made.place) > _MOST_KEY:
+            raise InvalidInputError("the name and the id of an effect are too long together")
+        return made
+
+    @property
+    def place(self) -> str:
+        """The end of its key: any text, in characters that may stand there."""
+        texts = [self.name, self.id] if self.id else [self.name]
+        return "/".join(quote(text, safe=" :@").replace("..", "%2E%2E") for text in texts)
+
+    @property
+    def open(self) -> str:
+        """Where it is kept while it is not done."""
+        return OPEN + self.place
+
+    @property
+    def done(self) -> str:
+        """Where it is kept once it is done."""
+        return DONE + self.place
+
+    def check(self, found: Record) -> None:
+        """Refuse another effect under the same id: its result would be taken for this one's."""
+        if found.key != self.key:
+            raise InvalidInputError(
+                f"the effect {self.name} {self.id} was begun with another idempotency key; "
+                "give that one, or another id"
+            )
+        if self.about is not None and found.about is not None and found.about != self.about:
+            raise InvalidInputError(
+                f"the effect {self.name} {self.id} was begun about something else; "
+                "give another id to what is another effect"
+            )
+
+
+def found_records(items: Mapping[str, Any]) -> list[Record]:
+    """The records of some keys, those begun or planned first in front."""
+    records = [record_of(data) for data in items.values()]
+    return sorted(records, key=lambda one: (one.planned_at or one.started_at, one.name, one.id))

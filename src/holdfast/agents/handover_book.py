@@ -1,0 +1,424 @@
+"""Handing a task over: what both faces do, on whatever thread they do it.
+
+Every step is one change over both scopes. Until the taker accepts, the task is the giver's; the
+change that accepts moves the task, its messages and what is carried along, so that at any moment
+exactly one agent has it. Steps that ask the caller's functions come in two halves: what `prepare_…`
+reads is expected by the change that the other half commits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import structs
+
+from holdfast.agents import handover_records as records
+from holdfast.agents.components import table
+from holdfast.agents.effect_book import Book
+from holdfast.agents.handover_packing import conversation, give, keys_of, packed, take
+from holdfast.agents.handover_records import (
+    ACCEPTED,
+    CONTEXTS,
+    IN,
+    LOG,
+    OFFERED,
+    OUT,
+    PACKAGES,
+    REFUSED,
+    SEEN,
+    STANDINGS,
+    WAITING,
+    WITHDRAWN,
+    Handover,
+    Package,
+    Reconciled,
+    Record,
+    Standing,
+    record_of,
+    standing_of,
+)
+from holdfast.agents.keys import own_change, sticky, task_key
+from holdfast.agents.reading import Reading
+from holdfast.agents.records import stored
+from holdfast.agents.retrying import again
+from holdfast.errors import (
+    HandoverNotFoundError,
+    HandoverValidationError,
+    InvalidInputError,
+)
+from holdfast.store.arguments import check_text, listed
+from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
+from holdfast.store.reading import moment
+from holdfast.store.scopes import check_key
+from holdfast.store.writing import ScopedChange
+
+MOST_CHAIN = 10_000
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How a caller wants a task to be handed over."""
+
+    reason: str
+    id: str | None
+    context: str
+    carry: Iterable[str]
+
+    def check(self) -> None:
+        """Refuse what cannot be meant."""
+        check_text(self.reason, "the reason of a handover", least=1)
+        if self.id is not None:
+            check_text(self.id, "the id of a handover", 128, least=1)
+        if self.context not in CONTEXTS:
+            raise InvalidInputError(f"the context of a handover is {', '.join(CONTEXTS)}")
+
+
+@dataclass
+class Prepared:
+    """A step that waits for what the caller's function says of it."""
+
+    parts: ChangeParts
+    giver: ScopedChange
+    taker: ScopedChange
+    record: Record
+    package: Package
+    start: int
+    problems: list[str]
+    """What is wrong with the taker's side."""
+    known: bool = False
+    """It was done before, under the same id."""
+
+
+class HandoverBook:
+    """The handovers of one store, of either face."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self._handle: StoreHandle = store._handle
+
+    # the steps
+
+    def prepare_offer(
+        self,
+        giver: LineHandle,
+        taker: LineHandle,
+        task: str,
+        asked: Asked,
+        returns: str = "",
+    ) -> Prepared:
+        """Look at the giver's side; refused with all that is wrong with it."""
+        records.check_task(task)
+        asked.check()
+        if (giver.scope, giver.timeline) == (taker.scope, taker.timeline):
+            raise InvalidInputError(f"{giver.scope}: a task is handed to another agent")
+        record = Record(
+            id=asked.id or os.urandom(8).hex(),
+            task=task,
+            giver=str(giver.scope),
+            taker=str(taker.scope),
+            giver_timeline=giver.timeline,
+            taker_timeline=taker.timeline,
+            reason=asked.reason,
+            offered_at=self._now(),
+            context=asked.context,
+            carry=[check_key(key) for key in listed(asked.carry, "carry")],
+            returns=returns,
+        )
+        prepared = self._prepared(record, "offered")
+        known = prepared.giver.get(OUT + record.id)
+        if known is not None:
+            return self._repeated(prepared, record_of(known))
+        standing = standing_of(prepared.giver.get(STANDINGS + task))
+        if standing.offer:
+            raise HandoverValidationError(
+                f"{giver.scope}: the task {task!r} is offered already, by the handover "
+                f"{standing.offer}; withdraw that one first",
+                [f"the task {task!r} is offered already"],
+            )
+        self._look(prepared, standing)
+        record.before = standing.handover
+        return prepared
+
+    def prepare_return(
+        self, holder: LineHandle, task: str, *, reason: str, id: str | None
+    ) -> Prepared:
+        """The same, back to who handed the task here, with what came along."""
+        known = holder.reader.get(OUT + id) if id else None
+        if known is not None and record_of(known).returns:
+            came = self._received(holder, record_of(known).returns)
+        else:
+            came = self._came_by(holder, task)
+        asked = Asked(reason, id, came.context, came.carry)
+        return self.prepare_offer(holder, self._line(came, OUT), task, asked, came.id)
+
+    def _came_by(self, agent: LineHandle, task: str) -> Record:
+        """The handover that brought a task to an agent that has it, returns to it left out."""
+        records.check_task(task)
+        standing = standing_of(agent.reader.get(STANDINGS + task))
+        id = "" if standing.away else standing.handover
+        while id:
+            came = self._received(agent, id)
+            if not came.returns:
+                return came
+            id = self._received(agent, came.returns, OUT).before
+        raise HandoverNotFoundError(
+            f"{agent.scope}: the task {task!r} was not handed to this agent, or is not here"
+        )
+
+    def _repeated(self, prepared: Prepared, known: Record) -> Prepared:
+        asked = prepared.record
+        for name in ("task", "giver", "taker", "giver_timeline", "taker_timeline"):
+            if getattr(asked, name) != getattr(known, name):
+                raise InvalidInputError(
+                    f"{asked.giver}: the handover {asked.id} was another one; give another id"
+                )
+        prepared.record, prepared.known = known, True
+        return prepared
+
+    def commit_offer(self, prepared: Prepared, problems: list[str]) -> Handover:
+        """Offer the task, unless the giver's check found something."""
+        record, giver = prepared.record, prepared.giver
+        if prepared.known:
+            return record.shown()
+        if problems:
+            raise self._invalid(record.giver, record.task, problems)
+        standing = standing_of(giver.get(STANDINGS + record.task))
+        giver.set(STANDINGS + record.task, stored(structs.replace(standing, offer=record.id)))
+        self._write(prepared)
+        return record.shown()
+
+    def prepare_accept(self, taker: LineHandle, id: str) -> Prepared:
+        """Look at both sides; what is wrong with the taker's is for the other half to refuse."""
+        record = self._received(taker, id)
+        prepared = self._prepared(record, "accepted")
+        prepared.known = record.status == ACCEPTED
+        if prepared.known:
+            return prepared
+        self._check_open(prepared, id)
+        self._look(prepared, standing_of(prepared.giver.get(STANDINGS + record.task)))
+        taken = [k for k in keys_of(record, prepared.package) if prepared.taker.exists(k)]
+        prepared.problems = [f"{key!r} is there already" for key in taken]
+        prepared.problems += Reading(taker, table()).problems()
+        return prepared
+
+    def commit_accept(self, prepared: Prepared, problems: list[str]) -> Handover:
+        """Move the task, or, if the taker's check found something, refuse it."""
+        record = prepared.record
+        if prepared.known:
+            return record.shown()
+        wrong = [*prepared.problems, *problems]
+        if wrong:
+            self._close(prepared, REFUSED, "; ".join(wrong)[:4096])
+            raise self._invalid(record.taker, record.task, wrong)
+        kept = None
+        if record.context == "move" and prepared.package.context:
+            kept = conversation(prepared.giver)[: prepared.start]
+        take(prepared.giver, record, prepared.package, kept)
+        give(prepared.taker, record, prepared.package)
+        record.messages = len(prepared.package.context)
+        self._close(prepared, ACCEPTED, "")
+        return record.shown()
+
+    def answer(self, agent: LineHandle, id: str, status: str, reason: str) -> Handover:
+        """Refuse an offer as its taker, or withdraw it as its giver."""
+        check_text(reason, "the reason", least=1)
+
+        def step() -> Handover:
+            record = self._received(agent, id, OUT if status == WITHDRAWN else IN)
+            if record.status == status:
+                return record.shown()
+            prepared = self._prepared(record, status)
+            self._check_open(prepared, id)
+            self._close(prepared, status, reason)
+            return record.shown()
+
+        return again(step)
+
+    # what they are made of
+
+    def _prepared(self, record: Record, what: str) -> Prepared:
+        parts = own_change(self._store, reason=f"handover {record.id} {what}")
+        giver = parts.part(self._handle.line(record.giver, record.giver_timeline))
+        taker = parts.part(self._handle.line(record.taker, record.taker_timeline))
+        return Prepared(parts, giver, taker, record, Package({}, []), 0, [])
+
+    def _received(self, agent: LineHandle, id: str, where: str = IN) -> Record:
+        check_text(id, "the id of a handover", 128, least=1)
+        data = agent.reader.get(where + id)
+        if data is None:
+            side = "to" if where == IN else "by"
+            raise HandoverNotFoundError(
+                f"{agent.scope}: no handover {id!r} was offered {side} this agent; "
+                "history() lists them"
+            )
+        return record_of(data)
+
+    def _check_open(self, prepared: Prepared, id: str) -> None:
+        """Refuse what is answered already; and rest on it that it is not."""
+        for part, where in ((prepared.giver, OUT), (prepared.taker, IN)):
+            data = part.get(where + id)
+            status = record_of(data).status if data is not None else "not known to both agents"
+            if status != OFFERED:
+                raise InvalidInputError(f"the handover {id} is {status}; offer it again")
+
+    def _look(self, prepared: Prepared, standing: Standing) -> None:
+        """Read what is to be handed over; refused if the giver's state is not in order."""
+        record = prepared.record
+        line = self._line(record, OUT)
+        package, prepared.start = packed(prepared.giver, record, standing)
+        unfinished = Book(line).effects(done=False, plain=True)
+        problems = records.giver_problems(record.task, package, unfinished)
+        carried = package.carried if package is not None else record.carry
+        problems += [f"there is no key {key!r}" for key in record.carry if key not in carried]
+        problems += Reading(line, table()).problems()
+        if package is None or problems:
+            raise self._invalid(record.giver, record.task, problems)
+        prepared.package = package
+
+    def _close(self, prepared: Prepared, status: str, answer: str) -> None:
+        record, giver = prepared.record, prepared.giver
+        record.status, record.answer, record.answered_at = status, answer, self._now()
+        standing = standing_of(giver.get(STANDINGS + record.task))
+        standing.offer = ""
+        if status == ACCEPTED:
+            standing.handover, standing.away = record.id, True
+        giver.set(STANDINGS + record.task, stored(standing))
+        self._write(prepared)
+
+    def _write(self, prepared: Prepared) -> None:
+        """Commit the record in both scopes, and with the first one that restores leave it alone."""
+        record = prepared.record
+        for part, where in ((prepared.giver, OUT), (prepared.taker, IN)):
+            part.operations += sticky(self._line(record, where), LOG)
+            part.set(where + record.id, stored(record))
+        if record.status == OFFERED:
+            prepared.taker.set(WAITING + record.id, True)
+        else:
+            prepared.taker.delete(WAITING + record.id)
+        self._commit(prepared.parts)
+
+    def _line(self, record: Record, where: str) -> LineHandle:
+        if where == OUT:
+            return self._handle.line(record.giver, record.giver_timeline)
+        return self._handle.line(record.taker, record.taker_timeline)
+
+    def _commit(self, parts: ChangeParts) -> None:
+        plan = parts.plan()
+        if plan is not None:
+            self._handle.core.run(plan[0])
+
+    def _now(self) -> Any:
+        return moment(self._handle.core.clock.claimed())
+
+    def _invalid(self, scope: str, task: str, problems: list[str]) -> HandoverValidationError:
+        return HandoverValidationError(
+            f"{scope}: the task {task!r} cannot be handed over: {'; '.join(problems)}", problems
+        )
+
+    # what is known
+
+    def history(self, agent: LineHandle, task: str | None) -> list[Handover]:
+        """All handovers by and to an agent, oldest first."""
+        if task is not None:
+            records.check_task(task)
+        found = [
+            data for where in (OUT, IN) for _, data in agent.reader.items(where, None, "", False)
+        ]
+        return [one for one in _in_order(found) if task is None or one.task == task]
+
+    def offers(self, agent: LineHandle) -> list[Handover]:
+        """Offers to an agent that wait for its answer."""
+        keys = [IN + key[len(WAITING) :] for key in agent.reader.keys(WAITING, None, "")]
+        return _in_order(agent.reader.get_many(keys, False).values())
+
+    def owner(self, agent: LineHandle, task: str) -> LineHandle:
+        """Who has a task that an agent has, or had."""
+        key = records.check_task(task)
+        if not agent.reader.exists(key) and not agent.reader.exists(STANDINGS + task):
+            raise HandoverNotFoundError(
+                f"{agent.scope} has no task {task!r}, and never handed it on"
+            )
+        for _ in range(MOST_CHAIN):
+            standing = standing_of(agent.reader.get(STANDINGS + task))
+            if not standing.away:
+                return agent
+            agent = self._line(self._received(agent, standing.handover, OUT), IN)
+        raise InvalidInputError(f"the task {task!r} was handed over too often to follow it")
+
+    def chain(self, agent: LineHandle, task: str) -> list[Handover]:
+        """The accepted handovers of a task, from the first to the last."""
+        agent = self.owner(agent, task)
+        found: list[Handover] = []
+        id = standing_of(agent.reader.get(STANDINGS + task)).handover
+        while id and len(found) < MOST_CHAIN:
+            data = agent.reader.get(IN + id)
+            if data is None:
+                break  # the scope was deleted since
+            record = record_of(data)
+            found.append(record.shown())
+            agent, id = self._line(record, OUT), record.before
+        return found[::-1]
+
+    def reconcile(self, agent: LineHandle) -> Reconciled:
+        """Make a state that was put back fit what was handed over since."""
+
+        def note(part: ScopedChange) -> Reconciled:
+            removed, back = [], []
+            for key in agent.reader.keys(STANDINGS, None, ""):
+                task = key[len(STANDINGS) :]
+                standing = standing_of(part.get(key))
+                if not standing.handover or part.get(SEEN + task) == standing.handover:
+                    continue
+                if standing.away:
+                    self._remove_again(part, task, standing)
+                    removed.append(task)
+                elif not part.exists(task_key(task)):
+                    record = record_of(part.get(IN + standing.handover))
+                    give(part, record, Package(**part.get(PACKAGES + record.id)))
+                    back.append(task)
+                part.set(SEEN + task, standing.handover)
+            return Reconciled(tuple(removed), tuple(back))
+
+        def step() -> Reconciled:
+            parts = own_change(self._store, reason="reconciled with what was handed over")
+            answer = note(parts.part(agent))
+            self._commit(parts)
+            return answer
+
+        return again(step)
+
+    def _remove_again(self, part: ScopedChange, task: str, standing: Standing) -> None:
+        """Take what another agent has out of a state that a restore brought it back into."""
+        record = record_of(part.get(OUT + standing.handover))
+        data = self._line(record, IN).reader.get(PACKAGES + record.id)
+        package = Package(**data) if data is not None else Package({}, [])
+        kept = None
+        if record.context == "move":
+            messages = conversation(part)
+            rest = records.without(messages, package.context)
+            kept = rest if len(rest) < len(messages) else None
+        take(part, record, package, kept)
+
+
+def _in_order(found: Iterable[Any]) -> list[Handover]:
+    """Handovers from what is stored of them, oldest first."""
+    shown = [record_of(data).shown() for data in found]
+    return sorted(shown, key=lambda one: (one.offered_at, one.id))
+
+
+def judged(answer: Any) -> list[str]:
+    """What a caller's check said, as problems: nothing or True is fine."""
+    if answer is None or answer is True:
+        return []
+    if answer is False:
+        return ["the check said no"]
+    found = [answer] if isinstance(answer, str) else listed(answer, "a check")
+    return [str(one) for one in found]
+
+
+def failed(error: Exception) -> list[str]:
+    """The same of one that raised: its kind, because its text may hold values."""
+    return [f"the check raised {type(error).__name__}"]

@@ -1,0 +1,122 @@
+"""What goes from one agent to another: put together, put into a state, taken out of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from holdfast.agents.handover_records import (
+    IN,
+    OVER,
+    PACKAGES,
+    SEEN,
+    STANDINGS,
+    Package,
+    Record,
+    Standing,
+    begins,
+    record_of,
+    standing_of,
+)
+from holdfast.agents.keys import AGENT, CONVERSATION, CURRENT_TASK, TASKS, task_key
+from holdfast.agents.records import stored
+from holdfast.store.writing import ScopedChange
+
+COMMANDS = AGENT + "execution_trace/commands"
+"""A list: what the agent did, each for a task, which must exist."""
+
+
+def packed(part: ScopedChange, record: Record, standing: Standing) -> tuple[Package | None, int]:
+    """What is to be handed over, and where its messages begin; None if there is no such task.
+
+    Messages that other tasks of the giver need, too, are copied instead of moved.
+    """
+    task = part.get(task_key(record.task))
+    if not isinstance(task, dict):
+        return None, 0
+    tasks = {key[len(TASKS) :]: part.get(key) for key in part.keys(TASKS)}
+    subtasks = {id: tasks[id] for id in _below(record.task, tasks)}
+    ours = {record.task, *subtasks}
+    others = [one for id, one in tasks.items() if id not in ours]
+    if record.context == "move" and any(one.get("status") not in OVER for one in others):
+        record.context = "copy"
+    messages = conversation(part) if record.context != "none" else []
+    start = begins(messages, standing)
+    if record.returns:
+        start += _known(part, record, messages[start:])
+    commands = [one for one in part.get(COMMANDS) or [] if one.get("task_id") in ours]
+    carried = {key: part.get(key) for key in record.carry if part.exists(key)}
+    return Package(task, messages[start:], carried, subtasks, commands), start
+
+
+def _known(part: ScopedChange, record: Record, context: list[Any]) -> int:
+    """How many messages who gets a task back has, because it gave a copy of them."""
+    came = record_of(part.get(IN + record.returns))
+    given = Package(**part.get(PACKAGES + came.id)).context
+    return len(given) if came.context == "copy" and context[: len(given)] == given else 0
+
+
+def _below(task: str, tasks: dict[str, Any]) -> list[str]:
+    """The tasks below one, at any depth."""
+    children: dict[str, list[str]] = {}
+    for id, one in tasks.items():
+        children.setdefault(one.get("parent", ""), []).append(id)
+    found: list[str] = []
+    waiting = [task]
+    while waiting:
+        new = [id for id in children.get(waiting.pop(), ()) if id != task and id not in found]
+        found += new
+        waiting += new
+    return found
+
+
+def keys_of(record: Record, package: Package) -> list[str]:
+    """The keys that a package takes up."""
+    return [*map(task_key, (record.task, *package.subtasks)), *package.carried]
+
+
+def give(part: ScopedChange, record: Record, package: Package) -> None:
+    """Put a package into the taker's state; its messages stand behind those that are there."""
+    part.set(task_key(record.task), package.task)
+    for id, task in package.subtasks.items():
+        part.set(task_key(id), task)
+    if not part.exists(CURRENT_TASK):
+        part.set(CURRENT_TASK, record.task)
+    standing = standing_of(part.get(STANDINGS + record.task))
+    standing.handover, standing.away = record.id, False
+    if not record.returns or record.context == "move":
+        # What comes back to where a copy was kept goes on there; else it begins here.
+        standing.at = part.length(CONVERSATION)
+        standing.first = package.context[0] if package.context else None
+    if package.context:
+        part.extend(CONVERSATION, package.context)
+    if package.commands:
+        part.extend(COMMANDS, package.commands)
+    for key, value in package.carried.items():
+        if not part.exists(key):
+            part.set(key, value)
+    part.set(STANDINGS + record.task, stored(standing))
+    part.set(SEEN + record.task, record.id)
+    part.set(PACKAGES + record.id, package.data())
+
+
+def take(part: ScopedChange, record: Record, package: Package, kept: list[Any] | None) -> None:
+    """Take a package out of the giver's state, whose conversation is what is kept then."""
+    for key in keys_of(record, package):
+        part.delete(key)
+    ours = {record.task, *package.subtasks}
+    if part.get(CURRENT_TASK) in ours:
+        part.delete(CURRENT_TASK)
+    commands = part.get(COMMANDS) or []
+    rest = [one for one in commands if one.get("task_id") not in ours]
+    if len(rest) < len(commands):
+        part.set(COMMANDS, rest)
+    if kept is not None:
+        part.set(CONVERSATION, kept)
+    part.set(SEEN + record.task, record.id)
+
+
+def conversation(part: ScopedChange) -> list[Any]:
+    """The messages that a state holds."""
+    found: Iterable[Any] = part.get(CONVERSATION) or ()
+    return list(found)

@@ -1,0 +1,184 @@
+"""Handovers as data: who offered which task to whom, and what became of it.
+
+Both agents keep the same record of a handover, the giver under `$handover/log/out/`, the taker
+under `$handover/log/in/`; with a task, each keeps how it stands. These are sticky: what was handed
+over stays so when one of the two is restored. What is not sticky is `$handover/seen/`, the last
+handover of a task that the state itself knows of: where it is another than the log's, the state was
+put back to a time before, and `reconcile` makes it fit again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct, structs
+
+from holdfast.agents.keys import HANDOVER, task_key
+from holdfast.agents.records import loaded
+from holdfast.agents.tool_calls import open_calls
+from holdfast.store.scopes import Scope, check_key
+
+LOG = HANDOVER + "log/"
+OUT = LOG + "out/"
+IN = LOG + "in/"
+WAITING = LOG + "waiting/"
+"""Offers to an agent that it has not answered: found without reading those that are."""
+STANDINGS = LOG + "tasks/"
+PACKAGES = LOG + "packages/"
+SEEN = HANDOVER + "seen/"
+
+CONTEXTS = ("move", "copy", "none")
+OFFERED, ACCEPTED, REFUSED, WITHDRAWN = "offered", "accepted", "refused", "withdrawn"
+OVER = ("completed", "failed")
+"""States of a task that is no longer to be done."""
+
+
+@dataclass(frozen=True)
+class Handover:
+    """A task that one agent handed, or offered, to another."""
+
+    id: str
+    task: str
+    giver: Scope
+    taker: Scope
+    status: str
+    """offered, accepted, refused or withdrawn"""
+    reason: str
+    """Why it was offered."""
+    answer: str = ""
+    """Why it was refused or withdrawn."""
+    offered_at: datetime | None = None
+    answered_at: datetime | None = None
+    context: str = ""
+    """What became of the giver's messages: move, copy or none."""
+    messages: int = 0
+    """How many of them came with it."""
+    before: str = ""
+    """The handover that had brought the task to the giver."""
+    returns: str = ""
+    """The handover that this one gives back."""
+
+
+class Record(Struct, kw_only=True):
+    """A handover as it is stored, in both scopes."""
+
+    id: str
+    task: str
+    giver: str
+    taker: str
+    giver_timeline: str = "main"
+    taker_timeline: str = "main"
+    status: str = OFFERED
+    reason: str = ""
+    answer: str = ""
+    offered_at: datetime | None = None
+    answered_at: datetime | None = None
+    context: str = CONTEXTS[0]
+    carry: tuple[str, ...] | list[str] = ()
+    messages: int = 0
+    before: str = ""
+    returns: str = ""
+
+    def shown(self) -> Handover:
+        """What a caller sees of it."""
+        hidden = ("giver_timeline", "taker_timeline", "carry", "giver", "taker")
+        known = {n: v for n, v in structs.asdict(self).items() if n not in hidden}
+        return Handover(giver=Scope.parse(self.giver), taker=Scope.parse(self.taker), **known)
+
+
+class Standing(Struct, kw_only=True):
+    """How a task stands with one agent."""
+
+    handover: str = ""
+    """The last one that brought it here, or took it away."""
+    away: bool = False
+    offer: str = ""
+    """The one that is offered and not answered."""
+    at: int = 0
+    """Where in the conversation its messages begin."""
+    first: Any = None
+    """The first of them: where it is found, they begin, also after the list was trimmed."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """What is handed over: a task with all that belongs to it."""
+
+    task: dict[str, Any]
+    context: list[Any]
+    """Its part of the conversation."""
+    carried: dict[str, Any] = field(default_factory=dict)
+    """Other keys that go with it."""
+    subtasks: dict[str, Any] = field(default_factory=dict)
+    """The tasks below it, at any depth, by their ids."""
+    commands: list[Any] = field(default_factory=list)
+    """What was done for these tasks, from the execution trace."""
+
+    def data(self) -> dict[str, Any]:
+        """What is stored of it."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+
+@dataclass(frozen=True)
+class Reconciled:
+    """What it took to make a state fit what was handed over."""
+
+    removed: tuple[str, ...]
+    """Tasks that another agent has, and that a restore had brought back."""
+    put_back: tuple[str, ...]
+    """Tasks that this agent has, and that a restore had taken away; as they came."""
+
+
+def record_of(data: Any) -> Record:
+    """A record from what is stored."""
+    return loaded(Record, data, "a handover")
+
+
+def standing_of(data: Any) -> Standing:
+    """A standing from what is stored; one that says nothing if that is nothing."""
+    return loaded(Standing, data or {}, "the standing of a task")
+
+
+def begins(messages: list[Any], standing: Standing) -> int:
+    """Where the messages of a task begin in a conversation from which old ones may be gone."""
+    if standing.first is None:
+        return min(standing.at, len(messages))
+    for position in range(min(standing.at, len(messages) - 1), -1, -1):
+        if messages[position] == standing.first:
+            return position
+    return 0  # the first is gone, and what was in front of it with it
+
+
+def without(messages: list[Any], context: list[Any]) -> list[Any]:
+    """A conversation of an earlier time without as much of a context as it had then."""
+    for position in range(max(0, len(messages) - len(context)), len(messages)):
+        if messages[position:] == context[: len(messages) - position]:
+            return messages[:position]
+    return messages
+
+
+def giver_problems(task_id: str, package: Package | None, unfinished: Iterable[Any]) -> list[str]:
+    """What keeps a task from being handed over, as its giver's state is."""
+    if package is None:
+        return [f"there is no task {task_id!r}"]
+    status, parent = package.task.get("status"), package.task.get("parent")
+    problems = [f"the task {task_id!r} is {status}"] if status in OVER else []
+    if parent:
+        problems.append(f"the task {task_id!r} is part of {parent!r}: hand that one over")
+    problems += [
+        f"the tool call {call.id} has no result: let it end, or repair the conversation"
+        for call in open_calls(package.context)
+    ]
+    return problems + [
+        f"the effect {effect} is {effect.status}: settle it first"
+        for effect in unfinished
+        if effect.status in ("unknown", "running")
+    ]
+
+
+def check_task(task: Any) -> str:
+    """Refuse what can be no task's id."""
+    return check_key(task_key(task) if isinstance(task, str) else task, owner=True)

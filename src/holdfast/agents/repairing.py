@@ -1,0 +1,98 @@
+"""Repairing a conversation that a crash left with tool calls and without their results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.agents.effect_book import Book
+from holdfast.agents.effect_records import MOST_ID, MOST_NAME, Asked, Effect
+from holdfast.agents.keys import own_change
+from holdfast.agents.retrying import again
+from holdfast.agents.tool_calls import Answer, Call, completed, lone_results, open_calls
+from holdfast.errors import InvalidInputError
+from holdfast.store import json_values
+
+UNKNOWN = (
+    "The outcome of this call is unknown: it was begun, and the agent stopped before it ended. "
+    "It may have happened; find out before calling again."
+)
+NOT_DONE = "This call was not carried out: the agent stopped before it was begun."
+
+
+@dataclass(frozen=True)
+class Orphan:
+    """A tool call that has no result."""
+
+    call: Call
+    effect: Effect | None
+    """What is known of it; None if it was never planned or begun under `once`."""
+
+    @property
+    def answer(self) -> Answer:
+        """The rule: what is known to have come of it, or what is known of it."""
+        status = self.effect.status if self.effect is not None else "planned"
+        if status == "done":
+            assert self.effect is not None
+            result = self.effect.result
+            return Answer(result if isinstance(result, str) else json_values.dumps(result), False)
+        return Answer(NOT_DONE if status == "planned" else UNKNOWN, True)
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """What a repair did."""
+
+    answered: tuple[Orphan, ...]
+    """Calls that have a result now."""
+    removed: tuple[str, ...]
+    """The ids of results that had no call, and are gone."""
+
+
+def orphans(state: Any, book: Book, key: str) -> tuple[Orphan, ...]:
+    """Tool calls without a result, with what is known of their effects."""
+    return _orphans(book, _listed(state, key, state._handle.reader.get(key)))
+
+
+def repair(state: Any, book: Book, key: str) -> Repaired:
+    """Give every call its result, in one change that rests on the conversation it has read."""
+
+    def step() -> Repaired:
+        parts = own_change(state, reason="tool calls without a result")
+        part = parts.part(state._handle)
+        messages = _listed(state, key, part.get(key))
+        found = _orphans(book, messages)
+        lone = lone_results(messages)
+        if found or lone:
+            made = completed(messages, {one.call.id: one.answer for one in found})
+            if made[: len(messages)] == messages:
+                part.extend(key, made[len(messages) :])
+            else:
+                part.set(key, made)
+        plan = parts.plan()
+        if plan is not None:
+            state._handle.core.run(plan[0])
+        return Repaired(found, tuple(id for _, id in lone))
+
+    return again(step)
+
+
+def _orphans(book: Book, messages: list[Any]) -> tuple[Orphan, ...]:
+    return tuple(Orphan(call, _effect(book, call)) for call in open_calls(messages))
+
+
+def _effect(book: Book, call: Call) -> Effect | None:
+    named = isinstance(call.name, str) and 0 < len(call.name) <= MOST_NAME
+    if not named or len(call.id) > MOST_ID:
+        return None  # no effect can have such a name
+    return book.effect(Asked.of(call.name, call.id, None))
+
+
+def _listed(state: Any, key: str, found: Any) -> list[Any]:
+    if found is None:
+        return []
+    if not isinstance(found, list) or any(isinstance(one, str) for one in found):
+        raise InvalidInputError(
+            f"{state.scope}: {key!r} is no list of messages, each a mapping or an object"
+        )
+    return found

@@ -1,0 +1,21 @@
+"""Steps that are done again when somebody else was faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from holdfast.agents.keys import ATTEMPTS
+from holdfast.errors import Conflict
+
+_T = TypeVar("_T")
+
+
+def again(step: Callable[[], _T]) -> _T:
+    """Do a step that reads and commits; with new reads after each `Conflict`, `ATTEMPTS` times."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return step()
+        except Conflict:
+            continue
+    return step()

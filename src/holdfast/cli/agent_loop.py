@@ -1,0 +1,275 @@
+"""`holdfast agent mailbox`, `drift`, `run` and `check`: what agents are sent, and how they do."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import signal
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli import output, shapes
+from holdfast.cli.agent_state import agent_argument, agent_scope
+from holdfast.cli.commands import Command, pass_session
+from holdfast.cli.completion import complete_scope
+from holdfast.cli.session import Session, login
+from holdfast.errors import InvalidInputError
+from holdfast.store import json_values
+
+if TYPE_CHECKING:
+    from holdfast.agents.drift_keeping import NotedAlarm
+    from holdfast.agents.looping import LoopResult
+    from holdfast.agents.mailbox_keeping import Letter
+
+DRIFTED = FOUND = 1
+"""Exit codes: refreshing the agent did not help; a check found something."""
+
+
+@click.command(cls=Command)
+@agent_argument
+@click.option("--set-aside", is_flag=True, help="Letters that failed too often.")
+@click.option("--limit", type=click.IntRange(1), default=50, help="At most so many. [50]")
+@click.option("--send", metavar="JSON", help="Put a letter with this content into the mailbox.")
+@click.option("--sender", default="", help="With --send: who it is from.")
+@click.option("--id", "id_", metavar="ID", help="With --send: under this id it is sent once.")
+@click.option("--retry", type=int, metavar="NUMBER", help="Let one that was set aside wait again.")
+@click.option("--reveal", is_flag=True, help="With --json: what the letters say.")
+@pass_session
+def mailbox(
+    session: Session,
+    agent: str,
+    set_aside: bool,
+    limit: int,
+    send: str | None,
+    sender: str,
+    id_: str | None,
+    retry: int | None,
+    reveal: bool,
+) -> None:
+    """Letters to an agent that wait, and how many were processed."""
+    from holdfast.sync import Mailbox
+
+    if send is not None or retry is not None:
+        _post(session, agent, send, sender, id_, retry)
+        return
+    with session.reading() as store:
+        box = Mailbox(session.state(store, agent_scope(agent)))
+        status = box.status()
+        letters = box.set_aside()[:limit] if set_aside else box.waiting(limit=limit)
+    if session.json:
+        counts = {name: getattr(status, name) for name in status.__slots__}
+        output.document({"status": counts, "letters": [_letter(one, reveal) for one in letters]})
+        return
+    output.say(
+        f"{status.waiting} wait, {status.processed} of {status.received} are processed, "
+        f"{status.set_aside} set aside, {status.missed} missed"
+    )
+    output.table(
+        ["number", "id", "from", "time", "tries", "error"],
+        [[one.number, one.id, one.sender, one.time, one.tries, one.error] for one in letters],
+    )
+
+
+def _post(
+    session: Session, agent: str, send: str | None, sender: str, id_: str | None, retry: int | None
+) -> None:
+    from holdfast.sync import Mailbox
+
+    if send is not None and retry is not None:
+        raise InvalidInputError("give --send or --retry, not both")
+    with session.writing() as store:
+        box = Mailbox(session.state(store, agent_scope(agent), new=retry is None))
+        if send is not None:
+            made = box.send(json_values.loads(send), sender=sender, id=id_)
+        else:
+            assert retry is not None
+            made = box.retry(retry)
+    if session.json:
+        output.document({"id": made})
+    else:
+        output.say(output.clean(f"{made}: waits"))
+
+
+def _letter(one: Letter, reveal: bool) -> dict[str, Any]:
+    shape = {"number": one.number, "id": one.id, "sender": one.sender}
+    shape |= {"time": shapes.time_text(one.time), "tries": one.tries, "error": one.error}
+    return shape | ({"content": json_values.tagged(one.content)} if reveal else {})
+
+
+@click.command(cls=Command)
+@agent_argument
+@click.option("--limit", type=click.IntRange(1), default=10, help="At most so many alarms. [10]")
+@click.option("--reset", is_flag=True, help="Forget what was usual; the count of cycles goes on.")
+@pass_session
+def drift(session: Session, agent: str, limit: int, reset: bool) -> None:
+    """How an agent's cycles of work go, and the last alarms with their evidence."""
+    from holdfast.sync import Drift
+
+    if reset:
+        with session.writing() as store:
+            Drift(session.state(store, agent_scope(agent))).reset()
+    with session.reading() as store:
+        found = Drift(session.state(store, agent_scope(agent)))
+        status, alarms = found.status(), found.alarms(limit=limit)
+    if session.json:
+        rates = {name: getattr(status, name) for name in status.__slots__}
+        output.document({"status": rates, "alarms": [_alarm(one) for one in alarms]})
+        return
+    output.fields([(name.replace("_", " "), getattr(status, name)) for name in status.__slots__])
+    output.table(
+        ["time", "cycle", "drift", "evidence", "why"],
+        [
+            [one.time, one.alarm.cycle, one.alarm.kind, one.alarm.evidence, one.alarm.why]
+            for one in alarms
+        ],
+    )
+
+
+def _alarm(noted: NotedAlarm) -> dict[str, Any]:
+    one = noted.alarm
+    shape = {"time": shapes.time_text(noted.time), "cycle": one.cycle, "kind": one.kind}
+    shape |= {"since": one.since, "evidence": one.evidence, "why": one.why}
+    return shape | {"details": json_values.tagged(dict(one.details))}
+
+
+@click.command(cls=Command)
+@agent_argument
+@click.argument("program", metavar="MODULE:NAME")
+@click.option("--routine", type=float, default=1800.0, show_default=True, metavar="SECONDS",
+              help="Between routine checkpoints.")  # fmt: skip
+@click.option("--refresh", type=float, default=7200.0, show_default=True, metavar="SECONDS",
+              help="After which the agent is made anew from a recovery checkpoint.")  # fmt: skip
+@click.option("--idle", type=float, default=1.0, show_default=True, metavar="SECONDS",
+              help="To wait when there is nothing to do.")  # fmt: skip
+@click.option("--max-errors", type=int, default=5, show_default=True,
+              help="Errors in a row after which it gives up.")  # fmt: skip
+@click.option("--new-process", is_flag=True, help="Begin a refresh with a new process.")
+@click.option("--async", "async_", is_flag=True, help="The function makes an agent that is async.")
+@pass_session
+def run(
+    session: Session,
+    agent: str,
+    program: str,
+    routine: float,
+    refresh: float,
+    idle: float,
+    max_errors: int,
+    new_process: bool,
+    async_: bool,
+) -> int:
+    """Run an agent until it is done, or Ctrl-C or SIGTERM ends it after its step.
+
+    MODULE:NAME is a class, or a function, that makes the agent from its state; modules of the
+    current folder are found. If it drifts and refreshing it does not help, the exit code is 1.
+    """
+    make = _program(program)
+    options = {
+        "routine": routine,
+        "refresh": refresh,
+        "idle": idle,
+        "max_errors": max_errors,
+        "restart": "process" if new_process else "here",
+        "signals": (signal.SIGTERM, signal.SIGINT),
+    }
+    actor = session.actor or login()
+    if async_ or inspect.iscoroutinefunction(getattr(make, "step", None)):
+        result = asyncio.run(_run_async(session, agent_scope(agent), actor, make, options))
+    else:
+        from holdfast import sync
+
+        with sync.open(**session.options()) as store, store.acting(actor):
+            result = sync.run(make, store.scope(agent_scope(agent)).on(session.timeline), **options)
+    if result.outcome == "restart":
+        sys.stdout.flush()
+        os.execv(sys.executable, sys.orig_argv)  # the store is closed; nothing returns from here
+    _show(session, result)
+    return DRIFTED if result.outcome == "drifted" else 0
+
+
+async def _run_async(
+    session: Session, scope: str, actor: str, make: Any, options: dict[str, Any]
+) -> LoopResult:
+    import holdfast
+
+    async with holdfast.open(**session.options()) as store:
+        with store.acting(actor):
+            return await holdfast.run(make, store.scope(scope).on(session.timeline), **options)
+
+
+@click.command(cls=Command)
+@click.argument("agents", nargs=-1, metavar="[AGENT]...", shell_complete=complete_scope)
+@click.option("--interval", type=float, default=1800.0, show_default=True, metavar="SECONDS",
+              help="Between routine checkpoints.")  # fmt: skip
+@click.option("--tolerance", type=float, default=300.0, show_default=True, metavar="SECONDS",
+              help="By which one may be early or late.")  # fmt: skip
+@click.option("--markdown", is_flag=True, help="The whole report, as Markdown.")
+@pass_session
+def check(
+    session: Session, agents: tuple[str, ...], interval: float, tolerance: float, markdown: bool
+) -> int:
+    """Whether the checkpoints of agents (of all that are there) are whole and were made in time.
+
+    The exit code is 1 if something was found.
+    """
+    from holdfast.sync import check_loop
+
+    with session.reading() as store:
+        names = [agent_scope(one) for one in agents]
+        if not names:
+            names = [str(one.scope) for one in store.scopes(kind="agent").items]
+        reports = [
+            check_loop(session.state(store, name), interval=interval, tolerance=tolerance)
+            for name in names
+        ]
+    if session.json:
+        shapes_ = [{name: getattr(one, name) for name in one.__slots__} for one in reports]
+        output.document({"agents": json_values.tagged(_listed(shapes_))})
+    elif markdown:
+        click.echo("\n".join(one.markdown() for one in reports), nl=False)
+    else:
+        output.table(
+            ["agent", "restorable", "checkpoints", "finding"],
+            [
+                [one.agent, one.restorable, sum(one.checkpoints.values()), finding]
+                for one in reports
+                for finding in one.findings or ("nothing was found wrong",)
+            ],
+        )
+    return FOUND if any(one.findings for one in reports) else 0
+
+
+def _listed(shapes_: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {name: list(one) if isinstance(one, tuple) else one for name, one in shape.items()}
+        for shape in shapes_
+    ]
+
+
+def _program(text: str) -> Any:
+    module, colon, name = text.partition(":")
+    if not (module and colon and name):
+        raise InvalidInputError("name what makes the agent as MODULE:NAME, like bots:Greeter")
+    sys.path.insert(0, os.getcwd())
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise  # a module that it needs in turn: its own text says which
+        raise InvalidInputError(f"there is no module {module!r} here") from None
+    except AttributeError:
+        raise InvalidInputError(f"the module {module!r} has no {name!r}") from None
+
+
+def _show(session: Session, result: LoopResult) -> None:
+    names = ("outcome", "cycles", "letters", "errors", "restarts", "checkpoint")
+    if session.json:
+        shape = {name: getattr(result, name) for name in names}
+        output.document(shape | {"alarms": [one.why for one in result.alarms]})
+        return
+    output.fields([(name, getattr(result, name)) for name in names])
+    for one in result.alarms:
+        output.say(output.clean(f"{one.kind}: {one.why}"))

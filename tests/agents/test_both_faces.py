@@ -1,0 +1,38 @@
+"""Effects and handovers are the same on both faces: names, arguments and what is said of them."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import sync
+from holdfast.agents import async_effects, effects
+
+
+def public(kind: type) -> dict[str, Any]:
+    return {name: thing for name, thing in vars(kind).items() if not name.startswith("_")}
+
+
+def shape(function: Any) -> list[tuple[str, Any, Any]]:
+    found = inspect.signature(function).parameters.values()
+    return [(one.name, one.kind, one.default) for one in found]
+
+
+@pytest.mark.parametrize("name", ["Effects", "Handovers"])
+def test_both_faces_are_equal(name: str) -> None:
+    ours, theirs = getattr(holdfast, name), getattr(sync, name)
+    assert list(public(ours)) == list(public(theirs))
+    assert inspect.getdoc(ours) == inspect.getdoc(theirs)
+    assert shape(ours) == shape(theirs)
+    for method, made in public(ours).items():
+        other = public(theirs)[method]
+        assert inspect.getdoc(made) == inspect.getdoc(other)
+        assert shape(made) == shape(other)
+        assert inspect.iscoroutinefunction(made) or method == "once"
+        assert not inspect.iscoroutinefunction(other)
+    assert async_effects.OnceBlock.__init__.__annotations__ == (
+        effects.OnceBlock.__init__.__annotations__
+    )

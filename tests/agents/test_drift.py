@@ -1,0 +1,287 @@
+"""Drift: cycles that are noted, alarms that they raise, and what is kept over restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from drift_traces import (
+    DRIFTS,
+    FULL,
+    NORMAL,
+    SIGNS,
+    Watching,
+    delay,
+    false_alarms,
+    normal,
+    replace_cycle,
+    table,
+)
+from store_kit import Hands, Place
+
+import holdfast
+from holdfast import Signal, sync
+from holdfast.agents.drift_signs import RECENT, WINDOW, Cycle, Signs
+from holdfast.errors import InvalidInputError, ReadOnlyError
+
+EACH = 4
+"""Traces of each pair of normal work and drift; docs/drift.md has the figures of more."""
+
+
+def fields(cycle: Cycle) -> dict[str, Any]:
+    """What `note` takes."""
+    return {
+        name: getattr(cycle, name) for name in ("task", "progress", "seconds", "failed", "signals")
+    }
+
+
+@pytest.mark.spec("D11", "D45", "D46", "D47", "X53")
+@pytest.mark.parametrize("name", DRIFTS)
+def test_a_drift_is_found_within_twenty_cycles(name: str) -> None:
+    delays = [
+        delay(name, work, seed, before=60 + 17 * (seed % 12))
+        for work in NORMAL.values()
+        for seed in range(EACH)
+    ]
+    missed = sum(one is None for one in delays)
+    assert missed <= 0.05 * len(delays) + 1, delays
+
+
+@pytest.mark.parametrize("name", NORMAL)
+def test_normal_work_raises_hardly_any_alarm(name: str) -> None:
+    assert len(false_alarms(NORMAL[name], 2500, seed=7)) <= 1
+
+
+@pytest.mark.slow
+def test_the_table_of_the_document_is_what_is_measured() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "drift.md").read_text()
+    assert table(*FULL) in page
+
+
+def test_the_table_of_the_document_holds_what_is_promised() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "drift.md").read_text()
+    shares = re.findall(r"^\| .* \| ([\d.]+) % \|", page, re.MULTILINE)
+    assert len(shares) == len(DRIFTS)
+    assert min(map(float, shares)) >= 95
+    counts = re.findall(r"^\| .* \| ([\d]+,000) \| (\d+) \|$", page, re.MULTILINE)
+    assert len(counts) == len(NORMAL)
+    for cycles, alarms in counts:
+        assert int(alarms) <= int(cycles.replace(",", "")) / 10_000
+
+
+@pytest.mark.spec("X53")
+def test_the_same_action_three_times_is_no_alarm_and_more_often_is() -> None:
+    """Once it is known what the agent is used to; the very first cycles say as much."""
+    for warm in (0, 100):
+        watching = Watching()
+        source = normal(NORMAL["varied"], random.Random(3))
+        for _ in range(warm):
+            assert watching.note(next(source)) == []
+        found = []
+        for count in range(1, 21):
+            cycle = Cycle(number=warm + count, action="fetch", task="t", progress=0.0)
+            found += [(count, alarm) for alarm in watching.note(cycle)]
+        first, alarm = found[0]
+        assert 3 < first <= 8
+        assert (alarm.kind, alarm.details["actions"]) == ("repetition", ["fetch"])
+        assert alarm.evidence >= SIGNS.evidence
+        assert "fetch" in alarm.why
+
+
+def test_repetition_with_progress_is_work() -> None:
+    watching = Watching()
+    for number in range(1, 200):
+        cycle = Cycle(number=number, action="read page", task="book", progress=number)
+        assert watching.note(cycle) == []
+
+
+def test_one_odd_cycle_is_no_drift() -> None:
+    watching = Watching()
+    source = normal(NORMAL["varied"], random.Random(5))
+    for number, cycle in zip(range(300), source, strict=False):
+        if number % 50 == 49:
+            odd = {"seconds": 10_000.0, "failed": True, "signals": {"tokens": 1e9}}
+            cycle = replace_cycle(cycle, **odd)
+        assert watching.note(cycle) == []
+
+
+def test_a_signal_that_falls() -> None:
+    watching = Watching(Signs(signals=(Signal("score", "falls"),)))
+    rng = random.Random(1)
+    for number in range(1, 100):
+        assert watching.note(Cycle(number=number, signals={"score": rng.gauss(8, 1)})) == []
+    found = []
+    for number in range(100, 120):
+        found += watching.note(Cycle(number=number, signals={"score": rng.gauss(5, 1)}))
+    assert found[0].kind == "signal:score"
+    assert found[0].details["usual"] == pytest.approx(8, abs=1)
+    assert found[0].details["recent"] == pytest.approx(5, abs=1)
+
+
+@pytest.mark.spec("D44", "D45")
+def test_what_is_noted_is_kept(place: Place) -> None:
+    drift = sync.Drift(place.open().agent("7"))
+    for number in range(10):
+        failed = number % 2 == 0
+        assert (
+            drift.note("search", task="t", progress=number / 10, seconds=2.0, failed=failed) == []
+        )
+    again = sync.Drift(place.reopen().agent("7")) if place.engine == "sqlite" else drift
+    status = again.status()
+    assert (status.cycles, status.since_refresh, status.looked_at) == (10, 10, 10)
+    assert (status.error_rate, status.seconds, status.stalled, status.repeats) == (0.5, 2.0, 0, 1)
+    again.note("search", task="t", progress=0.2)
+    again.note("search", task="t", progress=0.2)
+    assert (again.status().stalled, again.status().repeats) == (2, 3)
+
+
+def test_making_one_writes_nothing(store: sync.Store) -> None:
+    state = store.agent("7")
+    drift = sync.Drift(state)
+    assert (drift.status().cycles, drift.alarms()) == (0, [])
+    drift.reset()
+    assert state.place()[2] == 0
+
+
+@pytest.mark.spec("D46")
+def test_an_alarm_is_kept_and_comes_once(place: Place, hands: Hands) -> None:
+    state = place.open(clock=hands.clock).agent("7")
+    drift = sync.Drift(state)
+    raised = [number for number in range(14) if drift.note("fetch", task="t", progress=0.5)]
+    assert len(raised) == 2, "again only after as much evidence again"
+    newest, first = drift.alarms()
+    assert first.alarm.kind == newest.alarm.kind == "repetition"
+    assert first.alarm.cycle == raised[0] + 1 < newest.alarm.since
+    assert first.time == hands.time()
+    assert drift.alarms(limit=1) == [newest]
+    drift.reset()
+    assert drift.status().since_refresh == 0
+    assert drift.note("fetch", task="t", progress=0.5) == []
+    assert drift.status().cycles == 15
+
+
+def test_max_cycles(store: sync.Store) -> None:
+    drift = sync.Drift(store.agent("7"), max_cycles=3)
+    kinds = [[alarm.kind for alarm in drift.note()] for _ in range(7)]
+    assert kinds == [[], [], ["cycles"], [], [], ["cycles"], []]
+    drift.reset()
+    assert [bool(drift.note()) for _ in range(3)] == [False, False, True]
+
+
+@pytest.mark.spec("D44")
+def test_a_restore_undoes_no_cycle(store: sync.Store) -> None:
+    state = store.agent("7")
+    drift = sync.Drift(state)
+    state.set("plan", 1)
+    drift.note("a")
+    safe = state.checkpoint()
+    state.set("plan", 2)
+    drift.note("b")
+    state.restore(safe)
+    assert (state.get("plan"), drift.status().cycles) == (1, 2)
+
+
+def test_a_restart_in_between_makes_no_difference(plain: Place) -> None:
+    """The same alarms in the same cycles, whether one process notes all or each a few."""
+    rng = random.Random(11)
+    cycles = [cycle for _, cycle in zip(range(90), normal(NORMAL["varied"], rng), strict=False)]
+    cycles += [DRIFTS["loop of 3"][1](rng, cycles[-1], cycles[-1], n) for n in range(25)]
+
+    def run(name: str, restart: int) -> list[Any]:
+        store = plain.open()
+        found = []
+        for number, cycle in enumerate(cycles):
+            if number % restart == 0:
+                drift = sync.Drift(store.agent(name), signals=[Signal("tokens")])
+            found += drift.note(cycle.action, **fields(cycle))
+        return found
+
+    assert run("a", 1000) == run("b", 7) != []
+
+
+def test_two_that_note_see_each_other(store: sync.Store) -> None:
+    one, two = (sync.Drift(store.agent("7")) for _ in range(2))
+    raised = [(one, two)[n % 2].note("fetch", task="t", progress=0.5) for n in range(8)]
+    assert sum(map(len, raised)) == 1
+    assert one.status() == two.status()
+    one.reset()
+    assert two.note("fetch") == []
+
+
+def test_the_list_is_trimmed(store: sync.Store) -> None:
+    state = store.agent("7")
+    drift = sync.Drift(state, max_cycles=1)
+    for number in range(2 * WINDOW + 10):
+        drift.note(f"a{number}", seconds=1.0)
+    assert WINDOW <= state.length("$drift/cycles") < 2 * WINDOW
+    assert state.length("$drift/alarms") == 100
+    assert drift.status().looked_at == WINDOW > RECENT
+
+
+def test_the_block_measures(store: sync.Store, hands: Hands, place: Place) -> None:
+    drift = sync.Drift(place.open(clock=hands.clock).agent("7"))
+    with drift.cycle("search", task="t") as cycle:
+        hands.move(3)
+        cycle.progress = 0.4
+        cycle.signals["tokens"] = 9
+    assert cycle.alarms == []
+    with pytest.raises(ZeroDivisionError), drift.cycle("search"):
+        raise ZeroDivisionError
+    status = drift.status()
+    assert (status.cycles, status.error_rate, status.seconds) == (2, 0.5, 1.5)
+
+
+def test_the_async_face(plain: Place) -> None:
+    async def main() -> None:
+        async with holdfast.open(plain.url, **plain.options()) as store:
+            drift = holdfast.Drift(store.agent("7"), max_cycles=3)
+            async with drift.cycle("search") as cycle:
+                cycle.progress = 0.1
+            with pytest.raises(ZeroDivisionError):
+                async with drift.cycle("search"):
+                    raise ZeroDivisionError
+            [alarm] = await drift.note("search")
+            assert alarm.kind == "cycles"
+            assert [noted.alarm for noted in await drift.alarms()] == [alarm]
+            assert (await drift.status()).cycles == 3
+            await drift.reset()
+            assert (await drift.status()).since_refresh == 0
+
+    asyncio.run(main())
+
+
+def test_what_cannot_be_meant_is_refused(place: Place) -> None:
+    state = place.open().agent("7")
+    state.set("k", 1)
+    wrong: list[dict[str, Any]] = [
+        {"evidence": 0},
+        {"max_cycles": 0},
+        {"signals": ["tokens"]},
+        {"signals": "tokens"},
+        {"without": ["nonsense"]},
+    ]
+    for options in wrong:
+        with pytest.raises(InvalidInputError):
+            sync.Drift(state, **options)
+    drift = sync.Drift(state, without=["time"])
+    noted: list[dict[str, Any]] = [
+        {"action": 7},
+        {"progress": float("nan")},
+        {"progress": "half"},
+        {"seconds": -1.0},
+        {"signals": {"tokens": "many"}},
+    ]
+    for one in noted:
+        with pytest.raises(InvalidInputError):
+            drift.note(**one)
+    with pytest.raises(InvalidInputError):
+        Signal("tokens", "wobbles")
+    with pytest.raises(InvalidInputError):
+        sync.Drift("agent:7")  # type: ignore[arg-type]
+    assert state.place()[2] == 1
+    with pytest.raises(ReadOnlyError):
+        sync.Drift(place.open(read_only=True).agent("7")).note("a")

@@ -1,0 +1,459 @@
+"""Handovers: a task and its conversation go from one agent to another, whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from handover_kit import busy, heard, message, put, say, tasks
+from hypothesis import given
+from hypothesis import strategies as st
+from store_kit import Hands, Place
+
+import holdfast
+from holdfast import Message, Scope, Task, sync
+from holdfast.agents.handover_records import Standing, begins, without
+from holdfast.agents.keys import CONVERSATION, CURRENT_TASK, own_change
+from holdfast.errors import (
+    Conflict,
+    HandoverNotFoundError,
+    HandoverValidationError,
+    HoldfastError,
+    InvalidInputError,
+)
+from holdfast.storage.wrappers import MODES, Fault, Faulty
+from holdfast.store.handles import StoreHandle
+from holdfast.store.opening import open_core
+
+
+@pytest.mark.spec("M65", "M68")
+def test_offered_and_accepted(store: sync.Store) -> None:
+    """Until it is accepted it is the giver's; then all of it moves, in one change."""
+    ada, bob = busy(store), store.agent("bob")
+    ada.set("notes", ["42 euro"])
+    say(bob, "good morning")
+    handovers = sync.Handovers(store)
+    offer = handovers.offer(ada, "agent:bob", "t1", reason="about money", carry=["notes"])
+    assert (offer.status, offer.giver, offer.taker) == ("offered", ada.scope, bob.scope)
+    assert handovers.offers(bob) == [offer]
+    assert (tasks(ada), tasks(bob), heard(bob)) == (["t1"], [], ["good morning"])
+    put(ada, t1={"id": "t1", "status": "running", "progress": 0.5})  # it is still at work on it
+    done = handovers.accept(bob, offer.id)
+    assert (done.status, done.reason, done.messages) == ("accepted", "about money", 2)
+    assert (tasks(ada), heard(ada), ada.get("notes"), ada.get(CURRENT_TASK)) == ([], [], None, None)
+    assert bob.get("$agent/tasks/t1") == {"id": "t1", "status": "running", "progress": 0.5}
+    assert heard(bob) == ["good morning", "hello", "it is about money"]
+    assert (bob.get("notes"), bob.get(CURRENT_TASK)) == (["42 euro"], "t1")
+    entry = bob.log(limit=1)[0]
+    assert entry.also == ((str(ada.scope), "main", ada.place()[2]),), "one change over both"
+    assert entry.cause.reason == f"handover {offer.id} accepted"
+    assert handovers.accept(bob, offer.id) == done, "once, however often it is sent"
+    assert handovers.history(ada) == handovers.history(bob) == [done]
+    assert handovers.offers(bob) == []
+    assert store.verify().findings == []
+
+
+@pytest.mark.spec("M67")
+def test_refused_and_withdrawn(store: sync.Store) -> None:
+    """With a reason, which both keep; the task never left."""
+    ada, bob = busy(store), store.agent("bob")
+    handovers = sync.Handovers(store)
+    first = handovers.offer(ada, bob, "t1", reason="about money")
+    with pytest.raises(HandoverValidationError, match="offered already"):
+        handovers.offer(ada, "agent:cid", "t1", reason="to somebody else, too")
+    refused = handovers.refuse(bob, first.id, reason="not my department")
+    assert (refused.status, refused.answer) == ("refused", "not my department")
+    second = handovers.offer(ada, bob, "t1", reason="please")
+    withdrawn = handovers.withdraw(ada, second.id, reason="did it myself")
+    assert withdrawn.status == "withdrawn"
+    for id in (first.id, second.id):
+        with pytest.raises(InvalidInputError, match="offer it again"):
+            handovers.accept(bob, id)
+    assert handovers.history(ada) == handovers.history(bob) == [refused, withdrawn]
+    assert (tasks(ada), heard(ada)) == (["t1"], ["hello", "it is about money"])
+    assert (tasks(bob), heard(bob)) == ([], [])
+    assert handovers.refuse(bob, first.id, reason="again") == refused
+    assert handovers.owner(ada, "t1") == ada.scope
+    for ask in (handovers.owner, handovers.chain):
+        with pytest.raises(HandoverNotFoundError, match="has no task 't1'"):
+            ask(bob, "t1")
+
+
+@pytest.mark.spec("M66", "M76")
+def test_the_giver_is_validated(store: sync.Store) -> None:
+    """All that is wrong is said at once, and nothing is written."""
+    ada = busy(store)
+    handovers = sync.Handovers(store)
+    call = {"id": "c1", "name": "pay"}
+    put(ada, conversation=[{"role": "assistant", "tool_calls": [call]}])
+    put(ada, t1={"id": "t2", "status": "completed"})
+    with suppress(ZeroDivisionError), sync.Effects(ada).once("pay", id="c0") as effect:
+        assert effect.due
+        raise ZeroDivisionError
+    before = ada.place()[2]
+    with pytest.raises(HandoverValidationError) as caught:
+        handovers.offer(ada, "agent:bob", "t1", reason="x", carry=["gone"], check=lambda *_: "no")
+    assert caught.value.problems == (
+        "the task 't1' is completed",
+        "the tool call c1 has no result: let it end, or repair the conversation",
+        "the effect pay c0 is unknown: settle it first",
+        "there is no key 'gone'",
+        "tasks.current: the task 't2' has the status 'completed'",
+        "tasks.t1.id: is another one",
+    )
+    with pytest.raises(HandoverValidationError, match="there is no task 'nothing'"):
+        handovers.offer(ada, "agent:bob", "nothing", reason="x")
+    sync.Effects(ada).settle("pay", "drop", id="c0")
+    sync.Effects(ada).repair()
+    put(ada, t1={"id": "t1"})
+    for check in (lambda *_: "no", lambda *_: ["no"], lambda *_: False, lambda *_: 1 / 0):
+        with pytest.raises(HandoverValidationError, match=r"no|ZeroDivisionError"):
+            handovers.offer(ada, "agent:bob", "t1", reason="x", check=check)
+    assert ada.place()[2] == before + 3
+    assert handovers.history(ada) == []
+    assert handovers.offer(ada, "agent:bob", "t1", reason="x", check=lambda *_: True).id
+
+
+@pytest.mark.spec("M66")
+def test_the_taker_is_validated(store: sync.Store) -> None:
+    """What it finds is the reason for which the offer is refused; the task stays."""
+    ada, bob = busy(store), store.agent("bob")
+    handovers = sync.Handovers(store)
+    ada.set("notes", 1)
+    bob.set("notes", 2)
+    put(bob, t1={"id": "t1", "title": "another"})
+    offer = handovers.offer(ada, bob, "t1", reason="x", carry=["notes"])
+    seen: list[Any] = []
+
+    def check(state: sync.State, package: holdfast.Package) -> str:
+        seen.append((state.scope, package.task["id"], len(package.context), package.carried))
+        return "too busy"
+
+    with pytest.raises(HandoverValidationError) as caught:
+        handovers.accept(bob, offer.id, check=check)
+    problems = ("'$agent/tasks/t1' is there already", "'notes' is there already", "too busy")
+    assert caught.value.problems == problems
+    assert seen == [(bob.scope, "t1", 2, {"notes": 1})]
+    [refused] = handovers.history(ada)
+    assert (refused.status, refused.answer) == ("refused", "; ".join(problems))
+    assert tasks(ada) == ["t1"]
+    assert bob.get("$agent/tasks/t1") == {"id": "t1", "title": "another"}
+    assert bob.get("notes") == 2
+
+
+@pytest.mark.spec("M68")
+def test_all_that_belongs_to_a_task_goes_with_it(store: sync.Store) -> None:
+    """Subtasks at any depth and what was done for them; both states are valid before and after."""
+    ada, bob = store.agent("ada"), store.agent("bob")
+    one, two = sync.AgentState(ada), sync.AgentState(bob)
+    for id, parent in (("t1", ""), ("t2", "t1"), ("t3", "t2"), ("t4", ""), ("t5", "t4")):
+        one.put("tasks", id, Task(id=id, parent=parent))
+    commands = [{"id": f"c{n}", "task_id": f"t{n}"} for n in (1, 4, 3)]
+    one.append("execution_trace/commands", *commands)
+    one.append("conversation", Message(role="user", content="hello"))
+    two.put("tasks", "mine", Task(id="mine"))
+    two.append("execution_trace/commands", {"id": "c9", "task_id": "mine"})
+    handovers = sync.Handovers(store)
+    with pytest.raises(HandoverValidationError, match="is part of 't1': hand that one over"):
+        handovers.offer(ada, bob, "t2", reason="x")
+
+    def check(_: sync.State, package: holdfast.Package) -> bool:
+        ids = [command["id"] for command in package.commands]
+        return list(package.subtasks) == ["t2", "t3"] and ids == ["c1", "c3"]
+
+    done = handovers.hand_over(ada, bob, "t1", reason="x", check=check)
+    assert done.status == "accepted"
+    assert (tasks(ada), tasks(bob)) == (["t4", "t5"], ["mine", "t1", "t2", "t3"])
+    assert [c.id for c in one.get("execution_trace").commands] == ["c4"]
+    assert [c.id for c in two.get("execution_trace").commands] == ["c9", "c1", "c3"]
+    assert (one.problems(), two.problems()) == ([], [])
+    handovers.accept(ada, handovers.give_back(bob, "t1", reason="done").id)
+    assert (tasks(ada), tasks(bob)) == (["t1", "t2", "t3", "t4", "t5"], ["mine"])
+    assert (one.problems(), two.problems()) == ([], [])
+    put(bob, mine={"id": "other"})
+    offer = handovers.offer(ada, bob, "t4", reason="x")
+    with pytest.raises(HandoverValidationError, match=r"tasks\.mine\.id: is another one"):
+        handovers.accept(bob, offer.id)
+    assert [one.status for one in handovers.history(ada, "t4")] == ["refused"]
+
+
+def test_a_giver_who_is_in_the_middle_of_something(store: sync.Store) -> None:
+    """The offer stays, and is taken when it is over."""
+    ada, bob = busy(store), store.agent("bob")
+    handovers = sync.Handovers(store)
+    offer = handovers.offer(ada, bob, "t1", reason="x")
+    with sync.Effects(ada).once("pay", id="c1") as effect:
+        assert effect.due
+        with pytest.raises(HandoverValidationError, match="pay c1 is running"):
+            handovers.accept(bob, offer.id)
+    assert handovers.accept(bob, offer.id).status == "accepted"
+
+
+def test_chains_and_returns(timed: sync.Store, hands: Hands) -> None:
+    """Each takes the messages since the task came; the way of a task is known from everywhere."""
+    ada, bob, cid = busy(timed), timed.agent("bob"), timed.agent("cid")
+    say(bob, "bob's own")
+    handovers = sync.Handovers(timed)
+    ids = []
+    for giver, taker, text in ((ada, bob, "from bob"), (bob, cid, "from cid")):
+        hands.move(60)
+        ids.append(handovers.hand_over(giver, taker, "t1", reason=f"to {taker.scope}").id)
+        say(taker, text)
+    assert heard(bob) == ["bob's own"], "what was there before stays"
+    assert heard(cid) == ["hello", "it is about money", "from bob", "from cid"]
+    for agent in (ada, bob, cid):
+        assert handovers.owner(agent, "t1") == cid.scope
+        assert [one.id for one in handovers.chain(agent, "t1")] == ids
+    hands.move(60)
+    back = handovers.give_back(cid, "t1", reason="solved", id="back")
+    assert (back.taker, back.returns, back.before) == (bob.scope, ids[1], ids[1])
+    assert handovers.give_back(cid, "t1", reason="solved", id="back") == back
+    handovers.accept(bob, back.id)
+    assert heard(bob) == ["bob's own", "hello", "it is about money", "from bob", "from cid"]
+    assert handovers.give_back(cid, "t1", reason="solved", id="back").status == "accepted"
+    hands.move(60)
+    last = handovers.give_back(bob, "t1", reason="solved")
+    handovers.accept(ada, last.id)
+    assert heard(ada) == ["hello", "it is about money", "from bob", "from cid"]
+    assert (heard(bob), heard(cid)) == (["bob's own"], [])
+    chain = handovers.chain(cid, "t1")
+    assert [str(one.giver) for one in chain] == ["agent:ada", "agent:bob", "agent:cid", "agent:bob"]
+    assert [one.answered_at for one in chain] == [hands.time(60 * n) for n in range(1, 5)]
+    for id in (None, last.id):
+        with pytest.raises(HandoverNotFoundError, match="is not here"):
+            handovers.give_back(cid, "t1", reason="x", id=id)
+    with pytest.raises(InvalidInputError, match="was another one"):
+        handovers.give_back(bob, "t2", reason="x", id=last.id)
+    assert timed.verify().findings == []
+
+
+@pytest.mark.parametrize(
+    ("context", "left", "given", "back"),
+    [
+        ("copy", ["hello", "it is about money"], ["hello", "it is about money"], ["said"]),
+        ("none", ["hello", "it is about money"], [], []),
+    ],
+)
+def test_context_that_is_copied_or_stays(
+    store: sync.Store, context: str, left: list[str], given: list[str], back: list[str]
+) -> None:
+    ada, bob = busy(store), store.agent("bob")
+    handovers = sync.Handovers(store)
+    handovers.hand_over(ada, bob, "t1", reason="x", context=context)
+    assert (heard(ada), heard(bob)) == (left, given)
+    say(bob, "said")
+    handovers.accept(ada, handovers.give_back(bob, "t1", reason="y").id)
+    assert heard(ada) == left + back, "nothing comes twice"
+
+
+@given(st.lists(st.integers(0, 3)), st.lists(st.integers(0, 3), min_size=1), st.integers(0, 20))
+def test_where_the_messages_of_a_task_begin(own: list[int], came: list[int], cut: int) -> None:
+    """Also where the oldest messages were trimmed since; unless equal ones stand in front."""
+    first = ["first"]
+    standing = Standing(handover="h", at=len(own), first=first)
+    messages = [*own, first, *came]
+    trimmed = messages[min(cut, len(messages)) :]
+    expected = trimmed if cut > len(own) else messages[len(own) :]
+    assert trimmed[begins(trimmed, standing) :] == expected
+    assert without([*own, first], [first, *came]) == own
+    assert begins([], Standing(at=5)) == 0
+
+
+def test_another_who_is_faster(place: Place) -> None:
+    """Of an accept and a withdrawal at the same time one is told; there is one owner."""
+    store, other = place.open(), place.open()
+    ada, bob = busy(store), store.agent("bob")
+    handovers = sync.Handovers(store)
+    offer = handovers.offer(ada, bob, "t1", reason="x")
+
+    def meanwhile(*_: Any) -> None:
+        if not taken:
+            taken.append(sync.Handovers(other).withdraw("agent:ada", offer.id, reason="no"))
+
+    taken: list[Any] = []
+    with pytest.raises(InvalidInputError, match="withdrawn"):
+        handovers.accept(bob, offer.id, check=meanwhile)
+    assert (tasks(ada), tasks(bob)) == (["t1"], [])
+    # What the giver writes while it is taken is not lost.
+    offer = handovers.offer(ada, bob, "t1", reason="x")
+    texts = iter(["one more thing", "and another"])
+
+    def talking(*_: Any) -> None:
+        for text in texts:
+            say(other.agent("ada"), text)
+            return
+
+    handovers.accept(bob, offer.id, check=talking)
+    assert heard(bob) == ["hello", "it is about money", "one more thing", "and another"]
+
+
+def owners(store: sync.Store, *agents: str) -> list[str]:
+    return [name for name in agents if "t1" in tasks(store.agent(name))]
+
+
+@pytest.mark.spec("M77")
+@pytest.mark.parametrize("mode", MODES)
+def test_storage_that_fails_at_any_call(plain: Place, mode: str) -> None:
+    """Exactly one agent has the task and all of the conversation, whatever call failed how."""
+    for nth in range(1, 200):
+        names = f"ada{nth}", f"bob{nth}"
+        store = plain.open()
+        ada = store.agent(names[0])
+        put(ada, t1={"id": "t1"}, conversation=[message("hello")])
+        faulty = Faulty(plain.storage())
+        broken = sync.Store(StoreHandle(open_core(plain.url, storage=faulty, **plain.options())))
+        faulty.plan = (Fault("*", faulty.calls["*"] + nth, mode),)
+        a, b = (f"agent:{name}" for name in names)
+        with suppress(HoldfastError):
+            sync.Handovers(broken).hand_over(a, b, "t1", reason="x", id=f"h{nth}")
+        broken.close()
+        again = plain.open()
+        [owner] = owners(again, *names)
+        assert heard(again.agent(owner)) == ["hello"]
+        assert sum(len(heard(again.agent(name))) for name in names) == 1
+        sync.Handovers(again).hand_over(a, b, "t1", reason="x", id=f"h{nth}")
+        assert owners(again, *names) == [names[1]]
+        assert len(sync.Handovers(again).history(a)) == 1
+        if not faulty.failed:
+            assert again.verify().findings == []
+            return
+    raise AssertionError("there are more calls than were tried")
+
+
+def test_a_restored_giver_does_not_have_it_again(store: sync.Store) -> None:
+    ada, bob = busy(store), store.agent("bob")
+    handovers = sync.Handovers(store)
+    ada.set("notes", 1)
+    early = ada.checkpoint("early")
+    say(ada, "later")
+    safe = ada.checkpoint("before")
+    handovers.hand_over(ada, bob, "t1", reason="x", carry=["notes"])
+    for point, own in ((safe, []), (early, [])):
+        ada.restore(point)
+        assert tasks(ada) == ["t1"], "a restore brings back what was there"
+        assert handovers.owner(ada, "t1") == bob.scope, "and what was handed over is still known"
+        done = handovers.reconcile(ada)
+        assert (done.removed, done.put_back) == (("t1",), ())
+        assert (tasks(ada), heard(ada), ada.get("notes")) == ([], own, None)
+        assert not ada.exists(CURRENT_TASK)
+        entry = ada.place()[2]
+        assert handovers.reconcile(ada).removed == ()
+        assert ada.place()[2] == entry
+    assert heard(bob) == ["hello", "it is about money", "later"]
+
+
+def test_a_restored_taker_does_not_lose_it(store: sync.Store) -> None:
+    ada, bob = busy(store), store.agent("bob")
+    handovers = sync.Handovers(store)
+    say(bob, "bob's own")
+    ada.set("notes", 1)
+    safe = bob.checkpoint("before")
+    handovers.hand_over(ada, bob, "t1", reason="x", carry=["notes"])
+    put(bob, t1={"id": "t1", "progress": 0.9})
+    bob.restore(safe)
+    assert owners(store, "ada", "bob") == []
+    done = handovers.reconcile(bob)
+    assert (done.removed, done.put_back) == ((), ("t1",))
+    assert bob.get("$agent/tasks/t1") == {"id": "t1", "status": "running"}, "as it came"
+    assert heard(bob) == ["bob's own", "hello", "it is about money"]
+    assert bob.get("notes") == 1
+    handovers.accept(ada, handovers.give_back(bob, "t1", reason="y").id)
+    assert heard(ada) == ["hello", "it is about money"]
+
+
+def test_what_an_agent_did_with_its_tasks_is_left_alone(store: sync.Store) -> None:
+    ada, bob = busy(store), store.agent("bob")
+    handovers = sync.Handovers(store)
+    handovers.hand_over(ada, bob, "t1", reason="x")
+    put(ada, t1={"id": "t1", "title": "another of that name"})
+    parts = own_change(bob)
+    parts.part(bob._handle).delete("$agent/tasks/t1")
+    bob._run(parts.plan())
+    assert handovers.reconcile(ada) == handovers.reconcile(bob)
+    assert (tasks(ada), tasks(bob)) == (["t1"], [])
+
+
+def test_slips(store: sync.Store) -> None:
+    ada = busy(store)
+    handovers = sync.Handovers(store)
+    before = ada.place()[2]
+    wrong: list[dict[str, Any]] = [
+        {"taker": ada},
+        {"taker": "bob"},
+        {"taker": "agent:"},
+        {"task": 7},
+        {"task": "a//b"},
+        {"reason": ""},
+        {"reason": None},
+        {"id": ""},
+        {"id": "x" * 129},
+        {"context": "half"},
+        {"carry": "notes"},
+        {"carry": ["$effects/x"]},
+        {"check": "no function"},
+    ]
+    for one in wrong:
+        asked = {"giver": ada, "taker": "agent:bob", "task": "t1", "reason": "x"}
+        with pytest.raises(InvalidInputError):
+            handovers.offer(**asked | one)
+    for id in ("nothing", "a//b", ""):
+        with pytest.raises(HoldfastError):
+            handovers.accept("agent:bob", id)
+        with pytest.raises(HoldfastError):
+            handovers.refuse("agent:bob", id, reason="x")
+    offer = handovers.offer(ada, "agent:bob", "t1", reason="x", id="h")
+    with pytest.raises(InvalidInputError, match="was another one"):
+        handovers.offer(ada, "agent:cid", "t1", reason="x", id="h")
+    with pytest.raises(HandoverNotFoundError, match=r"history\(\) lists them"):
+        handovers.refuse(ada, offer.id, reason="ada is not its taker")
+    with pytest.raises(HandoverNotFoundError):
+        handovers.withdraw("agent:bob", offer.id, reason="bob is not its giver")
+    with pytest.raises(InvalidInputError):
+        handovers.refuse("agent:bob", offer.id, reason="")
+    assert ada.place()[2] == before + 1
+    with pytest.raises(InvalidInputError):
+        sync.Handovers(ada)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match=r"holdfast\.sync"):
+        holdfast.Handovers(store)  # type: ignore[arg-type]
+
+
+def test_the_same_on_the_async_face(place: Place) -> None:
+    async def main() -> None:
+        async with holdfast.open(place.url, **place.options()) as store:
+            ada, bob = store.agent("ada"), store.agent("bob")
+            put(ada, t1={"id": "t1"}, conversation=[message("hello")])
+            handovers = holdfast.Handovers(store)
+            calls: list[Any] = []
+
+            async def check(state: holdfast.State, package: holdfast.Package) -> list[str]:
+                calls.append(await state.keys())
+                return ["busy"] if len(calls) == 1 else []
+
+            offer = await handovers.offer(ada, bob, "t1", reason="x")
+            assert await handovers.offers(bob) == [offer]
+            with pytest.raises(HandoverValidationError, match="busy"):
+                await handovers.accept(bob, offer.id, check=check)
+            again = await handovers.hand_over(ada, bob, "t1", reason="x", check=check)
+            assert await handovers.owner(ada, "t1") == Scope.parse("agent:bob")
+            back = await handovers.give_back("agent:bob", "t1", reason="y", check=lambda *_: True)
+            await handovers.refuse(ada, back.id, reason="keep it")
+            back = await handovers.give_back(bob, "t1", reason="y")
+            await handovers.withdraw(bob, back.id, reason="found it")
+            assert [one.id for one in await handovers.chain(ada, "t1")] == [again.id]
+            found = [one.status for one in await handovers.history(ada, "t1")]
+            assert found == ["refused", "accepted", "refused", "withdrawn"]
+            assert (await handovers.reconcile(ada)).removed == ()
+            assert len(await bob.get(CONVERSATION)) == 1
+
+    asyncio.run(main())
+
+
+def test_a_conflict_without_end_is_told(store: sync.Store) -> None:
+    ada, bob = busy(store), store.agent("bob")
+    handovers = sync.Handovers(store)
+    offer = handovers.offer(ada, bob, "t1", reason="x")
+    with pytest.raises(Conflict):
+        handovers.accept(bob, offer.id, check=lambda *_: say(ada, "and"))
+    assert owners(store, "ada", "bob") == ["ada"]

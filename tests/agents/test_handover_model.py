@@ -1,0 +1,85 @@
+"""Handovers against a plain model: who has a task, and what was said of it."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import closing
+
+from handover_kit import heard, put, say, tasks
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import sync
+from holdfast.agents.agent_state import AgentState
+
+AGENTS = ("ada", "bob", "cid")
+agents = st.sampled_from(AGENTS)
+steps = st.one_of(
+    st.tuples(st.just("begin"), agents),
+    st.tuples(st.just("say"), agents),
+    st.tuples(st.just("hand"), agents, agents, st.sampled_from(["move", "copy"])),
+    st.tuples(st.just("back"), agents),
+    st.tuples(st.just("refuse"), agents, agents),
+)
+
+
+class Model:
+    """Each task: who has it, who gave it, and what its owners said while they had it."""
+
+    def __init__(self) -> None:
+        self.owner: dict[str, str] = {}
+        self.givers: dict[str, list[str]] = {}
+        self.said: dict[str, list[str]] = {}
+
+    def of(self, agent: str) -> list[str]:
+        return sorted(task for task, owner in self.owner.items() if owner == agent)
+
+
+def is_within(inner: list[str], outer: list[str]) -> bool:
+    """Whether all of one list stands in another, in order."""
+    rest = iter(outer)
+    return all(one in rest for one in inner)
+
+
+def step(store: sync.Store, model: Model, number: int, what: str, agent: str, *more: str) -> None:
+    handovers = sync.Handovers(store)
+    mine = model.of(agent)
+    if what == "begin":
+        task = f"t{number}"
+        put(store.agent(agent), **{task: {"id": task}})
+        model.owner[task], model.givers[task], model.said[task] = agent, [], []
+    elif what == "say":
+        say(store.agent(agent), f"m{number}")
+        for task in mine:
+            model.said[task].append(f"m{number}")
+    elif what == "hand" and mine and more[0] != agent:
+        place = f"agent:{agent}", f"agent:{more[0]}"
+        handovers.hand_over(*place, mine[0], reason="x", context=more[1])
+        model.owner[mine[0]] = more[0]
+        model.givers[mine[0]].append(agent)
+    elif what == "refuse" and mine and more[0] != agent:
+        offer = handovers.offer(f"agent:{agent}", f"agent:{more[0]}", mine[0], reason="x")
+        handovers.refuse(f"agent:{more[0]}", offer.id, reason="y")
+    elif what == "back" and mine and model.givers[mine[0]]:
+        giver = model.givers[mine[0]].pop()
+        offer = handovers.give_back(f"agent:{agent}", mine[0], reason="x")
+        assert offer.taker.id == giver
+        handovers.accept(f"agent:{giver}", offer.id)
+        model.owner[mine[0]] = giver
+
+
+@given(st.lists(steps, max_size=25))
+def test_one_owner_who_has_heard_all(program: list[tuple[str, ...]]) -> None:
+    model = Model()
+    with closing(sync.open("memory:")) as store:
+        for number, (what, agent, *more) in zip(itertools.count(), program, strict=False):
+            step(store, model, number, what, agent, *more)
+        for agent in AGENTS:
+            assert tasks(store.agent(agent)) == model.of(agent)
+            assert AgentState(store.agent(agent)).problems() == []
+        for task, owner in model.owner.items():
+            assert is_within(model.said[task], heard(store.agent(owner)))
+            assert sync.Handovers(store).owner(f"agent:{owner}", task).id == owner
+            chain = sync.Handovers(store).chain(f"agent:{owner}", task)
+            assert [one.giver for one in chain[1:]] == [one.taker for one in chain[:-1]]
+        assert store.verify().findings == []

@@ -1,0 +1,623 @@
+"""The loop: what it saves and when, what it does when something goes wrong, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from store_kit import Hands, Place
+
+import holdfast
+from holdfast import LoopSettings, Rule, Signal, Worked, sync
+from holdfast.agents.keys import CONVERSATION, MEMORY, own_change, task_key
+from holdfast.errors import AgentValidationError, InvalidInputError, LeaseHeldError
+
+QUICK: dict[str, Any] = {"backoff": 0.001, "idle": 0.001, "drift": False}
+
+
+class Worker:
+    """Counts its steps, and keeps the count; `act` may do more in each of them."""
+
+    def __init__(self, steps: int, act: Callable[[int], Any] = lambda number: None) -> None:
+        self.count = 0
+        self.notes: list[Any] = []
+        self._steps = steps
+        self._act = act
+
+    def get_persistent_state(self) -> dict[str, Any]:
+        return {"count": self.count, "notes": self.notes}
+
+    def apply_persistent_state(self, values: dict[str, Any]) -> None:
+        vars(self).update(values)
+
+    def step(self) -> Worked:
+        self.count += 1
+        answer = self._act(self.count)
+        if isinstance(answer, Worked):
+            return answer
+        return Worked(f"count {self.count}", progress=self.count, done=self.count >= self._steps)
+
+
+def made(state: Any) -> list[tuple[str, str]]:
+    """Types and triggers of the checkpoints, oldest first."""
+    found = [(one.type, one.metadata.get("trigger", "")) for one in state.checkpoints()]
+    return found[::-1]
+
+
+START, SHUTDOWN = ("session_start", "start"), ("automatic", "shutdown")
+ROUTINE = ("routine", "interval")
+
+
+def kept(state: sync.State) -> int:
+    """The count that is stored."""
+    again = Worker(0)
+    sync.attach(again, state).restore()
+    return again.count
+
+
+@pytest.mark.spec("D34", "X55")
+def test_it_runs_steps_and_saves_each(place: Place) -> None:
+    state = place.open().agent("7")
+    seen = []
+    result = sync.run(Worker(4, lambda number: seen.append(kept(state))), state, **QUICK)
+    assert (result.outcome, result.cycles, result.errors) == ("done", 4, 0)
+    assert seen == [0, 1, 2, 3], "each step begins when the one before is saved"
+    assert kept(state) == 4
+    assert made(state) == [START, SHUTDOWN]
+    assert result.checkpoint == state.checkpoints()[0].id
+    again = place.open().agent("7") if place.engine == "sqlite" else state
+    assert sync.run(Worker(6), again, **QUICK).cycles == 2, "another process goes on where it was"
+
+
+@pytest.mark.spec("D24", "D35")
+def test_a_routine_checkpoint_every_thirty_minutes(timed: sync.Store, hands: Hands) -> None:
+    state = timed.agent("7")
+    sync.run(Worker(13, lambda number: hands.move(600)), state, refresh=None, **QUICK)
+    assert made(state) == [START, *[ROUTINE] * 4, SHUTDOWN]
+    times = [one.time for one in state.checkpoints(type="routine")]
+    assert {(a - b).total_seconds() for a, b in pairwise(times)} == {1800}
+
+
+def test_intervals_are_measured_not_read_from_the_wall(timed: sync.Store, hands: Hands) -> None:
+    def jump(number: int) -> None:
+        hands.wall += 86_400
+
+    state = timed.agent("7")
+    sync.run(Worker(5, jump), state, **QUICK)
+    assert made(state) == [START, SHUTDOWN]
+
+
+@pytest.mark.spec("D36", "D37", "X57")
+def test_after_two_hours_it_is_made_anew_and_the_clock_starts_again(
+    timed: sync.Store, hands: Hands
+) -> None:
+    agents: list[Worker] = []
+
+    def make(state: sync.State) -> Worker:
+        agents.append(Worker(40, lambda number: hands.move(600)))
+        return agents[-1]
+
+    state = timed.agent("7")
+    result = sync.run(make, state, routine=None, **QUICK)
+    assert (result.cycles, result.restarts, len(agents)) == (40, 3, 4)
+    assert agents[-1].count == 40, "the new object goes on from what was saved"
+    assert made(state) == [START, *[("recovery", "refresh")] * 3, SHUTDOWN]
+    times = [one.time for one in state.checkpoints(type="recovery")]
+    assert {(a - b).total_seconds() for a, b in pairwise(times)} == {7200}
+
+
+@pytest.mark.spec("D31", "D38", "X57")
+def test_after_an_error_it_goes_on_from_what_was_saved(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    failed = []
+
+    def act(number: int) -> None:
+        if number == 3 and len(failed) < 2:
+            failed.append(number)
+            raise ZeroDivisionError("secret")
+
+    state = place.open().agent("7")
+    worker = Worker(5, act)
+    result = sync.run(worker, state, **QUICK)
+    assert (result.outcome, result.cycles, result.errors) == ("done", 5, 2)
+    assert worker.count == 5, "what a failed step changed in the agent was put back"
+    assert made(state) == [START, *[("recovery", "error")] * 2, SHUTDOWN]
+    assert state.checkpoints(type="recovery")[0].metadata["error"] == "ZeroDivisionError"
+    told = [record.getMessage() for record in caplog.records]
+    assert any("Error during operation: ZeroDivisionError" in text for text in told)
+    recovery = state.checkpoints(type="recovery")[0].id
+    assert any(f"Recovery point created: {recovery}" in text for text in told)
+
+
+@pytest.mark.spec("D38", "X57")
+def test_errors_back_off_and_have_a_limit(store: sync.Store) -> None:
+    waits: list[float] = []
+
+    class Watched(sync.Loop):
+        def _do(self, asked: Any) -> Any:
+            if hasattr(asked, "seconds"):
+                waits.append(asked.seconds)
+                return None
+            return super()._do(asked)
+
+    def fail(number: int) -> None:
+        raise ZeroDivisionError
+
+    state = store.agent("7")
+    loop = Watched(state, Worker(5, fail), max_errors=6, longest_backoff=5, drift=False)
+    with pytest.raises(ZeroDivisionError) as caught:
+        loop.run()
+    assert waits == [1, 2, 4, 5, 5]
+    assert "6 errors in a row" in caught.value.__notes__[-1]
+    assert made(state).count(("recovery", "error")) == 6
+    assert sync.attach(Worker(0), state).life().status == "failed"
+    assert kept(state) == 0
+
+
+def test_errors_that_are_not_in_a_row_never_end_it(store: sync.Store) -> None:
+    failed: set[int] = set()
+
+    def act(number: int) -> None:
+        if number not in failed:
+            failed.add(number)
+            raise ZeroDivisionError
+
+    result = sync.run(Worker(6, act), store.agent("7"), max_errors=2, **QUICK)
+    assert (result.outcome, result.errors) == ("done", 6)
+
+
+def test_on_error_restore(timed: sync.Store, hands: Hands) -> None:
+    """What steps wrote since the last good checkpoint is undone, too."""
+    state = timed.agent("7")
+    failed = []
+
+    def act(number: int) -> None:
+        state.append("log", number)
+        hands.move(600)
+        if number == 6 and not failed:
+            failed.append(number)
+            raise ZeroDivisionError
+
+    result = sync.run(Worker(7, act), state, on_error="restore", **QUICK)
+    assert (result.outcome, result.restarts) == ("done", 1)
+    assert state.get("log") == list(range(1, 8)), "from the routine checkpoint after the third"
+    assert sync.Checkpoints(state).held() == [], "the restore has proved good"
+
+
+@pytest.mark.spec("D34")
+def test_letters_come_first_and_are_done_once(place: Place) -> None:
+    state = place.open().agent("7")
+    mailbox = sync.Mailbox(state)
+    for number in range(3):
+        mailbox.send(number)
+
+    class Reader(Worker):
+        tries = 0
+
+        def on_letter(self, mail: sync.Mail) -> None:
+            self.notes.append(mail.content)
+            mail.change.append("answers", mail.content)
+            self.tries += 1
+            if self.tries == 2:
+                raise ZeroDivisionError
+
+    reader = Reader(1)
+    result = sync.run(reader, state, **QUICK)
+    assert (result.letters, result.errors, result.cycles) == (3, 1, 1)
+    assert state.get("answers") == [0, 1, 2]
+    assert reader.notes == [0, 1, 2], "what the agent keeps was put back, too"
+    entry = state.log(key="answers", limit=1)[0]
+    assert "$agent/attached/notes" in entry.keys, "the letter, its effect and the agent: one entry"
+    assert "$mailbox/done" in entry.keys
+
+
+def test_an_agent_of_ours_uses_one_way_of_keeping(place: Place) -> None:
+    class Greeter(sync.Agent):
+        persistent = ("greeted",)
+
+        def __init__(self) -> None:
+            self.greeted: list[int] = []
+
+        def step(self) -> Worked:
+            self.greeted.append(len(self.greeted))
+            self.persist_state()
+            return Worked("greet", done=len(self.greeted) == 3)
+
+    greeter = Greeter()
+    greeter.set_state(place.open().agent("7"))
+    assert sync.run(greeter, **QUICK).outcome == "done"
+    again = Greeter()
+    again.set_state(place.open().agent("7"))
+    assert again.restore_state()
+    assert again.greeted == [0, 1, 2]
+
+
+def test_what_is_not_valid_is_not_saved(store: sync.Store) -> None:
+    class Careful(Worker):
+        def validate_state(self) -> list[str]:
+            return ["three is too many"] if self.count == 3 else []
+
+    state = store.agent("7")
+    with pytest.raises(AgentValidationError):
+        sync.run(Careful(9), state, max_errors=2, **QUICK)
+    assert kept(state) == 2
+
+
+def test_after_a_run_without_end_the_agent_is_told(place: Place) -> None:
+    told = []
+
+    class Told(Worker):
+        def handle_recovery(self) -> None:
+            told.append(self.count)
+
+    def crash(number: int) -> None:
+        if number == 3:
+            raise KeyboardInterrupt
+
+    state = place.open().agent("7")
+    sync.attach(Told(9), state).start()
+    sync.run(Told(2), state, **QUICK)
+    assert told == [0]
+    with pytest.raises(KeyboardInterrupt):
+        sync.run(Told(9, crash), state, **QUICK)
+    assert made(state)[-1] == SHUTDOWN, "also when it is interrupted"
+    sync.run(Told(4), state, **QUICK)
+    assert told == [0], "that end was noted"
+
+
+def test_tasks_are_checked_before_each_step(store: sync.Store) -> None:
+    order = []
+
+    class Tasked(Worker):
+        def check_tasks(self) -> None:
+            order.append("check")
+
+    sync.run(Tasked(2, lambda number: order.append("step")), store.agent("7"), **QUICK)
+    assert order == ["check", "step"] * 2
+
+
+def test_nothing_to_do_is_no_cycle_and_makes_no_checkpoints(
+    timed: sync.Store, hands: Hands
+) -> None:
+    state = timed.agent("7")
+    turns = []
+
+    class Idle:
+        def step(self) -> Worked:
+            turns.append(1)
+            hands.move(900)
+            return Worked(idle=True, done=len(turns) == 8)
+
+    result = sync.run(Idle(), state, refresh=None, idle=0.001)
+    assert (result.cycles, result.outcome) == (0, "done")
+    assert made(state) == []
+    assert state.place()[2] == 0, "an agent that keeps nothing itself writes nothing"
+
+
+def test_fields_of_a_class_that_cannot_be_changed(store: sync.Store) -> None:
+    class Foreign:
+        def __init__(self) -> None:
+            self.total = 0
+
+        def step(self) -> Worked:
+            self.total += 2
+            return Worked(done=self.total >= 6)
+
+    state = store.agent("7")
+    sync.run(Foreign(), state, fields=["total"], **QUICK)
+    again = Foreign()
+    sync.attach(again, state, fields=["total"]).restore()
+    assert again.total == 6
+
+
+class Stuck:
+    """Does the same again and again until it has a fresh conversation."""
+
+    def __init__(self, state: Any, gives_up: int = 3) -> None:
+        self.state = state
+
+    def step(self) -> Worked:
+        if not self.state.exists(CONVERSATION):
+            return Worked("finish", "t", 1.0, done=True)
+        return Worked("search", "t", 0.2)
+
+
+def prepare(state: sync.State) -> None:
+    parts = own_change(state)
+    part = parts.part(state._handle)
+    part.append(CONVERSATION, {"role": "user", "content": "hello"})
+    part.set(task_key("t"), {"id": "t"})
+    part.set(MEMORY + "short_term/x", 1)
+    part.set(MEMORY + "session/y", 2)
+    plan = parts.plan()
+    assert plan is not None
+    state._run(plan)
+    state.set("mine", 1)
+
+
+@pytest.mark.spec("D31", "D48", "X54")
+def test_on_drift_it_goes_on_with_clean_context(place: Place) -> None:
+    store = place.open()
+    state, captain = store.agent("7"), store.agent("captain")
+    prepare(state)
+    result = sync.run(Stuck, state, report_to=captain)
+    assert (result.outcome, result.restarts) == ("done", 1)
+    assert [alarm.kind for alarm in result.alarms] == ["repetition"]
+    assert not state.exists(CONVERSATION)
+    assert not state.exists(MEMORY + "short_term/x")
+    assert state.get(MEMORY + "session/y") == 2
+    assert state.exists(task_key("t"))
+    assert state.get("mine") == 1
+    [recovery] = state.checkpoints(type="recovery")
+    assert recovery.metadata["kinds"] == ["repetition"]
+    assert state.at(recovery).exists(CONVERSATION), "nothing is lost: it is all in there"
+    [letter] = sync.Mailbox(captain).waiting()
+    assert (letter.sender, letter.id) == ("agent:7", recovery.id)
+    assert letter.content["event"] == "drift"
+    assert "search" in letter.content["why"][0]
+    status = sync.Drift(state).status()
+    assert (status.since_refresh, status.cycles > 5) == (1, True)
+
+
+@pytest.mark.spec("D48")
+def test_what_survives_is_declared(store: sync.Store) -> None:
+    state = store.agent("7")
+    prepare(state)
+    state.set("scratch", 1)
+    sync.run(Stuck, state, survive=["tasks", "mine"])
+    assert state.keys() == ["mine"]
+    assert state.keys("$agent/") == [task_key("t")]
+
+
+def test_fields_of_the_agent_survive_by_name(store: sync.Store) -> None:
+    class Lost(Worker):
+        def step(self) -> Worked:
+            self.count += 1
+            self.notes.append(self.count)
+            return Worked("search", "t", 0.1, done=self.count > len(self.notes))
+
+    result = sync.run(lambda state: Lost(0), store.agent("7"), survive=["count"])
+    assert (result.outcome, result.restarts) == ("done", 1)
+
+
+def test_drift_that_refreshing_does_not_help_ends_it(store: sync.Store) -> None:
+    class Hopeless:
+        def step(self) -> Worked:
+            return Worked("search", "t", 0.2)
+
+    result = sync.run(Hopeless(), store.agent("7"), max_drifts=2)
+    assert (result.outcome, result.restarts) == ("drifted", 2)
+    assert len(store.agent("7").checkpoints(type="recovery")) == 3
+
+
+def test_a_callback_decides_about_drift(store: sync.Store) -> None:
+    told: list[list[str]] = []
+
+    class Spending:
+        count = 0
+
+        def step(self) -> Worked:
+            self.count += 1
+            tokens = 100.0 + self.count % 7 + (500 if self.count > 80 else 0)
+            return Worked(f"s{self.count}", signals={"tokens": tokens}, done=self.count == 95)
+
+    def decide(alarms: list[holdfast.Alarm]) -> None:
+        told.append([alarm.kind for alarm in alarms])
+
+    state = store.agent("7")
+    drift = sync.Drift(state, signals=[Signal("tokens")], without=["time"])
+    result = sync.run(Spending(), state, drift=drift, on_drift=decide)
+    assert (result.outcome, result.restarts) == ("done", 0)
+    assert told[0] == ["signal:tokens"]
+    assert ("recovery", "drift") in made(state)
+
+
+@pytest.mark.spec("D37", "X55")
+def test_a_restart_from_any_checkpoint(store: sync.Store) -> None:
+    state = store.agent("7")
+    safe: list[Any] = []
+
+    def act(number: int) -> None:
+        state.append("log", number)
+        if number == 2 and not safe:
+            safe.append(number)
+        if number == 3 and len(safe) == 1:
+            safe.append(state.checkpoints(name="mine")[0])
+            sync.Loop(state, Worker(0)).restart(safe[1], reason="by hand")
+
+    class Marking(Worker):
+        def check_tasks(self) -> None:
+            if self.count == 2 and len(safe) == 1:
+                state.checkpoint("mine")
+
+    result = sync.run(lambda state: Marking(4, act), state, **QUICK)
+    assert (result.outcome, result.restarts) == ("done", 1)
+    assert state.get("log") == [1, 2, 3, 4]
+    assert any(entry.kinds == ("restore",) for entry in state.log(limit=None))
+
+
+@pytest.mark.spec("D43", "X55")
+def test_a_restart_in_another_process(place: Place) -> None:
+    state = place.open().agent("7")
+    prepare(state)
+    result = sync.run(Stuck, state, restart="process")
+    assert (result.outcome, result.restarts) == ("restart", 0)
+    assert state.exists(CONVERSATION), "this one only asks for it"
+    assert result.checkpoint == state.checkpoints(type="recovery")[0].id
+    again = place.open().agent("7")
+    result = sync.run(Stuck, again, restart="process")
+    assert (result.outcome, result.restarts) == ("done", 1)
+    assert not again.exists(CONVERSATION)
+
+
+def test_stop_ends_it_after_the_step(store: sync.Store) -> None:
+    def act(number: int) -> None:
+        if number == 2:
+            threading.Thread(target=loop.stop).start()
+        threading.Event().wait(0.05)
+
+    state = store.agent("7")
+    loop = sync.Loop(state, Worker(100, act), **QUICK)
+    result = loop.run()
+    assert result.outcome == "stopped"
+    assert 2 <= result.cycles < 100
+    assert kept(state) == result.cycles
+    assert made(state)[-1] == SHUTDOWN
+
+
+def test_one_process_at_a_time(place: Place) -> None:
+    state, other = (place.open().agent("7") for _ in range(2))
+
+    def act(number: int) -> None:
+        with pytest.raises(LeaseHeldError):
+            sync.run(Worker(1), other, lease=0.1, **QUICK)
+
+    assert sync.run(Worker(1, act), state, lease=30, **QUICK).outcome == "done"
+
+
+def test_retention_goes_with_it(timed: sync.Store, hands: Hands) -> None:
+    state = timed.agent("7")
+    worker = Worker(10, lambda number: hands.move(1800))
+    sync.run(worker, state, refresh=None, retention={"routine": Rule(max_count=2)}, **QUICK)
+    assert made(state).count(ROUTINE) <= 3
+
+
+def test_the_async_face_with_sync_and_async_agents(place: Place) -> None:
+    class Coroutines(Worker):
+        async def get_persistent_state(self) -> dict[str, Any]:  # type: ignore[override]
+            return super().get_persistent_state()
+
+        async def on_letter(self, mail: holdfast.Mail) -> None:
+            self.notes.append(await mail.change.get("plan", 0))
+            mail.change.set("plan", mail.content)
+
+        async def step(self) -> Worked:  # type: ignore[override]
+            await asyncio.sleep(0)
+            if self.count == 2 and not self.notes[1:]:
+                self.notes.append("failed")
+                raise ZeroDivisionError
+            return super().step()
+
+    async def main() -> None:
+        async with holdfast.open(place.url, **place.options()) as store:
+            state = store.agent("7")
+            await holdfast.Mailbox(state).send(5)
+            result = await holdfast.run(
+                Coroutines(4), state, max_errors=2, **QUICK | {"drift": True}
+            )
+            assert result.outcome == "done"
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(main())
+
+    async def other() -> None:
+        async with holdfast.open(place.url, **place.options()) as store:
+            state = store.agent("8")
+            assert (await holdfast.run(Worker(3), state, **QUICK)).cycles == 3
+            loop = holdfast.Loop(state, Worker(10**9), **QUICK)
+            task = asyncio.create_task(loop.run())
+            await asyncio.sleep(0.05)
+            await loop.restart((await state.checkpoints())[0])
+            await asyncio.sleep(0.05)
+            loop.stop()
+            assert (await task).restarts == 1
+            task = asyncio.create_task(loop.run())
+            await asyncio.sleep(0.05)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            [newest] = await state.checkpoints(limit=1)
+            assert newest.metadata["trigger"] == "shutdown"
+
+    asyncio.run(other())
+
+
+@pytest.mark.spec("D25", "D53")
+def test_days_of_work_with_all_that_goes_wrong(plain: Place, hands: Hands) -> None:
+    """Errors, drift and interrupted processes: the work gets done, and each page once."""
+
+    class Reading(Worker):
+        def __init__(self, state: sync.State) -> None:
+            super().__init__(0)
+
+        def step(self) -> Worked:
+            hands.move(600)
+            happens = trouble.pop(self.count, "")
+            if happens.startswith("stuck"):
+                trouble[self.count] = happens[:-1] if happens[-1] == "." else ""
+                return Worked("search", "book", self.count)
+            self.count += 1
+            self.notes.append(self.count)
+            if happens:
+                raise {"error": OSError, "end": KeyboardInterrupt}[happens]
+            return Worked(f"page {self.count}", "book", self.count, done=self.count == 300)
+
+    trouble = dict.fromkeys(range(50, 300, 60), "error")
+    trouble |= dict.fromkeys((75, 200), "end") | {120: "stuck" + 12 * "."}
+    state = plain.open(clock=hands.clock).agent("7")
+    options: dict[str, Any] = {"backoff": 0, "signals": ()}
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            sync.run(Reading, state, **options)
+    assert sync.run(Reading, state, **options).outcome == "done"
+    assert stored_notes(state) == list(range(1, 301))
+    found = made(state)
+    assert found.count(("recovery", "error")) == 5
+    assert found.count(("recovery", "drift")) >= 1
+    assert found.count(ROUTINE) > 60
+    report = sync.check_loop(state)
+    assert (report.findings, report.restorable) == ((), state.checkpoints(limit=1)[0].id)
+
+
+def stored_notes(state: sync.State) -> Any:
+    return state.get("$agent/attached/notes")
+
+
+def test_an_async_agent_needs_the_async_face(store: sync.Store) -> None:
+    class Coroutines:
+        async def step(self) -> None:
+            return None
+
+    with pytest.raises(InvalidInputError, match=r"holdfast\.Loop"):
+        sync.run(Coroutines(), store.agent("7"), max_errors=1, **QUICK)
+
+
+def test_what_cannot_be_meant_is_refused(store: sync.Store) -> None:
+    state = store.agent("7")
+    wrong: list[dict[str, Any]] = [
+        {"routine": 0},
+        {"refresh": -1},
+        {"idle": None},
+        {"max_errors": 1.5},
+        {"on_error": "ignore"},
+        {"on_drift": "panic"},
+        {"restart": "elsewhere"},
+        {"survive": "tasks"},
+        {"interval": 5},
+        {"drift": "yes"},
+        {"settings": LoopSettings(), "routine": 5},
+    ]
+    for options in wrong:
+        with pytest.raises(InvalidInputError):
+            sync.Loop(state, Worker(1), **options)
+    with pytest.raises(InvalidInputError, match="step"):
+        sync.Loop(state, object())
+    with pytest.raises(InvalidInputError, match="where"):
+        sync.run(Worker(1))
+    with pytest.raises(InvalidInputError):
+        sync.Loop("agent:7", Worker(1))  # type: ignore[arg-type]
+    assert state.place()[2] == 0
+
+
+def test_a_step_says_what_it_did(store: sync.Store) -> None:
+    answers: list[Any] = ["search", None, 7]
+    worker = Worker(9)
+    worker.step = lambda: answers.pop(0)  # type: ignore[method-assign]
+    with pytest.raises(InvalidInputError, match="Worked"):
+        sync.run(worker, store.agent("7"), max_errors=1, backoff=0)
+    assert sync.Drift(store.agent("7")).status().cycles == 3

@@ -1,0 +1,212 @@
+"""The loop in processes that are ended, killed and started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from store_kit import Place
+
+from holdfast import Worked, sync
+from holdfast.errors import HoldfastError, LeaseNotFoundError
+from holdfast.storage.wrappers import Fault, Faulty
+from holdfast.store.handles import StoreHandle
+from holdfast.store.opening import open_core
+
+AGENT = """
+class Counting(Base):
+    persistent = ("count", "answered")
+    def __init__(self):
+        self.count, self.answered = 0, []
+    def on_letter(self, mail):
+        self.answered.append(mail.content)
+        mail.change.append("answers", mail.content)
+    def step(self):
+        time.sleep(0.001)
+        self.count += 1
+        return Worked(f"count {self.count}", progress=self.count)
+"""
+BLOCKING = (
+    """
+import sys, time
+from holdfast import Worked, sync
+Base = sync.Agent
+"""
+    + AGENT
+    + """
+url, key, signer = sys.argv[1], sys.argv[2] or None, sys.argv[3]
+with sync.open(url, key=key, durability="normal", signer=signer) as store:
+    result = sync.run(lambda state: Counting(), store.agent("7"), lease=0.5)
+    print(result.outcome, flush=True)
+"""
+)
+ASYNC = (
+    """
+import asyncio, sys, time
+import holdfast
+from holdfast import Worked
+Base = holdfast.Agent
+"""
+    + AGENT
+    + """
+url, key, signer = sys.argv[1], sys.argv[2] or None, sys.argv[3]
+async def main():
+    async with holdfast.open(url, key=key, durability="normal", signer=signer) as store:
+        result = await holdfast.run(lambda state: Counting(), store.agent("7"), lease=0.5)
+        print(result.outcome, flush=True)
+asyncio.run(main())
+"""
+)
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "sealed"])
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    found = Place("sqlite", tmp_path, sealed=request.param)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def start(shared: Place) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(program: str) -> subprocess.Popen[str]:
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-c", program, shared.url, shared.key or "", shared.signer],
+                env=shared.environment(),
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def wait_for(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+
+
+def stored(state: sync.State, field: str) -> object:
+    return state.get(f"$agent/attached/{field}")
+
+
+@pytest.mark.spec("S72")
+@pytest.mark.parametrize("program", [BLOCKING, ASYNC], ids=["blocking", "async"])
+def test_sigterm_ends_it_cleanly(
+    shared: Place, start: Callable[[str], subprocess.Popen[str]], program: str
+) -> None:
+    state = shared.open().agent("7")
+    process = start(program)
+    wait_for(lambda: (stored(state, "count") or 0) >= 5)  # type: ignore[operator]
+    os.kill(process.pid, signal.SIGTERM)
+    said, _ = process.communicate(timeout=30)
+    assert (process.returncode, said.strip()) == (0, "stopped")
+    [last] = state.checkpoints(limit=1)
+    assert (last.type, last.metadata["trigger"]) == ("automatic", "shutdown")
+    assert state.at(last).get("$agent/attached/count") == stored(state, "count")
+    assert state.get("$agent/execution_state")["status"] == "stopped"
+
+
+def test_killed_again_and_again_it_loses_and_repeats_nothing(
+    shared: Place, start: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    store = shared.open()
+    state = store.agent("7")
+    mailbox = sync.Mailbox(state)
+    sent = 0
+    for _ in range(3):
+        process = start(BLOCKING)
+        before = mailbox.status().processed
+        end = time.monotonic() + 60
+        while mailbox.status().processed < before + 10 and time.monotonic() < end:
+            mailbox.send(sent)
+            sent += 1
+            time.sleep(0.005)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    last = start(BLOCKING)
+    wait_for(lambda: mailbox.status().waiting == 0)
+    os.kill(last.pid, signal.SIGTERM)
+    assert last.communicate(timeout=30)[0].strip() == "stopped"
+    assert sent >= 30
+    assert state.get("answers") == list(range(sent)) == stored(state, "answered")
+    count = sync.Drift(state).status().cycles
+    kept = stored(state, "count")
+    assert isinstance(kept, int)
+    assert count <= kept <= count + 4, "at most the last cycle of each run is not noted"
+    assert state.get("$agent/execution_state")["recoveries"] == 3
+    assert store.verify().findings == []
+
+
+class Counting(sync.Agent):
+    """Answers letters and counts to three."""
+
+    persistent = ("count", "answered")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.answered: list[int] = []
+
+    def on_letter(self, mail: sync.Mail) -> None:
+        self.answered.append(mail.content)
+        mail.change.append("answers", mail.content)
+
+    def step(self) -> Worked:
+        self.count += 1
+        return Worked(f"count {self.count}", progress=self.count, done=self.count >= 3)
+
+
+def test_a_crash_at_any_storage_call_is_gone_over(plain: Place) -> None:
+    """From the nth call on nothing works any more; then another process goes on.
+
+    Every third time a restart was asked for before, so that this is cut short as well.
+    """
+    nth = 0
+    store = plain.open()
+    options = {"backoff": 0.001, "max_errors": 2, "signals": ()}
+    while True:
+        nth += 1
+        name = f"crash-{nth}"
+        state = store.agent(name)
+        for number in range(2):
+            sync.Mailbox(state).send(number)
+        if nth % 3 == 0:
+            state.set("log", "before")
+            safe = state.checkpoint()
+            state.set("log", "after")
+            sync.Loop(state, Counting()).restart(safe, clean=True)
+        faulty = Faulty(plain.storage(), Fault("*", nth, "ambiguous-applied", onward=True))
+        with suppress(HoldfastError):
+            core = open_core(plain.url, storage=faulty, **plain.options())
+            broken = sync.Store(StoreHandle(core)).agent(name)
+            sync.run(lambda state: Counting(), broken, **options)
+        with suppress(LeaseNotFoundError):
+            store.break_lease(f"agent/{name}")
+        result = sync.run(lambda state: Counting(), state, **options)
+        assert result.outcome == "done"
+        assert state.get("answers") == [0, 1] == stored(state, "answered")
+        assert stored(state, "count") in (3, 4), "the first run may have ended already"
+        assert state.get("$loop/restart") is None
+        if nth % 3 == 0:
+            assert state.get("log") == "before"
+        if not faulty.failed:
+            break
+    assert nth > 30
+    assert store.verify().findings == []

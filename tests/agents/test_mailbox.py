@@ -1,0 +1,395 @@
+"""The mailbox: every letter is processed once, together with what it leads to."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from store_kit import Hands, Place
+
+import holdfast
+from holdfast import sync
+from holdfast.errors import (
+    Conflict,
+    HoldfastError,
+    InvalidInputError,
+    InvalidKeyError,
+    MissingError,
+)
+from holdfast.storage.wrappers import Fault, Faulty
+from holdfast.store.handles import StoreHandle
+from holdfast.store.opening import open_core
+
+
+def answer(mail: sync.Mail) -> None:
+    mail.change.append("answers", mail.content)
+
+
+@pytest.mark.spec("D17", "D34")
+def test_letters_are_processed_in_order_with_what_they_lead_to(place: Place, hands: Hands) -> None:
+    state = place.open(clock=hands.clock).agent("7")
+    mailbox = sync.Mailbox(state)
+    assert state.place()[2] == 0, "making one touches nothing"
+    first = mailbox.send({"ask": 1}, sender="agent:8")
+    mailbox.send("two")
+    assert [letter.content for letter in mailbox.waiting()] == [{"ask": 1}, "two"]
+    letter = mailbox.waiting(limit=1)[0]
+    assert (letter.number, letter.id, letter.sender) == (1, first, "agent:8")
+    assert (letter.time, letter.tries) == (hands.time(), 0)
+    before = state.place()[2]
+    assert mailbox.process(answer, limit=1) == 1
+    assert state.place()[2] == before + 1, "one entry: the answer and that it is done"
+    status = mailbox.status()
+    assert (status.received, status.processed, status.waiting) == (2, 1, 1)
+    assert status.last_processed_id == first
+    with mailbox.next() as mail:
+        assert mail is not None
+        assert mail.content == "two"
+        mail.change.append("answers", "two")
+    with mailbox.next() as mail:
+        assert mail is None
+    assert mailbox.process(answer) == 0
+    assert state.get("answers") == [{"ask": 1}, "two"]
+
+
+def test_an_id_is_sent_once(place: Place, hands: Hands) -> None:
+    mailbox = sync.Mailbox(place.open(clock=hands.clock).agent("7"))
+    assert mailbox.send("a", id="order-1") == "order-1"
+    hands.move(5)
+    again = sync.Mailbox(place.open(clock=hands.clock).agent("7"))
+    assert again.send("a", id="order-1") == "order-1"
+    mailbox.send("b", id="order-2")
+    assert [letter.content for letter in mailbox.waiting()] == ["a", "b"]
+
+
+def test_what_fails_stays_and_is_set_aside_in_the_end(store: sync.Store) -> None:
+    state = store.agent("7")
+    mailbox = sync.Mailbox(state, attempts=3)
+    mailbox.send("poison")
+    mailbox.send("good")
+
+    def work(mail: sync.Mail) -> None:
+        mail.change.append("answers", mail.content)
+        if mail.content == "poison":
+            raise ValueError("secret")
+
+    for _ in range(3):
+        with pytest.raises(ValueError, match="secret"):
+            mailbox.process(work)
+    assert state.get("answers") is None, "nothing of a failed attempt is applied"
+    assert mailbox.process(work) == 1
+    [letter] = mailbox.set_aside()
+    assert (letter.content, letter.tries, letter.error) == ("poison", 3, "ValueError")
+    status = mailbox.status()
+    assert (status.processed, status.waiting, status.set_aside) == (2, 0, 1)
+    assert mailbox.retry(letter.number) == letter.id
+    assert mailbox.process(answer) == 1
+    assert state.get("answers") == ["good", "poison"]
+    with pytest.raises(MissingError, match="set_aside"):
+        mailbox.retry(letter.number)
+
+
+def test_tries_are_counted_over_restarts(place: Place) -> None:
+    sync.Mailbox(place.open().agent("7")).send("x")
+    for tries in range(2):
+        mailbox = sync.Mailbox(place.open().agent("7"))
+        with suppress(ZeroDivisionError), mailbox.next() as mail:
+            assert mail is not None
+            assert mail.letter.tries == tries
+            raise ZeroDivisionError
+    with mailbox.next() as mail:
+        assert mail is not None
+        assert (mail.letter.tries, mail.letter.error) == (2, "ZeroDivisionError")
+    assert mailbox.status().waiting == 0
+
+
+@pytest.mark.spec("D17")
+def test_a_restore_loses_no_letter_and_undoes_what_processing_wrote(store: sync.Store) -> None:
+    state = store.agent("7")
+    mailbox = sync.Mailbox(state)
+    mailbox.send("a")
+    mailbox.process(answer)
+    safe = state.checkpoint()
+    mailbox.send("b")
+    mailbox.send("c")
+    mailbox.process(answer, limit=1)
+    state.restore(safe)
+    assert state.get("answers") == ["a"]
+    assert [letter.content for letter in mailbox.waiting()] == ["b", "c"]
+    mailbox.process(answer)
+    assert state.get("answers") == ["a", "b", "c"]
+
+
+def test_a_fork_has_a_mailbox_of_its_own(store: sync.Store) -> None:
+    state = store.agent("7")
+    sync.Mailbox(state).send("a")
+    trial = state.fork("trial")
+    assert sync.Mailbox(trial).process(answer) == 1
+    assert trial.get("answers") == ["a"]
+    assert sync.Mailbox(state).status().waiting == 1
+
+
+def test_a_letter_to_another_agent_goes_with_the_answer(store: sync.Store) -> None:
+    one, two = store.agent("1"), store.agent("2")
+    for agent in (one, two):
+        sync.Mailbox(agent).send("ping" if agent is one else "hello")
+
+    def work(mail: sync.Mail) -> None:
+        mail.change.set("last", mail.content)
+        mail.send(two, "pong")
+
+    before = one.place()[2]
+    sync.Mailbox(one).process(work)
+    assert one.place()[2] == before + 1
+    letter = sync.Mailbox(two).waiting()[-1]
+    assert (letter.content, letter.sender) == ("pong", "agent:1")
+    sync.Mailbox(one).send("ping")
+
+    def fail(mail: sync.Mail) -> None:
+        mail.send(two, "pong")
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        sync.Mailbox(one).process(fail)
+    assert sync.Mailbox(two).status().waiting == 2
+
+
+def test_what_is_processed_is_trimmed_and_what_a_restore_would_need_is_missed(
+    store: sync.Store,
+) -> None:
+    state = store.agent("7")
+    mailbox = sync.Mailbox(state, keep=8)
+    mailbox.send(0)
+    safe = state.checkpoint()
+    for number in range(1, 50):
+        mailbox.send(number)
+        mailbox.process(answer)
+    assert state.length("$mailbox/inbox/messages") <= 11
+    assert state.get("answers") == list(range(50))
+    state.restore(safe)
+    status = mailbox.status()
+    assert status.missed == 50 - status.waiting > 0
+    mailbox.process(answer)
+    assert state.get("answers") == list(range(50))[status.missed :]
+    assert (mailbox.status().missed, mailbox.status().waiting) == (0, 0)
+
+
+def test_two_that_process_do_each_letter_once(place: Place) -> None:
+    store = place.open()
+    for number in range(30):
+        sync.Mailbox(store.agent("7")).send(number)
+    errors: list[Exception] = []
+
+    def work() -> None:
+        try:
+            sync.Mailbox(place.open().agent("7")).process(answer)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert store.agent("7").get("answers") == list(range(30))
+    assert store.verify().findings == []
+
+
+def test_who_was_slower_gets_a_conflict_and_nothing_is_applied(place: Place) -> None:
+    mailbox, other = (sync.Mailbox(place.open().agent("7")) for _ in range(2))
+    mailbox.send("a")
+    with pytest.raises(Conflict), mailbox.next() as mail:
+        assert mail is not None
+        other.process(answer)
+        answer(mail)
+    assert mailbox._state.get("answers") == ["a"]
+
+
+def test_users_cannot_write_its_keys(store: sync.Store) -> None:
+    mailbox = sync.Mailbox(store.agent("7"))
+    mailbox.send("a")
+    with pytest.raises(InvalidKeyError), mailbox.next() as mail:
+        assert mail is not None
+        mail.change.delete("$mailbox/done")
+
+
+def test_the_async_face(plain: Place) -> None:
+    async def main() -> None:
+        async with holdfast.open(plain.url, **plain.options()) as store:
+            state, other = store.agent("7"), store.agent("8")
+            mailbox = holdfast.Mailbox(state, attempts=1)
+            for content in ("a", "b", "poison"):
+                await mailbox.send(content, id=content)
+
+            async def work(mail: holdfast.Mail) -> None:
+                if mail.content == "poison":
+                    raise ZeroDivisionError
+                known = await mail.change.get("answers", [])
+                mail.change.set("answers", [*known, mail.content])
+                mail.send(other, mail.content)
+
+            with pytest.raises(ZeroDivisionError):
+                await mailbox.process(work)
+            assert await state.get("answers") == ["a", "b"]
+            assert (await mailbox.status()).set_aside == 1
+            [letter] = await mailbox.set_aside()
+            await mailbox.retry(letter.number)
+            assert [one.content for one in await mailbox.waiting()] == ["poison"]
+            async with mailbox.next() as mail:
+                assert mail is not None
+                mail.change.set("last", mail.content)
+            assert await state.get("last") == "poison"
+            assert await mailbox.process(lambda mail: None) == 0
+            assert (await holdfast.Mailbox(other).status()).waiting == 2
+
+    asyncio.run(main())
+
+
+def test_what_cannot_be_meant_is_refused(store: sync.Store) -> None:
+    state = store.agent("7")
+    for options in ({"keep": -1}, {"attempts": 0}, {"keep": "all"}):
+        with pytest.raises(InvalidInputError):
+            sync.Mailbox(state, **options)  # type: ignore[arg-type]
+    mailbox = sync.Mailbox(state)
+    for wrong in ({"content": object()}, {"content": 1, "sender": 7}, {"content": 1, "id": ""}):
+        with pytest.raises(InvalidInputError):
+            mailbox.send(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError):
+        mailbox.process("work")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError):
+        sync.Mailbox("agent:7")  # type: ignore[arg-type]
+    mailbox.send("a")
+    with pytest.raises(InvalidInputError), mailbox.next() as mail:
+        assert mail is not None
+        mail.send("agent:8", 1)  # type: ignore[arg-type]
+
+
+STEPS = st.lists(
+    st.sampled_from(["send", "send", "process", "fail", "checkpoint", "restore", "reopen"]),
+    max_size=25,
+)
+
+
+@given(STEPS)
+def test_it_does_what_a_plain_model_does(steps: list[str]) -> None:
+    """A list of letters that only grows, a position, and answers that go back with it."""
+    store = sync.open("memory:")
+    state = store.agent("7")
+    mailbox = sync.Mailbox(state, attempts=2, keep=3)
+    sent = done = failed = trimmed = 0
+    answers: list[int] = []
+    safe: Any = None
+    kept: tuple[int, int, list[int]] = (0, 0, [])
+    for step in steps:
+        if step == "send":
+            mailbox.send(sent)
+            sent += 1
+        elif step == "process" and done < sent:
+            mailbox.process(answer, limit=1)
+            done = max(done, trimmed)
+            answers, done, failed = [*answers, done], done + 1, 0
+            trimmed = max(trimmed, done - 3)
+        elif step == "fail" and done < sent:
+            with suppress(ZeroDivisionError), mailbox.next():
+                raise ZeroDivisionError
+            failed += 1
+            if failed == 2:
+                done, failed = max(done, trimmed) + 1, 0
+        elif step == "checkpoint":
+            safe, kept = state.checkpoint(), (done, failed, answers)
+        elif step == "restore" and safe is not None:
+            state.restore(safe)
+            done, failed, answers = kept
+        elif step == "reopen":
+            mailbox = sync.Mailbox(store.agent("7"), attempts=2, keep=3)
+        assert state.get("answers", []) == answers
+    store.close()
+
+
+def test_a_crash_at_any_storage_call_loses_and_repeats_nothing(place: Place) -> None:
+    """From the nth call on nothing works any more; then another process goes on."""
+    for nth in range(1, 60):
+        name = f"crash-{nth}"
+        faulty = Faulty(place.storage(), Fault("*", nth, "ambiguous-applied", onward=True))
+        sent = 0
+        with suppress(HoldfastError):
+            broken = sync.Store(
+                StoreHandle(open_core(place.url, storage=faulty, **place.options()))
+            )
+            mailbox = sync.Mailbox(broken.agent(name))
+            for number in range(3):
+                mailbox.send(number, id=str(number))
+                sent = number + 1
+            mailbox.process(answer)
+        store = place.open()
+        state = store.agent(name)
+        again = sync.Mailbox(state)
+        for number in range(max(sent - 1, 0), 3):  # whoever is not sure sends again
+            again.send(number, id=str(number))
+        again.process(answer)
+        assert state.get("answers") == [0, 1, 2]
+        store.close()
+    assert not faulty.failed, "the last round had nothing left to fail"
+    assert place.open().verify().findings == []
+
+
+PROGRAM = """
+import sys
+from holdfast import sync
+url, key, signer = sys.argv[1], sys.argv[2] or None, sys.argv[3]
+def work(mail):
+    mail.change.append("answers", mail.content)
+with sync.open(url, key=key, durability="normal", signer=signer) as store:
+    mailbox = sync.Mailbox(store.agent("7"), keep=20)
+    print("ready", flush=True)
+    while True:
+        mailbox.process(work)
+"""
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "sealed"])
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    found = Place("sqlite", tmp_path, sealed=request.param)
+    yield found
+    found.close()
+
+
+def test_killed_again_and_again_it_does_every_letter_once(shared: Place) -> None:
+    store = shared.open()
+    mailbox = sync.Mailbox(store.agent("7"))
+    sent = 0
+    for _ in range(4):
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, shared.url, shared.key or "", shared.signer],
+            env=shared.environment(),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == "ready"
+            end = time.monotonic() + 30
+            goal = sent + 15
+            while mailbox.status().processed < goal and time.monotonic() < end:
+                mailbox.send(sent)
+                sent += 1
+        finally:
+            os.kill(process.pid, signal.SIGKILL)
+            process.communicate()
+    mailbox.process(answer)
+    assert store.agent("7").get("answers") == list(range(sent))
+    assert sent >= 60
+    assert store.verify().findings == []

@@ -1,0 +1,233 @@
+"""Tool calls without their results: found in every shape, repaired by one rule."""
+
+from __future__ import annotations
+
+import asyncio
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from store_kit import Place
+
+import holdfast
+from holdfast import sync
+from holdfast.agents.keys import CONVERSATION, own_change
+from holdfast.agents.repairing import NOT_DONE, UNKNOWN
+from holdfast.agents.tool_calls import Answer, calls_of, completed, lone_results, open_calls
+from holdfast.errors import InvalidInputError
+
+USER = {"role": "user", "content": "go on"}
+
+
+def openai(*ids: str) -> dict[str, Any]:
+    function = {"name": "search", "arguments": '{"q": 1}'}
+    calls = [{"id": id, "type": "function", "function": function} for id in ids]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def plain(*ids: str) -> dict[str, Any]:
+    calls = [{"id": id, "name": "search", "arguments": {"q": 1}} for id in ids]
+    return {"role": "assistant", "content": "", "tool_calls": calls}
+
+
+def langchain(*ids: str) -> dict[str, Any]:
+    calls = [{"id": id, "name": "search", "args": {"q": 1}, "type": "tool_call"} for id in ids]
+    return {"type": "ai", "data": {"content": "", "tool_calls": calls}}
+
+
+def anthropic(*ids: str) -> dict[str, Any]:
+    blocks = [{"type": "tool_use", "id": id, "name": "search", "input": {"q": 1}} for id in ids]
+    return {"role": "assistant", "content": [{"type": "text", "text": "hm"}, *blocks]}
+
+
+def tool(id: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": id, "content": "found"}
+
+
+def wrapped_tool(id: str) -> dict[str, Any]:
+    return {"type": "tool", "data": {"content": "found", "tool_call_id": id}}
+
+
+def tool_results(*ids: str) -> dict[str, Any]:
+    blocks = [{"type": "tool_result", "tool_use_id": id, "content": "found"} for id in ids]
+    return {"role": "user", "content": blocks}
+
+
+def answers(messages: list[Any], text: str = "?") -> list[Any]:
+    return completed(messages, {call.id: Answer(text, True) for call in open_calls(messages)})
+
+
+@pytest.mark.parametrize("asks", [openai, plain, langchain, anthropic])
+def test_calls_are_understood_in_every_shape(asks: Any) -> None:
+    found = calls_of(asks("a", "b"), 3)
+    assert [(call.id, call.name, call.message) for call in found] == [
+        ("a", "search", 3),
+        ("b", "search", 3),
+    ]
+    assert found[0].arguments in ({"q": 1}, '{"q": 1}')
+
+
+def test_what_each_shape_gets() -> None:
+    assert answers([openai("a"), USER]) == [
+        openai("a"),
+        {"role": "tool", "tool_call_id": "a", "content": "?"},
+        USER,
+    ]
+    status = {"name": "search", "status": "error"}
+    body = {"type": "tool", "content": "?", "tool_call_id": "a", **status}
+    assert answers([langchain("a")]) == [langchain("a"), {"type": "tool", "data": body}]
+    block = {"type": "tool_result", "tool_use_id": "a", "content": "?", "is_error": True}
+    assert answers([anthropic("a")]) == [anthropic("a"), {"role": "user", "content": [block]}]
+    call = {"type": "function_call", "call_id": "a", "name": "search", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "a", "output": "?"}
+    assert answers([call, USER]) == [call, output, USER]
+    assert open_calls([call, output]) == []
+
+
+def test_an_answer_stands_where_a_model_expects_it() -> None:
+    """Behind the results of the same message that are there; with blocks, in one message."""
+    missing = {"role": "tool", "tool_call_id": "b", "content": "?"}
+    assert answers([openai("a", "b"), tool("a"), USER]) == [
+        openai("a", "b"),
+        tool("a"),
+        missing,
+        USER,
+    ]
+    block = {"type": "tool_result", "tool_use_id": "b", "content": "?", "is_error": True}
+    [_, both] = answers([anthropic("a", "b"), tool_results("a")])
+    assert both["content"] == [block, *tool_results("a")["content"]]
+    [_, said] = answers([anthropic("b"), USER])
+    assert said["content"] == [block, {"type": "text", "text": "go on"}]
+
+
+def test_results_without_a_call_go() -> None:
+    assert answers([tool("x"), USER, wrapped_tool("y")]) == [USER]
+    assert answers([anthropic("a"), tool_results("a", "x"), tool_results("z")]) == [
+        anthropic("a"),
+        tool_results("a"),
+    ]
+    assert answers([openai("a"), tool("a"), tool("a")]) == [openai("a"), tool("a")], "twice"
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([openai, plain, langchain, anthropic]),
+            st.lists(st.booleans(), max_size=4),
+            st.booleans(),
+        ),
+        max_size=6,
+    )
+)
+def test_every_call_is_answered_and_nothing_else_changes(turns: list[Any]) -> None:
+    """Against a model: a conversation made whole, from which some results are then taken."""
+    whole: list[Any] = []
+    torn: list[Any] = []
+    for number, (asks, kept, speaks) in enumerate(turns):
+        ids = [f"{number}-{index}" for index in range(len(kept))]
+        there = [id for id, keep in zip(ids, kept, strict=True) if keep]
+        message = asks(*ids)
+        torn.append(message)
+        whole.append((message, ids))
+        if asks is anthropic:
+            torn += [tool_results(*there)] if there else []
+        else:
+            torn += [(wrapped_tool if asks is langchain else tool)(id) for id in there]
+        torn += [{"role": "assistant", "content": f"said {number}"}] if speaks else []
+    before = deepcopy(torn)
+    made = answers(torn)
+    assert torn == before
+    assert open_calls(made) == []
+    assert lone_results(made) == []
+    assert answers(made) == made, "once is enough"
+    assert [m for m in made if calls_of(m)] == [m for m, ids in whole if ids]
+    said = [m for m in torn if str(m.get("content")).startswith("said")]
+    assert [m for m in made if str(m.get("content")).startswith("said")] == said
+
+
+def talk(state: Any, messages: list[Any]) -> None:
+    parts = own_change(state)
+    parts.part(state._handle).set(CONVERSATION, messages)
+    plan = parts.plan()
+    assert plan is not None
+    state._handle.core.run(plan[0])
+
+
+class Killed(BaseException):
+    """Stands for the end of a process."""
+
+
+def test_the_rule(place: Place) -> None:
+    """Done: its result. Unknown: that it is. Otherwise: that it was not carried out."""
+    from holdfast.agents import effect_book
+
+    state = place.open().agent("clerk")
+    effects = sync.Effects(state)
+    talk(state, [USER, openai("done", "unknown", "planned", "never")])
+    effects.call("search", lambda _: {"hits": 3}, id="done")
+    with pytest.raises(Killed), effects.once("search", id="unknown") as effect:
+        assert effect.due
+        raise Killed
+    effects.plan("search", id="planned")
+    effect_book._running.clear()
+    found = effects.orphans()
+    assert [one.effect.status if one.effect else None for one in found] == [
+        "done",
+        "unknown",
+        "planned",
+        None,
+    ]
+    entry = state.place()[2]
+    repaired = effects.repair()
+    assert [one.call.id for one in repaired.answered] == ["done", "unknown", "planned", "never"]
+    assert state.place()[2] == entry + 1
+    tail = state.get(CONVERSATION)[2:]
+    assert [one["content"] for one in tail] == ['{"hits": 3}', UNKNOWN, NOT_DONE, NOT_DONE]
+    assert effects.repair().answered == ()
+    assert state.place()[2] == entry + 1, "nothing to repair, nothing written"
+    assert [one.status for one in effects.unfinished()] == ["unknown", "planned"], "still listed"
+
+
+def test_in_the_middle_and_under_another_key(place: Place) -> None:
+    state = place.open().agent("clerk")
+    state.set("talk", [openai("a"), USER, tool("lone")])
+    state.set("other", "text")
+    effects = sync.Effects(state)
+    with pytest.raises(InvalidInputError, match="no list of messages"):
+        effects.orphans("other")
+    done = effects.repair("talk")
+    assert done.removed == ("lone",)
+    assert [m["role"] for m in state.get("talk")] == ["assistant", "tool", "user"]
+
+
+def test_objects_of_langchain(place: Place) -> None:
+    """Found by their attributes; the answer is a mapping, as LangChain takes it."""
+    messages = pytest.importorskip("langchain_core.messages")
+    call = {"name": "search", "args": {}, "id": "a", "type": "tool_call"}
+    asked = messages.AIMessage("", tool_calls=[call, {**call, "id": "b"}])
+    made = answers([asked, messages.ToolMessage("found", tool_call_id="a")])
+    read = messages.convert_to_messages(made)
+    assert [type(one).__name__ for one in read] == ["AIMessage", "ToolMessage", "ToolMessage"]
+    assert read[2].tool_call_id == "b"
+    kept = messages.messages_to_dict([asked])
+    back = messages.messages_from_dict(answers(kept))
+    assert [one.type for one in back] == ["ai", "tool", "tool"]
+    assert (back[1].tool_call_id, back[1].status) == ("a", "error")
+
+
+def test_the_same_on_the_async_face(place: Place) -> None:
+    async def main() -> None:
+        async with holdfast.open(place.url, **place.options()) as store:
+            state = store.agent("clerk")
+            effects = holdfast.Effects(state)
+            assert await effects.orphans() == ()
+            assert (await effects.repair()).answered == ()
+            talk(state, [plain("a")])
+            await effects.call("search", lambda _: "three hits", id="a")
+            assert [one.call.id for one in await effects.orphans()] == ["a"]
+            await effects.repair()
+            assert (await state.get(CONVERSATION))[1]["content"] == "three hits"
+
+    asyncio.run(main())

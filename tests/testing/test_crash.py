@@ -1,0 +1,158 @@
+"""Crash-testing an agent: what it kills, what it compares, what it finds."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import sync
+from holdfast.errors import InvalidInputError
+from holdfast.testing import crash
+
+
+def careful(store: sync.Store) -> None:
+    """Goes on where it was."""
+    state = store.agent("1")
+    while state.get("step", 0) < 4:
+        with state.change() as change:
+            step = change.get("step", 0)
+            change.append("done", step)
+            change.set("step", step + 1)
+
+
+async def careful_too(store: holdfast.Store) -> None:
+    """The same, on the async face."""
+    state = store.agent("1")
+    while await state.get("step", 0) < 4:
+        async with state.change() as change:
+            step = await change.get("step", 0)
+            change.append("done", step)
+            change.set("step", step + 1)
+
+
+def careless(store: sync.Store) -> None:
+    """Two writes where one is meant: between them a step is done and not counted."""
+    state = store.agent("1")
+    while state.get("step", 0) < 4:
+        state.append("done", state.get("step", 0))
+        state.update("step", lambda step: step + 1, default=0)
+
+
+def shouting(store: sync.Store, world: Path) -> None:
+    """Tells the world first, and remembers it after."""
+    state = store.agent("1")
+    while state.get("told", 0) < 3:
+        with (world / "told").open("a") as file:
+            file.write(f"{state.get('told', 0)}\n")
+        state.update("told", lambda told: told + 1, default=0)
+
+
+@pytest.mark.parametrize("run", [careful, careful_too])
+def test_an_agent_that_goes_on_where_it_was(run: Any) -> None:
+    report = crash(run)
+    assert report.ok, str(report)
+    assert report.commits >= 4
+    assert report.kills == 2 * report.commits, "before and after each"
+
+
+def test_what_was_done_twice_is_found() -> None:
+    report = crash(careless)
+    assert not report.ok
+    assert {one.why for one in report.findings} == {"agent:1 done differs"}
+    text = str(report)
+    assert "killed after commit" in text
+    assert f"{len(report.findings)} findings" in text
+
+
+def test_an_agent_that_is_killed_while_it_recovers() -> None:
+    """Its way back is two writes where one is meant: a single kill in a trial does not meet it."""
+
+    def prepare(store: sync.Store) -> None:
+        store.agent("1").set("money", 100)
+
+    def recovering(store: sync.Store) -> None:
+        state = store.agent("1")
+        if state.get("step") == "paying":
+            state.update("money", lambda money: money + 5)
+            state.set("step", "ready")
+        if state.get("step") != "paid":
+            with state.change() as change:
+                change.set("money", change.get("money") - 5)
+                change.set("step", "paying")
+            state.set("step", "paid")
+
+    once = crash(recovering, prepare=prepare)
+    assert once.ok, str(once)
+    both = crash(recovering, prepare=prepare, twice=True)
+    assert both.kills > once.kills
+    assert {one.why for one in both.findings} == {"agent:1 money differs"}
+    assert all(len(one.kills) == 2 for one in both.findings)
+    assert ", then after commit" in str(both)
+
+
+def test_what_happens_outside_between_two_commits_is_found() -> None:
+    """Seen by the kill before the commit that would have remembered it, and by no other."""
+    report = crash(shouting)
+    assert {one.why for one in report.findings} == {"file told differs"}
+    assert {one.kills[0][0] for one in report.findings} == {"before"}
+    assert crash(shouting, moments=("after",)).ok
+
+
+def test_the_same_in_an_encrypted_store(tmp_path: Path) -> None:
+    report = crash(careful, every=2, key=f"file:{tmp_path / 'key'}", folder=tmp_path / "trials")
+    assert report.ok, str(report)
+    assert report.kills == 2 * ((report.commits + 1) // 2)
+    assert (tmp_path / "trials" / "after-1" / "store.db").exists(), "a folder that is given stays"
+
+
+def test_prepared_and_seen_by_functions_of_ones_own() -> None:
+    def run(store: sync.Store) -> None:
+        store.agent("1").update("n", lambda n: n if n >= 8 else n + 1)
+        store.agent("1").set("time", time.time())
+
+    def prepare(store: sync.Store) -> None:
+        store.agent("1").set("n", 7)
+
+    assert not crash(run, prepare=prepare).ok, "a time differs each time"
+    report = crash(run, prepare=prepare, see=lambda store: store.agent("1").get("n"))
+    assert report.ok, str(report)
+
+
+def test_agents_that_do_not_end() -> None:
+    def stuck(store: sync.Store) -> None:
+        if store.agent("1").get("begun"):
+            time.sleep(60)
+        store.agent("1").set("begun", True)
+
+    def clumsy(store: sync.Store) -> None:
+        if store.agent("1").get("begun"):
+            raise RuntimeError("begun already")
+        store.agent("1").set("begun", True)
+
+    report = crash(stuck, moments=("after",), timeout=0.5)
+    assert "did not come to its end in 0.5 s" in report.findings[-1].why
+    report = crash(clumsy, moments=("after",))
+    assert "RuntimeError: begun already" in report.findings[-1].why
+
+
+def test_slips() -> None:
+    def broken(store: sync.Store) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(InvalidInputError, match="fails without being killed"):
+        crash(broken)
+    for wrong in (
+        {"every": 0},
+        {"moments": ()},
+        {"moments": ("during",)},
+        {"timeout": "1"},
+        {"twice": 1},
+    ):
+        with pytest.raises(InvalidInputError):
+            crash(careful, **wrong)
+    with pytest.raises(InvalidInputError):
+        crash(None)  # type: ignore[arg-type]
