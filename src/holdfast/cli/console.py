@@ -196,10 +196,16 @@ class Console(cmd.Cmd):
     def do_keys(self, words: list[str]) -> None:
         """keys [PREFIX]: the keys of the state here"""
         prefix = next(iter(_arguments(words, 1)), "")
-        found = self.state.at(self.number).keys(prefix)
+        found = self._keys(prefix)
         if not self._tell({"keys": found}):
             for name in found:
                 output.say(output.clean(name))
+
+    def _keys(self, prefix: str = "") -> list[str]:
+        """Those that layers keep in the scope, too, which other lists leave out: they are state."""
+        view = self.state.at(self.number)
+        own = view.keys("$") if not prefix else []
+        return [*view.keys(prefix), *own]
 
     def do_show(self, words: list[str]) -> None:
         """show [KEY …]: the state here, all of it or these keys"""
@@ -207,7 +213,7 @@ class Console(cmd.Cmd):
         missing = [name for name in words if not view.exists(name)]
         if missing:
             raise MissingError(f"here is no key {missing[0]!r}; `keys` lists them")
-        shown = shown_values(view, words or view.keys(), self.reveal)
+        shown = shown_values(view, words or self._keys(), self.reveal)
         found = {name: tagged(value) for name, value in shown}
         if not self._tell({"entry": self.number, "state": found}):
             output.value(found)

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
+from holdfast.agents.effect_book import Book
+from holdfast.agents.handovers import Handovers
 from holdfast.agents.machines.looking import Looker, machines_of
 from holdfast.checkpoints.holding import held
 from holdfast.checkpoints.retention import Retention
@@ -42,11 +44,13 @@ POINTS = {
     "failed_recovery": 20,
     "unfinished_operation": 10,
     "unfinished_transition": 10,
+    "unknown_effect": 10,
     "unsigned": 10,
     "not_all_looked_at": 5,
     "old_checkpoint": 5,
     "unfinished_pruning": 5,
     "signer_with_store": 5,
+    "unanswered_handover": 3,
     "retention_due": 3,
     "in_quarantine": 3,
     "unfinished_values": 2,
@@ -192,7 +196,7 @@ def _secrets(store: StoreHandle) -> Iterator[Concern]:
 
 def _of_scope(store: StoreHandle, scope: Scope) -> Iterator[Concern]:
     handle = store.line(scope)
-    for look in (_recoveries, _held, _transitions, _checkpoints, _retention):
+    for look in (_recoveries, _held, _transitions, _outside, _checkpoints, _retention):
         try:
             yield from look(store, handle)
         except MissingError:
@@ -242,6 +246,20 @@ def _transitions(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
             what = f"machine {name}: {intent.trigger} was begun and has not ended"
             step = f"holdfast agent transitions {scope}, then `recover` or `settle` of the machine"
             yield _concern("unfinished_transition", scope, what, step)
+
+
+def _outside(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
+    """What an agent did, or offered, whose end nobody knows."""
+    scope = handle.scope
+    for one in Book(handle).effects(done=False, plain=True):
+        if one.status == "unknown":
+            what = f"whether the effect {one} happened is not known"
+            step = f"holdfast agent effects {scope}, then settle it"
+            yield _concern("unknown_effect", scope, what, step)
+    for offer in Handovers(Store(store)).offers(scope):
+        what = f"{offer.giver} offered the task {offer.task}, and has no answer"
+        step = f"holdfast agent handovers {scope}"
+        yield _concern("unanswered_handover", scope, what, step)
 
 
 def _checkpoints(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
