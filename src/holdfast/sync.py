@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.retention import Retention
     from holdfast.checkpoints.scheduler import Scheduler
     from holdfast.recovery.engine import Recovery
+    from holdfast.recovery.scrubbing import Scrubber
 
 __all__ = [
     "Agent",
@@ -60,6 +61,7 @@ __all__ = [
     "Recovery",
     "Retention",
     "Scheduler",
+    "Scrubber",
     "State",
     "Store",
     "View",
@@ -124,6 +126,7 @@ if not TYPE_CHECKING:
         "holdfast.checkpoints.retention": "Retention",
         "holdfast.checkpoints.scheduler": "Scheduler",
         "holdfast.recovery.engine": "Recovery",
+        "holdfast.recovery.scrubbing": "Scrubber",
     }
     _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 

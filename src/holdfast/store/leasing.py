@@ -314,8 +314,8 @@ class Leases:
                 found[-1] = replace(found[-1], beats=beats)
         return sorted(found, key=lambda info: info.name)
 
-    def break_(self, name: str) -> str | None:
-        """Take a lease from its holder; returns who that was."""
+    def break_(self, name: str, term: int | None = None) -> str | None:
+        """Take a lease from its holder, or only from that of a term; returns who that was."""
         self.core.check_writable()
         key = self.key_of(name)
         for _ in range(ATTEMPTS):
@@ -323,6 +323,8 @@ class Leases:
             token = self._token(key, cells[0])
             if token is None:
                 raise LeaseNotFoundError(f"there is no lease {name!r}; `leases()` lists them")
+            if term is not None and token.term != term:
+                return None
             free = self._free(key, token.name, token.term + 1)
             swaps: list[Swap] = [(key, cells[0], free), (rows.beat(key), cells[1], None)]
             if swap_cells(self.core.storage, swaps):
