@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.scheduler import Scheduler
     from holdfast.recovery.engine import Recovery
     from holdfast.recovery.scrubbing import Scrubber
+    from holdfast.recovery.watchdog import Watchdog
 
 __all__ = [
     "Agent",
@@ -66,6 +67,7 @@ __all__ = [
     "Store",
     "View",
     "Watch",
+    "Watchdog",
     "attach",
     "check_loop",
     "export_checkpoint",
@@ -127,6 +129,7 @@ if not TYPE_CHECKING:
         "holdfast.checkpoints.scheduler": "Scheduler",
         "holdfast.recovery.engine": "Recovery",
         "holdfast.recovery.scrubbing": "Scrubber",
+        "holdfast.recovery.watchdog": "Watchdog",
     }
     _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
