@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.retention import Retention
     from holdfast.checkpoints.scheduler import Scheduler
     from holdfast.recovery.engine import Recovery
+    from holdfast.recovery.scrubbing import Scrubber
+    from holdfast.recovery.watchdog import Watchdog
 
 __all__ = [
     "Agent",
@@ -60,10 +62,12 @@ __all__ = [
     "Recovery",
     "Retention",
     "Scheduler",
+    "Scrubber",
     "State",
     "Store",
     "View",
     "Watch",
+    "Watchdog",
     "attach",
     "check_loop",
     "export_checkpoint",
@@ -124,6 +128,8 @@ if not TYPE_CHECKING:
         "holdfast.checkpoints.retention": "Retention",
         "holdfast.checkpoints.scheduler": "Scheduler",
         "holdfast.recovery.engine": "Recovery",
+        "holdfast.recovery.scrubbing": "Scrubber",
+        "holdfast.recovery.watchdog": "Watchdog",
     }
     _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 

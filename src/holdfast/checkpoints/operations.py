@@ -67,7 +67,8 @@ class Operating:
             self.name, "pre_operation", "operation", self.tags, self.description
         )
         request.check()
-        return Running(self.name, operation, make(handle, request, operation=operation))
+        made = make(handle, request, operation=operation, on_error=self.on_error)
+        return Running(self.name, operation, made)
 
     def end(self, handle: LineHandle, running: Running, error: BaseException | None) -> None:
         """Let the checkpoint go, or undo what was done."""
