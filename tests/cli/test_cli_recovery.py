@@ -216,15 +216,38 @@ def test_a_damaged_key_alone_comes_from_the_newest_whole_checkpoint(cli: Cli, ma
     assert "changes of 1 keys" in Path("r.html").read_text()
 
 
-def test_a_copy_of_the_store_helps_where_nothing_else_does(cli: Cli, here: Path) -> None:
+@pytest.fixture
+def copied(here: Path) -> Path:
+    """A store with one entry, and a copy of it."""
     with sync.open(URL) as store:
         store.agent("7").set("plan", "the only version")
     Path("copy").mkdir()
     for file in here.glob("holdfast.db*"):
         shutil.copy2(file, "copy")
+    return here
+
+
+def test_rows_that_a_copy_still_has_are_healed_and_nothing_is_lost(cli: Cli, copied: Path) -> None:
     damage(b"E", 0)
     failed = cli("repair --yes")
     assert failed.code == 1
     assert "--copy" in failed.err
-    assert cli("repair --yes --copy copy/holdfast.db").code == 0
+    done = cli("repair --yes --copy copy/holdfast.db --json")
+    assert done.code == 0
+    assert [one["scope"] for one in done.json["healed"]] == ["agent:7"]
+    assert done.json["repaired"] == []
     assert plan_of() == "the only version"
+    assert cli("verify").code == 0
+    assert len(cli("quarantine list --json").json["quarantine"]) == 1
+
+
+def test_a_copy_that_went_its_own_way_gives_its_state_by_recovery(cli: Cli, here: Path) -> None:
+    with sync.open("sqlite:other.db") as store:
+        store.agent("7").set("plan", "of another store")
+    with sync.open(URL) as store:
+        store.agent("7").set("plan", "the only version")
+    damage(b"E", 0)
+    done = cli("repair --yes --copy other.db --json")
+    assert done.code == 0
+    assert done.json["repaired"][0]["strategy"] == "copy"
+    assert plan_of() == "of another store"

@@ -19,12 +19,12 @@ from holdfast.cli.points import moment, point
 from holdfast.cli.restoring import located
 from holdfast.cli.session import Session
 from holdfast.cli.shapes import time_text
-from holdfast.errors import InvalidInputError, RecoveryFailedError
+from holdfast.errors import InvalidInputError, MissingError, RecoveryFailedError
 from holdfast.store.json_values import tagged, write
 from holdfast.store.proof_files import write_whole
 
 if TYPE_CHECKING:
-    from holdfast.recovery.engine import Recovery, RecoveryPlan
+    from holdfast.recovery.engine import RecoveryPlan
     from holdfast.recovery.reports import RecoveryReport
     from holdfast.sync import Store
 
@@ -40,19 +40,15 @@ copy_option = click.option(
 
 
 @contextmanager
-def recovering(
-    session: Session, store: Store, copies: Sequence[str] = (), **more: Any
-) -> Iterator[Recovery]:
-    """The recovery of a store, with its copies open."""
-    from holdfast.sync import Recovery
-
-    with ExitStack() as opened:
+def opened(session: Session, urls: Sequence[str]) -> Iterator[list[Store]]:
+    """Copies of the store, for looking only."""
+    with ExitStack() as stack:
         found = []
-        for url in copies:
+        for url in urls:
             there = copy(session)
             there.store = url
-            found.append(opened.enter_context(there.reading()))
-        yield Recovery(store, copies=found, **more)
+            found.append(stack.enter_context(there.reading()))
+        yield found
 
 
 @click.command(cls=Command)
@@ -85,18 +81,20 @@ def recover(session: Session, /, scope: str, **given: Any) -> None:
     Without anything else the state is left as it is if all of it can be read; if not, whatever
     loses least is returned to. What does not succeed is undone (exit code 9).
     """
+    from holdfast.sync import Recovery
+
     _check_page(given["page"])
     dry_run = given["dry_run"]
     with (
         session.reading() if dry_run else session.writing() as store,
-        recovering(
-            session,
+        opened(session, given["copies"]) as copies,
+    ):
+        recovery = Recovery(
             store,
-            given["copies"],
+            copies=copies,
             procedures=_procedures(given["file"]),
             order=given["order"] or None,
-        ) as recovery,
-    ):
+        )
         state = session.state(store, scope)
         asked = _asked(session, state, given)
         if dry_run:
@@ -236,8 +234,10 @@ def recovery() -> None:
 def list_(session: Session, scope: str | None, limit: int) -> None:
     """The recoveries of an agent, or of all, the newest first."""
     from holdfast.recovery.records import recovered_agents
+    from holdfast.sync import Recovery
 
-    with session.reading() as store, recovering(session, store) as made:
+    with session.reading() as store:
+        made = Recovery(store)
         agents = [scope] if scope is not None else recovered_agents(store._handle)
         found = [one for agent in agents for one in made.reports(agent, limit)]
     found.sort(key=lambda one: one.started_at, reverse=True)
@@ -270,10 +270,11 @@ def list_(session: Session, scope: str | None, limit: int) -> None:
 @pass_session
 def show(session: Session, scope: str, id: str | None, form: str | None, page: str | None) -> None:
     """The report of a recovery, by default of the newest."""
-    from holdfast.errors import MissingError
+    from holdfast.sync import Recovery
 
     _check_page(page)
-    with session.reading() as store, recovering(session, store) as made:
+    with session.reading() as store:
+        made = Recovery(store)
         state = session.state(store, scope)
         found = made.reports(state, 1) if id is None else [made.report(state, id)]
     if not found:
@@ -294,9 +295,11 @@ def resume(session: Session, scope: str, wait: float) -> None:
 
     The lease of a process that died runs out half a minute after its end.
     """
-    with session.writing() as store, recovering(session, store) as made:
+    from holdfast.sync import Recovery
+
+    with session.writing() as store:
         state = session.state(store, scope)
-        done = made.resume(state, wait=wait, progress=_progress(session))
+        done = Recovery(store).resume(state, wait=wait, progress=_progress(session))
     if session.json:
         output.document({"recoveries": [report_shape(one) for one in done]})
         return
@@ -311,8 +314,10 @@ def resume(session: Session, scope: str, wait: float) -> None:
 @pass_session
 def stats(session: Session, scope: str | None) -> None:
     """How recoveries went, of one agent or of all; alarms are those that failed or were slow."""
-    with session.reading() as store, recovering(session, store) as made:
-        found = made.statistics(scope)
+    from holdfast.sync import Recovery
+
+    with session.reading() as store:
+        found = Recovery(store).statistics(scope)
     told = {name: getattr(found, name) for name in found.__slots__}
     told["success_rate"] = found.success_rate
     if session.json:

@@ -13,17 +13,19 @@ from holdfast.cli.completion import complete_scope
 from holdfast.cli.key import scope_argument
 from holdfast.cli.recovering import (
     copy_option,
+    opened,
     plan_shape,
-    recovering,
     report_shape,
     write_page,
 )
 from holdfast.cli.session import Session
 from holdfast.cli.shapes import time_text
 from holdfast.errors import InvalidInputError
+from holdfast.store.scopes import Scope
 
 if TYPE_CHECKING:
-    from holdfast.recovery.engine import Recovery, RecoveryPlan
+    from holdfast.recovery.engine import RecoveryPlan
+    from holdfast.recovery.healing import Healed
     from holdfast.recovery.quarantine import Quarantined
     from holdfast.recovery.reports import RecoveryReport
     from holdfast.store.verify_report import Finding
@@ -42,19 +44,21 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
     """Mend what is damaged, of a scope or of all: damaged keys from the newest whole checkpoint.
 
     If keys alone are not enough, entries are replayed, or an older state or a copy is taken: the
-    plan says which, and what that loses. Damaged rows are set aside (see `quarantine`). Exits with
-    1 if something cannot be mended.
+    plan says which, and what that loses. With --copy, rows that a copy still has are healed before,
+    which loses nothing. Damaged rows are set aside (see `quarantine`). Exits with 1 if something
+    cannot be mended.
     """
     if given["page"] is not None and scope is None:
         raise InvalidInputError("--report is about one scope: name it")
     with (
         session.reading() if given["dry_run"] else session.writing() as store,
-        recovering(session, store, given["copies"]) as recovery,
+        opened(session, given["copies"]) as copies,
     ):
         if scope is not None:
             session.state(store, scope)
-        damage = _Damage(store, recovery, store.verify(scope, budget=given["budget"]).findings)
-        if damage.plans and not given["dry_run"]:
+        damage = _Damage(store, copies, scope, given["budget"])
+        damage.look()
+        if damage.mendable and not given["dry_run"]:
             if not given["yes"]:
                 _confirm(session, damage)
             damage.mend()
@@ -67,26 +71,50 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
 class _Damage:
     """What was found, what is to be done about it, and what was."""
 
-    def __init__(self, store: Store, recovery: Recovery, found: list[Finding]) -> None:
-        self._recovery = recovery
-        self.found = found
+    def __init__(
+        self, store: Store, copies: list[Store], scope: str | None, budget: float | None
+    ) -> None:
+        from holdfast.sync import Recovery
+
+        self._store = store
+        self._scope, self._budget = scope, budget
+        self._recovery = Recovery(store, copies=copies)
+        self.copies = [one._core for one in copies if one._core.lineage == store._core.lineage]
+        """Those that rows can be healed from; the others may still have the state."""
+        self.found: list[Finding] = []
         self.plans: list[RecoveryPlan] = []
-        self.repaired: list[RecoveryReport] = []
         self.left: list[str] = []
         """What cannot be mended here, and why."""
-        scopes: dict[str, list[Finding]] = {}
-        for one in found:
-            scopes.setdefault(one.scope, []).append(one)
-        for one in scopes.pop("", []):
-            self.left.append(f"{one.place}: {one.message}: only a copy of the store helps")
-        for scope, mine in scopes.items():
-            self._plan(store, scope, mine)
+        self.healed: list[Healed] = []
+        self.repaired: list[RecoveryReport] = []
 
-    def _plan(self, store: Store, scope: str, found: list[Finding]) -> None:
+    def look(self) -> None:
+        """Find damage, and plan what to do about it."""
+        self.found = self._store.verify(self._scope, budget=self._budget).findings
+        self.plans, self.left = [], []
+        for scope, mine in self._by_scope().items():
+            if scope:
+                self._plan(scope, mine)
+            else:
+                places = ", ".join(f"{one.place}: {one.message}" for one in mine[:3])
+                self.left.append(f"{places}: only a whole copy of the store helps")
+
+    @property
+    def mendable(self) -> bool:
+        """Whether there is something to do."""
+        return bool(self.plans) or bool(self.copies and self.found)
+
+    def _by_scope(self) -> dict[str, list[Finding]]:
+        scopes: dict[str, list[Finding]] = {}
+        for one in self.found:
+            scopes.setdefault(one.scope, []).append(one)
+        return scopes
+
+    def _plan(self, scope: str, found: list[Finding]) -> None:
         from holdfast.recovery.failures import found_failure
         from holdfast.recovery.strategies import readable
 
-        if readable(store.scope(scope)._handle):
+        if readable(self._store.scope(scope)._handle):
             places = ", ".join(one.place for one in found[:3]) + (", …" if len(found) > 3 else "")
             self.left.append(f"{scope}: its newest state is whole, its past is not: {places}")
             return
@@ -99,13 +127,21 @@ class _Damage:
             self.plans.append(plan)
 
     def mend(self) -> None:
-        """Do what the plans say."""
+        """Heal rows that a copy still has, which loses nothing; then do what plans say."""
+        from holdfast.recovery.healing import heal
+
+        if self.copies:
+            handle = self._store._handle
+            for scope, mine in self._by_scope().items():
+                if scope:
+                    self.healed += heal(handle, Scope.parse(scope), mine, self.copies)
+            self.look()
         self.repaired = [self._recovery.recover(plan.agent, plan.failure) for plan in self.plans]
 
 
 def _confirm(session: Session, damage: _Damage) -> None:
-    names = ", ".join(str(plan.agent) for plan in damage.plans[:5])
-    names += ", …" if len(damage.plans) > 5 else ""
+    scopes = sorted({one.scope or "the store" for one in damage.found})
+    names = ", ".join(scopes[:5]) + (", …" if len(scopes) > 5 else "")
     if not sys.stdin.isatty():
         raise InvalidInputError(
             f"{names} would be repaired: see the plan with --dry-run, then add --yes"
@@ -119,17 +155,20 @@ def _say(session: Session, damage: _Damage) -> None:
     if session.json:
         told = {
             "plans": [plan_shape(plan) for plan in damage.plans],
+            "healed": [{"scope": str(one.scope), "place": one.place} for one in damage.healed],
             "repaired": [report_shape(one) for one in damage.repaired],
             "left": damage.left,
         }
         output.document({"findings": len(damage.found), **told})
         return
+    for healed in damage.healed:
+        output.say(output.clean(f"{healed.scope}: healed from a copy: {healed.place}"))
     for one in damage.repaired or damage.plans:
         for line in str(one).splitlines():
             output.say(output.clean(line))
     for text in damage.left:
         output.note(f"not mended: {text}")
-    if not damage.found:
+    if not damage.found and not damage.healed:
         output.say("nothing is damaged")
 
 
@@ -148,8 +187,10 @@ def quarantine() -> None:
 def list_(session: Session, scope: str | None, everything: bool) -> None:
     """What was set aside, of a scope or of all."""
     from holdfast.recovery.records import recovered_agents
+    from holdfast.sync import Recovery
 
-    with session.reading() as store, recovering(session, store) as made:
+    with session.reading() as store:
+        made = Recovery(store)
         agents = [scope] if scope is not None else recovered_agents(store._handle)
         found = [one for agent in agents for one in made.quarantine(agent).list()]
     found = [one for one in found if everything or one.released_at is None]
@@ -183,8 +224,10 @@ def show(session: Session, scope: str, id: str, file: Any) -> None:
 
     The bytes are as they lay in storage: sealed if the store is encrypted.
     """
-    with session.reading() as store, recovering(session, store) as made:
-        found = made.quarantine(scope).get(id)
+    from holdfast.sync import Recovery
+
+    with session.reading() as store:
+        found = Recovery(store).quarantine(scope).get(id)
     if file is not None:
         if found.content is None:
             raise InvalidInputError(f"{id}: there are no bytes: it was missing, or is released")
@@ -202,8 +245,10 @@ def show(session: Session, scope: str, id: str, file: Any) -> None:
 @pass_session
 def release(session: Session, scope: str, id: str, reason: str) -> None:
     """Say that one is dealt with; its bytes are let go, and stay in the history alone."""
-    with session.writing() as store, recovering(session, store) as made:
-        done = made.quarantine(scope).release(id, reason)
+    from holdfast.sync import Recovery
+
+    with session.writing() as store:
+        done = Recovery(store).quarantine(scope).release(id, reason)
     if session.json:
         output.document(_shape(done))
     else:
