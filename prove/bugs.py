@@ -911,4 +911,25 @@ BUGS = (
         "findings",
         "tests/testing/test_crash.py",
     ),
+    Bug(
+        "health that takes a state that cannot be read for history",
+        "recovery/health.py",
+        "if known or not readable(handle):",
+        "if known:",
+        "tests/recovery/test_health.py",
+    ),
+    Bug(
+        "a report's page that does not escape what users wrote",
+        "recovery/report_pages.py",
+        'return entities.escape(" ".join(text.split()))',
+        'return " ".join(text.split())',
+        "tests/recovery/test_report_pages.py",
+    ),
+    Bug(
+        "the backup of a replayed journal held for ever",
+        "recovery/steps.py",
+        "backup = backup or (brought.backup.id if brought.backup is not None else None)",
+        "pass",
+        "tests/recovery/test_health.py",
+    ),
 )

@@ -9,6 +9,8 @@ import pytest
 from cli_kit import Cli
 
 from holdfast import sync
+from holdfast.storage import open_storage
+from holdfast.storage.contract import Batch
 
 STATE = "sqlite:holdfast.db"
 
@@ -120,6 +122,18 @@ def test_at_a_terminal_an_error_is_said_and_the_console_goes_on(cli: Cli, agent:
         assert made.onecmd("back") is False
         assert made.prompt == "agent:7 main@3> "
         assert made.onecmd("EOF") is True
+
+
+def test_a_damaged_entry_is_shown_as_such_and_passed_over(cli: Cli, agent: str) -> None:
+    storage = open_storage(STATE, durability="normal")
+    key, row = next(one for one in storage.scan(b"E", b"F") if one[0][-1] == 2)
+    storage.commit(Batch(drops=[key]))
+    storage.commit(Batch(puts=[(key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])]))
+    storage.close()
+    found = documents(cli, "goto 1", "next", "find checkpoint", "rfind plan", "log")
+    assert [one["entry"] for one in found[:4]] == [1, 2, 3, 1]
+    assert "entry 2" in found[1]["damage"]
+    assert console(cli, "goto 2", "entry").code == 6
 
 
 def test_sensitive_values_are_hidden(cli: Cli, agent: str) -> None:

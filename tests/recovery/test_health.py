@@ -94,6 +94,55 @@ def test_a_recovery_that_failed_is_a_concern_until_one_succeeds(store: sync.Stor
     assert "failed_recovery" not in kinds(recovery.health())
 
 
+def test_after_a_repair_only_history_is_damaged_and_nothing_is_held(place: Place) -> None:
+    state = place.open().agent("7")
+    for number in range(5):
+        state.set(f"k{number}", number)
+    place.close()
+    storage = place.storage()
+    key, row = rows_of(storage, b"E")[2]
+    put_row(storage, key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])
+    storage.close()
+    recovery = sync.Recovery(place.open())
+    assert "damaged_state" in kinds(recovery.health())
+    report = recovery.recover("agent:7", "hash_mismatch")
+    assert report.strategy == "journal"
+    after = kinds(recovery.health())
+    assert {"damaged_past", "in_quarantine"} <= after
+    assert not after & {"damaged_state", "unconfirmed_restore"}
+
+
+def test_work_whose_end_nobody_knows(store: sync.Store) -> None:
+    state = store.agent("7")
+    sync.AgentState(state).put("tasks", "t1", holdfast.Task(id="t1", title="ask"))
+    sync.Handovers(store).offer(state, store.agent("8"), "t1", reason="busy")
+    with pytest.raises(KeyError), sync.Effects(state).once("mail") as effect:
+        assert effect.due
+        raise KeyError
+
+    def stopped(step: object) -> None:
+        raise KeyboardInterrupt
+
+    arrow = holdfast.MachineArrow("sent", work=stopped)
+    states = {"new": holdfast.MachineState(on={"send": arrow}), "sent": holdfast.MachineState()}
+    machine = sync.Machine(state, holdfast.MachineDefinition("new", states))
+    with pytest.raises(KeyboardInterrupt):
+        machine.fire("send")
+    found = {(one.kind, one.scope): one for one in sync.Recovery(store).health().concerns}
+    assert "mail" in found["unknown_effect", "agent:7"].what
+    assert found["unanswered_handover", "agent:8"].next == "holdfast agent handovers agent:8"
+    assert "send was begun" in found["unfinished_transition", "agent:7"].what
+
+
+def test_retention_that_is_due(store: sync.Store) -> None:
+    state = store.agent("7")
+    for number in range(8):
+        state.set("plan", number)
+        state.checkpoint(f"r{number}", type="routine")
+    found = {one.kind: one for one in sync.Recovery(store).health().concerns}
+    assert found["retention_due"].next == "holdfast retention plan agent:7, then run"
+
+
 def test_an_agent_that_goes_on_without_checkpoints(timed: sync.Store, hands: Hands) -> None:
     state = timed.agent("7")
     state.set("plan", 1)

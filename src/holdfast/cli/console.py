@@ -5,6 +5,8 @@ from __future__ import annotations
 import cmd
 import shlex
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +15,13 @@ from holdfast.cli import failures, output, shapes
 from holdfast.cli.history import shown_values
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
-from holdfast.errors import HoldfastError, InvalidInputError, MissingError, PointNotFoundError
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInputError,
+    MissingError,
+    PointNotFoundError,
+    StateIntegrityError,
+)
 from holdfast.store.blaming import blame_value
 from holdfast.store.json_values import dumps, tagged
 
@@ -89,7 +97,8 @@ class Console(cmd.Cmd):
 
     def go(self, where: Any) -> None:
         """Move to a point of this timeline."""
-        _, timeline, number = self.state.at(where).place()
+        # Found, not opened: one may stand where the state cannot be read.
+        timeline, number = self.state._handle.history.points.find(where)
         if timeline != self.state.timeline:
             raise PointNotFoundError(
                 f"that is an entry of the timeline {timeline}; debug that with --timeline"
@@ -99,13 +108,16 @@ class Console(cmd.Cmd):
     def do_where(self, words: list[str]) -> None:
         """where: the entry that one is at"""
         _arguments(words, 0)
-        head = self.state.place()[2]
-        found = self._entry(self.number)
+        head, found, damage = self.state.place()[2], None, ""
+        try:
+            found = self._entry(self.number)
+        except StateIntegrityError as error:
+            damage = str(error)
         place = {"scope": str(self.state.scope), "timeline": self.state.timeline}
-        told = {**place, "entry": self.number, "head": head}
-        if self._tell({**told, "what": shapes.entry(found) if found else None}):
-            return
-        output.say(output.clean(f"{self.state.timeline}@{self.number} of {head}: {_line(found)}"))
+        told = {**place, "entry": self.number, "head": head, "damage": damage}
+        if not self._tell({**told, "what": shapes.entry(found) if found else None}):
+            what = f"damaged: {damage}" if damage else _line(found)
+            output.say(output.clean(f"{self.state.timeline}@{self.number} of {head}: {what}"))
 
     def do_next(self, words: list[str]) -> None:
         """next [N]: a step forward, or N"""
@@ -150,18 +162,24 @@ class Console(cmd.Cmd):
         raise MissingError(f"no entry from here on has {text!r}")
 
     def _entries(self, number: int, *, forward: bool) -> Iterator[Entry]:
-        """Entries from one on, a page at a time."""
-        while number > 0:
-            page = self.state.log(
-                since=number if forward else None,
-                until=None if forward else number,
-                limit=PAGE,
-                newest_first=not forward,
-            )
-            yield from page
-            if len(page) < PAGE:
-                return
-            number = page[-1].sequence + (1 if forward else -1)
+        """Entries from one on, a page at a time; damaged ones are passed over."""
+        head = self.state.place()[2]
+        while 0 < number <= head:
+            end = min(head, number + PAGE - 1) if forward else max(1, number - PAGE + 1)
+            since, until = min(number, end), max(number, end)
+            try:
+                yield from self.state.log(
+                    since=since, until=until, limit=PAGE, newest_first=not forward
+                )
+            except StateIntegrityError:
+                step = 1 if forward else -1
+                yield from filter(None, map(self._whole_entry, range(number, end + step, step)))
+            number = end + (1 if forward else -1)
+
+    def _whole_entry(self, number: int) -> Entry | None:
+        with suppress(StateIntegrityError):
+            return self._entry(number)
+        return None
 
     def _entry(self, number: int) -> Entry | None:
         """None of the empty state before the first entry."""
@@ -188,7 +206,7 @@ class Console(cmd.Cmd):
     def do_log(self, words: list[str]) -> None:
         """log [N]: the N entries up to here, 10 unless told"""
         count = _number(_arguments(words, 1), 10)
-        found = self.state.log(until=self.number, limit=count) if self.number else []
+        found = list(islice(self._entries(self.number, forward=False), count))
         if not self._tell({"entries": [shapes.entry(one) for one in found]}):
             for one in found:
                 output.say(output.clean(f"{one.sequence}: {_line(one)}"))
@@ -231,8 +249,10 @@ class Console(cmd.Cmd):
     def do_replay(self, words: list[str]) -> None:
         """replay [POINT]: go forward to a point (the newest entry), showing what each entry did"""
         asked = _arguments(words, 1)
-        head = self.state.place()[2]
-        end = self.state.at(point(asked[0])).place()[2] if asked else head
+        start, end = self.number, self.state.place()[2]
+        if asked:
+            self.go(point(asked[0]))
+            self.number, end = start, self.number
         if end < self.number:
             raise PointNotFoundError(f"{end} lies behind: `goto` it, and replay from there")
         while self.number < end:

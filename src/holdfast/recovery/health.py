@@ -103,13 +103,14 @@ def health_of(
     report = verify_store(store.core, agent, budget=budget)
     found = list(_damage(store, report.findings))
     found += _left_over(report)
+    known = {one.scope for one in found}
     looked = True
     end = time.monotonic() + budget
     for scope in [agent] if agent is not None else _scopes(store):
         if time.monotonic() > end:
             looked = False
             break
-        found += _of_scope(store, scope)
+        found += (one for one in _of_scope(store, scope) if not _told(one, known))
     found += _secrets(store)
     found += [
         Concern(kind, "", what, points, step) for kind, what, points, step in placement.concerns()
@@ -119,6 +120,11 @@ def health_of(
         what = f"time ran out after {report.entries} entries"
         found.append(_concern("not_all_looked_at", "", what, "holdfast doctor --budget SECONDS"))
     return _summed(found, report.entries, complete)
+
+
+def _told(one: Concern, damaged: set[str]) -> bool:
+    """Whether it is damage of a scope that `verify` has told of."""
+    return one.kind in ("damaged_state", "damaged_past") and one.scope in damaged
 
 
 def _summed(found: list[Concern], entries: int, complete: bool) -> Health:
@@ -158,13 +164,19 @@ def _damage(store: StoreHandle, findings: list[Finding]) -> Iterator[Concern]:
         if keys:
             names = ", ".join(keys[:5]) + (", …" if len(keys) > 5 else "")
             what = f"damaged keys: {names}: {what}"
-        if not scope:
-            yield _concern("damaged_store", "", what, "take a copy of the store that is whole")
-        elif keys or not readable(store.line(scope)):
-            yield _concern("damaged_state", scope, what, f"holdfast repair {scope}")
+        if scope:
+            yield _damaged(store.line(scope), what, known=bool(keys))
         else:
-            step = f"holdfast repair {scope} --copy URL; its newest state is whole"
-            yield _concern("damaged_past", scope, what, step)
+            yield _concern("damaged_store", "", what, "take a copy of the store that is whole")
+
+
+def _damaged(handle: LineHandle, what: str, *, known: bool = False) -> Concern:
+    """Damage of a scope: of its newest state, if that is known or it cannot be read, or before."""
+    scope = handle.scope
+    if known or not readable(handle):
+        return _concern("damaged_state", scope, what, f"holdfast repair {scope}")
+    step = f"holdfast repair {scope} --copy URL; its newest state is whole"
+    return _concern("damaged_past", scope, what, step)
 
 
 def _left_over(report: Report) -> Iterator[Concern]:
@@ -202,7 +214,7 @@ def _of_scope(store: StoreHandle, scope: Scope) -> Iterator[Concern]:
         except MissingError:
             continue  # nothing of the kind is there
         except StateIntegrityError as error:
-            yield _concern("damaged_state", scope, str(error), f"holdfast repair {scope}")
+            yield _damaged(handle, str(error))
 
 
 def _recoveries(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
