@@ -25,7 +25,7 @@ def documents(cli: Cli, *lines: str) -> list[Any]:
     return [json.loads(line) for line in out.splitlines()]
 
 
-@pytest.mark.spec("M86", "X16")
+@pytest.mark.spec("M86")
 def test_stepping_shows_the_state_at_each_entry_and_what_changed_it(cli: Cli, agent: str) -> None:
     where, empty, first, shown, diff = documents(
         cli, "where", "goto first", "next", "show plan", "diff"

@@ -63,7 +63,7 @@ def damage_plan() -> None:
 # recover
 
 
-@pytest.mark.spec("M85", "M114", "X17")
+@pytest.mark.spec("M85", "M114")
 def test_an_agent_returns_to_what_was_asked_for_with_a_report(cli: Cli, agent: str) -> None:
     planned = cli("recover agent:7 --point safe --dry-run --json").json
     assert (planned["strategy"], planned["point"]) == ("named", "main@3")
@@ -83,7 +83,6 @@ def test_an_agent_returns_to_what_was_asked_for_with_a_report(cli: Cli, agent: s
     assert "success rate: 1.0" in cli("recovery stats agent:7").out
 
 
-@pytest.mark.spec("X17")
 def test_by_time_by_hash_and_by_what_is_known_of_a_checkpoint(cli: Cli, agent: str) -> None:
     found = cli("checkpoint show agent:7 safe --json").json
     for words in (f"--at {found['time']}", "--tag release", "--type manual", "--name safe"):
@@ -96,6 +95,46 @@ def test_by_time_by_hash_and_by_what_is_known_of_a_checkpoint(cli: Cli, agent: s
     cli("key set agent:7 plan 0")
     assert cli(f"restore agent:7 {found['hash']}").code == 0
     assert plan_of() == {"goal": "ship", "step": 1}
+
+
+@pytest.mark.spec("X17")
+def test_restoring_from_a_time_or_hash_rolling_back_to_a_version_and_trying_one(
+    cli: Cli, agent: str
+) -> None:
+    first = cli("checkpoint create agent:7 v1.0.0 --json").json
+    cli("key set agent:7 plan 0")
+    for source in (first["time"], first["hash"], "v1.0.0"):
+        tried = cli(f"restore agent:7 {source} --dry-run --json").json
+        assert tried["diff"]["changes"]
+        assert plan_of() == 0
+        assert cli(f"restore agent:7 {source}").code == 0
+        assert plan_of() == {"goal": "ship", "step": 2}
+        cli("key set agent:7 plan 0")
+    unknown = "f" * 64
+    assert cli(f"restore agent:7 {unknown}").code == 4
+
+
+@pytest.mark.spec("X16")
+def test_two_checkpoints_compared_a_restore_tried_entries_replayed_health_told(
+    cli: Cli, agent: str
+) -> None:
+    cli("checkpoint create agent:7 later")
+    compared = cli("diff agent:7 safe later --json").json["changes"]
+    assert [(one["path"], one["before"], one["after"]) for one in compared] == [("plan.step", 1, 2)]
+    tried = cli("restore agent:7 safe --dry-run --json").json
+    assert tried["dry_run"]
+    assert [one["after"] for one in tried["diff"]["changes"]] == [1]
+    with sync.open(URL) as store:
+        trial = sync.Checkpoints(store.agent("7")).simulate(
+            lambda state: state.set("plan", "tried"), "safe"
+        )
+        assert trial.diff
+    assert plan_of() == {"goal": "ship", "step": 2}
+    replayed = cli("debug", "agent:7", "--at", "safe", "-c", "replay later", "--json").out
+    documents = [json.loads(line) for line in replayed.splitlines()]
+    assert [one["entry"] for one in documents[::2]] == [4, 5]
+    assert [len(one["changes"]) for one in documents[1::2]] == [1, 0]
+    assert 0 <= cli("doctor --json").json["score"] <= 100
 
 
 def test_without_anything_else_a_whole_state_is_left_as_it_is(cli: Cli, agent: str) -> None:
@@ -159,7 +198,6 @@ def test_resuming_where_nothing_was_left(cli: Cli, agent: str) -> None:
 # doctor
 
 
-@pytest.mark.spec("X16")
 def test_health_with_reasons_and_an_exit_code(cli: Cli, agent: str) -> None:
     well = cli("doctor --json").json
     assert well["score"] > 80
@@ -251,3 +289,21 @@ def test_a_copy_that_went_its_own_way_gives_its_state_by_recovery(cli: Cli, here
     assert done.code == 0
     assert done.json["repaired"][0]["strategy"] == "copy"
     assert plan_of() == "of another store"
+
+
+def test_repair_of_an_encrypted_store_from_a_copy(cli: Cli, here: Path) -> None:
+    Path("keys").mkdir()
+    key = f"file:{here / 'keys' / 'master.key'}"
+    Path("data").mkdir()
+    with sync.open("sqlite:data/a.db", key=key) as store:
+        store.agent("7").set("plan", "the only version")
+    shutil.copytree("data", "copy")
+    damage(b"E", 0, "sqlite:data/a.db")
+    words = ("--store", "data/a.db", "--key", key)
+    assert cli(*words, "key", "get", "agent:7", "plan").code == 6
+    assert cli(*words, "doctor").code == 1
+    assert cli(*words, "repair", "--yes", "--copy", "copy/a.db").code == 0
+    assert cli(*words, "key", "get", "agent:7", "plan").out == '"the only version"\n'
+    row = cli(*words, "quarantine", "list", "--json").json["quarantine"][0]
+    cli(*words, "quarantine", "show", "agent:7", row["id"], "-o", "row.bin")
+    assert b"only version" not in Path("row.bin").read_bytes()

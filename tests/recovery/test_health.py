@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ def damage_last(place: Place, kind: bytes) -> None:
     storage.close()
 
 
-@pytest.mark.spec("X16", "M84")
+@pytest.mark.spec("M84")
 def test_a_store_without_concerns_is_at_100_and_damage_takes_most_of_it(place: Place) -> None:
     state = place.open().agent("7")
     state.set("plan", LONG)
@@ -170,6 +171,20 @@ def test_where_secrets_lie_is_told_from_what_the_store_was_opened_with(tmp_path:
         assert "key_beside_store" not in kinds(apart)
     with sync.open("memory:") as memory:
         assert "in_memory" in kinds(sync.Recovery(memory).health(url="memory:"))
+
+
+@pytest.mark.parametrize(
+    ("free", "kind"), [(1 << 40, ""), (500 << 20, "disk_nearly_full"), (1 << 20, "disk_full")]
+)
+def test_a_disk_that_fills_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, kind: str
+) -> None:
+    disk = shutil.disk_usage(tmp_path)._replace(total=1 << 41, free=free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: disk)
+    url = f"sqlite:{tmp_path / 'a.db'}"
+    with sync.open(url) as store:
+        found = kinds(sync.Recovery(store).health(url=url))
+    assert {one for one in found if one.startswith("disk")} == ({kind} if kind else set())
 
 
 def test_time_that_runs_out_is_said_and_not_taken_for_health(store: sync.Store) -> None:

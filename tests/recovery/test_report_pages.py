@@ -42,7 +42,6 @@ def failed(store: sync.Store) -> holdfast.RecoveryReport:
     return recovery.reports(state)[0]
 
 
-@pytest.mark.spec("M85")
 def test_a_page_of_html_stands_alone_and_is_escaped(store: sync.Store) -> None:
     report = failed(store)
     page = Tags()

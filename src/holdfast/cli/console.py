@@ -33,7 +33,15 @@ if TYPE_CHECKING:
 PAGE = 200
 VERSIONS = 1000
 """Versions of a key that `blame` looks at."""
-_SHORT = {"n": "next", "b": "back", "g": "goto", "w": "where", "q": "quit", "EOF": "quit"}
+_SHORT = {
+    "n": "next",
+    "b": "back",
+    "g": "goto",
+    "w": "where",
+    "q": "quit",
+    "EOF": "quit",
+    "?": "help",
+}
 
 
 class Console(cmd.Cmd):

@@ -245,14 +245,13 @@ def list_(session: Session, scope: str | None, limit: int) -> None:
         output.document({"recoveries": [report_shape(one) for one in found]})
         return
     output.table(
-        ["recovery", "agent", "status", "failure", "procedure", "strategy", "lost", "seconds"],
+        ["recovery", "agent", "status", "failure", "strategy", "lost", "seconds"],
         [
             [
                 one.id,
                 one.agent,
                 one.status,
                 one.failure.kind,
-                one.procedure,
                 one.strategy,
                 one.lost,
                 f"{one.seconds:.3f}",
