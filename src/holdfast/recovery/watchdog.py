@@ -142,7 +142,7 @@ class Watchdog:
         return self._lease is not None and self._lease.held
 
     def look(self) -> list[Answered]:
-        """Look once, in this thread, and answer what is found; nothing if another watchdog acts."""
+        """Look once, now, and answer what is found; nothing if another watchdog acts."""
         if not self.acting:
             try:
                 self._lease = Asking(self._core, WATCHDOG, self._duration, 0, None).take()
