@@ -67,7 +67,7 @@ def test_an_agent_that_is_not_heard_is_spawned_again_on_the_loop(
 
             async with holdfast.Watchdog(store, restart=spawn, interval=3600) as watchdog:
                 while not watchdog.acting:
-                    await asyncio.sleep(0.001)
+                    await watchdog.unanswered()
                 await watchdog.look()
                 for _ in range(2):
                     hands.move(20)
