@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from holdfast.agents.effect_records import Effect
     from holdfast.agents.handover_records import Handover, Package
     from holdfast.agents.loop_checking import LoopReport
-    from holdfast.agents.looping import LoopResult, LoopSettings, Step
+    from holdfast.agents.looping import LoopResult, LoopSettings, Worked
     from holdfast.agents.machines.async_machine import Machine
     from holdfast.agents.machines.definition import MachineArrow, MachineDefinition, MachineState
     from holdfast.agents.machines.records import (
@@ -274,7 +274,6 @@ __all__ = [
     "ShutdownCheckpoints",
     "Signal",
     "State",
-    "Step",
     "Sticky",
     "Store",
     "Swept",
@@ -288,6 +287,7 @@ __all__ = [
     "View",
     "Watch",
     "Watchdog",
+    "Worked",
     "WriteStream",
     "attach",
     "boot",
@@ -309,7 +309,7 @@ _HOMES = {
     "holdfast.agents.drift_keeping": "DriftStatus",
     "holdfast.agents.drift_signs": "Alarm Signal",
     "holdfast.agents.loop_checking": "LoopReport",
-    "holdfast.agents.looping": "LoopResult LoopSettings Step",
+    "holdfast.agents.looping": "LoopResult LoopSettings Worked",
     "holdfast.agents.mailbox_keeping": "Letter MailboxStatus",
     "holdfast.agents.async_agent": "Agent",
     "holdfast.agents.async_agent_state": "AgentState",

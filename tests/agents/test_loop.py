@@ -12,7 +12,7 @@ import pytest
 from store_kit import Hands, Place
 
 import holdfast
-from holdfast import LoopSettings, Rule, Signal, Step, sync
+from holdfast import LoopSettings, Rule, Signal, Worked, sync
 from holdfast.agents.keys import CONVERSATION, MEMORY, own_change, task_key
 from holdfast.errors import AgentValidationError, InvalidInputError, LeaseHeldError
 
@@ -34,12 +34,12 @@ class Worker:
     def apply_persistent_state(self, values: dict[str, Any]) -> None:
         vars(self).update(values)
 
-    def step(self) -> Step:
+    def step(self) -> Worked:
         self.count += 1
         answer = self._act(self.count)
-        if isinstance(answer, Step):
+        if isinstance(answer, Worked):
             return answer
-        return Step(f"count {self.count}", progress=self.count, done=self.count >= self._steps)
+        return Worked(f"count {self.count}", progress=self.count, done=self.count >= self._steps)
 
 
 def made(state: Any) -> list[tuple[str, str]]:
@@ -223,10 +223,10 @@ def test_an_agent_of_ours_uses_one_way_of_keeping(place: Place) -> None:
         def __init__(self) -> None:
             self.greeted: list[int] = []
 
-        def step(self) -> Step:
+        def step(self) -> Worked:
             self.greeted.append(len(self.greeted))
             self.persist_state()
-            return Step("greet", done=len(self.greeted) == 3)
+            return Worked("greet", done=len(self.greeted) == 3)
 
     greeter = Greeter()
     greeter.set_state(place.open().agent("7"))
@@ -288,10 +288,10 @@ def test_nothing_to_do_is_no_cycle_and_makes_no_checkpoints(
     turns = []
 
     class Idle:
-        def step(self) -> Step:
+        def step(self) -> Worked:
             turns.append(1)
             hands.move(900)
-            return Step(idle=True, done=len(turns) == 8)
+            return Worked(idle=True, done=len(turns) == 8)
 
     result = sync.run(Idle(), state, refresh=None, idle=0.001)
     assert (result.cycles, result.outcome) == (0, "done")
@@ -304,9 +304,9 @@ def test_fields_of_a_class_that_cannot_be_changed(store: sync.Store) -> None:
         def __init__(self) -> None:
             self.total = 0
 
-        def step(self) -> Step:
+        def step(self) -> Worked:
             self.total += 2
-            return Step(done=self.total >= 6)
+            return Worked(done=self.total >= 6)
 
     state = store.agent("7")
     sync.run(Foreign(), state, fields=["total"], **QUICK)
@@ -321,10 +321,10 @@ class Stuck:
     def __init__(self, state: Any, gives_up: int = 3) -> None:
         self.state = state
 
-    def step(self) -> Step:
+    def step(self) -> Worked:
         if not self.state.exists(CONVERSATION):
-            return Step("finish", "t", 1.0, done=True)
-        return Step("search", "t", 0.2)
+            return Worked("finish", "t", 1.0, done=True)
+        return Worked("search", "t", 0.2)
 
 
 def prepare(state: sync.State) -> None:
@@ -376,10 +376,10 @@ def test_what_survives_is_declared(store: sync.Store) -> None:
 
 def test_fields_of_the_agent_survive_by_name(store: sync.Store) -> None:
     class Lost(Worker):
-        def step(self) -> Step:
+        def step(self) -> Worked:
             self.count += 1
             self.notes.append(self.count)
-            return Step("search", "t", 0.1, done=self.count > len(self.notes))
+            return Worked("search", "t", 0.1, done=self.count > len(self.notes))
 
     result = sync.run(lambda state: Lost(0), store.agent("7"), survive=["count"])
     assert (result.outcome, result.restarts) == ("done", 1)
@@ -387,8 +387,8 @@ def test_fields_of_the_agent_survive_by_name(store: sync.Store) -> None:
 
 def test_drift_that_refreshing_does_not_help_ends_it(store: sync.Store) -> None:
     class Hopeless:
-        def step(self) -> Step:
-            return Step("search", "t", 0.2)
+        def step(self) -> Worked:
+            return Worked("search", "t", 0.2)
 
     result = sync.run(Hopeless(), store.agent("7"), max_drifts=2)
     assert (result.outcome, result.restarts) == ("drifted", 2)
@@ -401,10 +401,10 @@ def test_a_callback_decides_about_drift(store: sync.Store) -> None:
     class Spending:
         count = 0
 
-        def step(self) -> Step:
+        def step(self) -> Worked:
             self.count += 1
             tokens = 100.0 + self.count % 7 + (500 if self.count > 80 else 0)
-            return Step(f"s{self.count}", signals={"tokens": tokens}, done=self.count == 95)
+            return Worked(f"s{self.count}", signals={"tokens": tokens}, done=self.count == 95)
 
     def decide(alarms: list[holdfast.Alarm]) -> None:
         told.append([alarm.kind for alarm in alarms])
@@ -496,7 +496,7 @@ def test_the_async_face_with_sync_and_async_agents(place: Place) -> None:
             self.notes.append(await mail.change.get("plan", 0))
             mail.change.set("plan", mail.content)
 
-        async def step(self) -> Step:  # type: ignore[override]
+        async def step(self) -> Worked:  # type: ignore[override]
             await asyncio.sleep(0)
             if self.count == 2 and not self.notes[1:]:
                 self.notes.append("failed")
@@ -545,17 +545,17 @@ def test_days_of_work_with_all_that_goes_wrong(plain: Place, hands: Hands) -> No
         def __init__(self, state: sync.State) -> None:
             super().__init__(0)
 
-        def step(self) -> Step:
+        def step(self) -> Worked:
             hands.move(600)
             happens = trouble.pop(self.count, "")
             if happens.startswith("stuck"):
                 trouble[self.count] = happens[:-1] if happens[-1] == "." else ""
-                return Step("search", "book", self.count)
+                return Worked("search", "book", self.count)
             self.count += 1
             self.notes.append(self.count)
             if happens:
                 raise {"error": OSError, "end": KeyboardInterrupt}[happens]
-            return Step(f"page {self.count}", "book", self.count, done=self.count == 300)
+            return Worked(f"page {self.count}", "book", self.count, done=self.count == 300)
 
     trouble = dict.fromkeys(range(50, 300, 60), "error")
     trouble |= dict.fromkeys((75, 200), "end") | {120: "stuck" + 12 * "."}
@@ -618,6 +618,6 @@ def test_a_step_says_what_it_did(store: sync.Store) -> None:
     answers: list[Any] = ["search", None, 7]
     worker = Worker(9)
     worker.step = lambda: answers.pop(0)  # type: ignore[method-assign]
-    with pytest.raises(InvalidInputError, match="Step"):
+    with pytest.raises(InvalidInputError, match="Worked"):
         sync.run(worker, store.agent("7"), max_errors=1, backoff=0)
     assert sync.Drift(store.agent("7")).status().cycles == 3

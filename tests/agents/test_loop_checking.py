@@ -8,7 +8,7 @@ import pytest
 from store_kit import Hands, Place, put_row, rows_of
 
 import holdfast
-from holdfast import Step, sync
+from holdfast import Worked, sync
 from holdfast.errors import InvalidInputError, ScopeNotFoundError
 
 
@@ -21,10 +21,10 @@ class Worker(sync.Agent):
         self.count = 0
         self._hands, self._steps, self._seconds = hands, steps, seconds
 
-    def step(self) -> Step:
+    def step(self) -> Worked:
         self.count += 1
         self._hands.move(self._seconds)
-        return Step(f"count {self.count}", progress=self.count, done=self.count == self._steps)
+        return Worked(f"count {self.count}", progress=self.count, done=self.count == self._steps)
 
 
 @pytest.mark.spec("X56")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from store_kit import Place
 
-from holdfast import Step, sync
+from holdfast import Worked, sync
 from holdfast.errors import HoldfastError, LeaseNotFoundError
 from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.handles import StoreHandle
@@ -31,12 +31,12 @@ class Counting(Base):
     def step(self):
         time.sleep(0.001)
         self.count += 1
-        return Step(f"count {self.count}", progress=self.count)
+        return Worked(f"count {self.count}", progress=self.count)
 """
 BLOCKING = (
     """
 import sys, time
-from holdfast import Step, sync
+from holdfast import Worked, sync
 Base = sync.Agent
 """
     + AGENT
@@ -51,7 +51,7 @@ ASYNC = (
     """
 import asyncio, sys, time
 import holdfast
-from holdfast import Step
+from holdfast import Worked
 Base = holdfast.Agent
 """
     + AGENT
@@ -168,9 +168,9 @@ class Counting(sync.Agent):
         self.answered.append(mail.content)
         mail.change.append("answers", mail.content)
 
-    def step(self) -> Step:
+    def step(self) -> Worked:
         self.count += 1
-        return Step(f"count {self.count}", progress=self.count, done=self.count >= 3)
+        return Worked(f"count {self.count}", progress=self.count, done=self.count >= 3)
 
 
 def test_a_crash_at_any_storage_call_is_gone_over(plain: Place) -> None:

@@ -13,7 +13,7 @@ from holdfast import sync
 
 BOTS = """
 import os
-from holdfast import Agent, Step, sync
+from holdfast import Agent, Worked, sync
 
 class Counter(sync.Agent):
     persistent = ("count", "seen")
@@ -23,12 +23,12 @@ class Counter(sync.Agent):
         self.seen.append(mail.content)
     def step(self):
         self.count += 1
-        return Step(f"count {self.count}", progress=self.count, done=self.count % 4 == 0)
+        return Worked(f"count {self.count}", progress=self.count, done=self.count % 4 == 0)
 
 class Patient(Counter):
     def step(self):
         super().step()
-        return Step(idle=True)
+        return Worked(idle=True)
 
 class Slow(Agent):
     persistent = ("count",)
@@ -36,18 +36,18 @@ class Slow(Agent):
         self.count = 0
     async def step(self):
         self.count += 1
-        return Step(done=self.count == 3)
+        return Worked(done=self.count == 3)
 
 class Stuck:
     def __init__(self, state):
         self.state = state
     def step(self):
-        return Step("search", "t", 0.5)
+        return Worked("search", "t", 0.5)
 
 class Helped(Stuck):
     def step(self):
         drifted = self.state.checkpoints(type="recovery")
-        return Step("finish", done=True) if drifted else super().step()
+        return Worked("finish", done=True) if drifted else super().step()
 """
 
 

@@ -383,7 +383,8 @@ def test_messages_may_be_replaced() -> None:
 
 def test_many_messages_at_once() -> None:
     value = [KEPT[name] for name in ("human", "ai", "tool", "own message", "extra field")] * 50
-    assert same(Types().build_messages(stored(value)), value)
+    build = Types().message_builder()
+    assert same([build(message) for message in stored(value)], value)
 
 
 # ---- exceptions ----------------------------------------------------------------------------

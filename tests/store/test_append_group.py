@@ -9,6 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import sync
+from holdfast.errors import InvalidInputError
 
 # Encoded between 64 and 1024 bytes together, the list is one atom beside the index.
 ITEMS = ["a" * 90, "b" * 90, "c" * 90]
@@ -40,3 +41,28 @@ def test_appends_of_one_commit(store_url: str) -> None:
             assert (await store.verify()).ok
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("item", [1, "x" * 20, {"a": [None, b"b", 1 << 70]}, ["y" * 90]])
+def test_a_list_that_grew_is_the_list_that_was_set(store_url: str, item: Any) -> None:
+    """Also where it gets longer than its header of one byte tells, and too long to be one atom."""
+    with sync.open(store_url) as store:
+        state = store.agent("a")
+        for count in range(1, 60):
+            state.append("l", item)
+            assert state.get("l") == [item] * count
+            if count in (15, 16, 59):
+                grown = state.checkpoint(f"{count}")
+                state.set("l", [item] * count)
+                assert not state.diff(grown).changes
+        assert store.verify().ok
+
+
+def test_what_is_no_list_does_not_grow(store_url: str) -> None:
+    with sync.open(store_url) as store:
+        state = store.agent("a")
+        for value in ("text", 7, {"a": 1}, None, "x" * 200, {"a": "x" * 200}):
+            state.set("l", value)
+            with pytest.raises(InvalidInputError, match="not a list"):
+                state.append("l", 1)
+            assert state.get("l") == value

@@ -24,7 +24,7 @@ Glossary of this layer:
   the worse (`drift_signs`), and an **alarm** is what they say (`drift_keeping`, and a face each).
 - **Loop**: what runs an agent (`looping`: when what is due; `loop_turns`: the run, told once;
   `loop_store`: checkpoints and restarts; `loop_checking`: whether it did its work; a face each).
-  **Step**: what an agent says of its work.
+  **Worked**: what an agent says of a step.
 
 Import the modules themselves; this package re-exports nothing.
 """

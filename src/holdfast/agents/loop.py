@@ -27,7 +27,7 @@ LOOK = 0.25
 class Loop:
     """Runs an agent: letters, tasks, one step of work after the other, and what keeps it safe.
 
-    `agent` has `step()`, which does one unit of work and returns a `Step`, the name of its action,
+    `agent` has `step()`, which does a unit of work and returns a `Worked`, the name of its action,
     or nothing; it may have `on_letter(mail)`, `check_tasks()` and what `PersistentAgent` names.
     Or it is a function that makes such an agent from the state: then a refresh begins with a new
     object. What the agent keeps is saved after every step, and with every letter in the same

@@ -15,7 +15,7 @@ from holdfast.agents.attachment import Attachment
 from holdfast.agents.drift_keeping import Keeping
 from holdfast.agents.keys import ATTEMPTS
 from holdfast.agents.loop_store import LoopStore, Restart, joined, log
-from holdfast.agents.looping import Clocks, LoopResult, LoopSettings, Step, step_of
+from holdfast.agents.looping import Clocks, LoopResult, LoopSettings, Worked, step_of
 from holdfast.agents.mailbox_keeping import Box, Taken
 from holdfast.agents.protocols import PersistentAgent
 from holdfast.errors import Conflict, HoldfastError, LeaseLostError, StoreClosedError
@@ -308,7 +308,7 @@ class Turns:
     def _letter_failed(self, taken: Taken, error: Exception) -> None:
         self._commit(lambda: self._running.box.plan_failed(taken, error))
 
-    def _judged(self, step: Step, seconds: float | None, *, failed: bool) -> Part:
+    def _judged(self, step: Worked, seconds: float | None, *, failed: bool) -> Part:
         """Note the cycle; if it shows a drift, do about it what is to be done."""
         drift = self._running.drift
         if drift is None:
@@ -357,7 +357,7 @@ class Turns:
         log.error("%s: Error during operation: %s", self._handle.scope, kind, exc_info=error)
         wait = self._clocks.failed()
         try:
-            yield from self._judged(Step(), None, failed=True)
+            yield from self._judged(Worked(), None, failed=True)
             made = yield from self._note_checkpoint(
                 Work(lambda: self._store.recovery("error", error=kind))
             )

@@ -19,7 +19,7 @@ RESTARTS = ("here", "process")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Worked:
     """What an agent says of one unit of work, for the loop and for `Drift`."""
 
     action: str = ""
@@ -34,15 +34,15 @@ class Step:
     """The agent has done what it is for: the loop ends."""
 
 
-def step_of(answer: Any) -> Step:
-    """What an agent's `step` returned, as a Step."""
+def step_of(answer: Any) -> Worked:
+    """What an agent's `step` returned, as a Worked."""
     if answer is None:
-        return Step()
+        return Worked()
     if isinstance(answer, str):
-        return Step(answer)
-    if not isinstance(answer, Step):
+        return Worked(answer)
+    if not isinstance(answer, Worked):
         raise InvalidInputError(
-            "step() returns a holdfast.Step, the name of its action, or nothing, not "
+            "step() returns a holdfast.Worked, the name of its action, or nothing, not "
             f"{type(answer).__name__}"
         )
     return answer

@@ -1,7 +1,9 @@
 """Compression of one record, never across records.
 
-Small records go to lz4 (its 2 us beat zstd's set-up), larger ones to zstd level 1. What does
-not become at least a tenth smaller stays as it is. A record's length tells about its content.
+Small records go to lz4 (its 2 us beat zstd's set-up); larger ones, and those of which lz4 leaves
+over two thirds, to zstd level 1: short texts repeat little, which is all that lz4 can use, but
+their letters are not evenly frequent. What does not become at least a tenth smaller stays as it
+is. A record's length tells about its content.
 """
 
 from __future__ import annotations
@@ -32,14 +34,15 @@ _local = threading.local()
 def squeeze(data: bytes, wanted: int | None = None) -> tuple[int, bytes]:
     """(method, bytes): compressed if it saves a tenth, else the data itself with method 0.
 
-    The method follows from the length, unless one is wanted.
+    The method follows from the length and what lz4 leaves of it, unless one is wanted.
     """
     length = len(data)
     if length < SMALLEST or wanted == NONE:
         return NONE, data
+    method, small = NONE, data
     if wanted == LZ4 or (wanted is None and length <= LZ4_UP_TO):
         method, small = LZ4, lz4.block.compress(data, store_size=False)
-    else:
+    if wanted == ZSTD or (wanted is None and len(small) * 3 > length * 2):
         method, small = ZSTD, _compressor().compress(data)
     if len(small) * 10 > length * 9:
         return NONE, data

@@ -60,12 +60,3 @@ class Packer:
             row = ledger.seal.seal(ledger.ad(key), plain, commitments[-1], quiet=self.quiet)
             made.append((key, row))
         return made, commitments
-
-
-def array_header(count: int) -> bytes:
-    """How msgpack begins a list of so many items."""
-    if count < 16:
-        return bytes([0x90 | count])
-    return (
-        b"\xdc" + count.to_bytes(2, "big") if count < 65536 else b"\xdd" + count.to_bytes(4, "big")
-    )

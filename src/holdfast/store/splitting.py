@@ -395,3 +395,14 @@ def array_header(count: int) -> bytes:
     return (
         b"\xdc" + count.to_bytes(2, "big") if count < 65536 else b"\xdd" + count.to_bytes(4, "big")
     )
+
+
+def read_array_header(data: bytes) -> tuple[int, int] | None:
+    """(number of items, where the first begins) of an encoded list; None if it is no list."""
+    first = data[0]
+    if 0x90 <= first < 0xA0:
+        return first & 15, 1
+    if first in (0xDC, 0xDD):
+        end = 3 if first == 0xDC else 5
+        return int.from_bytes(data[1:end], "big"), end
+    return None

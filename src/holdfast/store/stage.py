@@ -25,7 +25,7 @@ from holdfast.store.operating import operate
 from holdfast.store.packing import MOST_ATOM, Packer
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, pack_slot
 from holdfast.store.slots import Slot, layered, slots_in
-from holdfast.store.splitting import Atom, Branch, Part, array_header
+from holdfast.store.splitting import Atom, Branch, Part, array_header, read_array_header
 from holdfast.store.term_keeper import keeper_of
 from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Node, Place, placed
@@ -274,9 +274,25 @@ class Stage:
             feed = iter([packer.lay(atom) for atom in atoms])
             self._put(key, self.timeline.changed(sequence, op, feed, lambda _: old))
             return op
-        items = self._items_of(key, old, packer.laid)
-        joined = self._joined(items + parts)
+        joined = self._lengthened(old, parts, packer.laid)
+        if joined is None:
+            joined = self._joined(self._items_of(key, old, packer.laid) + parts)
         return self._set(sequence, key, joined, packer, how=entries.APPENDED)
+
+    def _lengthened(self, old: Slot | None, parts: list[Part], laid: Laid) -> Part | None:
+        """A short list with more items, made of its bytes; None if it is none or becomes long."""
+        if old is None or old.ref[0] > refs.ATOM:
+            return None
+        ledger = self.ledger
+        data = self._staged(old, laid) or ledger.atom(old.ref, old.location)
+        header = read_array_header(data)
+        if header is None or not all(type(part) is Atom for part in parts):
+            return None
+        count, start = header[0] + len(parts), header[1]
+        added = [part.data(ledger.codec) for part in parts]  # type: ignore[union-attr]
+        joined = b"".join((array_header(count), data[start:], *added))
+        self._check_length(count, len(joined))
+        return ledger.splitter.atom(joined) if len(joined) <= refs.WHOLE else None
 
     def _items_of(self, key: str, old: Slot | None, laid: Laid) -> list[Part]:
         """The items of a list that is so short that it is kept whole."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from holdfast.integrations.langgraph.messages import Growth, Kept, short_list, simple
+from holdfast.integrations.langgraph.kept import Growth, Kept, simple
+from holdfast.integrations.langgraph.messages import BEGIN, short_list
 from holdfast.integrations.langgraph.records import INLINE, NAMES, PARTS, Record, Space
 from holdfast.integrations.langgraph.thread import Loaded, Thread
+from holdfast.integrations.langgraph.types import LISTED
+from holdfast.seal.codec import Typed
 from holdfast.store.change import Written
 from holdfast.store.entries import Cause
 from holdfast.store.gates import Operation
@@ -15,6 +18,7 @@ from holdfast.store.writing import build_change
 
 MESSAGES = 16
 """Messages up to which a list lies in the head itself."""
+_APPENDED: Any = object()
 
 
 class Draft:
@@ -35,9 +39,11 @@ class Draft:
     def _start_parts(self) -> None:
         # All that is read for a change is of one moment; if that is over, the change fails.
         self.reader = reader = self.thread.pinned()
-        self._versions = {PARTS: reader.version(PARTS), NAMES: reader.version(NAMES)}
+        self._versions = {
+            PARTS: reader.version(PARTS),
+            NAMES: self.thread.learn_names(reader),
+        }
         self.thread.parts.begin(reader.length(PARTS))
-        self.thread.learn_names(reader)
         self.thread.names.begin()
 
     def note(self, kind: str, key: str, value: Any = None) -> None:
@@ -76,78 +82,86 @@ class Draft:
     ) -> tuple[dict[str, Any], list[str]]:
         """Write what differs; returns short values in plain form, and who has a key of its own."""
         thread = self.thread
-        known: dict[str, Any] = {}
-        if before is not None:
-            if thread.kept.get(space.ns, (0, {}))[0] != before.entry and before.record.apart:
-                thread.values(space, before)  # reads and keeps what is stored
-            version, known = thread.kept.get(space.ns, (0, {}))
-            known = known if version == before.entry else {}
+        known = self._known(space, before)
+        kept = self.kept[space.ns] = {}
         was = set(before.record.apart) if before is not None else set()
-        self.kept[space.ns] = {}
         short: dict[str, Any] = {}
         apart: list[str] = []
         for name, value in given.items():
-            before_value = known.get(name)
-            refs = self._grown(space, name, value, before_value, name in was)
-            if refs is None:
-                if name in was and thread.lists_messages(value):
-                    thread.learn(space, name)
+            same = known.get(name)
+            growth = same.grown(value) if type(same) is Kept and type(value) is list else None
+            if growth is not None:
+                kept[name] = growth
+                plain = self._grown(space.channel(name), value, growth)
+            elif thread.lists_messages(value):
+                if before is not None:
+                    thread.learn(space, name, before.record)
+                plain = self._listed(value, kept, name)
+            else:
                 plain = thread.types.plain(value, thread.parts.ref)
-            elif name in was:
+            if plain is _APPENDED:
                 apart.append(name)
-                continue
+            elif type(plain) is Typed and plain.name == LISTED:
+                short[name] = plain
             else:
-                plain = refs
-            if refs is not None and len(refs) <= MESSAGES:
-                short[name] = short_list(refs)
-                continue
-            data = thread.core.codec.encode(thread.core.codec.plain(plain))
-            if len(data) <= INLINE:
-                short[name] = short_list(plain) if thread.lists_messages(value) else plain
-            else:
+                data = thread.core.codec.encode(thread.core.codec.plain(plain))
+                if len(data) <= INLINE and not _begins(plain):
+                    short[name] = plain
+                    continue
                 apart.append(name)
                 digest = hashlib.sha256(data).digest()
-                if name not in was or before_value != digest:
+                kept.setdefault(name, digest)
+                if name not in was or same != digest:
                     self.note("set", space.channel(name), plain)
-            if refs is None:
-                self._keep(space, name, value, plain, data)
         for name in was.difference(apart):
             self.note("delete", space.channel(name))
         return short, apart
 
-    def _grown(
-        self, space: Space, name: str, value: Any, known: Any, apart: bool
-    ) -> list[Any] | None:
-        """The refs of a list of messages that is the known one, or that one with more at its end.
+    def _known(self, space: Space, before: Loaded | None) -> dict[str, Any]:
+        """What the long channels of the newest checkpoint hold; it is read if it is not known."""
+        kept = self.thread.kept
+        if before is None:
+            return {}
+        if before.record.apart and kept.get(space.ns, (0, {}))[0] != before.entry:
+            self.thread.values(space, before)  # reads and keeps what is stored
+        version, known = kept.get(space.ns, (0, {}))
+        return known if version == before.entry else {}
 
-        None if it is another. Of a list that has a key of its own only the new refs are noted.
+    def _grown(self, key: str, value: list[Any], growth: Growth) -> Any:
+        """The plain form of a list of messages that is the known one with more at its end.
+
+        If it has a key of its own, only what is new is added there.
         """
-        if type(known) is not Kept or type(value) is not list:
-            return None
-        now = known.grown(value)
-        if now is None or (known.refs is None and not apart):
-            return None
-        added = value[known.length :]
-        refs = [self.thread.parts.ref(message) for message in added]
-        plain = self.thread.types.plain
-        now.simple = known.simple and all(simple(plain(message).value) for message in added)
-        self.kept[space.ns][name] = now
-        if apart:
-            if refs:
-                self.note("append", space.channel(name), refs)
-            return refs
-        now.refs = [*(known.refs or ()), *refs]
-        return now.refs
+        places = self._places(value[growth.start :], growth)
+        if growth.places is not None:
+            return _plain_list([*growth.places, *places], growth)
+        if places:
+            self.note("append", key, places)
+        return _APPENDED
 
-    def _keep(self, space: Space, name: str, value: Any, plain: Any, data: bytes) -> None:
-        """Keep what a channel holds now, to compare with when it is put next."""
-        kept = None
-        if self.thread.lists_messages(value):
-            fields = [self.thread.types.plain(message).value for message in value]
-            kept = Kept.of(value, all(map(simple, fields)))
-            if kept is not None and len(data) <= INLINE:
-                kept.refs = plain
-        if kept is not None:
-            self.kept[space.ns][name] = kept
-        elif len(data) > INLINE:
-            self.kept[space.ns][name] = hashlib.sha256(data).digest()
+    def _listed(self, value: list[Any], kept: dict[str, Any], name: str) -> Any:
+        """The plain form of a list of messages that is another than the known one."""
+        growth = Kept().grown(value)
+        if growth is not None:
+            kept[name] = growth
+        return _plain_list(self._places(value, growth), growth)
+
+    def _places(self, messages: list[Any], growth: Growth | None) -> list[Any]:
+        """The places of messages; those that are new are stored with the change."""
+        plain = self.thread.types.plain
+        found = [plain(message) for message in messages]
+        if growth is not None:
+            growth.simple = growth.simple and all(simple(message.value) for message in found)
+        return [self.thread.parts.place(message) for message in found]
+
+
+def _plain_list(places: list[Any], growth: Growth | None) -> Any:
+    """A list of messages, in the form for the head or for a key of its own."""
+    short = len(places) <= MESSAGES
+    if growth is not None:
+        growth.places = places if short else None
+    return short_list(places) if short else [BEGIN, *places]
+
+
+def _begins(plain: Any) -> bool:
+    return type(plain) is list and bool(plain) and plain[0] is BEGIN

@@ -8,12 +8,12 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.checkpoint.serde.types import ERROR, TASKS
 
 from holdfast.errors import CheckpointNotFoundError, InvalidInputError, ScopeNotFoundError
-from holdfast.integrations.langgraph.messages import REF, numbers, whole
+from holdfast.integrations.langgraph.messages import number_of, numbers, whole
 from holdfast.integrations.langgraph.records import Record, Space, merged
 from holdfast.integrations.langgraph.runs import node_of, triggered, unanswered
 from holdfast.integrations.langgraph.saver import HoldfastSaver
 from holdfast.integrations.langgraph.thread import Loaded, Past, Thread
-from holdfast.integrations.langgraph.types import Types
+from holdfast.integrations.langgraph.types import MESSAGE, Types
 from holdfast.seal.codec import Typed
 from holdfast.store.compare import MISSING, Diff, Difference, value_changes
 
@@ -223,8 +223,8 @@ def _whole(thread: Thread, plain: Any) -> Any:
             return {key: fill(item) for key, item in part.items()}
         if kind is not Typed:
             return part
-        if part.name == REF:
-            return whole(part, parts[part.value[0]])
+        if part.name == MESSAGE:
+            return whole(part.value, parts[number_of(part.value)])
         return Typed(part.name, part.version, fill(part.value))
 
     return fill(plain)

@@ -60,9 +60,9 @@ def put(
             RECORDS.plain(metadata),
             short,
             apart,
-            *_own_writes(draft, space, checkpoint["id"], before),
             more=RECORDS.plain(more) if more else None,
         )
+        _pass_over(draft, space, checkpoint["id"])
         _head(draft, space, record, before)
 
     run = metadata.get("run_id")
@@ -74,18 +74,19 @@ def _copied(updated: Any) -> Any:
     return list(updated) if isinstance(updated, (list, tuple)) else updated
 
 
-def _own_writes(draft: Draft, space: Space, id: str, before: Loaded | None) -> tuple[int, int]:
-    """(where the writes on top of a new checkpoint begin, how many writes there are).
+def _pass_over(draft: Draft, space: Space, id: str) -> None:
+    """Take away what was written on top of other checkpoints than the one that is put.
 
-    Tasks may be faster than the checkpoint that they run on: their writes come before it.
+    Tasks may be faster than the checkpoint that they run on: their writes come before it, and stay.
     """
     reader = draft.reader
-    since = before.record.since if before else 0
-    known = reader.slice(space.writes, since, None, True) + draft.calls.get(space.writes, [])
-    draft.expects[space.writes] = reader.version(space.writes)
-    end = since + len(known)
-    early = (n for n, call in enumerate(known, since) if str(long_id(call[0])) >= id)
-    return next(early, end), end
+    draft.expects[space.writes] = version = reader.version(space.writes)
+    known = reader.get(space.writes, [], None, True) if version else []
+    known += draft.calls.get(space.writes, [])
+    early = [call for call in known if str(long_id(call[0])) >= id]
+    draft.calls[space.writes] = early
+    if len(early) < len(known):
+        draft.note("set" if early else "delete", space.writes, early or None)
 
 
 def _head(made: Draft, space: Space, record: Record, before: Loaded | None) -> None:
@@ -197,12 +198,14 @@ def _shorten(made: Draft, space: Space, stay: list[Loaded], before: Loaded) -> N
     newest = stay[-1]
     thread = made.thread
     if newest.entry != before.entry:
-        values = thread.plain_values(space, newest.record, thread.at(newest.entry))
+        values = thread.long_values(space, newest.record, thread.at(newest.entry))
         for name in set(before.record.apart).difference(newest.record.apart):
             made.note("delete", space.channel(name))
         for name in newest.record.apart:
             made.note("set", space.channel(name), values[name])
-    # What was written on top of it is told from all that came since by its id.
+        calls = [call.pack(thread.names) for call in newest.calls]
+        if calls or thread.reader.exists(space.writes):
+            made.note("set" if calls else "delete", space.writes, calls or None)
     made.note("set", space.head, newest.record._replace(recent=()).pack(thread.names))
     _log(made, space, [loaded.entry for loaded in stay[:-1]])
 

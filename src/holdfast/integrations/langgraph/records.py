@@ -9,7 +9,8 @@ A thread is the scope `custom:langgraph/THREAD`. The state after an entry that p
 | `channel/NAME` | a long value of a channel; a list grows by appending |
 | `log` | the entries that put the checkpoints before, in order and in lots of some; the head has
 |       | those since the last lot |
-| `writes` | what tasks wrote on top of each checkpoint; a checkpoint tells where its own begin |
+| `writes` | what tasks wrote on top of the newest checkpoint; the next one takes it away, and what
+|          | was written on top of an older one is told by the entries that wrote it |
 | `late/ID` | what was written on top of a checkpoint that was not the head any more |
 | `parts` | every message once, without its id; the others refer to it by number |
 | `names` | channels and nodes; records refer to them by number |
@@ -34,14 +35,19 @@ PARTS = "parts"
 NAMES = "names"
 COPYING = "copying"
 SCOPES = "langgraph/"
-RECENT = 12
+RECENT = 10
 """Where a packed record names entries."""
+PULL = "~__pregel_pull, "
+"""How the path of a task begins that runs a node; the node's name follows."""
 LOT = 16
 """Entries that go into the log together."""
 INLINE = 512
 """Encoded bytes up to which a channel's value lies in the head itself."""
 _UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_GREGORIAN = 0x01B21DD213814000
+"""From 1582, where UUIDs begin, to 1970: in their steps, of which ten are a microsecond."""
 
 
 def scope_of(thread_id: Any) -> Scope:
@@ -179,10 +185,6 @@ class Record(NamedTuple):
     """short values, in plain form"""
     apart: list[str]
     """channels whose values have a key of their own"""
-    since: int
-    """where in `writes` those on top of this checkpoint, or of later ones, begin"""
-    written: int
-    """how many `writes` there were when it was put: all others before it end here"""
     recent: tuple[int, ...] = ()
     """entries that put checkpoints before it and are not in the log yet"""
     more: Any = None
@@ -190,19 +192,20 @@ class Record(NamedTuple):
 
     def pack(self, names: Names) -> list[Any]:
         """The list that is stored."""
+        id = short_id(self.id)
+        newest = _newest(self.versions, *self.seen.values())
+        seen = {node: names.shorts(_ages(seen, newest)) for node, seen in self.seen.items()}
         found = [
-            short_id(self.id),
+            id,
             short_id(self.parent),
             self.v,
-            _short_time(self.ts),
-            names.shorts(self.versions),
-            names.shorts({node: names.shorts(seen) for node, seen in self.seen.items()}),
+            _short_time(self.ts, id),
+            [newest, *names.shorts(_ages(self.versions, newest))],
+            names.shorts(seen),
             [*map(names.short, self.updated)] if type(self.updated) is list else self.updated,
             _short_metadata(self.metadata),
             names.shorts(self.values),
             [*map(names.short, self.apart)],
-            self.since,
-            self.written - self.since,
             short_entries(self.recent),
         ]
         return [*found, self.more] if self.more else found
@@ -211,21 +214,21 @@ class Record(NamedTuple):
     def unpack(cls, found: Any, names: Names) -> Record:
         """The opposite of `pack`."""
         try:
+            newest, *versions = found[4]
+            seen = names.longs(found[5])
             return cls(
                 long_id(found[0]) or "",
                 long_id(found[1]),
                 found[2],
-                _long_time(found[3]),
-                names.longs(found[4]),
-                {node: names.longs(seen) for node, seen in names.longs(found[5]).items()},
+                _long_time(found[3], found[0]),
+                _ages(names.longs(versions), newest),
+                {node: _ages(names.longs(flat), newest) for node, flat in seen.items()},
                 [*map(names.long, found[6])] if type(found[6]) is list else found[6],
                 _long_metadata(found[7]),
                 names.longs(found[8]),
                 [*map(names.long, found[9])],
-                found[10],
-                found[10] + found[11],
-                long_entries(found[12]),
-                found[13] if len(found) > 13 else None,
+                long_entries(found[RECENT]),
+                found[RECENT + 1] if len(found) > RECENT + 1 else None,
             )
         except (TypeError, ValueError, IndexError, KeyError):
             raise DamagedRecordError(
@@ -251,14 +254,21 @@ class Writes(NamedTuple):
     def pack(self, names: Names) -> list[Any]:
         """The list that is stored."""
         items = [[index, names.short(name), value] for index, name, value in self.items]
-        return [short_id(self.checkpoint), short_id(self.task), self.path, items]
+        path = names.short(self.path.removeprefix(PULL)) if self.path.startswith(PULL) else ""
+        return [
+            short_id(self.checkpoint),
+            short_id(self.task),
+            path if type(path) is int else self.path,
+            items,
+        ]
 
     @classmethod
     def unpack(cls, found: Any, names: Names) -> Writes:
         """The opposite of `pack`."""
         try:
             items = [(index, names.long(name), value) for index, name, value in found[3]]
-            return cls(long_id(found[0]) or "", long_id(found[1]) or "", found[2], items)
+            path = PULL + names.long(found[2]) if type(found[2]) is int else found[2]
+            return cls(long_id(found[0]) or "", long_id(found[1]) or "", path, items)
         except (TypeError, ValueError, IndexError, KeyError):
             raise DamagedRecordError("a thread's write is not in the form it was written") from None
 
@@ -332,18 +342,37 @@ def _long_metadata(found: Any) -> Any:
     return found
 
 
-def _short_time(text: str) -> Any:
-    """Microseconds since 1970 for a time as LangGraph writes it; any other text as it is."""
+def _newest(*versions: dict[str, Any]) -> int:
+    """The newest of all versions; 0 if they are not all numbers."""
+    found = [version for each in versions for version in each.values()]
+    return max(found, default=0) if all(type(version) is int for version in found) else 0
+
+
+def _ages(versions: dict[str, Any], newest: int) -> dict[str, Any]:
+    """Versions by how far they are behind the newest, which takes fewer bytes; and back."""
+    return {name: newest - version for name, version in versions.items()} if newest else versions
+
+
+def _short_time(text: str, id: Any) -> Any:
+    """Microseconds since what the id tells, for a time as LangGraph writes it; else the text."""
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is None or moment.isoformat() != text or not text.endswith("+00:00"):
             return text
     except (TypeError, ValueError):
         return text
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+    return (moment - _EPOCH) // _MICROSECOND - _time_of(id)
 
 
-def _long_time(found: Any) -> Any:
+def _long_time(found: Any, id: Any) -> Any:
     if type(found) is int:
-        return (_EPOCH + timedelta(microseconds=found)).isoformat()
+        return (_EPOCH + (found + _time_of(id)) * _MICROSECOND).isoformat()
     return found
+
+
+def _time_of(id: Any) -> int:
+    """Microseconds since 1970 that a UUID of version 6 tells; 0 for any other id."""
+    if type(id) is not bytes or id[6] >> 4 != 6:
+        return 0
+    ticks = int.from_bytes(id[:6], "big") << 12 | int.from_bytes(id[6:8], "big") & 0xFFF
+    return (ticks - _GREGORIAN) // 10

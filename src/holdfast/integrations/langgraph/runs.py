@@ -18,13 +18,12 @@ from typing import Any, NamedTuple
 from langgraph.checkpoint.base import CheckpointTuple
 
 from holdfast.errors import Conflict
-from holdfast.integrations.langgraph.records import Record
+from holdfast.integrations.langgraph.records import PULL, Record
 
 START = "__start__"
 _TRIGGERS = ("branch:", "join:", "__pregel_tasks", START)
 TASKS = "__pregel_tasks"
 """The channel that holds what was sent to nodes, in order."""
-_PULL = "~__pregel_pull, "
 _PUSH = "~__pregel_push, "
 MOST_READINGS = 64
 
@@ -218,7 +217,7 @@ def unanswered(sends: list[Any], paths: set[str]) -> set[str]:
 
 def node_of(path: str) -> str:
     """The node that a task's path names."""
-    return path.removeprefix(_PULL) if path.startswith(_PULL) else path
+    return path.removeprefix(PULL)
 
 
 def check_may_wait(thread: str) -> None:

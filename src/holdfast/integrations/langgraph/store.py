@@ -387,6 +387,11 @@ class HoldfastStore(BaseStore):
         return self._handle.reader.versioned(keys)
 
     # time to live
+    #
+    # It is not the store's own expiry: there every read puts off what slides, here each read says
+    # whether it does, and a search judges all items by a column of times in memory, which the
+    # index would have to be asked for one by one. Nor are filters lookups: these are declared for
+    # terms that are known beforehand, a filter asks for any part of a value, by any operator.
 
     def sweep_ttl(self) -> int:
         """Remove expired items; tells how many. It reads all namespaces into memory."""

@@ -8,15 +8,14 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.errors import DamagedRecordError
+from holdfast.integrations.langgraph.kept import Kept, simple
 from holdfast.integrations.langgraph.messages import (
-    REF,
-    Kept,
     Parts,
     long_list,
+    number_of,
     numbers,
     only_messages,
     runs,
-    simple,
     whole,
 )
 from holdfast.integrations.langgraph.records import (
@@ -32,8 +31,9 @@ from holdfast.integrations.langgraph.records import (
     scope_of,
     thread_of,
 )
+from holdfast.integrations.langgraph.snapshots import Snapshot
 from holdfast.integrations.langgraph.turns import Turns
-from holdfast.integrations.langgraph.types import Types
+from holdfast.integrations.langgraph.types import MESSAGE, Types
 from holdfast.seal.codec import Typed
 from holdfast.store.core import Core
 from holdfast.store.handles import LineHandle
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from holdfast.integrations.langgraph.drafts import Draft
 
 MOST_READ = 512
+MOST_SNAPSHOTS = 4
 PAGE = 100
 """Checkpoints whose records are read together."""
 
@@ -80,7 +81,7 @@ class Thread:
         """By namespace: version of the head, and what it says."""
         self.past: dict[str, Past] = {}
         """By namespace: older checkpoints that delta channels were rebuilt from last."""
-        self._plain: dict[tuple[str, int], dict[str, Any]] = {}
+        self._snapshots: dict[tuple[str, int, frozenset[str]], Snapshot] = {}
         self.kept: dict[str, tuple[int, dict[str, Any]]] = {}
         """By namespace: version of the head, and what its long channels held."""
 
@@ -94,7 +95,8 @@ class Thread:
         """Bytes held in memory, roughly."""
         kept = (item for _, known in self.kept.values() for item in known.values())
         held = sum(item.size if type(item) is Kept else 100 for item in kept)
-        return held + 200 * len(self.parts.numbers)
+        held += sum(snapshot.size for snapshot in self._snapshots.values())
+        return held + 300 * len(self.parts.ids)
 
     @property
     def reader(self) -> Reader:
@@ -116,24 +118,25 @@ class Thread:
         line = self.reader.now()
         return Reader(self.core, self.scope, "main", line) if line is not None else self.reader
 
-    def learn_names(self, reader: Reader) -> None:
-        """Know all names that are stored."""
+    def learn_names(self, reader: Reader) -> int:
+        """Know all names that are stored; the version of their list."""
         version = reader.version(NAMES)
         if version != self._names_version:
             self.names.learn(reader.get(NAMES, [], None, True))
             self._names_version = version
+        return version
 
     def newest(
         self, space: Space, reader: Reader | None = None, *, writes: bool = False
     ) -> Loaded | None:
         """The newest checkpoint of a namespace; `writes`: with what was written on top of it."""
         reader = reader or self.pinned()
-        if reader.version(COPYING):
-            raise DamagedRecordError(
-                f"{self.scope}: copying this thread was cut short; copy it again or delete it"
-            )
         version, record = self.heads.get(space.ns, (0, None))
         if record is None or version != reader.version(space.head):
+            if reader.version(COPYING):  # which began by deleting all heads
+                raise DamagedRecordError(
+                    f"{self.scope}: copying this thread was cut short; copy it again or delete it"
+                )
             found = reader.versioned([space.head])
             if not found:
                 return None
@@ -142,17 +145,17 @@ class Thread:
             record = Record.unpack(head, self.names)
             self.heads[space.ns] = (version, record)
         loaded = Loaded(record, [], version, newest=True)
-        return loaded._replace(calls=self.calls(space, record, None)) if writes else loaded
+        return loaded._replace(calls=self.calls(space, record)) if writes else loaded
 
     def has_deltas(self, space: Space) -> bool:
         """Whether the checkpoint that was put last told of delta channels."""
         _, record = self.heads.get(space.ns, (0, None))
         return record is not None and "counters_since_delta_snapshot" in record.metadata
 
-    def calls(self, space: Space, record: Record, until: int | None) -> list[Writes]:
-        """What was written on top of a checkpoint until the next one was put, and later."""
+    def calls(self, space: Space, record: Record) -> list[Writes]:
+        """What was written on top of the newest checkpoint."""
         reader = self.pinned()
-        found = reader.slice(space.writes, record.since, until, True)
+        found = reader.get(space.writes, [], None, True)
         found += reader.get(space.late(record.id), [], None, True)
         if found:
             self.learn_names(reader)
@@ -183,49 +186,57 @@ class Thread:
 
     def some_values(self, space: Space, loaded: Loaded, names: set[str]) -> dict[str, Any]:
         """Some channels of a checkpoint, mostly one that was asked for before: a snapshot."""
-        place = (space.ns, loaded.entry)
-        plain = self._plain.get(place)
-        if plain is None:
-            plain = self.plain_values(space, loaded.record, self.at(loaded.entry))
-            if len(self._plain) >= 4:
-                self._plain.clear()
-            self._plain[place] = plain
-        return self._values_of({name: plain[name] for name in names})
+        place = (space.ns, loaded.entry, frozenset(names))
+        found = self._snapshots.get(place)
+        if found is None:
+            held = self.plain_values(space, loaded.record, self.at(loaded.entry))
+            plain = {name: held[name] for name in names}
+            found = Snapshot(self.types, plain, self.read_parts(_numbers(plain)))
+            while len(self._snapshots) >= MOST_SNAPSHOTS:
+                del self._snapshots[next(iter(self._snapshots))]
+            self._snapshots[place] = found
+        return found.build()
 
     def _values_of(self, plain: dict[str, Any]) -> dict[str, Any]:
         plain = {name: long_list(value) for name, value in plain.items()}
         parts = self.read_parts(_numbers(plain))
         return {name: self._channel(value, parts) for name, value in plain.items()}
 
-    def _channel(self, plain: Any, parts: dict[int, Typed]) -> Any:
+    def _channel(self, plain: Any, parts: dict[int, Any]) -> Any:
         """A channel's value; most are lists of messages, which are built together."""
-        if type(plain) is list and all(type(ref) is Typed and ref.name == REF for ref in plain):
-            return self.types.build_messages([whole(ref, parts[ref.value[0]]) for ref in plain])
+        if type(plain) is list and all(type(one) is Typed and one.name == MESSAGE for one in plain):
+            places = (one.value for one in plain)
+            build = self.types.message_builder()
+            return [build(whole(place, parts[number_of(place)])) for place in places]
         return self._build(plain, parts)
 
     def plain_values(self, space: Space, record: Record, reader: Reader) -> dict[str, Any]:
         """All channels of a checkpoint in plain form, as the state that `reader` sees has them."""
+        apart = self.long_values(space, record, reader)
+        return {name: long_list(value) for name, value in (record.values | apart).items()}
+
+    def long_values(self, space: Space, record: Record, reader: Reader) -> dict[str, Any]:
+        """The channels that have a key of their own, as they are stored."""
         keys = {space.channel(name): name for name in record.apart}
         found = reader.get_many(list(keys), True)
         if len(found) != len(keys):
             missing = next(name for key, name in keys.items() if key not in found)
             raise DamagedRecordError(f"{self.scope}: the value of channel {missing!r} is missing")
-        short = {name: long_list(value) for name, value in record.values.items()}
-        return short | {keys[key]: value for key, value in found.items()}
+        return {keys[key]: value for key, value in found.items()}
 
     def _remember(
         self,
         space: Space,
         loaded: Loaded,
         plain: dict[str, Any],
-        parts: dict[int, Typed],
+        parts: dict[int, Any],
         values: dict[str, Any],
     ) -> None:
         """Keep what the long channels of the newest checkpoint held, to compare with later."""
         kept: dict[str, Any] = {}
         for name in loaded.record.apart:
             if self.lists_messages(values[name]):
-                fits = all(simple(parts[n].value) for n in _numbers(plain[name]))
+                fits = all(simple(whole(n, parts[n]).value) for n in _numbers(plain[name]))
                 kept[name] = Kept.of(values[name], fits)
         self.kept[space.ns] = (loaded.entry, {k: v for k, v in kept.items() if v is not None})
 
@@ -233,7 +244,7 @@ class Thread:
         """Drop what is kept of a namespace."""
         self.heads.pop(space.ns, None)
         self.past.pop(space.ns, None)
-        self._plain.clear()
+        self._snapshots.clear()
         self.kept.pop(space.ns, None)
 
     # building
@@ -245,15 +256,17 @@ class Thread:
         """
         return self._build(plain, self.read_parts(_numbers(plain)))
 
-    def _build(self, plain: Any, parts: dict[int, Typed]) -> Any:
+    def _build(self, plain: Any, parts: dict[int, Any]) -> Any:
+        build = self.types.message_builder()
+
         def message(ref: Typed) -> Any:
-            return self.types.build(whole(ref, parts[ref.value[0]]))
+            return build(whole(ref.value, parts[number_of(ref.value)]))
 
         return self.types.build(plain, message)
 
-    def read_parts(self, wanted: set[int]) -> dict[int, Typed]:
-        """Messages by their numbers."""
-        parts: dict[int, Typed] = {}
+    def read_parts(self, wanted: set[int]) -> dict[int, Any]:
+        """Messages by their numbers, as they are stored."""
+        parts: dict[int, Any] = {}
         for low, high in runs(wanted):
             found = self.reader.slice(PARTS, low, high, True)
             parts.update(zip(range(low, high), found, strict=False))
@@ -293,10 +306,14 @@ class Thread:
         """Whether a value is a list of messages that are stored one by one."""
         return self.types.keeps_messages_apart and only_messages(value)
 
-    def learn(self, space: Space, name: str) -> None:
+    def learn(self, space: Space, name: str, record: Record) -> None:
         """Recognise the messages of a channel, so that those that stay are not stored again."""
-        wanted = _numbers(self.reader.get(space.channel(name), [], None, True))
-        for number, part in self.read_parts(wanted - self.parts.numbers).items():
+        if name in record.apart:
+            held = self.reader.get(space.channel(name), [], None, True)
+        else:
+            held = record.values.get(name)
+        wanted = _numbers(long_list(held))
+        for number, part in self.read_parts(wanted - self.parts.ids.keys()).items():
             self.parts.learn(number, part)
 
 
@@ -329,6 +346,8 @@ class Past:
         if entry not in self._read:
             self._load(position)
         loaded = self._read[entry]
+        if not self._late:
+            return loaded
         key = self.space.late(loaded.record.id)
         if key not in self._late:
             return loaded
@@ -342,6 +361,8 @@ class Past:
 
     def get(self, id: str) -> Loaded | None:
         """A checkpoint by its id, or None if there is no such."""
+        if self.order and self.at(-1).record.id == id:
+            return self.at(-1)
         position = self.first_not_before(id)
         if position < len(self.order) and self.at(position).record.id == id:
             return self.at(position)
@@ -368,7 +389,7 @@ class Past:
         if entry in self._read:
             return self._read[entry].record
         if entry not in self._records:
-            self._records |= scan(self.thread, self.space, entry, entry)
+            self._records |= scan(self.thread, self.space, entry, entry).records
         return self._found(self._records, entry)
 
     def _found(self, records: dict[int, Record], entry: int) -> Record:
@@ -380,32 +401,75 @@ class Past:
 
     def _load(self, at: int) -> None:
         """Read one checkpoint and some that were put before it, with their writes."""
-        order, thread = self.order, self.thread
-        first = max(0, at - self._page + 1)
-        following = order[at + 1] if at + 1 < len(order) else None
-        records = scan(thread, self.space, order[first], following or order[at])
-        until = self._found(records, following).written if following else None
-        at_all = [self._found(records, entry) for entry in order[first : at + 1]]
-        since = min(record.since for record in at_all)
-        by_id: dict[str, list[Writes]] = {}
-        for found in thread.reader.slice(self.space.writes, since, until, True):
-            call = Writes.unpack(found, thread.names)
-            by_id.setdefault(call.checkpoint, []).append(call)
+        order, thread, space = self.order, self.thread, self.space
+        first = at
+        while first and at - first + 1 < self._page and order[first - 1] not in self._read:
+            first -= 1
+        newest = at + 1 == len(order)
+        found = scan(thread, space, order[first], order[at if newest else at + 1])
         for entry in order[first : at + 1]:
-            record = records[entry]
-            own = by_id.get(record.id, [])
-            self._read[entry] = Loaded(record, own, entry, newest=entry == order[-1])
+            record = self._found(found.records, entry)
+            own = found.calls.get(record.id, [])
+            self._read[entry] = Loaded(record, own, entry)
+        if newest:
+            record = self._found(found.records, order[at])
+            calls = thread.calls(space, record)
+            self._read[order[at]] = Loaded(record, calls, order[at], newest=True)
 
 
-def scan(thread: Thread, space: Space, low: int, high: int) -> dict[int, Record]:
-    """Records of the checkpoints that were put by entries low..high."""
-    found: dict[int, Record] = {}
-    for step in trace(thread.line.history, (space.head,), low, high):
-        head = step.value
-        if step.kind == "restore" or head is PATCHED:
-            head = thread.at(step.sequence).get(space.head, None, None, True)
-        if head is not None:
-            found[step.sequence] = Record.unpack(head, thread.names)
+class Scan:
+    """What a range of entries put: checkpoints, and what was written on top of each."""
+
+    def __init__(self, thread: Thread) -> None:
+        self._thread = thread
+        self.records: dict[int, Record] = {}
+        """By entry."""
+        self.calls: dict[str, list[Writes]] = {}
+        """By the id of the checkpoint; the last one may have got more."""
+        self._open: list[Any] = []
+
+    def head(self, entry: int, packed: Any) -> None:
+        """A checkpoint was put."""
+        if packed is not None:
+            self.records[entry] = Record.unpack(packed, self._thread.names)
+
+    def writes(self, held: list[Any]) -> None:
+        """The list of writes was this; a short list that grows is told whole every time."""
+        if held[: len(self._open)] != self._open:
+            self.close()
+        self._open = held
+
+    def more(self, calls: list[Any]) -> None:
+        """The list of writes grew by these."""
+        self._open = self._open + calls
+
+    def close(self) -> None:
+        """The list of writes is another one from here on."""
+        for packed in self._open:
+            call = Writes.unpack(packed, self._thread.names)
+            self.calls.setdefault(call.checkpoint, []).append(call)
+        self._open = []
+
+
+def scan(thread: Thread, space: Space, low: int, high: int) -> Scan:
+    """Checkpoints that were put by entries low..high, and what was written meanwhile."""
+    found = Scan(thread)
+    for step in trace(thread.line.history, (space.head, space.writes), low, high):
+        value = step.value
+        if step.kind == "restore":
+            now = thread.at(step.sequence)
+            found.head(step.sequence, now.get(space.head, None, None, True))
+            found.writes(now.get(space.writes, [], None, True))
+            continue
+        if value is PATCHED:
+            value = thread.at(step.sequence).get(step.key, None, None, True)
+        if step.key == space.head:
+            found.head(step.sequence, value)
+        elif step.kind == "append":
+            found.more(value)
+        elif step.key == space.writes:
+            found.writes(value or [])
+    found.close()
     return found
 
 

@@ -35,8 +35,8 @@ from holdfast.integrations.langgraph.types_kinds import (
 from holdfast.seal.codec import Refusal, Typed
 from holdfast.seal.registry import MAX_NAME, Entry, Registry, Upgrade, construct
 
-MESSAGE, EXCEPTION = "m", "exception"
-_KINDS = frozenset((*BUILDERS, MESSAGE, EXCEPTION))
+MESSAGE, LISTED, EXCEPTION = "m", "ms", "exception"
+_KINDS = frozenset((*BUILDERS, MESSAGE, LISTED, EXCEPTION))
 _SCALARS = frozenset((type(None), bool, int, float, str, bytes))
 _LOW, _HIGH = -(1 << 63), (1 << 64) - 1
 
@@ -144,10 +144,9 @@ class Types:
         except RecursionError:
             raise LimitExceededError("$: a stored value is nested too deeply", "$") from None
 
-    def build_messages(self, payloads: Iterable[Typed]) -> list[BaseMessage]:
-        """Messages of their plain forms."""
-        typed = _Built(self, None).typed
-        return [typed(payload) for payload in payloads]
+    def message_builder(self) -> In:
+        """Builds messages of their plain forms; the classes are looked up once for all of them."""
+        return _Built(self, None).typed
 
     def known(self, cls: type) -> Entry | None:
         """How objects of a class are stored, if that has been found out already."""
