@@ -932,4 +932,32 @@ BUGS = (
         "pass",
         "tests/recovery/test_health.py",
     ),
+    Bug(
+        "row of a copy believed without verifying it",
+        "recovery/healing.py",
+        "left = {key: row for key, row in given.items() if key not in wrong}",
+        "left = given",
+        "tests/recovery/test_scrubbing.py",
+    ),
+    Bug(
+        "entry of a copy believed that nothing follows",
+        "recovery/healing.py",
+        "if behind in refused or (found and found[0][0] != behind):",
+        "if behind in refused:",
+        "tests/recovery/test_scrubbing.py",
+    ),
+    Bug(
+        "agent taken for silent though it was heard",
+        "recovery/watching.py",
+        "since = known[1] if known is not None and known[0] == beat else now",
+        "since = known[1] if known is not None else now",
+        "tests/recovery/test_watchdog.py",
+    ),
+    Bug(
+        "effects that an operation takes back",
+        "checkpoints/operations.py",
+        "sticky=False,",
+        "sticky=True,",
+        "tests/recovery/test_boot.py",
+    ),
 )

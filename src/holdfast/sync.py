@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.policies import Policies
     from holdfast.checkpoints.retention import Retention
     from holdfast.checkpoints.scheduler import Scheduler
+    from holdfast.recovery.booting import boot
     from holdfast.recovery.engine import Recovery
     from holdfast.recovery.scrubbing import Scrubber
     from holdfast.recovery.watchdog import Watchdog
@@ -69,6 +70,7 @@ __all__ = [
     "Watch",
     "Watchdog",
     "attach",
+    "boot",
     "check_loop",
     "export_checkpoint",
     "import_checkpoint",
@@ -127,6 +129,7 @@ if not TYPE_CHECKING:
         "holdfast.checkpoints.policies": "Policies",
         "holdfast.checkpoints.retention": "Retention",
         "holdfast.checkpoints.scheduler": "Scheduler",
+        "holdfast.recovery.booting": "boot",
         "holdfast.recovery.engine": "Recovery",
         "holdfast.recovery.scrubbing": "Scrubber",
         "holdfast.recovery.watchdog": "Watchdog",

@@ -120,7 +120,7 @@ class Scrubber:
         self._background.stop()
 
     def slice(self) -> Scrubbed | None:
-        """Look at the next part of the store, in this thread; None if another is at it."""
+        """Look at the next part of the store, now; None if another is at it."""
         try:
             with Store(self._handle).lease(LEASE, duration=max(30.0, 2 * self._budget), wait=0):
                 return self._slice()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -37,6 +40,8 @@ from holdfast.store.scopes import Scope
 
 WATCHDOG = "recovery/watchdog"
 """The lease of the one watchdog that acts."""
+SIDE_BY_SIDE = 8
+"""Failures that are answered at the same time, of different agents."""
 _MINE = "watchdog "
 """How the owner of an agent's lease begins while a watchdog has it."""
 
@@ -110,6 +115,7 @@ class Watchdog:
         self._sightings = Sightings(self._handle)
         self._duration = lease
         self._lease: Lease | None = None
+        self._looking = threading.Lock()
         Asking(core, WATCHDOG, lease, 0, None)  # refuses what can be no duration
         self._background = Background(core, "holdfast-watchdog", interval, self.look)
 
@@ -142,7 +148,11 @@ class Watchdog:
         return self._lease is not None and self._lease.held
 
     def look(self) -> list[Answered]:
-        """Look once, in this thread, and answer what is found; nothing if another watchdog acts."""
+        """Look once, now, and answer what is found; nothing if another watchdog acts."""
+        with self._looking:
+            return self._look()
+
+    def _look(self) -> list[Answered]:
         if not self.acting:
             try:
                 self._lease = Asking(self._core, WATCHDOG, self._duration, 0, None).take()
@@ -154,7 +164,7 @@ class Watchdog:
         with lease.fencing(), acting("watchdog"):
             for sighting in self._found():
                 self._sightings.add(sighting)
-            return [self._answered(one) for one in self._sightings.due()]
+            return self._answer_all(self._sightings.due())
 
     def unanswered(self) -> list[Unanswered]:
         """Failures that were found and are not answered, those found first in front."""
@@ -184,6 +194,14 @@ class Watchdog:
         return False
 
     # answering
+
+    def _answer_all(self, found: list[Unanswered]) -> list[Answered]:
+        """Side by side: one that takes long keeps no other waiting."""
+        if not found:
+            return []
+        with ThreadPoolExecutor(min(SIDE_BY_SIDE, len(found)), "holdfast-answers") as pool:
+            asked = [pool.submit(copy_context().run, self._answered, one) for one in found]
+        return [one.result() for one in asked]
 
     def _answered(self, one: Unanswered) -> Answered:
         try:
