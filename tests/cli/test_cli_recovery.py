@@ -307,3 +307,42 @@ def test_repair_of_an_encrypted_store_from_a_copy(cli: Cli, here: Path) -> None:
     row = cli(*words, "quarantine", "list", "--json").json["quarantine"][0]
     cli(*words, "quarantine", "show", "agent:7", row["id"], "-o", "row.bin")
     assert b"only version" not in Path("row.bin").read_bytes()
+
+
+# what was unfinished, and what nobody has read for long
+
+
+def test_boot_settles_what_was_unfinished_and_names_what_is_left(cli: Cli, agent: str) -> None:
+    with (
+        sync.open(URL) as store,
+        pytest.raises(KeyError),
+        sync.Effects(store.agent("7")).once("mail") as effect,
+    ):
+        assert effect.due
+        raise KeyError
+    refused = cli("recovery boot")
+    assert refused.code == 2
+    assert "--yes" in refused.err
+    damage(b"E", 3)
+    done = cli("recovery boot --yes --json")
+    assert done.code == 1
+    assert {(one["kind"], one["outcome"]) for one in done.json["items"]} == {
+        ("state", "completed"),
+        ("effect", "left"),
+    }
+    assert plan_of() == {"goal": "ship", "step": 1}
+    assert "effect mail: left" in cli("recovery boot agent:7 --yes --no-check").out
+    assert cli("recovery boot agent:9 --yes").code == 4
+
+
+def test_scrubbing_goes_on_where_it_ended_and_heals(cli: Cli, copied: Path) -> None:
+    well = cli("recovery scrub --json")
+    assert (well.code, well.json["finished"], well.json["passes"]) == (0, True, 1)
+    damage(b"E", 0)
+    found = cli("recovery scrub")
+    assert found.code == 1
+    assert "damaged: agent:7" in found.out
+    healed = cli("recovery scrub --copy copy/holdfast.db --json").json
+    assert [one["scope"] for one in healed["healed"]] == ["agent:7"]
+    assert plan_of() == "the only version"
+    assert "all of the store" in cli("recovery scrub").out

@@ -26,7 +26,7 @@ Exit codes:
   0   done
   1   verify found something; diff --exit-code: there are differences; import: not all was taken;
       agent run: it drifted, and refreshing did not help; agent check: something is wrong;
-      doctor: health is below --at-least; repair: not all can be mended
+      doctor: health is below --at-least; repair, recovery boot|scrub: something is left
   2   bad usage, or refused (also a key that does not fit)
   3   verify was stopped by its budget, nothing found so far
   4   not found: store, scope, key, point, checkpoint or timeline

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from copy import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +12,12 @@ import click
 from holdfast.cli import output
 from holdfast.cli.commands import Command, Group, pass_session
 from holdfast.cli.completion import complete_scope
+from holdfast.cli.copies import copy_option, opened
 from holdfast.cli.key import scope_argument
 from holdfast.cli.points import moment, point
 from holdfast.cli.restoring import located
 from holdfast.cli.session import Session
+from holdfast.cli.settling import boot, scrub
 from holdfast.cli.shapes import time_text
 from holdfast.errors import InvalidInputError, MissingError, RecoveryFailedError
 from holdfast.store.json_values import tagged, write
@@ -26,29 +26,9 @@ from holdfast.store.proof_files import write_whole
 if TYPE_CHECKING:
     from holdfast.recovery.engine import RecoveryPlan
     from holdfast.recovery.reports import RecoveryReport
-    from holdfast.sync import Store
 
 FORMATS = {".md": "markdown", ".markdown": "markdown", ".html": "html", ".json": "json"}
 _LOCATING = ("name", "type", "tag", "trigger", "before")
-copy_option = click.option(
-    "--copy",
-    "copies",
-    metavar="URL",
-    multiple=True,
-    help="A copy of the store that may have what is lost here, opened with the same key.",
-)
-
-
-@contextmanager
-def opened(session: Session, urls: Sequence[str]) -> Iterator[list[Store]]:
-    """Copies of the store, for looking only."""
-    with ExitStack() as stack:
-        found = []
-        for url in urls:
-            there = copy(session)
-            there.store = url
-            found.append(stack.enter_context(there.reading()))
-        yield found
 
 
 @click.command(cls=Command)
@@ -224,7 +204,11 @@ def page_of(report: RecoveryReport, form: str) -> str:
 
 @click.group(cls=Group)
 def recovery() -> None:
-    """What became of recoveries, and going on with those that never ended."""
+    """What became of recoveries, and going on with what never ended."""
+
+
+for _command in (boot, scrub):
+    recovery.add_command(_command)
 
 
 @recovery.command("list")

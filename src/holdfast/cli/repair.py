@@ -10,10 +10,9 @@ import click
 from holdfast.cli import output
 from holdfast.cli.commands import Command, Group, pass_session
 from holdfast.cli.completion import complete_scope
+from holdfast.cli.copies import copy_option, opened
 from holdfast.cli.key import scope_argument
 from holdfast.cli.recovering import (
-    copy_option,
-    opened,
     plan_shape,
     report_shape,
     write_page,
