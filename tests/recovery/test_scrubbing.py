@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from store_kit import Place, put_row, rows_of
 
 from holdfast import sync
 from holdfast.errors import InvalidInputError, StateIntegrityError
+from holdfast.recovery.healing import Overlay
+from holdfast.storage import open_storage
+from holdfast.storage.contract import Batch
 
 
 def work(state: sync.State, first: int = 0, count: int = 12) -> None:
@@ -36,9 +42,14 @@ def flip(place: Place, kind: bytes, number: int) -> tuple[bytes, bytes]:
     """Damage a row behind the store's back; its key, and what it was."""
     storage = place.storage()
     key, row = rows_of(storage, kind)[number]
-    put_row(storage, key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])
+    put_row(storage, key, flipped(row, len(row) - 3))
     storage.close()
     return key, row
+
+
+def flipped(row: bytes, at: int) -> bytes:
+    """With one bit changed."""
+    return row[:at] + bytes([row[at] ^ 1]) + row[at + 1 :]
 
 
 @pytest.fixture(params=["plain", "sealed"])
@@ -139,6 +150,53 @@ def test_a_row_whose_follower_is_missing_is_not_believed(tmp_path: Path) -> None
     place.close()
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_is_damaged_or_missing_is_healed_from_a_whole_copy(pair: Any, seed: int) -> None:
+    place, twin = pair
+    chance = random.Random(seed)
+    storage = place.storage()
+    kinds = [key for kind in (b"E", b"V", b"N", b"S") for key, _ in rows_of(storage, kind)]
+    before = dict(zip(kinds, storage.get(kinds), strict=True))
+    for key in chance.sample(kinds, 12):
+        row = before[key]
+        assert row is not None
+        at = chance.randrange(len(row))
+        put_row(storage, key, chance.choice([None, row[:at], flipped(row, at)]))
+    storage.close()
+    store = place.open()
+    done = sync.Scrubber(store, copies=[twin.open()], budget=30).slice()
+    assert done is not None
+    assert done.findings == ()
+    assert store.verify().ok
+    assert dict(zip(kinds, store._core.storage.get(kinds), strict=True)) == before
+
+
+@given(
+    st.dictionaries(st.binary(min_size=1, max_size=2), st.binary(max_size=2), max_size=8),
+    st.dictionaries(st.binary(min_size=1, max_size=2), st.binary(max_size=2), max_size=8),
+    st.tuples(st.binary(max_size=2), st.binary(max_size=3)),
+    st.integers(0, 6),
+    st.booleans(),
+)
+def test_rows_laid_over_a_storage_are_read_as_if_they_were_there(
+    there: dict[bytes, bytes],
+    over: dict[bytes, bytes],
+    bounds: tuple[bytes, bytes],
+    limit: int,
+    reverse: bool,
+) -> None:
+    storage = open_storage("memory:")
+    storage.commit(Batch(puts=list(there.items())))
+    seen = Overlay(storage, over)
+    model = there | over
+    low, high = bounds
+    wanted = sorted(((k, v) for k, v in model.items() if low <= k < high), reverse=reverse)
+    assert seen.scan(low, high, limit=limit, reverse=reverse) == wanted[:limit]
+    keys = [*there, *over, b"\xff\xff\xff"]
+    assert seen.get(keys) == [model.get(key) for key in keys]
+    storage.close()
+
+
 @pytest.mark.spec("X11")
 def test_what_no_copy_has_is_set_aside_and_told_once(place: Place) -> None:
     work(place.open().agent("7"))
@@ -203,3 +261,29 @@ def test_a_damaged_state_reads_again_after_healing_in_the_same_process(pair: Any
         fresh.agent("7").get("long")
     sync.Scrubber(store, copies=[twin.open()], budget=30).slice()
     assert len(fresh.agent("7").get("long")) == 400
+
+
+@pytest.mark.spec("M83")
+def test_what_is_left_over_is_cleaned_away(place: Place) -> None:
+    """Copies of damaged rows, values that expired, and past that nobody needs."""
+    place.open().agent("damaged").set("k", 1)
+    place.close()
+    key, _ = flip(place, b"E", 0)
+    store = place.open()
+    state = store.agent("7")
+    for n in range(20):
+        state.set("k", {"n": n})
+    state.checkpoint("now")
+    state.set("short", 1, ttl=0.001)
+    sync.Scrubber(store, budget=30).slice()
+    recovery = sync.Recovery(store, order=["defaults"], defaults={})
+    recovery.recover("agent:damaged", "corruption_detected")
+    quarantine = recovery.quarantine("agent:damaged")
+    assert quarantine.get(key.hex()).content is not None
+    assert quarantine.release(key.hex(), "looked at").content is None
+    while store.sweep().keys == 0:
+        pass
+    assert state.keys() == ["k"]
+    assert state.prune("now").entries
+    assert store.verify("agent:7").findings == []
+    assert state.get("k") == {"n": 19}

@@ -195,6 +195,45 @@ def test_drift_that_nobody_answers_is_recovered_from(place: Place) -> None:
     assert [watchdog.look(), watchdog.look()] == [[], []]
 
 
+@pytest.mark.spec("X54")
+def test_an_emergency_from_the_recovery_checkpoint_to_the_report(place: Place) -> None:
+    """What was begun is whole or not there; the state before is kept; the captain is told once."""
+    store = place.open()
+    agents = registry(store)
+    agents.register("7", kind="counter")
+    agents.spawn("7").save()
+    state = store.agent("7")
+    with state.change() as change:
+        change.set("core", "kept")
+        change.set("both", "kept")
+    good = state.checkpoint("good")
+    drift = sync.Drift(state, max_cycles=3)
+    state.set("core", "astray")
+    for _ in range(3):
+        drift.note()
+    recovery = sync.Recovery(store)
+    watchdog = sync.Watchdog(store, recovery, restart=agents.spawn)
+    watchdog.look()
+    [one] = watchdog.look()
+    assert (one.report.strategy, one.report.restored_from) == ("newest_valid", good.id)
+    assert (state.get("core"), state.get("both")) == ("kept", "kept")
+    [before] = [
+        made
+        for made in state.checkpoints(type="recovery")
+        if made.name == f"before recovery {one.report.id}"
+    ]
+    assert state.at(before).get("core") == "astray"
+    assert agents.running()["7"].agent.count == 0
+    for reader in ("captain", "feedback"):
+        inbox = store.agent(reader)
+        for _ in range(2):
+            recovery.deliver(
+                inbox, reader, lambda change, notice: change.append("reports", notice.agent)
+            )
+        assert inbox.get("reports") == ["agent:7"]
+    agents.close()
+
+
 def test_too_many_failed_cycles_are_told_once(place: Place) -> None:
     store = place.open()
     spawned(store)

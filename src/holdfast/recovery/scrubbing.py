@@ -171,14 +171,14 @@ class Scrubber:
         left: list[Finding] = []
         healed: list[Healed] = []
         for scope, those in grouped(findings).items():
-            done: list[Healed] = []
-            if scope and self._copies:
+            while scope and those and self._copies:
                 done = heal(self._handle, Scope.parse(scope), those, self._copies)
-            if done:
-                # One damaged row has several findings, also about others: what is left is asked.
+                if not done:
+                    break
+                healed += done
+                # A damaged row hides what is behind it: what is wrong now is looked for again.
                 those = _still(self._core, Scope.parse(scope))
             left += those
-            healed += done
         return left, healed
 
     def _set_aside(self, findings: Sequence[Finding]) -> None:
