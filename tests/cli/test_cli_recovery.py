@@ -164,6 +164,8 @@ def test_a_recovery_that_fails_is_undone_says_so_and_leaves_its_report(
         ("recover agent:7 --point safe --at 2026-01-01", 2, "one of them"),
         ("recover agent:7 --point safe --tag x", 2, "one of them"),
         ("recover agent:7 --report r.pdf", 2, ".html"),
+        ("recover agent:7 --report nowhere/r.html", 2, "folder"),
+        ("repair agent:7 --report nowhere/r.html", 2, "folder"),
         ("recover agent:7 --procedure none", 4, "standard_recovery"),
         ("recover agent:7 --strategy none", 2, "no strategy"),
         ("recover agent:7 --tag none", 4, "checkpoint"),

@@ -63,7 +63,7 @@ def recover(session: Session, /, scope: str, **given: Any) -> None:
     """
     from holdfast.sync import Recovery
 
-    _check_page(given["page"])
+    check_page(given["page"])
     dry_run = given["dry_run"]
     with (
         session.reading() if dry_run else session.writing() as store,
@@ -180,9 +180,14 @@ def say_report(session: Session, report: RecoveryReport) -> None:
         output.say(output.clean(line))
 
 
-def _check_page(path: str | None) -> None:
-    if path is not None and Path(path).suffix.lower() not in FORMATS:
+def check_page(path: str | None) -> None:
+    """Refuse a file that no report can be written to, before anything is done."""
+    if path is None:
+        return
+    if Path(path).suffix.lower() not in FORMATS:
         raise InvalidInputError(f"a report is written as {', '.join(FORMATS)}: name the file so")
+    if not Path(path).parent.is_dir():
+        raise InvalidInputError("there is no such folder to write the report to: make it first")
 
 
 def write_page(report: RecoveryReport, path: str | None) -> None:
@@ -255,7 +260,7 @@ def show(session: Session, scope: str, id: str | None, form: str | None, page: s
     """The report of a recovery, by default of the newest."""
     from holdfast.sync import Recovery
 
-    _check_page(page)
+    check_page(page)
     with session.reading() as store:
         made = Recovery(store)
         state = session.state(store, scope)

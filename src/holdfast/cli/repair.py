@@ -13,6 +13,7 @@ from holdfast.cli.completion import complete_scope
 from holdfast.cli.copies import copy_option, opened
 from holdfast.cli.key import scope_argument
 from holdfast.cli.recovering import (
+    check_page,
     plan_shape,
     report_shape,
     write_page,
@@ -47,6 +48,7 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
     which loses nothing. Damaged rows are set aside (see `quarantine`). Exits with 1 if something
     cannot be mended.
     """
+    check_page(given["page"])
     if given["page"] is not None and scope is None:
         raise InvalidInputError("--report is about one scope: name it")
     with (
