@@ -339,7 +339,7 @@ class Leases:
             swaps: list[Swap] = [(key, cells[0], free), (rows.beat(key), cells[1], None)]
             if swap_cells(self.core.storage, swaps):
                 for lease in self._live():
-                    lease.over |= lease.key == key
+                    lease.over |= lease.id == token.id
                 return token.owner
         raise Unavailable(f"the lease {name!r} does not stand still; try again")
 
