@@ -7,6 +7,7 @@ import inspect
 from typing import Any
 
 import pytest
+from beats_kit import by_hand, pass_a_lease
 from store_kit import Hands, Place
 
 import holdfast
@@ -51,14 +52,14 @@ def test_an_agent_that_is_not_heard_is_spawned_again_on_the_loop(
     async def main() -> None:
         kinds = {"counter": lambda identity: Counter()}
         options = place.options(clock=hands.clock)
-        gone = await holdfast.open(place.url, **options)
+        gone = by_hand(await holdfast.open(place.url, **options))
         agents = holdfast.Agents(gone, kinds)
         await agents.register("7", kind="counter")
         kept = await agents.spawn("7")
         kept.agent.count = 41
         await kept.save()
         async with holdfast.open(place.url, **options) as store:
-            here = holdfast.Agents(store, kinds)
+            here = holdfast.Agents(by_hand(store), kinds)
             loop = asyncio.get_running_loop()
 
             async def spawn(id: str) -> None:
@@ -69,9 +70,7 @@ def test_an_agent_that_is_not_heard_is_spawned_again_on_the_loop(
                 while not watchdog.acting:
                     await watchdog.unanswered()
                 await watchdog.look()
-                for _ in range(2):
-                    hands.move(20)
-                    store._core.leases.renew_due()
+                pass_a_lease(hands, store)
                 found = await watchdog.look()
                 assert [one.outcome for one in found] == ["recovered"]
                 assert await watchdog.unanswered() == []

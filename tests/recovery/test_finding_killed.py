@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from beats_kit import by_hand, pass_a_lease
 from store_kit import Hands, Place, put_row, rows_of
 
 from holdfast import sync
@@ -22,7 +23,7 @@ def faulty(place: Place, **more: Any) -> tuple[sync.Store, Faulty]:
     """A store whose storage can be told to fail, as a process of its own has one."""
     storage = Faulty(place.storage())
     core = open_core(place.url, storage=storage, **place.options(**more))
-    return sync.Store(StoreHandle(core)), storage
+    return by_hand(sync.Store(StoreHandle(core))), storage
 
 
 def die(storage: Faulty, nth: int) -> None:
@@ -44,20 +45,12 @@ def silent(store: sync.Store, id: str) -> None:
     kept = agents.spawn(id)
     kept.agent.count = 41
     kept.save()
-    agents._running[id][1].over = True
-
-
-def pass_a_lease(hands: Hands, store: sync.Store) -> None:
-    """So much time that who is silent is found; this store itself lives."""
-    for _ in range(2):
-        hands.move(20)
-        store._core.leases.renew_due()
 
 
 def test_a_watchdog_that_ends_at_any_commit_leaves_its_work_to_the_next(
     plain: Place, hands: Hands
 ) -> None:
-    runner = plain.open(clock=hands.clock)
+    runner = by_hand(plain.open(clock=hands.clock))
     for nth in itertools.count(1):
         silent(runner, str(nth))
         dying, storage = faulty(plain, clock=hands.clock)
@@ -70,7 +63,7 @@ def test_a_watchdog_that_ends_at_any_commit_leaves_its_work_to_the_next(
         survived = not storage.failed
         storage.plan = ()
         storage.close()
-        store = plain.open(clock=hands.clock)
+        store = by_hand(plain.open(clock=hands.clock))
         for one in store.leases():
             if one.name.startswith("recovery/"):
                 store.break_lease(one.name)

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import pytest
+from beats_kit import beat, by_hand, pass_a_lease
 from store_kit import Hands, Place, put_row, rows_of
 
 from holdfast import Failure, Scope, sync
@@ -85,21 +86,21 @@ def test_an_agent_whose_process_was_killed_runs_again(place: Place) -> None:
 
 
 def test_one_that_is_not_heard_is_fenced_off_and_recovered_once(place: Place, hands: Hands) -> None:
-    runner = place.open(clock=hands.clock)
+    runner = by_hand(place.open(clock=hands.clock))
     kept = spawned(runner)
-    watchdogs = [sync.Watchdog(place.open(clock=hands.clock)) for _ in range(2)]
+    guards = [by_hand(place.open(clock=hands.clock)) for _ in range(2)]
+    watchdogs = [sync.Watchdog(one) for one in guards]
     assert [one.look() for one in watchdogs] == [[], []]
     hands.move(20)
-    runner._core.leases.renew_due()
-    watchdogs[0]._core.leases.renew_due()
+    beat(runner, guards[0])
     hands.move(20)
-    watchdogs[0]._core.leases.renew_due()
+    beat(guards[0])
     assert watchdogs[0].look() == []  # it was heard 20 seconds ago
     hands.move(20)
-    watchdogs[0]._core.leases.renew_due()
+    beat(guards[0])
     assert watchdogs[0].look() == []
     hands.move(15)
-    watchdogs[0]._core.leases.renew_due()
+    beat(guards[0])
     found = [one.look() for one in watchdogs]
     assert [(one.failure.kind, one.outcome) for one in found[0]] == [("missed_beats", "recovered")]
     assert found[1] == []  # another one acts
@@ -110,24 +111,26 @@ def test_one_that_is_not_heard_is_fenced_off_and_recovered_once(place: Place, ha
 
 
 def test_a_watchdog_takes_over_from_one_that_died(place: Place, hands: Hands) -> None:
-    spawned(place.open(clock=hands.clock))
-    first = sync.Watchdog(place.open(clock=hands.clock))
-    second = sync.Watchdog(place.open(clock=hands.clock))
+    spawned(by_hand(place.open(clock=hands.clock)))
+    first = sync.Watchdog(by_hand(place.open(clock=hands.clock)))
+    other = by_hand(place.open(clock=hands.clock))
+    second = sync.Watchdog(other)
     first.look()
     assert second.look() == []
     hands.move(35)
     assert second.look() == []  # it acts now, and counts from here on
     assert second.acting
     hands.move(20)
-    second._core.leases.renew_due()
+    beat(other)
     assert second.look() == []
     hands.move(20)
-    second._core.leases.renew_due()
+    beat(other)
     assert [one.outcome for one in second.look()] == ["recovered"]
 
 
-def test_a_function_may_answer_and_is_asked_again_if_it_fails(timed: Any, hands: Hands) -> None:
-    spawned(timed)
+def test_a_function_may_answer_and_is_asked_again_if_it_fails(place: Place, hands: Hands) -> None:
+    spawned(by_hand(place.open(clock=hands.clock)))
+    guard = by_hand(place.open(clock=hands.clock))
     asked: list[Any] = []
 
     def answer(scope: Scope, failure: Failure) -> None:
@@ -135,12 +138,9 @@ def test_a_function_may_answer_and_is_asked_again_if_it_fails(timed: Any, hands:
         if len(asked) == 1:
             raise OSError("nobody answers the phone")
 
-    watchdog = sync.Watchdog(timed, on_failure=answer)
+    watchdog = sync.Watchdog(guard, on_failure=answer)
     watchdog.look()
-    hands.move(31)
-    timed._core.leases._seen.clear()
-    watchdog._lease = None  # this one slept as well
-    timed._core.leases.break_("recovery/watchdog")
+    pass_a_lease(hands, guard)
     [one] = watchdog.look()
     assert (one.outcome, one.error) == ("failed", "OSError: nobody answers the phone")
     [waiting] = watchdog.unanswered()
@@ -153,20 +153,17 @@ def test_a_function_may_answer_and_is_asked_again_if_it_fails(timed: Any, hands:
 
 
 def test_an_agent_that_another_runs_by_now_is_let_be(place: Place, hands: Hands) -> None:
-    spawned(place.open(clock=hands.clock))
-    guard = place.open(clock=hands.clock)
+    spawned(by_hand(place.open(clock=hands.clock)))
+    guard = by_hand(place.open(clock=hands.clock))
 
     def fail(scope: Scope, failure: Failure) -> None:
         raise OSError
 
     watchdog = sync.Watchdog(guard, on_failure=fail)
     watchdog.look()
-    hands.move(25)
-    guard._core.leases.renew_due()
-    hands.move(25)
-    guard._core.leases.renew_due()
+    pass_a_lease(hands, guard)
     assert [one.outcome for one in watchdog.look()] == ["failed"]
-    spawned(place.open(clock=hands.clock))
+    spawned(by_hand(place.open(clock=hands.clock)))
     hands.move(5)
     assert [one.outcome for one in watchdog.look()] == ["passed"]
 
