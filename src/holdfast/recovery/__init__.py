@@ -13,7 +13,9 @@ Glossary of this layer:
 - **Finding failure**: a watchdog over agents that run (`watchdog`, `watching`; what it found is
   kept in `sightings`), boot recovery of what was unfinished (`booting`), and a scrubber
   (`scrubbing`) that heals rows from copies (`healing`).
-- **Report**: what was found, tried, done and lost (`reports`), under a signed checkpoint.
+- **Report**: what was found, tried, done and lost (`reports`), under a signed checkpoint; also as
+  a page (`report_pages`).
+- **Health**: how well a store is, with reasons and next steps (`health`, `placement`).
 
 Import the modules themselves; this package re-exports nothing.
 """
