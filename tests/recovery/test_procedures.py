@@ -21,6 +21,7 @@ from holdfast.errors import (
     ProcedureNotFoundError,
     RecoveryFailedError,
     RecoveryValidationError,
+    ScopeNotFoundError,
 )
 from holdfast.recovery import async_recovery, engine
 from holdfast.recovery.choice import Outcome, propose
@@ -330,6 +331,8 @@ def test_what_is_not_there_is_said(store: sync.Store) -> None:
     recovery = sync.Recovery(store)
     with pytest.raises(ProcedureNotFoundError, match="standard_recovery"):
         recovery.recover(agent(store), procedure="nothing")
+    with pytest.raises(ScopeNotFoundError, match="agent:nobody"):
+        recovery.recover("agent:nobody", "agent_crash")
     with pytest.raises(MissingError, match="no recovery 'x'"):
         recovery.report("agent:7", "x")
     with pytest.raises(holdfast.HoldfastError, match="no strategy is called 'fly'"):

@@ -61,7 +61,7 @@ def test_a_page_of_markdown_is_escaped(store: sync.Store) -> None:
     text = report.markdown()
     assert "<script>" not in text.replace("\\<script\\>", "")
     rows = [line for line in text.splitlines() if line.startswith("| 1 ")]
-    assert len(rows) == len(report.steps) == 1
+    assert len(rows) == len(report.steps) == 2  # the step, and undoing it
     assert rows[0].replace("\\|", "").count("|") == 6
     assert "\\*bold\\* \\`code\\` \\[a\\](b) next \\& " in rows[0]
 

@@ -88,7 +88,8 @@ class Recovery:
         """Bring an agent back to a good state, by the procedure that answers the failure.
 
         If another recovers it, that is waited for `wait` seconds, then `LeaseHeldError`. What did
-        not succeed was undone, and raises `RecoveryFailedError`, which names the report.
+        not succeed was undone, and raises `RecoveryFailedError`, which names the report. A scope
+        that is not there is refused, unless there are copies or defaults to begin it anew from.
         """
         return await asyncio.to_thread(
             self._blocking.recover,

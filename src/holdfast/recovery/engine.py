@@ -20,6 +20,8 @@ from holdfast.errors import (
     LeaseHeldError,
     ProcedureNotFoundError,
     RecoveryFailedError,
+    ScopeNotFoundError,
+    StateIntegrityError,
 )
 from holdfast.recovery.builtin import BUILT_IN
 from holdfast.recovery.choice import Proposal, outcomes, propose
@@ -176,14 +178,27 @@ class Recovery:
         """Bring an agent back to a good state, by the procedure that answers the failure.
 
         If another recovers it, that is waited for `wait` seconds, then `LeaseHeldError`. What did
-        not succeed was undone, and raises `RecoveryFailedError`, which names the report.
+        not succeed was undone, and raises `RecoveryFailedError`, which names the report. A scope
+        that is not there is refused, unless there are copies or defaults to begin it anew from.
         """
         scope = _scope(agent)
         asked = _failure(failure, point, at)
         chosen = self.select(asked, procedure)
+        self._check_there(scope)
         with self._store.lease(lease_name(scope), duration=LEASE, wait=wait):
             self._end_unfinished(scope)
             return self._go_on(Records(self._handle, scope).begin(asked, chosen), progress)
+
+    def _check_there(self, scope: Scope) -> None:
+        settings = self._settings
+        if settings.copies or settings.defaults is not None:
+            return
+        try:
+            there = bool(self._handle.line(scope).place()[2])
+        except StateIntegrityError:
+            there = True
+        if not there:
+            raise ScopeNotFoundError(f"there is no scope {scope} in this store to recover")
 
     def _end_unfinished(self, scope: Scope) -> None:
         for unfinished in Records(self._handle, scope).running():
