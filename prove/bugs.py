@@ -895,7 +895,7 @@ BUGS = (
         "agents/attachment.py",
         "return [*sticky(self.handle, EXECUTION_STATE), written]",
         "return [written]",
-        "tests/agents/test_registry.py",
+        "tests/agents/test_agent_registry.py",
     ),
     Bug(
         "an effect with an unknown end repeated without a key",
