@@ -14,6 +14,7 @@ from holdfast.errors import (
     Conflict,
     GateRefusedError,
     InvalidInputError,
+    ScopeNotFoundError,
     StillNeededError,
     TimelineNotFoundError,
     Unavailable,
@@ -239,6 +240,16 @@ def test_a_simulation_is_ended(store: sync.Store) -> None:
     Retention(store).end(state, done.timeline)
     assert lines(state) == ["main", "trial"]
     assert store.verify().ok
+
+
+def test_slips(store: sync.Store) -> None:
+    state, _ = begun(store)
+    for timeline, reason in ((5, None), ("", None), ("trial", 7)):
+        with pytest.raises(InvalidInputError):
+            Retention(store).end(state, timeline, reason)  # type: ignore[arg-type]
+    with pytest.raises(ScopeNotFoundError):
+        Retention(store).end("agent:nobody", "trial")
+    assert lines(state) == ["main", "trial"]
 
 
 def test_async(place: Place) -> None:
