@@ -251,6 +251,20 @@ BUGS = (
         "power",
     ),
     Bug(
+        "timeline ended while others hold what was written on it",
+        "store/ending.py",
+        "    if marks.values or marks.nodes:\n",
+        "    if False:\n",
+        "tests/store/test_ending.py",
+    ),
+    Bug(
+        "timeline goes on behind its end",
+        "store/ending.py",
+        "    stage.gone = True\n",
+        "    stage.gone = False\n",
+        "tests/store/test_ending.py",
+    ),
+    Bug(
         "ring less durable than the store",
         "store/opening.py",
         "url, durability=self.durability, create=create, read_only=self.read_only",

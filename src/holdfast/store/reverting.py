@@ -42,6 +42,7 @@ _STAYS = {
     "does not bring it back; to merge anew, restore to before the merge instead",
     entries.REKEY: "changed no key: the new data key stays",
     entries.GONE: "deleted the scope: that stays",
+    entries.END: "ended its timeline: that stays",
     entries.PRUNE: "pruned what was before it: that does not come back",
 }
 """Why an operation that names no key is not undone."""

@@ -197,7 +197,7 @@ class Timeline(Loading):
             self.fresh.add(op[1])
         elif code in (entries.RESTORE, entries.FORK):
             self.become(op[1], op[2], op[3], sequence, op[4] if len(op) > 4 else ())
-        elif code == entries.GONE:
+        elif code in (entries.GONE, entries.END):
             self.gone = True
         elif code == entries.MERGE:
             self.merged = sequence
