@@ -245,6 +245,11 @@ class Attachment:
         stored = self.handle.reader.get(EXECUTION_STATE, None, None, False)
         return ExecutionState() if stored is None else build(ExecutionState, stored)
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether the run before, by what `begin` read, had no end, or ended with an error."""
+        return self.life.status in ("running", "failed")
+
     def lives(self, status: Any, *, started: bool = False, error: str = "") -> ExecutionState:
         """The life with another status."""
         now = datetime.fromtimestamp(self.handle.core.clock.claimed() / 1_000_000, UTC)
@@ -253,7 +258,7 @@ class Attachment:
             status=status,
             since=now,
             starts=life.starts + started,
-            recoveries=life.recoveries + (started and life.status == "running"),
+            recoveries=life.recoveries + (started and self.interrupted),
             error=error,
         )
 

@@ -160,7 +160,7 @@ class Turns:
         if restart is not None and restart.clean and self._settings.survive is not None:
             values = {name: one for name, one in values.items() if name in self._settings.survive}
         yield Call(self._kept.give, (values,))
-        if restart is not None or self._kept.life.status == "running":
+        if restart is not None or self._kept.interrupted:
             yield Call(self._kept.hook, ("handle_recovery",))
         yield from self._validated()
 
