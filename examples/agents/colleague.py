@@ -42,9 +42,14 @@ class Colleague(sync.Agent):
         """Whether a handover brought its task here."""
         return handover.status == "accepted" and handover.taker == self.state.scope
 
-    def take_offer(self, check: Any = None) -> Worked | None:
-        """Answer the oldest offer: accept it, or refuse it by what the check says."""
+    def take_offer(self, check: Any = None, task: str = "") -> Worked | None:
+        """Answer the oldest offer: accept it, or refuse it by what the check says.
+
+        With a task, only an offer of that one is meant.
+        """
         for offer in self.handovers.offers(self.state):
+            if task not in ("", offer.task):
+                continue
             try:
                 self.handovers.accept(self.state, offer.id, check=check)
             except HandoverValidationError:

@@ -97,7 +97,7 @@ class HaikuAgent(Colleague):
     def _deliver(self, now: MachineSnapshot) -> Worked:
         """To the git assistant to be published, from there back to who wanted it."""
         id, haiku = now.data["task"], now.data["haiku"]
-        taken = self.take_offer() if self.task() is None else None
+        taken = self.take_offer(task=id)
         last = self.last(id)
         assert last is not None, "tasks come by handovers"
         if taken is not None:

@@ -159,6 +159,16 @@ def test_all_of_them_are_killed_around_every_commit() -> None:
 # what each of them minds
 
 
+def test_several_visitors_are_served_one_after_the_other(ready: sync.Store, world: Path) -> None:
+    for number, topic in enumerate(("snow", "?!", "wind"), 2):
+        letter = {"name": "Bob", "topic": topic}
+        sync.Mailbox(ready.agent("greeter")).send(letter, id=f"visit-{number}")
+    team(ready, world)
+    assert [visit.answer[:5] for visit in visits(ready).values()] == [
+        *("It is", "It is", "Alas:", "It is")
+    ]
+
+
 @pytest.mark.parametrize("topic", ["", "?!", "x" * 99], ids=["empty", "signs", "long"])
 def test_a_wish_that_cannot_be_granted_is_refused_with_its_reason(
     ready: sync.Store, world: Path, topic: str
