@@ -248,6 +248,12 @@ def test_what_is_not_valid_is_not_saved(store: sync.Store) -> None:
     assert kept(state) == 2
 
 
+def test_what_has_no_step_is_refused_at_once(store: sync.Store) -> None:
+    with pytest.raises(InvalidInputError, match=r"step\(\); object has none"):
+        sync.run(lambda state: object(), store.agent("7"), **QUICK)
+    assert made(store.agent("7")) == []
+
+
 def test_after_a_run_that_did_not_end_in_order_the_agent_is_told(place: Place) -> None:
     told = []
 

@@ -14,6 +14,7 @@ from holdfast.agents.checking import (
     build,
     fields_of,
     inner_type,
+    is_frozen,
     is_structured,
     plain,
     problems,
@@ -281,12 +282,19 @@ def _chosen(obj: Any, fields: Iterable[str] | None) -> tuple[str, ...] | None:
     """The fields that are kept; None if the object says that itself."""
     if isinstance(fields, str) or not isinstance(fields, Iterable | None):
         raise InvalidInputError("fields are several names: fields=['plan']")
+    by_itself = isinstance(obj, PersistentAgent)
+    if (fields is not None or not by_itself) and is_frozen(type(obj)):
+        raise InvalidInputError(
+            f"what was saved cannot be given back to a {type(obj).__name__}, whose fields cannot "
+            "be set: attach the object that holds it, or give it get_persistent_state and "
+            "apply_persistent_state"
+        )
     if fields is not None:
         chosen = tuple(fields)
         if not chosen or not all(type(one) is str and one.isidentifier() for one in chosen):
             raise InvalidInputError("fields are names of attributes, at least one")
         return tuple(dict.fromkeys(chosen))
-    if isinstance(obj, PersistentAgent):
+    if by_itself:
         return None
     if is_structured(type(obj)):
         return tuple(fields_of(obj.__class__))

@@ -18,7 +18,13 @@ from holdfast.agents.loop_store import LoopStore, Restart, joined, log
 from holdfast.agents.looping import Clocks, LoopResult, LoopSettings, Worked, step_of
 from holdfast.agents.mailbox_keeping import Box, Taken
 from holdfast.agents.protocols import PersistentAgent
-from holdfast.errors import Conflict, HoldfastError, LeaseLostError, StoreClosedError
+from holdfast.errors import (
+    Conflict,
+    HoldfastError,
+    InvalidInputError,
+    LeaseLostError,
+    StoreClosedError,
+)
 from holdfast.store.asking import Asking
 from holdfast.store.handles import LineHandle
 from holdfast.store.leasing import Lease
@@ -138,6 +144,9 @@ class Turns:
         self._agent = given if hasattr(given, "step") and not isinstance(given, type) else None
         if self._agent is None:
             self._agent = yield Call(given, (self._running.state,))
+            if not callable(getattr(self._agent, "step", None)):
+                kind = type(self._agent).__name__
+                raise InvalidInputError(f"a loop runs an agent with step(); {kind} has none")
         self._kept = self._attachment()
         if self._kept is not None:
             self._kept.begin("start")
