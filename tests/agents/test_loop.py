@@ -248,6 +248,19 @@ def test_what_is_not_valid_is_not_saved(store: sync.Store) -> None:
     assert kept(state) == 2
 
 
+def test_an_agent_that_is_made_without_its_state(store: sync.Store) -> None:
+    class Bare(sync.Agent):
+        persistent = ("count",)
+        count = 0
+
+        def step(self) -> Worked:
+            self.count += 1
+            return Worked(done=self.count == 2)
+
+    assert sync.run(Bare, store.agent("7"), **QUICK).outcome == "done"
+    assert kept(store.agent("7")) == 2
+
+
 def test_what_has_no_step_is_refused_at_once(store: sync.Store) -> None:
     with pytest.raises(InvalidInputError, match=r"step\(\); object has none"):
         sync.run(lambda state: object(), store.agent("7"), **QUICK)

@@ -15,7 +15,14 @@ from holdfast.agents.attachment import Attachment
 from holdfast.agents.drift_keeping import Keeping
 from holdfast.agents.keys import ATTEMPTS
 from holdfast.agents.loop_store import LoopStore, Restart, joined, log
-from holdfast.agents.looping import Clocks, LoopResult, LoopSettings, Worked, step_of
+from holdfast.agents.looping import (
+    Clocks,
+    LoopResult,
+    LoopSettings,
+    Worked,
+    agent_by,
+    step_of,
+)
 from holdfast.agents.mailbox_keeping import Box, Taken
 from holdfast.agents.protocols import PersistentAgent
 from holdfast.errors import (
@@ -143,7 +150,7 @@ class Turns:
         given = self._running.agent
         self._agent = given if hasattr(given, "step") and not isinstance(given, type) else None
         if self._agent is None:
-            self._agent = yield Call(given, (self._running.state,))
+            self._agent = yield Call(agent_by, (given, self._running.state))
             if not callable(getattr(self._agent, "step", None)):
                 kind = type(self._agent).__name__
                 raise InvalidInputError(f"a loop runs an agent with step(); {kind} has none")
