@@ -491,7 +491,7 @@ def test_stop_ends_it_after_the_step(store: sync.Store) -> None:
     assert made(state)[-1] == SHUTDOWN
 
 
-def test_one_process_at_a_time(place: Place) -> None:
+def test_one_process_at_a_time(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     state, other = (place.open().agent("7") for _ in range(2))
 
     def act(number: int) -> None:
@@ -499,6 +499,8 @@ def test_one_process_at_a_time(place: Place) -> None:
             sync.run(Worker(1), other, lease=0.1, **QUICK)
 
     assert sync.run(Worker(1, act), state, lease=30, **QUICK).outcome == "done"
+    waited = [one.message for one in caplog.records if "waiting until its lease" in one.message]
+    assert len(waited) == 1, "who waits says so, once"
 
 
 def test_retention_goes_with_it(timed: sync.Store, hands: Hands) -> None:

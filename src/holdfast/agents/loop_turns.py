@@ -41,6 +41,9 @@ ENDS = (LeaseLostError, StoreClosedError)
 LAST = ("shutdown", "automatic", "shutdown")
 """Name, type and trigger of the checkpoint with which a loop ends."""
 
+WAITS = "%s: another runs it, or was killed: waiting until its lease is given back or runs out"
+"""Said once, so that nobody takes a loop that waits for one that hangs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -123,10 +126,14 @@ class Turns:
         name = lease_name(self._handle)
         duration = self._settings.lease
         asking = Asking(self._handle.core, name, duration, 2 * duration, None)
+        told = False
         while True:
             lease = yield Work(asking.take)
             if lease is not None:
                 return lease  # type: ignore[no-any-return]
+            if not told:
+                told = True
+                log.warning(WAITS, self._handle.scope)
             yield Wait(asking.pause())
 
     # beginning and ending
