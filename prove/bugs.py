@@ -881,7 +881,7 @@ BUGS = (
         "agents/attachment.py",
         "return [*sticky(self.handle, EXECUTION_STATE), written]",
         "return [written]",
-        "tests/agents/test_registry.py",
+        "tests/agents/test_agent_registry.py",
     ),
     Bug(
         "an agent that is not told that its last run failed",

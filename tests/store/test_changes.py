@@ -438,3 +438,21 @@ def test_too_many_operations_are_refused(plain: Place) -> None:
         for number in range(100_001):
             change.delete(f"{number}")
     assert store.scopes().items == []
+
+
+def test_what_is_read_twice_in_a_change_is_the_same(place: Place) -> None:
+    """Who compares what was made of a value with the value, and writes nothing, is not misled."""
+    one, other = place.open().agent("1"), place.open().agent("1")
+    one.set("n", 1)
+    with one.change() as change:
+        made = change.get("n") + 1
+        keys = change.keys("n")
+        other.set("n", 2)
+        other.set("n2", 2)
+        assert change.get("n") == 1 != made
+        assert change.keys("n") == keys
+    with pytest.raises(Conflict), one.change() as change:
+        assert change.get("n") == 2
+        other.set("n", 3)
+        change.set("n", change.get("n") + 1)
+    assert one.get("n") == 3

@@ -95,7 +95,7 @@ def test_a_recording_of_the_same_week_is_the_same() -> None:
         assert abs(a.time - b.time) < 0.001
         for (key, size, _), (other, wanted_size, _) in zip(a.writes, b.writes, strict=True):
             assert key == other
-            assert size == pytest.approx(wanted_size, abs=8)  # long texts are cut elsewhere
+            assert size == pytest.approx(wanted_size, abs=64)  # long texts are cut elsewhere
     assert Recording.of(again.data()) == again
 
 

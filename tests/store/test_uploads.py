@@ -16,7 +16,7 @@ import pytest
 from store_kit import Place, rows_of
 
 from holdfast import sync
-from holdfast.errors import Conflict, DiskFullError, HoldfastError
+from holdfast.errors import Conflict, DiskFullError, HoldfastError, StoreLockedError
 from holdfast.storage.contract import Batch
 from holdfast.storage.wrappers import MODES, Fault, Faulty
 from holdfast.store import long_writing, pins, rows, uploads
@@ -145,8 +145,15 @@ def test_a_writer_that_was_stopped_is_told(plain_file: Place) -> None:
     place = plain_file
     place.open().agent("1").set("k", b"before")
     child = start(place, "1")
-    os.kill(child.pid, signal.SIGSTOP)
-    assert place.open().sweep(wait=True).uploads == 1
+    store = place.open()
+    while True:
+        os.kill(child.pid, signal.SIGSTOP)
+        try:
+            assert store.sweep(wait=True).uploads == 1
+            break
+        except StoreLockedError:  # it was stopped in the middle of a commit: elsewhere, then
+            os.kill(child.pid, signal.SIGCONT)
+            time.sleep(0.2)
     os.kill(child.pid, signal.SIGCONT)
     out, _ = child.communicate("write\n")
     assert out.startswith("Conflict")

@@ -116,7 +116,7 @@ class Book:
         if into is None:
             planned: Effect = self._changed(note)
             return planned
-        if into.place != (self._handle.scope, self._handle.timeline):
+        if into._place != (self._handle.scope, self._handle.timeline):
             raise InvalidInputError(f"into is a change of {self._handle.scope}, not of another")
         return note(into)
 

@@ -26,6 +26,7 @@ from holdfast.store.outcomes import content_of
 from holdfast.store.reading import Reader
 from holdfast.store.scopes import Scope, check_key
 from holdfast.store.subjects import Subject, erased
+from holdfast.store.timeline import Timeline
 from holdfast.store.trimming import check_trim, going, trim_of
 
 MOST_OPERATIONS = 100_000
@@ -145,6 +146,8 @@ class ScopedChange:
         self.looked = False
         self.expects: dict[str, int] = {}
         self.head: int | None = None
+        self._read_slots: dict[str, tuple[Timeline | None, Any]] = {}
+        self._read_keys: dict[str, list[str]] = {}
 
     # writing
 
@@ -243,7 +246,9 @@ class ScopedChange:
         check_prefixes(prefix=prefix)
         self._expect_head()
         prefix = normalize("NFC", prefix)
-        found = set(self._reader.keys(prefix))
+        if prefix not in self._read_keys:  # the same when it is asked again, as with values
+            self._read_keys[prefix] = self._reader.keys(prefix)
+        found = set(self._read_keys[prefix])
         for operation in self.operations:
             if operation.key.startswith(prefix) and operation.kind not in ("expire", "trim"):
                 (found.discard if operation.kind == "delete" else found.add)(operation.key)
@@ -314,11 +319,15 @@ class ScopedChange:
         return value if known else self._read(key)
 
     def _read(self, key: str) -> Any:
+        """What is stored; read again it is the same: who compares it with what was made of it, and
+        then writes nothing, must not have looked at two moments."""
         self.looked = True
-        timeline = self._reader.now()
-        slot = self._reader.live(timeline, key) if timeline is not None else None
-        version = timeline.version(slot) if timeline is not None else 0
-        self.expects.setdefault(key, version)
+        if key not in self._read_slots:
+            now = self._reader.now()
+            found = self._reader.live(now, key) if now is not None else None
+            self._read_slots[key] = now, found
+            self.expects.setdefault(key, now.version(found) if now is not None else 0)
+        timeline, slot = self._read_slots[key]
         if timeline is None or slot is None:
             return _MISSING
         self._reader.told(timeline, [(key, slot)])
@@ -337,7 +346,7 @@ class ScopedChange:
         return reader.scope, reader.timeline, self.operations, self.expects, self.head
 
     @property
-    def place(self) -> tuple[Scope, str]:
+    def _place(self) -> tuple[Scope, str]:
         """The timeline that it concerns."""
         return self._reader.scope, self._reader.timeline
 

@@ -254,7 +254,7 @@ def test_identities_as_a_file(place: Place, tmp_path: Path) -> None:
 RUNNER = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
-from test_registry import registry
+from test_agent_registry import registry
 from holdfast import sync
 store = sync.open(sys.argv[2], durability="normal")
 agents = registry(store, duration=0.5)
