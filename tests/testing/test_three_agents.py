@@ -81,7 +81,8 @@ def world(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ready(store: sync.Store, world: Path) -> sync.Store:
+def ready(plain: Place, world: Path) -> sync.Store:
+    store = plain.open()
     prepare(store, world)
     return store
 
@@ -99,7 +100,9 @@ def visits(store: sync.Store) -> dict[str, Any]:
 
 
 @pytest.mark.spec("M89")
-def test_they_work_together(ready: sync.Store, world: Path) -> None:
+def test_they_work_together(place: Place, world: Path) -> None:
+    ready = place.open()
+    prepare(ready, world)
     team(ready, world)
     answer = "It is on the branch poem/visit-1."
     assert visits(ready)[VISIT].answer == answer
@@ -264,10 +267,9 @@ def test_an_agent_that_lost_its_repository_does_not_go_on(ready: sync.Store, wor
         GitAssistant(ready, world / "repository").start()
 
 
-def test_a_spoiled_agent_is_put_back_and_its_handovers_stay(place: Place, world: Path) -> None:
+def test_a_spoiled_agent_is_put_back_and_its_handovers_stay(ready: sync.Store, world: Path) -> None:
     """Somebody wrote nonsense: the last checkpoint in which the agent is valid is taken."""
-    store = place.open()
-    prepare(store, world)
+    store = ready
     team(store, world)
     greeter = GreeterAgent(store)
     greeter.restore_state()
