@@ -12,6 +12,7 @@ from holdfast.recovery.choice import Proposal
 from holdfast.recovery.context import StepFunction
 from holdfast.recovery.engine import RecoveryPlan
 from holdfast.recovery.failures import Failure
+from holdfast.recovery.health import BUDGET, Health
 from holdfast.recovery.notices import PAGE, Notice
 from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.quarantine import Quarantined
@@ -153,6 +154,32 @@ class Recovery:
         committed together with the note that the notice was had, in whatever process.
         """
         return await asyncio.to_thread(self._blocking.deliver, state, consumer, function)
+
+    async def health(
+        self,
+        agent: Any = None,
+        *,
+        budget: float = BUDGET,
+        url: str = "",
+        key: str | None = None,
+        signer: str | None = None,
+        durability: str = "full",
+    ) -> Health:
+        """How healthy the store, or one agent, is: from 0 to 100, with reasons and next steps.
+
+        `budget` is for `verify`, in seconds, and again for the agents one by one. With what the
+        store was opened with (`url`, `key`, `signer`, `durability`), it is also told whether
+        secrets lie beside the store and whether the disk is full.
+        """
+        return await asyncio.to_thread(
+            self._blocking.health,
+            agent,
+            budget=budget,
+            url=url,
+            key=key,
+            signer=signer,
+            durability=durability,
+        )
 
     def quarantine(self, agent: Any) -> Quarantine:
         """The damaged rows of an agent that recoveries set aside: list, get, release."""

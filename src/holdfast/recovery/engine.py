@@ -16,7 +16,9 @@ from holdfast.recovery.builtin import BUILT_IN
 from holdfast.recovery.choice import Proposal, outcomes, propose
 from holdfast.recovery.context import Context, Settings, StepFunction
 from holdfast.recovery.failures import Failure, kind_of
+from holdfast.recovery.health import BUDGET, Health, health_of
 from holdfast.recovery.notices import PAGE, Notice, deliver, notices
+from holdfast.recovery.placement import Placement
 from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import RUNNING, Record, Records, recovered_agents
@@ -29,7 +31,7 @@ from holdfast.recovery.reports import (
 from holdfast.recovery.running import Progress, Running, lease_name
 from holdfast.recovery.steps import STEPS
 from holdfast.recovery.strategies import STRATEGIES, Strategy, look
-from holdfast.store.arguments import check_count, check_function, check_text
+from holdfast.store.arguments import check_count, check_function, check_seconds, check_text
 from holdfast.store.blocking import State, Store
 from holdfast.store.cause import acting
 from holdfast.store.handles import StoreHandle
@@ -56,13 +58,16 @@ class RecoveryPlan:
     lost: str
     passed: dict[str, str]
     """Strategies that would not serve, and why."""
+    keys: tuple[str, ...] = ()
+    """The keys that would go back, if not all of them."""
 
     def __str__(self) -> str:
         head = f"{self.agent}: {self.failure.kind} is answered by {self.procedure.id}"
         lines = [f"  {step.key}" for step in self.procedure.steps]
         lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
         served = f"{self.strategy}, {self.point or 'nothing'}" if self.strategy else "none serves"
-        return "\n".join([head, *lines, f"  strategy: {served}", f"  lost: {self.lost}"])
+        keys = [f"  keys: {', '.join(self.keys)}"] if self.keys else []
+        return "\n".join([head, *lines, f"  strategy: {served}", *keys, f"  lost: {self.lost}"])
 
 
 class Recovery:
@@ -195,6 +200,7 @@ class Recovery:
             target.point if target is not None else None,
             target.lost if target is not None else "nothing",
             looked.passed,
+            target.keys if target is not None else (),
         )
 
     def proposal(self, agent: Any, kind: str) -> Proposal:
@@ -277,7 +283,28 @@ class Recovery:
         """
         return deliver(self._handle, State(state._handle), consumer, function)
 
-    # what was damaged
+    # how it is, and what was damaged
+
+    def health(
+        self,
+        agent: Any = None,
+        *,
+        budget: float = BUDGET,
+        url: str = "",
+        key: str | None = None,
+        signer: str | None = None,
+        durability: str = "full",
+    ) -> Health:
+        """How healthy the store, or one agent, is: from 0 to 100, with reasons and next steps.
+
+        `budget` is for `verify`, in seconds, and again for the agents one by one. With what the
+        store was opened with (`url`, `key`, `signer`, `durability`), it is also told whether
+        secrets lie beside the store and whether the disk is full.
+        """
+        check_seconds(budget, "budget")
+        scope = _scope(agent) if agent is not None else None
+        placement = Placement(url, key, signer, durability)
+        return health_of(self._handle, scope, budget=budget, placement=placement)
 
     def quarantine(self, agent: Any) -> Quarantine:
         """The damaged rows of an agent that recoveries set aside: list, get, release."""

@@ -176,9 +176,16 @@ class Records:
 
 
 def recovered_agents(store: StoreHandle) -> list[Scope]:
-    """Every scope that has had a recovery."""
+    """Every scope that has had a recovery, or damaged rows that were set aside.
+
+    One whose name is too long to be part of another is known by its recoveries only.
+    """
     found = []
     for info in store.scopes("custom", PREFIX, None, None).items:
+        name = info.scope.id.removeprefix(PREFIX)
+        if ":" in name or name == "global":
+            found.append(Scope.parse(name))
+            continue
         first = store.line(info.scope).reader.items(PREFIX, 1, "", False)
         if first and "agent" in first[0][1]:
             found.append(Scope.parse(first[0][1]["agent"]))

@@ -7,9 +7,7 @@ without it. Python cannot end the thread itself; it runs until it returns.
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
-import inspect
 import queue
 import threading
 import time
@@ -27,6 +25,7 @@ from holdfast.errors import (
     RecoveryFailedError,
     RecoveryValidationError,
 )
+from holdfast.recovery.background import called
 from holdfast.recovery.context import Context, StepFunction
 from holdfast.recovery.procedure import ROLLBACK, Procedure, RecoveryStep
 from holdfast.recovery.records import FAILED, ROLLED_BACK, SUCCEEDED, Record, RecoveryStepResult
@@ -206,9 +205,7 @@ class Running:
 
     def execute(self, step: RecoveryStep) -> dict[str, Any]:
         """What a step comes to."""
-        answer = self._types[step.type](self.context, step.action)
-        if inspect.isawaitable(answer):
-            answer = asyncio.run(_awaited(answer))
+        answer = called(self._types[step.type], self.context, step.action)
         result = dict(answer) if isinstance(answer, Mapping) else {}
         for name, wanted in step.validation.items():
             if name not in result or result[name] != wanted:
@@ -284,7 +281,3 @@ class _Work:
 
 def _failed(result: RecoveryStepResult | None) -> bool:
     return result is not None and not result.success
-
-
-async def _awaited(answer: Any) -> Any:
-    return await answer

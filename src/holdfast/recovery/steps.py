@@ -111,7 +111,10 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
         if target.replay:
             salvage = Salvage(context.handle, _number(target.point), target.replay)
             salvage.replay()
-            entry = f"{context.handle.timeline}@{salvage.bring(reason).sequence}"
+            brought = salvage.bring(reason)
+            entry = f"{context.handle.timeline}@{brought.sequence}"
+            # The damage that made a replay needed had kept the restore from having one.
+            backup = backup or (brought.backup.id if brought.backup is not None else None)
     return {"restored": entry, "backup": backup, "lost": target.lost}
 
 

@@ -314,8 +314,18 @@ class Leases:
                 found[-1] = replace(found[-1], beats=beats)
         return sorted(found, key=lambda info: info.name)
 
-    def break_(self, name: str) -> str | None:
-        """Take a lease from its holder; returns who that was."""
+    def info(self, name: str) -> LeaseInfo | None:
+        """One lease, if it was ever taken."""
+        key = self.key_of(name)
+        token, beat = self._cells(key)
+        if token is None:
+            return None
+        found = self._opened(key, token, _token)
+        beats = self._opened(rows.beat(key), beat, _beat).count if beat is not None else 0
+        return LeaseInfo(found.name, found.owner, found.term, found.duration, beats)
+
+    def break_(self, name: str, term: int | None = None) -> str | None:
+        """Take a lease from its holder, or only from that of a term; returns who that was."""
         self.core.check_writable()
         key = self.key_of(name)
         for _ in range(ATTEMPTS):
@@ -323,9 +333,13 @@ class Leases:
             token = self._token(key, cells[0])
             if token is None:
                 raise LeaseNotFoundError(f"there is no lease {name!r}; `leases()` lists them")
+            if term is not None and token.term != term:
+                return None
             free = self._free(key, token.name, token.term + 1)
             swaps: list[Swap] = [(key, cells[0], free), (rows.beat(key), cells[1], None)]
             if swap_cells(self.core.storage, swaps):
+                for lease in self._live():
+                    lease.over |= lease.id == token.id
                 return token.owner
         raise Unavailable(f"the lease {name!r} does not stand still; try again")
 
