@@ -898,6 +898,20 @@ BUGS = (
         "tests/agents/test_agent_registry.py",
     ),
     Bug(
+        "an agent that is not told that its last run failed",
+        "agents/attachment.py",
+        'in ("running", "failed")',
+        'in ("running",)',
+        "tests/agents/test_loop.py",
+    ),
+    Bug(
+        "a task handed over in the middle of a machine's work",
+        "agents/machines/looking.py",
+        "if one is not None]",
+        'if one is not None and name == ""]',
+        "tests/agents/test_together.py",
+    ),
+    Bug(
         "an effect with an unknown end repeated without a key",
         "agents/effect_book.py",
         'if effect.status == "unknown" and not effect.repeatable:',

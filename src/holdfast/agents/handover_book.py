@@ -41,6 +41,7 @@ from holdfast.agents.handover_records import (
     standing_of,
 )
 from holdfast.agents.keys import own_change, sticky, task_key
+from holdfast.agents.machines.looking import open_intents
 from holdfast.agents.reading import Reading
 from holdfast.agents.records import stored
 from holdfast.agents.retrying import again
@@ -271,6 +272,10 @@ class HandoverBook:
         package, prepared.start = packed(prepared.giver, record, standing)
         unfinished = Book(line).effects(done=False, plain=True)
         problems = records.giver_problems(record.task, package, unfinished)
+        problems += [
+            f"the machine {name!r} is on its way to {intent.to_state!r}: recover() or settle() it"
+            for name, intent in open_intents(line)
+        ]
         carried = package.carried if package is not None else record.carry
         problems += [f"there is no key {key!r}" for key in record.carry if key not in carried]
         problems += Reading(line, table()).problems()

@@ -9,8 +9,14 @@ import click
 
 from holdfast import errors
 
+
+class AgentFailed(click.ClickException):
+    """The program of an agent failed, which is no bug in Holdfast."""
+
+
 BAD_USAGE, INTERNAL, OUTPUT, INTERRUPTED, BROKEN_PIPE = 2, 70, 74, 130, 141
 CODES: tuple[tuple[type[Exception], int], ...] = (
+    (AgentFailed, 1),
     (errors.MissingError, 4),
     (errors.Conflict, 5),
     (errors.MergeConflictError, 5),
@@ -25,8 +31,9 @@ HELP = """\b
 Exit codes:
   0   done
   1   verify found something; diff --exit-code: there are differences; import: not all was taken;
-      agent run: it drifted, and refreshing did not help; agent check: something is wrong;
-      doctor: health is below --at-least; repair, recovery boot|scrub: something is left
+      agent run: its program failed, or it drifted and refreshing did not help;
+      agent check: something is wrong; doctor: health is below --at-least;
+      repair, recovery boot|scrub: something is left
   2   bad usage, or refused (also a key that does not fit)
   3   verify was stopped by its budget, nothing found so far
   4   not found: store, scope, key, point, checkpoint or timeline
