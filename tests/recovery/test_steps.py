@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from store_kit import Place, put_row, rows_of
+from store_kit import Place, put_row
 
 from holdfast import Failure, sync
 from holdfast.errors import CriticalStepFailureError, RecoveryFailedError
+from holdfast.store import rows
 
 
 def agent(store: sync.Store) -> sync.State:
@@ -53,12 +54,15 @@ def test_verify_integrity_reads_all_of_the_state_to_return_to(plain: Place) -> N
     steps = ("backup_current", "locate_checkpoint", "spoil", "verify_integrity")
 
     def spoil(context: Any, action: Any) -> None:
+        core = context.handle.core
+        ledger = core.ledger(context.agent)
+        key = rows.entry(rows.line(b"E", ledger.number, 0), 1)
         storage = place.storage()
-        key, row = rows_of(storage, b"E")[0]
+        row = storage.get([key])[0]
+        assert row is not None
         put_row(storage, key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])
         storage.close()
-        core = context.handle.core
-        core.forget(core.ledger(context.agent))
+        core.forget(ledger)
 
     found = run(place.open(), *steps[:2], "verify_integrity")["verify_integrity"]
     assert found == {"values": 1}
