@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from holdfast.checkpoints.holding import Held, held, release
 from holdfast.checkpoints.making import make
 from holdfast.checkpoints.requests import CheckpointRequest
-from holdfast.errors import InvalidInputError
+from holdfast.errors import InvalidInputError, PrunedError
 from holdfast.store import entries, rows
 from holdfast.store.arguments import check_text
 from holdfast.store.cause import WITHIN
@@ -89,7 +89,8 @@ class Operating:
 def undo(handle: LineHandle, checkpoint: Checkpoint, operation: str) -> Reverted | None:
     """Revert what an operation wrote; None if that is nothing.
 
-    Then its checkpoint is let go, and those of operations inside of it.
+    Then its checkpoint is let go, and those of operations inside of it. Refused if entries behind
+    the checkpoint are pruned: which keys the operation changed is no longer known.
     """
     numbers = [
         rows.sequence_of(row)
@@ -98,6 +99,13 @@ def undo(handle: LineHandle, checkpoint: Checkpoint, operation: str) -> Reverted
         and part_of(body.cause.operation, operation)
         and any(op[0] != entries.CHECKPOINT for op in body.ops)
     ]
+    floor = handle.history.points.line().floor.sequence
+    if floor > checkpoint.sequence:
+        raise PrunedError(
+            f"{handle.scope}: operation {checkpoint.name} cannot be undone by itself: entries up "
+            f"to {floor} are pruned, and some may be its own. Its checkpoint {checkpoint.id} is "
+            "still held: restore that, with what others wrote since, or finish it by keep"
+        )
     done = None
     if numbers:
         done = revert_state(
