@@ -176,17 +176,18 @@ class _Pruning:
         return {sequence for _, sequence, _, _ in self.handle.history.points.statements()}
 
     def _kept(self) -> set[int]:
-        """Entries up to the floor whose states are needed, the floor itself included."""
-        found = {at for at in self.wanted if at <= self.last}
-        for number in self.lines:
-            found.update(self._sources(number, floor_of(self.ledger, number).sequence))
-        found.add(self.last)
-        if len(found) > MOST_BASES:
-            raise InvalidInputError(
-                f"{self.ledger.scope}: {len(found)} states below entry {self.last} would be kept, "
-                f"at most {MOST_BASES} can be; keep fewer checkpoints, or prune less"
-            )
-        return {at for at in found if at > self.ledger.before}
+        """Entries up to the floor whose states are needed, the floor itself included.
+
+        The floor is lowered to where no more are needed than an anchor can name.
+        """
+        while True:
+            found = {at for at in self.wanted if at <= self.last}
+            for number in self.lines:
+                found.update(self._sources(number, floor_of(self.ledger, number).sequence))
+            found.add(self.last)
+            if len(found) <= MOST_BASES or self.last == self.old.sequence:
+                return {at for at in found if at > self.ledger.before}
+            self.last = max(sorted(found)[MOST_BASES - 1], self.old.sequence)
 
     def _sources(self, number: int, behind: int) -> Iterator[int]:
         """Entries up to the floor that restores and forks of a timeline begin from."""
