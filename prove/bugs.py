@@ -693,6 +693,20 @@ BUGS = (
         "tests/store/test_retention.py",
     ),
     Bug(
+        "a pause that only a wrong clock saw counted as age",
+        "checkpoints/ages.py",
+        "return passed if before[1] == after[1] and not after[2] else 0",
+        "return passed",
+        "tests/store/test_retention_in_use.py",
+    ),
+    Bug(
+        "what an operation is undone by pruned while it runs",
+        "checkpoints/retention.py",
+        "    floor = min(floor, needs.begun)\n",
+        "",
+        "tests/store/test_retention_in_use.py",
+    ),
+    Bug(
         "each fork of a group saving the same nodes once more",
         "store/forking.py",
         "return unsaved and made is not None and bool(made.lines)",

@@ -54,11 +54,11 @@ def test_the_default_rules(store: sync.Store, hands: Hands) -> None:
     hands.time += 8 * DAY
     for n in range(5):
         make(state, f"routine {n}", "routine")
+    for n in range(7):
+        make(state, f"end {n}", "automatic", trigger="shutdown")
     make(state, "before", "pre_operation", operation="op")
     held = state.checkpoints(limit=1)[0]
     make(state, "unsaid", "pre_operation")
-    for n in range(7):
-        make(state, f"end {n}", "automatic", trigger="shutdown")
     make(state, "young", "recovery")
     make(state, "after", "post_operation", releases=[])
     state.set("k", 1)

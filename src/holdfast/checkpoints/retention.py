@@ -4,33 +4,31 @@ A plan says of every checkpoint whether it stays and why, and up to where each t
 pruned. Running it prunes (`holdfast.store.pruning`): announced by an anchor, in small commits,
 beside readers and writers; cut short, run it again.
 
-What never goes: what is pinned or on hold; the checkpoint of an operation that is not over and the
-backup of a restore that is not confirmed (a later checkpoint's metadata names in `releases` what it
-lets go); what a timeline starts from; the newest `min_count` of a rule.
+What never goes: what is pinned or on hold; the checkpoint of an operation that is not over, and all
+history behind it, by which the operation is undone; the backup of a restore that is not confirmed
+(a later checkpoint's metadata names in `releases` what it lets go); what a timeline starts from;
+the newest `min_count` of a rule.
 
 Clocks are not believed easily. An age counts only if the newest entry of the scope is less than a
-day away from now, and no clock has jumped by as much in the last hundred of a timeline. A plan
-that would remove more than a fifth of a scope's checkpoints by age alone, or the newest of any
-type, is not run unless it is confirmed.
+day away from now, and no clock has jumped by as much in the last hundred of a timeline; and only
+as far as somebody has seen it pass (`holdfast.checkpoints.ages`). A plan that would remove more
+than a fifth of a scope's checkpoints by age alone, or the newest of any type, is not run unless it
+is confirmed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from holdfast.checkpoints.ages import DAY, Ages
 from holdfast.checkpoints.engine import stored_policies
 from holdfast.checkpoints.holding import held
+from holdfast.checkpoints.needing import REASONS, Needs
 from holdfast.checkpoints.rules import PRIORITIES, Group, Rule, RuleBook, importance, rules_of
-from holdfast.errors import (
-    InvalidInputError,
-    NotConfirmedError,
-    PointNotFoundError,
-    StillNeededError,
-)
+from holdfast.errors import InvalidInputError, NotConfirmedError, StillNeededError
 from holdfast.store import rows
 from holdfast.store.arguments import check_flag, check_text
 from holdfast.store.breathing import Breath
@@ -46,16 +44,9 @@ from holdfast.store.scopes import Scope
 from holdfast.store.sticky import Sticky
 
 PREFIX = "$retention/"
-DAY = timedelta(days=1)
 LOOKED_AT = 100
 MOST = 0.2
 """Part of a scope's checkpoints that may go by age alone without being asked about."""
-
-
-_NEEDED = {
-    "operation": "its operation is not over",
-    "restore": "the backup of a restore that is not confirmed",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +136,13 @@ class Retention:
                 f"the newest entries do not confirm that it is {now:%Y-%m-%d}, so nothing goes "
                 "because of its age"
             )
-        lines, tallies = [], []
+        lines, tallies, marked = [], [], self.marked(handle.scope)
         for line in found:
             tally = Tally(line.timeline)
-            judged = self._judged(handle, line, trusted)
+            needs = Needs(handle, line, marked)
+            judged = self._judged(handle, line, needs, trusted)
             kept = tuple(one for one in map(tally.count, judged) if whole or one.stays)
-            lines.append(LinePlan(line.timeline, kept, self._floor(line, tally, trusted)))
+            lines.append(LinePlan(line.timeline, kept, _floor(line, needs, tally, trusted)))
             tallies.append(tally)
         return RetentionPlan(handle.scope, tuple(lines), tuple(_questions(tallies)), tuple(notes))
 
@@ -196,7 +188,7 @@ class Retention:
             if one.why == "operation":
                 raise StillNeededError(
                     f"{line.scope}: {timeline} cannot be ended: of its checkpoint "
-                    f"{one.checkpoint.id} {_NEEDED['operation']}"
+                    f"{one.checkpoint.id} {REASONS['operation']}"
                 )
         return end_line(line, reason)
 
@@ -204,48 +196,29 @@ class Retention:
         found = getattr(scope, "_handle", None)
         return self._handle.line(found.scope if isinstance(found, LineHandle) else scope)
 
-    def _judged(self, main: LineHandle, line: LineHandle, now: datetime | None) -> Iterator[Judged]:
+    def _judged(
+        self, main: LineHandle, line: LineHandle, needs: Needs, now: datetime | None
+    ) -> Iterator[Judged]:
         """What becomes of the checkpoints of a timeline, newest first."""
-        marked = self.marked(main.scope)
         cleared = self._cleared(main.scope)
-        starts = {(info.parent, info.start) for info in main.history.timelines()}
-        needed = {one.checkpoint.id: _NEEDED[one.why] for one in held(line)}
-        newest = line.place()[2]
+        ages = Ages(line, now) if now is not None else None
         counted: dict[Group, int] = {}
         book = RuleBook(self._given, _said(main))
         released: set[str] = set()
         history, breath = line.history, Breath()
         for at, sequence, envelope, body in history.points.statements():
             one = history.described(at, line.timeline, sequence, envelope, body)
-            said = one.metadata.get("releases", ())
-            released.update(said if isinstance(said, list) else ())
+            released.update(needs.released(one))
             rules = [(rule, counted.get(group, 0)) for rule, group in book.of(one)]
             counted.update((group, counted.get(group, 0) + 1) for _, group in book.of(one))
-            why = marked.get(one.id, "")
-            if not why and (line.timeline, one.sequence) in starts:
-                why = "a timeline starts from it"
-            if not why:
-                why = needed.get(one.id, "")
-            if not why and one.sequence == newest:
-                why = "it is the newest entry"
+            why = needs.why(one)
             if not why and one.id in cleared:
                 yield Judged(one, False, "cleared")
             else:
-                yield _judge(one, rules, why, released, now)
+                aged = ages is not None and any(rule.max_age is not None for rule, _ in rules)
+                age = ages.of(one.sequence) if ages is not None and aged else None
+                yield _judge(one, rules, why, released, age)
             breath()
-
-    def _floor(self, line: LineHandle, tally: Tally, now: datetime | None) -> int:
-        """The entry behind the newest checkpoint that goes, and what `Keep` declares."""
-        head = line.place()[2]
-        floor = tally.newest + 1
-        keep = kept_past(line.reader.declared())
-        if keep is not None and keep.count is not None:
-            floor = max(floor, head - keep.count)
-        elif keep is not None and keep.age is not None and now is not None:
-            with suppress(PointNotFoundError):  # all of it is younger
-                floor = max(floor, line.history.points.find(now - keep.age)[1])
-        below = line.history.points.line().floor.sequence
-        return max(floor, below) if tally.gone or floor > below else 0
 
     # marks
 
@@ -346,12 +319,26 @@ def _cut_short(line: LineHandle) -> int:
     return timeline.floor.sequence if begun else 0
 
 
+def _floor(line: LineHandle, needs: Needs, tally: Tally, now: datetime | None) -> int:
+    """The entry behind the newest checkpoint that goes, and what `Keep` declares."""
+    head = line.place()[2]
+    floor = tally.newest + 1
+    keep = kept_past(line.reader.declared())
+    if keep is not None and keep.count is not None:
+        floor = max(floor, head - keep.count)
+    elif keep is not None and keep.age is not None and now is not None:
+        floor = max(floor, Ages(line, now).newest_over(keep.age))
+    floor = min(floor, needs.begun)
+    below = line.history.points.line().floor.sequence
+    return max(floor, below) if tally.gone or floor > below else 0
+
+
 def _judge(
     one: Checkpoint,
     rules: list[tuple[Rule, int]],
     why: str,
     released: set[str],
-    now: datetime | None,
+    age: timedelta | None,
 ) -> Judged:
     """Whether it stays, by each of its rules and how many newer ones that counts."""
     if why:
@@ -364,9 +351,9 @@ def _judge(
             return Judged(one, True, f"its priority is {least} or above")
     if any(rule.until_released for rule, _ in rules):
         done = one.id in released
-        return Judged(one, not done, "its operation is over" if done else "not released")
+        return Judged(one, not done, "no longer needed" if done else "not released")
     # One that is over a count goes, whatever the clock says; only what is left goes by age alone.
-    reasons = sorted(filter(None, (rule.over(n, one.time, now) for rule, n in rules)), reverse=True)
+    reasons = sorted(filter(None, (rule.over(n, age) for rule, n in rules)), reverse=True)
     over = reasons[0] if reasons else ""
     return Judged(one, not over, f"over its {over}" if over else "within its rule")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from holdfast.errors import InvalidInputError
@@ -30,7 +30,7 @@ class Rule:
     min_importance: str | None = None
     """One of this priority (low, medium, high, critical) or above stays."""
     until_released: bool = False
-    """Goes once it is released, whatever its age and number."""
+    """Goes once it is released, whatever its age and number; a release once that is gone."""
 
     def __post_init__(self) -> None:
         if self.max_age is not None and (
@@ -46,16 +46,16 @@ class Rule:
         if self.min_importance is not None and self.min_importance not in PRIORITIES:
             raise InvalidInputError(f"min_importance is one of {', '.join(PRIORITIES)}")
 
-    def over(self, number: int, time: datetime, now: datetime | None) -> str:
+    def over(self, number: int, age: timedelta | None) -> str:
         """Why one may go, that is the `number`-th newest: "", `count`, `age` or `count and age`.
 
-        Without `now` the clock cannot be trusted, and no age counts as over.
+        Without an age the clock cannot be trusted, and none counts as over.
         """
         limits: dict[str, bool] = {}
         if self.max_count is not None:
             limits["count"] = number >= self.max_count
         if self.max_age is not None:
-            limits["age"] = now is not None and now - time > self.max_age
+            limits["age"] = age is not None and age > self.max_age
         if not limits or (self.match == "all" and not all(limits.values())):
             return ""
         return " and ".join(name for name, over in limits.items() if over)
@@ -65,6 +65,7 @@ DEFAULTS: Mapping[str, Rule] = {
     "routine": Rule(max_count=3),
     "recovery": Rule(max_age=timedelta(days=7)),
     "pre_operation": Rule(until_released=True),
+    "post_operation": Rule(until_released=True),  # when what it releases is gone
     "automatic:shutdown": Rule(max_count=5),
 }
 """By type; one with a trigger stands behind a colon. All other types stay, unless a checkpoint says
@@ -129,7 +130,7 @@ def _own(said: Any) -> Rule | None:
             said.get("max_count"),
             min_count=said.get("min_count", 0),
         )
-    except (InvalidInputError, TypeError, OverflowError):
+    except (InvalidInputError, TypeError, ValueError, OverflowError):
         return Rule()
 
 
