@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.conditions import Condition
     from holdfast.checkpoints.export_records import Export
     from holdfast.checkpoints.importing import Imported
+    from holdfast.checkpoints.needing import Judged
     from holdfast.checkpoints.policy import (
         Policy,
         PolicyFrequency,
@@ -75,7 +76,7 @@ if TYPE_CHECKING:
     )
     from holdfast.checkpoints.recording import Recording
     from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest
-    from holdfast.checkpoints.retention import Judged, LinePlan, RetentionPlan
+    from holdfast.checkpoints.retention import LinePlan, RetentionPlan
     from holdfast.checkpoints.rules import Rule
     from holdfast.checkpoints.runner import Run
     from holdfast.checkpoints.schedules import ScheduleInfo
@@ -337,7 +338,8 @@ _HOMES = {
     "holdfast.agents.machines.versions": "MachineLimits",
     "holdfast.agents.shapes": "Message Task ToolCall",
     "holdfast.checkpoints.async_retention": "Retention",
-    "holdfast.checkpoints.retention": "Judged LinePlan RetentionPlan",
+    "holdfast.checkpoints.needing": "Judged",
+    "holdfast.checkpoints.retention": "LinePlan RetentionPlan",
     "holdfast.checkpoints.rules": "Rule",
     "holdfast.checkpoints.async_exports": "export_checkpoint import_checkpoint inspect_export",
     "holdfast.checkpoints.export_records": "Export",

@@ -196,6 +196,53 @@ def test_what_really_grew_old_goes_whichever_process_saw_it(place: Place) -> Non
         assert store.verify().findings == []
 
 
+def make_routine(state: sync.State) -> None:
+    for n in range(4):
+        state.set("k", n)
+        state.checkpoint(type="routine")
+    state.set("k", "end")
+
+
+def test_a_group_is_kept_whole_while_a_member_of_it_is_kept(store: sync.Store) -> None:
+    a, b, retention = store.agent("a"), store.agent("b"), Retention(store)
+    groups = sync.CheckpointGroups(store)
+    group = groups.create([a, b], "release", type="routine")
+    make_routine(a)
+    assert "agent:b keeps another one of its group" in str(retention.plan(a))
+    a.declare(Keep(count=0))
+    retention.run(a)
+    member = a.checkpoints()[-1]
+    assert (member.name, groups.of(member).id) == ("release", group.id)  # below a floor, too
+    make_routine(b)
+    for state in (b, a):  # now the rules of both let theirs go
+        retention.run(state)
+        assert "release" not in [one.name for one in state.checkpoints()]
+    assert store.verify().findings == []
+
+
+def test_a_group_that_was_kept_can_be_restored(store: sync.Store) -> None:
+    a, b = store.agent("a"), store.agent("b")
+    for state in (a, b):
+        state.set("k", "then")
+    groups = sync.CheckpointGroups(store)
+    group = groups.create([a, b], "release", type="routine")
+    make_routine(a)
+    Retention(store).run(a)
+    b.set("k", "later")
+    groups.restore(group)
+    assert (a.get("k"), b.get("k")) == ("then", "then")
+
+
+@pytest.mark.parametrize("how", ["delete", "erase"])
+def test_a_member_whose_other_scope_is_gone_goes_by_its_rule(store: sync.Store, how: str) -> None:
+    a, b = store.agent("a"), store.agent("b")
+    sync.CheckpointGroups(store).create([a, b], "release", type="routine")
+    make_routine(a)
+    getattr(store, how)(b)
+    Retention(store).run(a)
+    assert "release" not in [one.name for one in a.checkpoints()]
+
+
 @pytest.mark.parametrize("odd", [float("nan"), float("inf"), -1, 1e300, "long", [1]])
 def test_an_odd_age_in_the_metadata_removes_nothing_and_stops_nothing(
     store: sync.Store, odd: object

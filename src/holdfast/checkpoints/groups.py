@@ -14,9 +14,11 @@ from typing import Any
 from holdfast.checkpoints.making import metadata_of
 from holdfast.checkpoints.requests import CheckpointRequest, said
 from holdfast.errors import CheckpointNotFoundError, CheckpointValidationError
+from holdfast.store import rows
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change
 from holdfast.store.handles import LineHandle, StoreHandle
+from holdfast.store.history import public_entry
 from holdfast.store.items import Checkpoint, Restored
 from holdfast.store.lookup_building import settle_after
 
@@ -61,16 +63,22 @@ def group_of(handle: StoreHandle, member: Checkpoint) -> Group:
     id_ = said(member.metadata, "group", "")
     if not id_:
         raise CheckpointNotFoundError(f"{member.scope}: {member.id} is no part of a group")
-    history = handle.line(member.scope, member.timeline).history
-    entry = history.log(since=member.sequence, until=member.sequence)[0]
     others = [
         handle.line(scope, timeline).history.checkpoint_at(timeline, sequence)
-        for scope, timeline, sequence in entry.also
+        for scope, timeline, sequence in made_with(handle, member)
     ]
     found = sorted([member, *others], key=lambda one: (str(one.scope), one.timeline))
     if any(one.metadata.get("group") != id_ for one in found):
         raise CheckpointNotFoundError(f"{member.scope}: the group of {member.id} is not whole")
     return Group(id_, member.name, tuple(found))
+
+
+def made_with(handle: StoreHandle, member: Checkpoint) -> tuple[tuple[str, str, int], ...]:
+    """(scope, timeline, sequence) of what was made in the same commit, of pruned history, too."""
+    line = handle.line(member.scope, member.timeline).history.points.line()
+    key = rows.entry(line.prefix, member.sequence)
+    envelope, body = line.ledger.open_entry(key, line.ledger.storage.get([key])[0])
+    return public_entry(handle.core, line.ledger, member.timeline, key, envelope, body).also
 
 
 def restore_group(

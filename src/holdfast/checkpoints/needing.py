@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
+from holdfast.checkpoints.groups import made_with
 from holdfast.checkpoints.holding import held
 from holdfast.checkpoints.requests import said
-from holdfast.store.handles import LineHandle
+from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.items import Checkpoint
 
+GONE = "deleted"
+"""What entries say of a scope that is there no longer."""
 REASONS = {
     "operation": "its operation is not over",
     "restore": "the backup of a restore that is not confirmed",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A checkpoint, and what becomes of it."""
+
+    checkpoint: Checkpoint
+    stays: bool
+    why: str
 
 
 class Needs:
@@ -25,7 +38,8 @@ class Needs:
         self._starts = {(info.parent, info.start) for info in main.history.timelines()}
         found = held(line)
         self._held = {one.checkpoint.id: REASONS[one.why] for one in found}
-        self._newest = line.place()[2]
+        now = line.history.points.line()
+        self._floor, self._before, self._newest = now.floor, now.ledger.before, now.sequence
         begun = (one.checkpoint.sequence for one in found if one.why == "operation")
         self.begun = min(begun, default=self._newest)
         """Behind this entry nothing is pruned: undoing an operation takes all that it wrote."""
@@ -55,5 +69,31 @@ class Needs:
         timeline, _, number = id_.rpartition("@")
         if timeline != self._line.timeline or not number.isdecimal():
             return True  # nobody here can tell
-        line = self._line.history.points.line()
-        return line.floor.holds(int(number), line.ledger.before)
+        return self._floor.holds(int(number), self._before)
+
+
+class Together:
+    """Keeps the members of a group while any other one stays: they are restored together.
+
+    `staying` gives the checkpoints of a scope that stay by themselves. So members whose rules all
+    let them go do go, one scope after the other.
+    """
+
+    def __init__(self, handle: StoreHandle, staying: Callable[[str], Iterable[Checkpoint]]) -> None:
+        self._handle = handle
+        self._staying = staying
+        self._known: dict[str, set[str]] = {}
+        """Of each scope, the groups of which a member stays by itself."""
+
+    def judged(self, one: Judged) -> Judged:
+        """What becomes of a checkpoint, its group considered."""
+        group = said(one.checkpoint.metadata, "group", "")
+        if one.stays or not group:
+            return one
+        for scope, _, _ in made_with(self._handle, one.checkpoint):
+            if scope not in self._known and scope != GONE:
+                groups = (said(other.metadata, "group", "") for other in self._staying(scope))
+                self._known[scope] = set(groups)
+            if group in self._known.get(scope, ()):
+                return Judged(one.checkpoint, True, f"{scope} keeps another one of its group")
+        return one

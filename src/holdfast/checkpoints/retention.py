@@ -26,7 +26,7 @@ from typing import Any
 from holdfast.checkpoints.ages import DAY, Ages
 from holdfast.checkpoints.engine import stored_policies
 from holdfast.checkpoints.holding import held
-from holdfast.checkpoints.needing import REASONS, Needs
+from holdfast.checkpoints.needing import REASONS, Judged, Needs, Together
 from holdfast.checkpoints.rules import PRIORITIES, Group, Rule, RuleBook, importance, rules_of
 from holdfast.errors import InvalidInputError, NotConfirmedError, StillNeededError
 from holdfast.store import rows
@@ -47,15 +47,6 @@ PREFIX = "$retention/"
 LOOKED_AT = 100
 MOST = 0.2
 """Part of a scope's checkpoints that may go by age alone without being asked about."""
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """A checkpoint, and what becomes of it."""
-
-    checkpoint: Checkpoint
-    stays: bool
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +118,7 @@ class Retention:
         """
         handle = self._line(scope)
         handle.history.points.line()  # a scope that is not there has no plan
-        now = moment(self._handle.core.clock.claimed())
-        found = [handle.on(info.name) for info in handle.history.timelines()]
-        trusted = now if _confirmed(found, now) else None
+        found, now, trusted = self._lines(handle)
         notes = []
         if trusted is None:
             notes.append(
@@ -137,14 +126,32 @@ class Retention:
                 "because of its age"
             )
         lines, tallies, marked = [], [], self.marked(handle.scope)
+        together = Together(self._handle, self._staying)
         for line in found:
             tally = Tally(line.timeline)
             needs = Needs(handle, line, marked)
-            judged = self._judged(handle, line, needs, trusted)
+            judged = map(together.judged, self._judged(handle, line, needs, trusted))
             kept = tuple(one for one in map(tally.count, judged) if whole or one.stays)
             lines.append(LinePlan(line.timeline, kept, _floor(line, needs, tally, trusted)))
             tallies.append(tally)
         return RetentionPlan(handle.scope, tuple(lines), tuple(_questions(tallies)), tuple(notes))
+
+    def _lines(self, main: LineHandle) -> tuple[list[LineHandle], datetime, datetime | None]:
+        """The timelines of a scope, what time it is, and the same if it can be believed."""
+        found = [main.on(info.name) for info in main.history.timelines()]
+        now = moment(self._handle.core.clock.claimed())
+        trusted = now if _confirmed(found, now) else None
+        return found, now, trusted
+
+    def _staying(self, scope: str) -> Iterator[Checkpoint]:
+        """Checkpoints of a scope that stay by what is said of them there."""
+        main = self._handle.line(scope)
+        found, _, trusted = self._lines(main)
+        marked = self.marked(scope)
+        for line in found:
+            for one in self._judged(main, line, Needs(main, line, marked), trusted):
+                if one.stays:
+                    yield one.checkpoint
 
     def run(self, what: RetentionPlan | Any, *, confirm: bool = False) -> list[Pruned]:
         """Prune what a plan says, or a new plan of a scope; what has to stay by now stays.
