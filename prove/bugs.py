@@ -807,6 +807,13 @@ BUGS = (
         "tests/langgraph/test_places.py",
     ),
     Bug(
+        "a thread taken for unchanged although somebody wrote between",
+        "integrations/langgraph/drafts.py",
+        "thread.last = written[0].sequence if follows else 0",
+        "thread.last = written[0].sequence",
+        "tests/langgraph/test_places.py",
+    ),
+    Bug(
         "notes of reads forgotten if they cannot be committed",
         "access/auditing.py",
         "                self._sent = some\n",
