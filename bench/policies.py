@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any
 
 from common import Row, at_most, median, place, told
@@ -40,9 +39,10 @@ def ten() -> tuple[Policy, ...]:
 
 
 def gate(rounds: int) -> list[Row]:
-    """What the gate spends on a write: as the writes come, and the same ones led through again.
+    """What the gate spends on a write, as the writes come.
 
-    The first is mostly the processor fetching what the commit before has driven out of its caches.
+    Most writes are only noted, and counted by one of them or by the worker: what is told is the
+    median of rounds of 64, and that with the processor's time of the worker.
     """
     with place() as here, here.sync("normal") as store:
         state = store.agent("a")
@@ -52,36 +52,32 @@ def gate(rounds: int) -> list[Row]:
         with Policies(store, defaults=ten()) as policies:
             state.set("first", 0)  # its first checkpoint
             policies.wait()
-            engine = policies._engine
-            after, seen, spent = engine.after, [], []
+            engine, spent, beside = policies._engine, [], []
+            after, later = engine.after, engine._later
 
             def timed(change: Any, written: Any) -> None:
                 begun = time.perf_counter()
                 after(change, written)
                 spent.append(time.perf_counter() - begun)
-                seen.append((change, written[0]))
 
-            engine.after = timed  # type: ignore[method-assign]
+            def timed_later() -> None:
+                cpu = time.thread_time()
+                later()
+                beside.append(time.thread_time() - cpu)
+
+            engine.after, engine._later = timed, timed_later  # type: ignore[method-assign]
             for number in range(200 * rounds):
                 text = f"{number} " * 10
                 state.set(f"keys/{number % 200 * 7 % 1000:04}", {"text": text})
-            engine.after = after  # type: ignore[method-assign]
-            again = [_again(after, seen, n * len(seen)) for n in range(1, 6)]
+            policies.wait()
             if len(state.checkpoints()) != 1:
                 raise RuntimeError("a policy fired")
+    by_64 = [sum(spent[n : n + 64]) / 64e-6 for n in range(0, len(spent) - 63, 64)]
+    worker = sum(beside) / len(spent) * 1e6
     return [
-        at_most("ten policies behind a write", median(again), 2, "µs"),
-        told("the same between the commits", median(spent) * 1e6, "µs"),
+        at_most("ten policies behind a write", median(by_64), 2, "µs"),
+        told("the same with the worker's part", median(by_64) + worker, "µs"),
     ]
-
-
-def _again(after: Any, seen: list[tuple[Any, Any]], later: int) -> float:
-    """Microseconds for each of the writes, as if they came again behind the newest."""
-    calls = [(change, [replace(one, sequence=one.sequence + later)]) for change, one in seen]
-    begun = time.perf_counter()
-    for change, written in calls:
-        after(change, written)
-    return (time.perf_counter() - begun) / len(calls) * 1e6
 
 
 def idle(agents: int, seconds: float) -> list[Row]:

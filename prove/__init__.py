@@ -9,6 +9,7 @@
 - `forgeries`: rows made by somebody who knows the format, races of two handles;
 - `kills`: kill -9 while several processes write;
 - `model`: a hypothesis state machine against a plain model;
+- `recoveries`: mishaps at every step of every recovery, and a fleet of agents that fail (`fleet`);
 - `seeded`: known mistakes, patched into a copy, are caught by the checks above and the tests.
 
 All of it works on files in temporary folders and ends only processes that it started.

@@ -82,14 +82,22 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.shutdown import ShutdownCheckpoints
     from holdfast.checkpoints.tracker import Event
     from holdfast.recovery.async_recovery import Recovery
+    from holdfast.recovery.async_watchdog import Scrubber, Watchdog, boot
+    from holdfast.recovery.booting import BootItem, BootReport
     from holdfast.recovery.choice import Proposal
     from holdfast.recovery.engine import RecoveryPlan
     from holdfast.recovery.failures import Failure
+    from holdfast.recovery.healing import Healed
+    from holdfast.recovery.health import Concern, Health
     from holdfast.recovery.notices import Notice
     from holdfast.recovery.procedure import Procedure, RecoveryStep
     from holdfast.recovery.quarantine import Quarantined
     from holdfast.recovery.records import RecoveryStepResult
     from holdfast.recovery.reports import RecoveryReport, RecoveryStatistics
+    from holdfast.recovery.scrubbing import Scrubbed, ScrubStatus
+    from holdfast.recovery.sightings import Unanswered
+    from holdfast.recovery.together import GroupRecoveryReport
+    from holdfast.recovery.watchdog import Answered
     from holdfast.seal.codec import Typed, ValueLimits
     from holdfast.seal.parts import ERASED
     from holdfast.seal.registry import Registry, default_registry
@@ -145,11 +153,14 @@ __all__ = [
     "AgentState",
     "Agents",
     "Alarm",
+    "Answered",
     "Attached",
     "Audit",
     "Begins",
     "Blame",
     "Blamed",
+    "BootItem",
+    "BootReport",
     "Cause",
     "Change",
     "Checkpoint",
@@ -159,6 +170,7 @@ __all__ = [
     "Classed",
     "Clock",
     "Component",
+    "Concern",
     "Condition",
     "Cron",
     "Declaration",
@@ -178,8 +190,11 @@ __all__ = [
     "Failure",
     "Finding",
     "Gate",
+    "GroupRecoveryReport",
     "Handover",
     "Handovers",
+    "Healed",
+    "Health",
     "HoldfastError",
     "Imported",
     "Item",
@@ -258,6 +273,9 @@ __all__ = [
     "Scheduler",
     "Scope",
     "ScopeInfo",
+    "ScrubStatus",
+    "Scrubbed",
+    "Scrubber",
     "ShutdownCheckpoints",
     "Signal",
     "State",
@@ -269,12 +287,15 @@ __all__ = [
     "ToolCall",
     "Transition",
     "Typed",
+    "Unanswered",
     "ValueLimits",
     "View",
     "Watch",
+    "Watchdog",
     "Worked",
     "WriteStream",
     "attach",
+    "boot",
     "check_loop",
     "export_checkpoint",
     "import_checkpoint",
@@ -335,14 +356,22 @@ _HOMES = {
     "holdfast.checkpoints.shutdown": "ShutdownCheckpoints",
     "holdfast.checkpoints.tracker": "Event",
     "holdfast.recovery.async_recovery": "Recovery",
+    "holdfast.recovery.async_watchdog": "Scrubber Watchdog boot",
+    "holdfast.recovery.booting": "BootItem BootReport",
     "holdfast.recovery.choice": "Proposal",
     "holdfast.recovery.engine": "RecoveryPlan",
     "holdfast.recovery.failures": "Failure",
+    "holdfast.recovery.healing": "Healed",
+    "holdfast.recovery.health": "Concern Health",
     "holdfast.recovery.notices": "Notice",
     "holdfast.recovery.procedure": "Procedure RecoveryStep",
     "holdfast.recovery.quarantine": "Quarantined",
     "holdfast.recovery.records": "RecoveryStepResult",
     "holdfast.recovery.reports": "RecoveryReport RecoveryStatistics",
+    "holdfast.recovery.scrubbing": "ScrubStatus Scrubbed",
+    "holdfast.recovery.sightings": "Unanswered",
+    "holdfast.recovery.watchdog": "Answered",
+    "holdfast.recovery.together": "GroupRecoveryReport",
     "holdfast.seal.codec": "Typed ValueLimits",
     "holdfast.seal.parts": "ERASED",
     "holdfast.seal.registry": "Registry",

@@ -67,6 +67,7 @@ different branches, because a caller answers each of them differently.
     │   ├── ReplayError              a transition does not begin where the one before ended
     │   ├── ScopeErasedError         what was erased does not come back from a copy
     │   ├── StateValidationError     a restored state failed its check and was put back
+    │   ├── StillNeededError         something rests on what was to be removed
     │   ├── StoreClosedError
     │   │   └── StoreForkedError     carried through os.fork()
     │   ├── TransitionRefusedError   a machine's definition, a guard or a rule says no

@@ -47,6 +47,7 @@ __all__ = [
     "RestoreValidationError",
     "ScopeErasedError",
     "StateValidationError",
+    "StillNeededError",
     "StoreClosedError",
     "StoreForkedError",
     "TransitionRefusedError",
@@ -289,6 +290,10 @@ class StateValidationError(RefusedError):
         super().__init__(message)
         self.rolled_back = rolled_back
         self.overtaken = tuple(overtaken)
+
+
+class StillNeededError(RefusedError):
+    """Something else rests on what was to be removed; the text says what."""
 
 
 class StoreClosedError(RefusedError):

@@ -36,7 +36,10 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.policies import Policies
     from holdfast.checkpoints.retention import Retention
     from holdfast.checkpoints.scheduler import Scheduler
+    from holdfast.recovery.booting import boot
     from holdfast.recovery.engine import Recovery
+    from holdfast.recovery.scrubbing import Scrubber
+    from holdfast.recovery.watchdog import Watchdog
 
 __all__ = [
     "Agent",
@@ -60,11 +63,14 @@ __all__ = [
     "Recovery",
     "Retention",
     "Scheduler",
+    "Scrubber",
     "State",
     "Store",
     "View",
     "Watch",
+    "Watchdog",
     "attach",
+    "boot",
     "check_loop",
     "export_checkpoint",
     "import_checkpoint",
@@ -123,7 +129,10 @@ if not TYPE_CHECKING:
         "holdfast.checkpoints.policies": "Policies",
         "holdfast.checkpoints.retention": "Retention",
         "holdfast.checkpoints.scheduler": "Scheduler",
+        "holdfast.recovery.booting": "boot",
         "holdfast.recovery.engine": "Recovery",
+        "holdfast.recovery.scrubbing": "Scrubber",
+        "holdfast.recovery.watchdog": "Watchdog",
     }
     _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 

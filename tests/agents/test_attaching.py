@@ -505,3 +505,28 @@ def test_a_save_is_whole_or_not_at_all(place: Place) -> None:
         assert view.tail(f"{ATTACHED}/log", 1) == [turn]
         items = dict(view.items(f"{ATTACHED}/facts/"))
         assert set(items.values()) <= {turn}
+
+
+def test_what_cannot_be_stored_is_told_with_its_field(store: sync.Store) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        attach(Plain(), store.agent("7"), fields=["plan", "client"]).save()
+    assert caught.value.__notes__ == ["agent:7: in what is written to '$agent/attached/client'"]
+    assert store.agent("7").keys("$agent/") == [], "nothing of it is stored"
+
+
+def test_what_could_not_be_given_back_is_not_attached(store: sync.Store) -> None:
+    @dataclass(frozen=True)
+    class Frozen:
+        count: int = 0
+
+    class FrozenStruct(msgspec.Struct, frozen=True):
+        count: int = 0
+
+    class FrozenModel(pydantic.BaseModel, frozen=True):
+        count: int = 0
+
+    for made in (Frozen(), FrozenStruct(), FrozenModel()):
+        with pytest.raises(InvalidInputError, match="whose fields cannot be set"):
+            attach(made, store.agent("7"))
+        with pytest.raises(InvalidInputError, match="whose fields cannot be set"):
+            attach(made, store.agent("7"), fields=["count"])

@@ -248,7 +248,26 @@ def test_what_is_not_valid_is_not_saved(store: sync.Store) -> None:
     assert kept(state) == 2
 
 
-def test_after_a_run_without_end_the_agent_is_told(place: Place) -> None:
+def test_an_agent_that_is_made_without_its_state(store: sync.Store) -> None:
+    class Bare(sync.Agent):
+        persistent = ("count",)
+        count = 0
+
+        def step(self) -> Worked:
+            self.count += 1
+            return Worked(done=self.count == 2)
+
+    assert sync.run(Bare, store.agent("7"), **QUICK).outcome == "done"
+    assert kept(store.agent("7")) == 2
+
+
+def test_what_has_no_step_is_refused_at_once(store: sync.Store) -> None:
+    with pytest.raises(InvalidInputError, match=r"step\(\); object has none"):
+        sync.run(lambda state: object(), store.agent("7"), **QUICK)
+    assert made(store.agent("7")) == []
+
+
+def test_after_a_run_that_did_not_end_in_order_the_agent_is_told(place: Place) -> None:
     told = []
 
     class Told(Worker):
@@ -267,7 +286,9 @@ def test_after_a_run_without_end_the_agent_is_told(place: Place) -> None:
         sync.run(Told(9, crash), state, **QUICK)
     assert made(state)[-1] == SHUTDOWN, "also when it is interrupted"
     sync.run(Told(4), state, **QUICK)
-    assert told == [0], "that end was noted"
+    assert told == [0, 2], "what it was at may be half done"
+    sync.run(Told(5), state, **QUICK)
+    assert told == [0, 2], "that run ended in order"
 
 
 def test_tasks_are_checked_before_each_step(store: sync.Store) -> None:
@@ -470,7 +491,7 @@ def test_stop_ends_it_after_the_step(store: sync.Store) -> None:
     assert made(state)[-1] == SHUTDOWN
 
 
-def test_one_process_at_a_time(place: Place) -> None:
+def test_one_process_at_a_time(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     state, other = (place.open().agent("7") for _ in range(2))
 
     def act(number: int) -> None:
@@ -478,6 +499,8 @@ def test_one_process_at_a_time(place: Place) -> None:
             sync.run(Worker(1), other, lease=0.1, **QUICK)
 
     assert sync.run(Worker(1, act), state, lease=30, **QUICK).outcome == "done"
+    waited = [one.message for one in caplog.records if "waiting until its lease" in one.message]
+    assert len(waited) == 1, "who waits says so, once"
 
 
 def test_retention_goes_with_it(timed: sync.Store, hands: Hands) -> None:

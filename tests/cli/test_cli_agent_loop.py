@@ -44,6 +44,10 @@ class Stuck:
     def step(self):
         return Worked("search", "t", 0.5)
 
+class Failing:
+    def step(self):
+        raise ValueError("a secret")
+
 class Helped(Stuck):
     def step(self):
         drifted = self.state.checkpoints(type="recovery")
@@ -114,6 +118,14 @@ def test_run(program: Cli, agent: str, here: Path) -> None:
     drifted = program("agent run 9 bots:Stuck --json")
     assert (drifted.code, drifted.json["outcome"]) == (1, "drifted")
     assert "search" in drifted.json["alarms"][0]
+    failed = program("agent run 10 bots:Failing --max-errors 1")
+    assert failed.code == 1
+    assert "agent:10: its program failed with ValueError; agent:10: recovery" in failed.err
+    assert "a bug" not in failed.err
+    (here / "broken.py").write_text("import nothing_of_that_name")
+    broken = program("agent run 10 broken:Bot --json")
+    assert broken.code == 1
+    assert "broken cannot be imported: No module named 'nothing_of_that_name'" in broken.err
     for wrong in ("nobody:Bot", "bots:Nobody", "bots"):
         refused = program(f"agent run 7 {wrong}")
         assert (refused.code, refused.out) == (2, "")

@@ -59,7 +59,13 @@ def test_where_machines_are_and_how_they_got_there(cli: Cli) -> None:
     since = cli("agent transitions agent:7 --since 3 --machine article")
     assert len(since.out.splitlines()) == 1
     assert len(cli("agent transitions agent:7 --limit 1").out.splitlines()) == 2
-    assert "agent:9 has no state machine" in cli("agent transitions agent:9").err
+    assert "agent:9 has no state machine" in cli("agent transitions 9").err
+    about = cli("agent show 7")
+    assert "machine article: reviewed, on its way to published or interrupted" in about.out
+    assert cli("agent show 7 --json").json["machines"] == {
+        "article": {"state": "reviewed", "to": "published"},
+        "other": {"state": "draft", "to": None},
+    }
 
 
 def test_what_is_refused(cli: Cli) -> None:

@@ -29,6 +29,7 @@ CODES = {
     errors.RefusedError: 2,
     errors.Unavailable: 7,
     errors.OutcomeUnknown: 8,
+    errors.RecoveryFailedError: 9,
     errors.InternalError: 70,
 }
 

@@ -40,3 +40,17 @@ def test_clear(cli: Cli) -> None:
     assert "bad" in cli("retention plan agent:7").out
     cli("retention run agent:7")
     assert cli("checkpoint list agent:7 --json").json["checkpoints"] == []
+
+
+def test_end(cli: Cli) -> None:
+    cli("init")
+    cli("key set agent:7 plan 1")
+    cli("fork agent:7 what-if")
+    assert cli("timelines agent:7 --json").code == 0
+    said = cli("retention end agent:7 what-if --reason over")
+    assert said.code == 0
+    assert "what-if is ended" in said.out
+    assert "what-if" not in cli("timelines agent:7").out
+    assert cli("retention end agent:7 what-if").code == 4
+    assert cli("retention end agent:7 main").code == 2
+    assert cli("verify").code == 0

@@ -212,3 +212,23 @@ def test_correlation_over_the_border_of_a_block_is_found() -> None:
             rows.BLOCK + 1,
         ]
         assert store.verify().findings == []
+
+
+def test_who_has_the_store_open_goes_on_behind_damage_that_another_recovered(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:{tmp_path / 'store.db'}"
+    with sync.open(url) as first, sync.open(url) as old:
+        first.agent("a").set("k", 1)
+        first.agent("a").checkpoint("good")
+        assert old.agent("a").get("k") == 1
+        first.agent("a").set("k", 2)  # the other has not seen this
+        storage = open_storage(url)
+        key, row = storage.scan(b"E", b"F")[-1]
+        storage.commit(Batch(drops=[key]))
+        storage.commit(Batch(puts=[(key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])]))
+        with sync.open(url) as fresh:
+            assert sync.Recovery(fresh).recover("agent:a", "hash_mismatch").success
+            fresh.agent("a").set("k", 3)
+        assert old.agent("a").get("k") == 3
+    storage.close()

@@ -19,7 +19,9 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
 
 
-@pytest.mark.parametrize("name", ["faults", "flips", "forgeries", "kills", "model", "power"])
+@pytest.mark.parametrize(
+    "name", ["faults", "flips", "forgeries", "kills", "model", "power", "recoveries"]
+)
 def test_check_finds_nothing(name: str) -> None:
     if name == "power" and shutil.which("strace") is None:
         pytest.skip("needs strace")

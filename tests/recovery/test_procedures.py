@@ -21,6 +21,7 @@ from holdfast.errors import (
     ProcedureNotFoundError,
     RecoveryFailedError,
     RecoveryValidationError,
+    ScopeNotFoundError,
 )
 from holdfast.recovery import async_recovery, engine
 from holdfast.recovery.choice import Outcome, propose
@@ -126,7 +127,7 @@ def test_an_attempt_that_fails_is_made_again_as_often_as_is_said(store: sync.Sto
         recovery.recover(agent(store), "mine")
     assert steps.done == ["a"] * 3
     report = recovery.report("agent:7", caught.value.recovery)
-    assert [(one.attempt, one.success) for _, one in report.steps] == [
+    assert [(one.attempt, one.success) for part, one in report.steps if part == "steps"] == [
         (1, False),
         (2, False),
         (3, False),
@@ -197,6 +198,23 @@ def test_a_restore_that_throws_half_way_is_undone(store: sync.Store) -> None:
     with pytest.raises(CriticalStepFailureError, match="the disk went away"):
         recovery.recover(state, procedure="p")
     assert state.get("task") == {"id": 1}
+    assert state.get("plan") == "bad"
+
+
+def test_what_steps_of_ones_own_wrote_is_undone_too(store: sync.Store) -> None:
+    state = agent(store)
+
+    def write(context: Any, action: Any) -> None:
+        context.state.set("plan", "half")
+
+    def fail(context: Any, action: Any) -> None:
+        raise OSError("no")
+
+    steps = [{"type": "write"}, {"type": "fail"}]
+    data = {"id": "p", "triggers": [], "steps": steps}
+    recovery = sync.Recovery(store, steps={"write": write, "fail": fail}, procedures=[data])
+    with pytest.raises(CriticalStepFailureError, match="the state before it is back"):
+        recovery.recover(state, procedure="p")
     assert state.get("plan") == "bad"
 
 
@@ -313,6 +331,8 @@ def test_what_is_not_there_is_said(store: sync.Store) -> None:
     recovery = sync.Recovery(store)
     with pytest.raises(ProcedureNotFoundError, match="standard_recovery"):
         recovery.recover(agent(store), procedure="nothing")
+    with pytest.raises(ScopeNotFoundError, match="agent:nobody"):
+        recovery.recover("agent:nobody", "agent_crash")
     with pytest.raises(MissingError, match="no recovery 'x'"):
         recovery.report("agent:7", "x")
     with pytest.raises(holdfast.HoldfastError, match="no strategy is called 'fly'"):

@@ -358,22 +358,63 @@ def test_link_and_file_are_one_store(tmp_path: Path) -> None:
     assert sorted(p.name for p in folder.iterdir()) == ["store.db", "store.db.lock"]
 
 
+class Broken:
+    """Fails where the log is moved; everything else goes to the real connection."""
+
+    def __init__(self, inner: apsw.Connection) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.inner, name)
+
+    def wal_checkpoint(self, **_: object) -> None:
+        raise apsw.IOError("disk I/O error")
+
+
+def test_a_long_log_of_drops_is_moved_while_others_commit(path: Path) -> None:
+    storage = SqliteStorage(str(path))
+    keys = [b"%06d" % number for number in range(2000)]
+    for low in range(0, 2000, 50):
+        storage.commit(Batch(puts=[(key, bytes(4000)) for key in keys[low : low + 50]]))
+    kept: list[bytes] = []
+    over = threading.Event()
+
+    def write() -> None:
+        while not over.is_set():
+            kept.append(b"kept %d" % len(kept))
+            storage.commit(Batch(puts=[(kept[-1], b"")]))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    for low in range(0, 2000, 50):
+        storage.commit(Batch(drops=keys[low : low + 50]))
+    over.set()
+    writer.join()
+    assert storage._mover.connection is not None
+    assert Path(f"{path}-wal").stat().st_size < 2 * sqlite_files.WAL_BYTES
+    assert [key for key, _ in storage.scan(b"", b"z", limit=10_000)] == sorted(kept)
+    storage.close()
+    assert sorted(p.name for p in path.parent.iterdir()) == ["store.db", "store.db.lock"]
+
+
+def test_a_log_that_cannot_be_moved_beside_commits_ends_the_handle(path: Path) -> None:
+    storage = SqliteStorage(str(path))
+    keys = [b"%06d" % number for number in range(200)]
+    storage.commit(Batch(puts=[(key, bytes(8000)) for key in keys]))
+    storage._mover.move()
+    assert storage._mover.connection is not None
+    storage._mover.connection = Broken(storage._mover.connection)  # type: ignore[assignment]
+    storage.commit(Batch(drops=keys[:100]))
+    with pytest.raises(StoreClosedError, match="moving the log"):
+        storage.get([b"a"])
+    again = SqliteStorage(str(path))
+    assert [key for key, _ in again.scan(b"", b"z")] == keys[100:]
+    again.close()
+
+
 def test_failed_checkpoint_ends_the_handle_but_not_the_commit(path: Path) -> None:
     storage = SqliteStorage(str(path))
     storage.commit(Batch(puts=[(b"a", b"1")]))
-
-    class Broken:
-        """Fails where the log is moved; everything else goes to the real connection."""
-
-        def __init__(self, inner: apsw.Connection) -> None:
-            self.inner = inner
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(self.inner, name)
-
-        def wal_checkpoint(self, **_: object) -> None:
-            raise apsw.IOError("disk I/O error")
-
     storage._writer = Broken(storage._writer)  # type: ignore[assignment]
     storage._shorten()
     with pytest.raises(StoreClosedError, match="moving the log"):

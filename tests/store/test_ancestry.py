@@ -105,3 +105,18 @@ def test_merging_the_same_again_and_again_reads_no_more_each_time() -> None:
         here, there = (ancestry.know(one._handle.history.points.line()) for one in (main, trial))
         assert ancestry.common(here, there) == [there]
         assert len(ancestry._bodies) < 6
+
+
+def test_what_is_pruned_and_older_than_the_common_past_does_not_matter(store: sync.Store) -> None:
+    state = store.agent("1")
+    for n in range(50):
+        state.set("k", n)
+    state.restore(20)
+    state.set("k", "after the restore")
+    state.prune(state.place()[2], keep=[])
+    trial = state.fork("trial")
+    trial.set("theirs", 1)
+    state.set("ours", 1)
+    state.merge(trial)
+    assert dict(state.items()) == {"k": "after the restore", "ours": 1, "theirs": 1}
+    assert store.verify().ok

@@ -53,7 +53,7 @@ class Agent:
         return None
 
     async def handle_recovery(self) -> None:
-        """Called after its state was restored when the run before had no end."""
+        """Called after its state was restored when the run before did not end in order."""
         return
 
     # keeping it

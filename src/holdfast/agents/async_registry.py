@@ -8,12 +8,16 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from holdfast.agents.async_agent import Agent
 from holdfast.agents.async_attaching import Attached, attach
+from holdfast.agents.async_loop import Loop
+from holdfast.agents.looping import LoopResult
 from holdfast.agents.registering import AgentInfo, Make, Registering
 from holdfast.agents.shapes import Identity
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.store.asking import Asking
 from holdfast.store.async_leasing import taken
+from holdfast.store.async_state import State
 from holdfast.store.async_store import Store
 from holdfast.store.leasing import Lease
 from holdfast.store.scopes import Scope
@@ -45,6 +49,7 @@ class Agents:
         self._store = store
         self._core = Registering(store._core, kinds or {}, fields or {}, duration)
         self._running: dict[str, tuple[Attached, Lease]] = {}
+        self._loops: dict[str, Loop] = {}
         self._lock = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -102,7 +107,7 @@ class Agents:
 
         Each of them is looked at: the time grows with their number.
         """
-        here = tuple(self.running())
+        here = (*self.running(), *self._loops)
         return await asyncio.to_thread(self._core.infos, here, kind, prefix, limit, after)
 
     async def export_identities(self, path: str | os.PathLike[str]) -> int:
@@ -141,11 +146,11 @@ class Agents:
         async with self._lock:
             if (found := self._here(id)) is not None:
                 return found
-            agent, fields = self._core.made(id)
+            make, fields = self._core.maker(id)
             asked = Asking(self._store._core, self._core.lease(id), self._core.duration, wait, None)
             lease = await taken(asked)
             try:
-                kept = attach(agent, self._store.agent(id), fields=fields, lease=lease)
+                kept = self._attached(make(), self._store.agent(id), fields, lease)
                 await kept.start()
             except BaseException:
                 await asyncio.to_thread(lease.release)
@@ -153,9 +158,46 @@ class Agents:
             self._running[id] = kept, lease
             return kept
 
+    def _attached(
+        self, agent: Any, state: State, fields: tuple[str, ...] | None, lease: Lease
+    ) -> Attached:
+        if fields is not None or not isinstance(agent, Agent):
+            return attach(agent, state, fields=fields, lease=lease)
+        agent.set_state(state)  # it saves itself, too
+        agent.kept._core.lease = lease
+        return agent.kept
+
+    async def run(self, id: str, **options: Any) -> LoopResult:
+        """Run a registered agent in a loop, here, until it is done or stopped.
+
+        See `Loop` for the options. While it runs, `loops()` has it; a refresh makes it anew by
+        its kind.
+        """
+        make, fields = self._core.maker(id)
+        if "settings" not in options:
+            options.setdefault("lease", self._core.duration)
+        loop = Loop(self._store.agent(id), lambda _: make(), fields=fields, **options)
+        if id in self._loops or self._here(id) is not None:
+            raise InvalidInputError(f"agent:{id} runs here already; stop() it first")
+        self._loops[id] = loop
+        try:
+            return await loop.run()
+        finally:
+            del self._loops[id]
+
+    def loops(self) -> Mapping[str, Loop]:
+        """The loops that `run` runs here, by the ids of their agents."""
+        return dict(self._loops)
+
     async def stop(self, id: str) -> None:
-        """Stop an agent that runs here, which saves it, and give its lease back."""
+        """Stop an agent that runs here, which saves it, and give its lease back.
+
+        A loop ends after the step at work, and this does not wait for it: `run` returns then.
+        """
         async with self._lock:
+            if id in self._loops:
+                self._loops[id].stop()
+                return
             if Scope("agent", id).id not in self._running:
                 raise MissingError(f"agent:{id} does not run here")
             kept, lease = self._running.pop(id)
@@ -168,7 +210,7 @@ class Agents:
     async def close(self) -> None:
         """Stop all that run here; of several errors, the first is raised at the end."""
         errors: list[Exception] = []
-        for id in tuple(self._running):
+        for id in (*self._running, *self._loops):
             try:
                 await self.stop(id)
             except Exception as error:

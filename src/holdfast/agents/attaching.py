@@ -109,12 +109,12 @@ class Attached:
     def start(self, *, restore: bool = True) -> bool:
         """Begin to run: restore what was saved, and save; tells whether there was something.
 
-        If the run before had no end, `handle_recovery` of the agent is called in between. With
-        `restore=False` what is stored is given up for what the agent holds.
+        If the run before had no end, or ended with an error, `handle_recovery` of the agent is
+        called in between. With `restore=False` what is stored is given up for what the agent holds.
         """
         self._core.begin("start")
         found = restore and self.restore()
-        if found and self._core.life.status == "running":
+        if found and self._core.interrupted:
             self._core.hook("handle_recovery")
         self._save(self._core.lives("running", started=True), replace=not restore)
         return found

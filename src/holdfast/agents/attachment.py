@@ -14,6 +14,7 @@ from holdfast.agents.checking import (
     build,
     fields_of,
     inner_type,
+    is_frozen,
     is_structured,
     plain,
     problems,
@@ -245,6 +246,11 @@ class Attachment:
         stored = self.handle.reader.get(EXECUTION_STATE, None, None, False)
         return ExecutionState() if stored is None else build(ExecutionState, stored)
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether the run before, by what `begin` read, had no end, or ended with an error."""
+        return self.life.status in ("running", "failed")
+
     def lives(self, status: Any, *, started: bool = False, error: str = "") -> ExecutionState:
         """The life with another status."""
         now = datetime.fromtimestamp(self.handle.core.clock.claimed() / 1_000_000, UTC)
@@ -253,7 +259,7 @@ class Attachment:
             status=status,
             since=now,
             starts=life.starts + started,
-            recoveries=life.recoveries + (started and life.status == "running"),
+            recoveries=life.recoveries + (started and self.interrupted),
             error=error,
         )
 
@@ -276,12 +282,19 @@ def _chosen(obj: Any, fields: Iterable[str] | None) -> tuple[str, ...] | None:
     """The fields that are kept; None if the object says that itself."""
     if isinstance(fields, str) or not isinstance(fields, Iterable | None):
         raise InvalidInputError("fields are several names: fields=['plan']")
+    by_itself = isinstance(obj, PersistentAgent)
+    if (fields is not None or not by_itself) and is_frozen(type(obj)):
+        raise InvalidInputError(
+            f"what was saved cannot be given back to a {type(obj).__name__}, whose fields cannot "
+            "be set: attach the object that holds it, or give it get_persistent_state and "
+            "apply_persistent_state"
+        )
     if fields is not None:
         chosen = tuple(fields)
         if not chosen or not all(type(one) is str and one.isidentifier() for one in chosen):
             raise InvalidInputError("fields are names of attributes, at least one")
         return tuple(dict.fromkeys(chosen))
-    if isinstance(obj, PersistentAgent):
+    if by_itself:
         return None
     if is_structured(type(obj)):
         return tuple(fields_of(obj.__class__))

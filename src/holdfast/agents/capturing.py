@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.agents.components import SCHEMA
+from holdfast.agents.machines.records import MAIN, Keys
 from holdfast.checkpoints.describing import Compression, describe
 from holdfast.store.handles import LineHandle
 
@@ -108,7 +109,8 @@ class Persisted:
 
     agent_id: str
     state_name: str
-    """Empty if the agent is in no named state."""
+    """Of the agent's machine, if it has one that is named `main`; else of the component `state`.
+    Empty if the agent is in no named state."""
     state_data: Any
     conversation: list[Any]
     configuration: dict[str, Any]
@@ -131,13 +133,13 @@ def persisted(reading: Reading) -> Persisted | None:
     then = reading.at(reading.handle.view(sequence))
     source = then.moment()
     read = {name: then.components[name].read(source) for name in _FLAT}
-    state = read.pop("state")
+    state_name, state_data = _state(source, read.pop("state"))
     first, last = _times(reading.handle, sequence)
     identity = then.components["identity"].read(source)
     return Persisted(
         agent_id=reading.handle.scope.id,
-        state_name=state.name if state is not None else "",
-        state_data=state.data if state is not None else None,
+        state_name=state_name,
+        state_data=state_data,
         **read,
         schema_version=max(source.get(SCHEMA, {}).values(), default=1),
         version=sequence,
@@ -147,6 +149,15 @@ def persisted(reading: Reading) -> Persisted | None:
 
 
 _FLAT = ("state", "conversation", "configuration", "tool_usage", "execution_state", "metadata")
+
+
+def _state(source: Any, state: Any) -> tuple[str, Any]:
+    """Where the agent is: as its machine has it, if it has one, else as the component says."""
+    machine = Keys.of(MAIN)
+    now = source.get(machine.now)
+    if now is not None:
+        return now["state"], source.get(machine.data)
+    return ("", None) if state is None else (state.name, state.data)
 
 
 def _times(handle: LineHandle, sequence: int) -> tuple[datetime, datetime]:

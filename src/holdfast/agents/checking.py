@@ -79,6 +79,15 @@ def is_structured(kind: Any) -> bool:
     )
 
 
+def is_frozen(kind: type) -> bool:
+    """Whether the fields of such a class cannot be set."""
+    if is_model(kind):
+        return bool(getattr(kind, "model_config", {}).get("frozen"))
+    if issubclass(kind, msgspec.Struct):
+        return bool(kind.__struct_config__.frozen)
+    return bool(dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen)  # type: ignore[attr-defined]
+
+
 @lru_cache(maxsize=256)
 def fields_of(kind: Any) -> dict[str, Any]:
     """The fields of a class and their types."""

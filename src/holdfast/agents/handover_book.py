@@ -9,7 +9,7 @@ reads is expected by the change that the other half commits.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,7 @@ from holdfast.agents.handover_records import (
     standing_of,
 )
 from holdfast.agents.keys import own_change, sticky, task_key
+from holdfast.agents.machines.looking import open_intents
 from holdfast.agents.reading import Reading
 from holdfast.agents.records import stored
 from holdfast.agents.retrying import again
@@ -271,6 +272,10 @@ class HandoverBook:
         package, prepared.start = packed(prepared.giver, record, standing)
         unfinished = Book(line).effects(done=False, plain=True)
         problems = records.giver_problems(record.task, package, unfinished)
+        problems += [
+            f"the machine {name!r} is on its way to {intent.to_state!r}: recover() or settle() it"
+            for name, intent in open_intents(line)
+        ]
         carried = package.carried if package is not None else record.carry
         problems += [f"there is no key {key!r}" for key in record.carry if key not in carried]
         problems += Reading(line, table()).problems()
@@ -364,8 +369,12 @@ class HandoverBook:
 
     def reconcile(self, agent: LineHandle) -> Reconciled:
         """Make a state that was put back fit what was handed over since."""
+        return self.reconcile_all([agent])[0]
 
-        def note(part: ScopedChange) -> Reconciled:
+    def reconcile_all(self, agents: Sequence[LineHandle]) -> list[Reconciled]:
+        """The same for several that were put back together, in one change."""
+
+        def note(agent: LineHandle, part: ScopedChange) -> Reconciled:
             removed, back = [], []
             for key in agent.reader.keys(STANDINGS, None, ""):
                 task = key[len(STANDINGS) :]
@@ -382,9 +391,9 @@ class HandoverBook:
                 part.set(SEEN + task, standing.handover)
             return Reconciled(tuple(removed), tuple(back))
 
-        def step() -> Reconciled:
+        def step() -> list[Reconciled]:
             parts = own_change(self._store, reason="reconciled with what was handed over")
-            answer = note(parts.part(agent))
+            answer = [note(agent, parts.part(agent)) for agent in agents]
             self._commit(parts)
             return answer
 

@@ -29,9 +29,9 @@ class Loop:
 
     `agent` has `step()`, which does a unit of work and returns a `Worked`, the name of its action,
     or nothing; it may have `on_letter(mail)`, `check_tasks()` and what `PersistentAgent` names.
-    Or it is a function that makes such an agent from the state: then a refresh begins with a new
-    object. What the agent keeps is saved after every step, and with every letter in the same
-    change. `fields` names attributes to keep of an agent that does not say so itself.
+    Or it is a function that makes such an agent, from the state if it takes one: then a refresh
+    begins with a new object. What the agent keeps is saved after every step, and with every letter
+    in the same change. `fields` names attributes to keep of an agent that does not say so itself.
 
     A routine checkpoint is made every 30 minutes; after 2 hours, and when it drifts, the agent is
     made anew from a recovery checkpoint; after an error the loop makes one, waits, and goes on from

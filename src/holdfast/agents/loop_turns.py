@@ -15,10 +15,23 @@ from holdfast.agents.attachment import Attachment
 from holdfast.agents.drift_keeping import Keeping
 from holdfast.agents.keys import ATTEMPTS
 from holdfast.agents.loop_store import LoopStore, Restart, joined, log
-from holdfast.agents.looping import Clocks, LoopResult, LoopSettings, Worked, step_of
+from holdfast.agents.looping import (
+    Clocks,
+    LoopResult,
+    LoopSettings,
+    Worked,
+    agent_by,
+    step_of,
+)
 from holdfast.agents.mailbox_keeping import Box, Taken
 from holdfast.agents.protocols import PersistentAgent
-from holdfast.errors import Conflict, HoldfastError, LeaseLostError, StoreClosedError
+from holdfast.errors import (
+    Conflict,
+    HoldfastError,
+    InvalidInputError,
+    LeaseLostError,
+    StoreClosedError,
+)
 from holdfast.store.asking import Asking
 from holdfast.store.handles import LineHandle
 from holdfast.store.leasing import Lease
@@ -27,6 +40,9 @@ ENDS = (LeaseLostError, StoreClosedError)
 """Errors after which trying again is in vain: another runs the agent, or the store is closed."""
 LAST = ("shutdown", "automatic", "shutdown")
 """Name, type and trigger of the checkpoint with which a loop ends."""
+
+WAITS = "%s: another runs it, or was killed: waiting until its lease is given back or runs out"
+"""Said once, so that nobody takes a loop that waits for one that hangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +126,14 @@ class Turns:
         name = lease_name(self._handle)
         duration = self._settings.lease
         asking = Asking(self._handle.core, name, duration, 2 * duration, None)
+        told = False
         while True:
             lease = yield Work(asking.take)
             if lease is not None:
                 return lease  # type: ignore[no-any-return]
+            if not told:
+                told = True
+                log.warning(WAITS, self._handle.scope)
             yield Wait(asking.pause())
 
     # beginning and ending
@@ -137,7 +157,10 @@ class Turns:
         given = self._running.agent
         self._agent = given if hasattr(given, "step") and not isinstance(given, type) else None
         if self._agent is None:
-            self._agent = yield Call(given, (self._running.state,))
+            self._agent = yield Call(agent_by, (given, self._running.state))
+            if not callable(getattr(self._agent, "step", None)):
+                kind = type(self._agent).__name__
+                raise InvalidInputError(f"a loop runs an agent with step(); {kind} has none")
         self._kept = self._attachment()
         if self._kept is not None:
             self._kept.begin("start")
@@ -160,7 +183,7 @@ class Turns:
         if restart is not None and restart.clean and self._settings.survive is not None:
             values = {name: one for name, one in values.items() if name in self._settings.survive}
         yield Call(self._kept.give, (values,))
-        if restart is not None or self._kept.life.status == "running":
+        if restart is not None or self._kept.interrupted:
             yield Call(self._kept.hook, ("handle_recovery",))
         yield from self._validated()
 

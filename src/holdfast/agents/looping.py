@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,6 +47,17 @@ def step_of(answer: Any) -> Worked:
             f"{type(answer).__name__}"
         )
     return answer
+
+
+def agent_by(make: Callable[..., Any], state: Any) -> Any:
+    """The agent that a class or a function makes, from its state or, if it takes none, without."""
+    try:
+        inspect.signature(make).bind(state)
+    except TypeError:
+        return make()
+    except ValueError:
+        pass  # what is written in C may not say what it takes
+    return make(state)
 
 
 @dataclass(frozen=True, slots=True)

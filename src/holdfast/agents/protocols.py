@@ -14,8 +14,8 @@ class PersistentAgent(Protocol):
 
     Beside these it may have `validate_state()`, which raises or returns a list of problems if the
     agent is in no state to be saved; `handle_recovery()`, called after its state was restored when
-    the run before had no end; `state_version`, a whole number that is raised when what it keeps
-    changes, and `upgrade_state(version, values)`, which makes values of today of older ones.
+    the run before did not end in order; `state_version`, a whole number that is raised when what it
+    keeps changes, and `upgrade_state(version, values)`, which makes values of today of older ones.
     """
 
     def get_persistent_state(self) -> Any:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -148,8 +149,8 @@ class Registering:
 
     # running
 
-    def made(self, id: str) -> tuple[Any, tuple[str, ...] | None]:
-        """A new agent of the kind that its identity names, and which fields of it are kept."""
+    def maker(self, id: str) -> tuple[Callable[[], Any], tuple[str, ...] | None]:
+        """What makes an agent of the kind that its identity names, and which fields are kept."""
         identity = self.identity(id)
         if identity is None:
             raise MissingError(f"agent:{id} is not registered; register it first")
@@ -160,7 +161,7 @@ class Registering:
                 f"agent:{id} is of the kind {identity.kind!r}, which is not given in kinds "
                 f"({known})"
             )
-        return make(identity), self.fields.get(identity.kind)
+        return partial(make, identity), self.fields.get(identity.kind)
 
     # files
 

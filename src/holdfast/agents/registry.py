@@ -8,12 +8,15 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from holdfast.agents.agent import Agent
 from holdfast.agents.attaching import Attached, attach
+from holdfast.agents.loop import Loop
+from holdfast.agents.looping import LoopResult
 from holdfast.agents.registering import AgentInfo, Make, Registering
 from holdfast.agents.shapes import Identity
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.store.asking import Asking, taken
-from holdfast.store.blocking import Store
+from holdfast.store.blocking import State, Store
 from holdfast.store.leasing import Lease
 from holdfast.store.scopes import Scope
 
@@ -44,6 +47,7 @@ class Agents:
         self._store = store
         self._core = Registering(store._core, kinds or {}, fields or {}, duration)
         self._running: dict[str, tuple[Attached, Lease]] = {}
+        self._loops: dict[str, Loop] = {}
         self._lock = threading.RLock()
 
     def __enter__(self) -> Self:
@@ -101,7 +105,7 @@ class Agents:
 
         Each of them is looked at: the time grows with their number.
         """
-        return self._core.infos(self.running(), kind, prefix, limit, after)
+        return self._core.infos((*self.running(), *self._loops), kind, prefix, limit, after)
 
     def export_identities(self, path: str | os.PathLike[str]) -> int:
         """Write all identities to a file, as JSON for people, whole or not at all; how many."""
@@ -140,11 +144,11 @@ class Agents:
         with self._lock:
             if (found := self._here(id)) is not None:
                 return found
-            agent, fields = self._core.made(id)
+            make, fields = self._core.maker(id)
             asked = Asking(self._store._core, self._core.lease(id), self._core.duration, wait, None)
             lease = taken(asked)
             try:
-                kept = attach(agent, self._store.agent(id), fields=fields, lease=lease)
+                kept = self._attached(make(), self._store.agent(id), fields, lease)
                 kept.start()
             except BaseException:
                 lease.release()
@@ -152,9 +156,47 @@ class Agents:
             self._running[id] = kept, lease
             return kept
 
-    def stop(self, id: str) -> None:
-        """Stop an agent that runs here, which saves it, and give its lease back."""
+    def _attached(
+        self, agent: Any, state: State, fields: tuple[str, ...] | None, lease: Lease
+    ) -> Attached:
+        if fields is not None or not isinstance(agent, Agent):
+            return attach(agent, state, fields=fields, lease=lease)
+        agent.set_state(state)  # it saves itself, too
+        agent.kept._core.lease = lease
+        return agent.kept
+
+    def run(self, id: str, **options: Any) -> LoopResult:
+        """Run a registered agent in a loop, here, until it is done or stopped.
+
+        See `Loop` for the options. While it runs, `loops()` has it; a refresh makes it anew by
+        its kind.
+        """
+        make, fields = self._core.maker(id)
+        if "settings" not in options:
+            options.setdefault("lease", self._core.duration)
+        loop = Loop(self._store.agent(id), lambda _: make(), fields=fields, **options)
         with self._lock:
+            if id in self._loops or self._here(id) is not None:
+                raise InvalidInputError(f"agent:{id} runs here already; stop() it first")
+            self._loops[id] = loop
+        try:
+            return loop.run()
+        finally:
+            del self._loops[id]
+
+    def loops(self) -> Mapping[str, Loop]:
+        """The loops that `run` runs here, by the ids of their agents."""
+        return dict(self._loops)
+
+    def stop(self, id: str) -> None:
+        """Stop an agent that runs here, which saves it, and give its lease back.
+
+        A loop ends after the step at work, and this does not wait for it: `run` returns then.
+        """
+        with self._lock:
+            if id in self._loops:
+                self._loops[id].stop()
+                return
             if Scope("agent", id).id not in self._running:
                 raise MissingError(f"agent:{id} does not run here")
             kept, lease = self._running.pop(id)
@@ -167,7 +209,7 @@ class Agents:
     def close(self) -> None:
         """Stop all that run here; of several errors, the first is raised at the end."""
         errors: list[Exception] = []
-        for id in tuple(self._running):
+        for id in (*self._running, *self._loops):
             try:
                 self.stop(id)
             except Exception as error:

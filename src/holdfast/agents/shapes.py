@@ -292,7 +292,7 @@ class ExecutionState(Shape):
     since: datetime | None = None
     starts: Annotated[int, Meta(ge=0)] = 0
     recoveries: Annotated[int, Meta(ge=0)] = 0
-    """Starts that found it running: the run before had no end."""
+    """Starts that found it running, or failed: the run before did not end in order."""
     error: str = ""
     """The kind of error that ended the last run."""
 

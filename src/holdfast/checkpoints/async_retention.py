@@ -34,6 +34,15 @@ class Retention:
         """
         return await asyncio.to_thread(self._blocking.run, what, confirm=confirm)
 
+    async def end(self, scope: Any, timeline: str, reason: str | None = None) -> Pruned:
+        """End a timeline that nothing needs: a trial, a simulation, a failed import.
+
+        The chain says so, then its content is dropped; its name is not used again. Refused, with
+        `StillNeededError`, if a checkpoint of it is pinned, on hold or of an operation that is not
+        over, or if any other timeline uses something of it. Cut short, end it again.
+        """
+        return await asyncio.to_thread(self._blocking.end, scope, timeline, reason)
+
     async def pin(self, checkpoint: Checkpoint, reason: str = "pinned") -> None:
         """Keep a checkpoint whatever the rules say, until it is unpinned."""
         await asyncio.to_thread(self._blocking.pin, checkpoint, reason)

@@ -1,7 +1,9 @@
 """Watches agents behind a gate, and makes the checkpoints that their policies ask for.
 
-The gate counts and compares; what reads much or writes is done right behind it by a worker: a
-gate that wrote would be asked about its own writes. For each agent at most one checkpoint is on
+The gate only notes what was written. A few writes at a time are counted and compared, one after
+the other as they came: a write alone would find nothing of this in the processor's caches. What
+reads much or writes is done right behind that by a worker: a gate that wrote would be asked about
+its own writes. For each agent at most one checkpoint is on
 its way; it expects that the last checkpoint is still the one that its policy was judged by, so
 that of several processes one makes it.
 """
@@ -31,17 +33,23 @@ from holdfast.errors import HoldfastError, PolicyValidationError
 from holdfast.store.cause import acting
 from holdfast.store.gates import Gate
 from holdfast.store.handles import LineHandle
+from holdfast.store.scopes import Scope
 
 if TYPE_CHECKING:
     from holdfast.store.change import Change, Written
     from holdfast.store.core import Core
-    from holdfast.store.scopes import Scope
     from holdfast.store.timeline import Timeline
 
 AGENTS = 20_000
 """Agents that are watched at once; one that is left out is measured anew with its next write."""
+TOGETHER = 64
+"""Writes that are counted together, at most: fewer if a policy may be met by their number."""
+LATEST = 0.02
+"""Seconds after which they are, however few there are."""
 AGAIN = 5.0
 """Seconds after which a checkpoint that could not be made is tried again."""
+ALL = Scope("global")
+"""What is done for all agents waits under this name."""
 Sampler = Callable[[Any], float | None]
 """A user's metric: a function of the scope. None: its value is recorded instead."""
 
@@ -79,6 +87,10 @@ class Engine(Gate):
         self._sampled = frozenset(name for name, ask in metrics.items() if ask is not None)
         self._trackers: dict[str, Tracker] = {}
         """By the agents' ids: the hash of a text is known already."""
+        self._noted: deque[tuple[Change, Sequence[Written]]] = deque()
+        self._together: float = 1
+        self._alarmed = False
+        """The worker will come for what is noted."""
         self._lock = threading.RLock()
         self.worker = Worker(core)
         self.changed: Callable[[Scope, set[str]], None] | None = None
@@ -87,28 +99,56 @@ class Engine(Gate):
     # behind every change
 
     def after(self, change: Change, written: Sequence[Written]) -> None:
-        """Count what was written, and look at the policies where one may be met."""
+        """Note what was written. Behind what is no operation on keys nothing is put off: it is
+        told apart by the state being the one that it left."""
+        noted = self._noted
+        noted.append((change, written))
+        if len(noted) >= self._together or change.targets[0].special is not None:
+            self.catch_up()
+        elif not self._alarmed:
+            self._alarmed = True
+            self.worker.at(ALL, self.core.clock.ticks() + LATEST, self._later)
+
+    def _later(self) -> None:
+        """Count what is noted; come again if there was something, for then more may come."""
+        self._alarmed = bool(self._noted)
+        if self._alarmed:
+            self.worker.at(ALL, self.core.clock.ticks() + LATEST, self._later)
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Count what is noted, and look at the policies where one may be met."""
+        noted = self._noted
+        with self._lock:
+            while noted:
+                tracker = self._count(*noted.popleft())
+                if tracker is not None and not noted:
+                    left = tracker.at_operations - tracker.metrics.operations
+                    self._together = max(1, min(TOGETHER, left))
+
+    def _count(self, change: Change, written: Sequence[Written]) -> Tracker | None:
+        """Count a change, and let the agents' policies be looked at; the last agent's tracker."""
+        tracker = None
         targets = change.targets
         for one in written:
-            target = targets[0]
-            scope = one.scope
-            if target.scope is not scope or target.timeline != one.timeline:
-                places = ((t.scope, t.timeline) for t in targets)
-                target = targets[[*places].index((scope, one.timeline))]
-            if scope.kind != "agent" or one.timeline != "main" or one.repeated or not one.hash:
+            scope, timeline = one.scope, one.timeline
+            if scope.kind != "agent" or timeline != "main" or one.repeated or not one.hash:
                 continue
-            with self._lock:
-                tracker = self._trackers.get(scope.id)
-                if tracker is None:
-                    tracker = self._begin(scope)
-                elif target.special is not None:
-                    self._special(tracker, one)
-                elif not tracker.note(target.ops, one.sequence):
-                    continue
-                try:
-                    self._look(tracker, WRITE)
-                except Exception as error:
-                    self._failed(tracker, error)
+            target = targets[0]
+            if target.scope is not scope or target.timeline != timeline:
+                target = next(t for t in targets if (t.scope, t.timeline) == (scope, timeline))
+            tracker = self._trackers.get(scope.id)
+            if tracker is None:
+                tracker = self._begin(scope)
+            elif target.special is not None:
+                self._special(tracker, one)
+            elif not tracker.note(target.ops, one.sequence):
+                continue
+            try:
+                self._look(tracker, WRITE)
+            except Exception as error:
+                self._failed(tracker, error)
+        return tracker
 
     def _begin(self, scope: Scope) -> Tracker:
         if len(self._trackers) >= AGENTS:
@@ -158,6 +198,7 @@ class Engine(Gate):
         """What the worker does for an agent: the next thing that is due."""
         if self._trackers.get(tracker.scope.id) is not tracker:
             return
+        self.catch_up()
         event, tracker.event = tracker.event, TIMER
         try:
             if tracker.firing is not None:
@@ -215,6 +256,7 @@ class Engine(Gate):
 
     def tracked(self, scope: Scope) -> Tracker:
         """What is known of an agent, brought up to date; of one that is not watched, read anew."""
+        self.catch_up()
         with self._lock:
             tracker = self._trackers.get(scope.id) or self._new(scope)
         self._renew(tracker)
@@ -256,6 +298,7 @@ class Engine(Gate):
 
     def tell(self, scope: Scope, event: Event, note: Callable[[Tracker], None]) -> None:
         """Note something that happened to an agent, and look at its policies."""
+        self.catch_up()
         with self._lock:
             tracker = self._trackers.get(scope.id) or self._begin(scope)
         if tracker.stale:
@@ -307,6 +350,7 @@ class Engine(Gate):
 
     def followed(self, scope: Scope, id_: str, policy: Policy | None) -> None:
         """Remember that the schedules follow this policy, or that it is gone."""
+        self.catch_up()
         with self._lock:
             tracker = self._trackers.get(scope.id)
             if tracker is not None and policy is not None:

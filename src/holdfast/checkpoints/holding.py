@@ -29,6 +29,8 @@ class Held:
     """operation or restore"""
     operation: str = ""
     """Of an operation that is not over: what its entries carry in their causes."""
+    on_error: str = ""
+    """Of an operation: what is to be done if it does not end well, revert or keep."""
 
 
 def held(handle: LineHandle, since: int = 0) -> list[Held]:
@@ -46,7 +48,8 @@ def held(handle: LineHandle, since: int = 0) -> list[Held]:
             continue
         operation = said(one.metadata, "operation", "")
         if one.type == "pre_operation" and operation:
-            found.append(Held(one, "operation", operation))
+            on_error = said(one.metadata, "on_error", "")
+            found.append(Held(one, "operation", operation, on_error))
         elif one.type == "recovery" and _is_backup(handle, one):
             found.append(Held(one, "restore"))
     return found

@@ -9,15 +9,15 @@
 6. A scope of which nothing is declared gets what the file declares, in an entry of its own. Before
    the restore, the file's sticky keys would have been left alone.
 
-Whatever fails before the restore leaves the state as it was; what was written until then is a
-timeline that nobody looks at.
+Whatever fails before the restore leaves the state as it was, and the timeline is ended; after a
+kill it is left, and nobody looks at it.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,7 @@ from holdfast.store.cause import cause_now
 from holdfast.store.classes import Classed
 from holdfast.store.cosigning import Trust
 from holdfast.store.declared import PREFIX, Declaration, parse_declared
+from holdfast.store.ending import end_line
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle
 from holdfast.store.items import Checkpoint
@@ -148,9 +149,11 @@ def import_state(
         if not state.place()[2]:
             state.checkpoint("before import", type="migration")  # only what is there can be forked
         rules = handle.reader.declared().all or declared
-        staged = _staged(handle, file, said, reason, rules)
-    _check_erased(handle, said)
-    done = state.restore(staged, verify="references", reason=reason)
+        name = f"import-{said.digest.hex()[:8]}-{os.urandom(4).hex()}"
+        with _ended_if_it_fails(handle.on(name)):
+            staged = _staged(handle, name, file, said, reason, rules)
+            _check_erased(handle, said)
+            done = state.restore(staged, verify="references", reason=reason)
     if handle.reader.stored_keys(PREFIX):
         declared = ()
     elif declared:
@@ -203,8 +206,19 @@ def _run(handle: LineHandle, operations: list[Operation], reason: str) -> None:
     handle.core.run(build_change(handle.core, [target], cause=cause_now(reason=reason)))
 
 
+@contextmanager
+def _ended_if_it_fails(line: LineHandle) -> Iterator[None]:
+    try:
+        yield
+    except Exception:
+        with suppress(HoldfastError):  # then it is left; what failed first is what matters
+            end_line(line, "the import was not taken over")
+        raise
+
+
 def _staged(
     handle: LineHandle,
+    name: str,
     file: ExportFile,
     said: Description,
     reason: str,
@@ -215,7 +229,6 @@ def _staged(
     Of the rules that will hold, those about classes hold here, too: what is sensitive is stored as
     that from the start.
     """
-    name = f"import-{said.digest.hex()[:8]}-{os.urandom(4).hex()}"
     staged = State(handle).fork(name, at=0)
     staged.declare(*(rule for rule in rules if isinstance(rule, Classed)))
     line = handle.on(name)

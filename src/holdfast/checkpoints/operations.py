@@ -3,8 +3,9 @@
 What an operation writes is known by its cause: every entry made inside its block, also by an
 operation inside of it, carries its name in `cause.operation`. Only those entries are reverted,
 and of them only keys that nobody else changed since: operations may run beside each other, and
-inside each other. The checkpoint holds the same name. So an operation whose process was killed can
-be undone, or let be, by whoever finds it among those that are held.
+inside each other. Sticky keys stay as they are: what they tell of has happened. The checkpoint
+holds the same name. So an operation whose process was killed can be undone, or let be, by whoever
+finds it among those that are held.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class Operating:
             self.name, "pre_operation", "operation", self.tags, self.description
         )
         request.check()
-        return Running(self.name, operation, make(handle, request, operation=operation))
+        made = make(handle, request, operation=operation, on_error=self.on_error)
+        return Running(self.name, operation, made)
 
     def end(self, handle: LineHandle, running: Running, error: BaseException | None) -> None:
         """Let the checkpoint go, or undo what was done."""
@@ -105,6 +107,7 @@ def undo(handle: LineHandle, checkpoint: Checkpoint, operation: str) -> Reverted
             actor=None,
             dry_run=False,
             reason=f"operation {checkpoint.name} failed",
+            sticky=False,  # effects that were done, and letters that came, stay
         )
     inner = [one for one in held(handle, checkpoint.sequence) if part_of(one.operation, operation)]
     release(handle, [one.checkpoint.id for one in inner], "reverted", checkpoint.name)

@@ -78,6 +78,7 @@ class Policies:
     def close(self) -> None:
         """Make the checkpoints that are on their way, and watch no longer."""
         self._core.gates.remove(self._engine)
+        self._engine.catch_up()
         self._engine.worker.stop()
 
     # an agent's own
@@ -186,6 +187,7 @@ class Policies:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all that is due is done; False if it took longer than `timeout` seconds."""
+        self._engine.catch_up()
         return self._engine.worker.wait(timeout)
 
     def _check(self, policies: tuple[Policy, ...], *, plain_is_fine: bool = False) -> None:

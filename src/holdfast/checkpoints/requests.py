@@ -40,6 +40,7 @@ OWN = frozenset(
         "retention",
         "depends",
         "operation",
+        "on_error",
         "group",
         "releases",
         "outcome",

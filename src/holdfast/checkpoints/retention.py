@@ -29,11 +29,13 @@ from holdfast.errors import (
     InvalidInputError,
     NotConfirmedError,
     PointNotFoundError,
+    StillNeededError,
 )
 from holdfast.store import rows
 from holdfast.store.arguments import check_flag, check_text
 from holdfast.store.breathing import Breath
 from holdfast.store.declaring import plan_declare
+from holdfast.store.ending import end_line
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.items import Checkpoint
@@ -178,6 +180,25 @@ class Retention:
                 )
         self._forget(plan)
         return done
+
+    def end(self, scope: Any, timeline: str, reason: str | None = None) -> Pruned:
+        """End a timeline that nothing needs: a trial, a simulation, a failed import.
+
+        The chain says so, then its content is dropped; its name is not used again. Refused, with
+        `StillNeededError`, if a checkpoint of it is pinned, on hold or of an operation that is not
+        over, or if any other timeline uses something of it. Cut short, end it again.
+        """
+        line = self._line(scope).on(timeline)
+        for id_, why in self.marked(line.scope).items():
+            if id_.rpartition("@")[0] == timeline:
+                raise StillNeededError(f"{line.scope}: {id_} is {why}; {timeline} cannot be ended")
+        for one in held(line):
+            if one.why == "operation":
+                raise StillNeededError(
+                    f"{line.scope}: {timeline} cannot be ended: of its checkpoint "
+                    f"{one.checkpoint.id} {_NEEDED['operation']}"
+                )
+        return end_line(line, reason)
 
     def _line(self, scope: Any) -> LineHandle:
         found = getattr(scope, "_handle", None)

@@ -43,8 +43,9 @@ from holdfast.store.asking import Asking
 from holdfast.store.cause import acting
 from holdfast.store.core import Core
 from holdfast.store.items import Checkpoint
-from holdfast.store.leasing import Lease, Swap
+from holdfast.store.leasing import Lease
 from holdfast.store.scopes import Scope
+from holdfast.store.swapping import Swap
 
 LEASE = "holdfast/schedules"
 """Held by the process that runs the schedules of a store."""

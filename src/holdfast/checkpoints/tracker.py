@@ -111,9 +111,8 @@ class Tracker:
             key = op[1]
             metrics.fresh.add(key)
             if spare is not NEVER:
-                part = op[2] if op[0] == "set" else None
-                if type(part) is Atom and part.encoded is not None and len(op) == 3:
-                    spare -= len(part.encoded) + len(key) + 1
+                if op[0] == "set" and len(op) == 3 and type(op[2]) is Atom and op[2].encoded:
+                    spare -= len(op[2].encoded) + len(key) + 1
                 else:
                     spare -= self._most(op)
             if key[0] == RESERVED and key.startswith(PREFIX):

@@ -16,8 +16,9 @@ from holdfast.cli import output, shapes
 from holdfast.cli.agent_state import agent_argument, agent_scope
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.completion import complete_scope
+from holdfast.cli.failures import AgentFailed
 from holdfast.cli.session import Session, login
-from holdfast.errors import InvalidInputError
+from holdfast.errors import HoldfastError, InvalidInputError
 from holdfast.store import json_values
 
 if TYPE_CHECKING:
@@ -163,8 +164,9 @@ def run(
 ) -> int:
     """Run an agent until it is done, or Ctrl-C or SIGTERM ends it after its step.
 
-    MODULE:NAME is a class, or a function, that makes the agent from its state; modules of the
-    current folder are found. If it drifts and refreshing it does not help, the exit code is 1.
+    MODULE:NAME is a class, or a function, that makes the agent, from its state if it takes one;
+    modules of the current folder are found. If its program fails too often, or it drifts and
+    refreshing it does not help, the exit code is 1.
     """
     make = _program(program)
     options = {
@@ -176,13 +178,22 @@ def run(
         "signals": (signal.SIGTERM, signal.SIGINT),
     }
     actor = session.actor or login()
-    if async_ or inspect.iscoroutinefunction(getattr(make, "step", None)):
-        result = asyncio.run(_run_async(session, agent_scope(agent), actor, make, options))
-    else:
-        from holdfast import sync
+    try:
+        if async_ or inspect.iscoroutinefunction(getattr(make, "step", None)):
+            result = asyncio.run(_run_async(session, agent_scope(agent), actor, make, options))
+        else:
+            from holdfast import sync
 
-        with sync.open(**session.options()) as store, store.acting(actor):
-            result = sync.run(make, store.scope(agent_scope(agent)).on(session.timeline), **options)
+            with sync.open(**session.options()) as store, store.acting(actor):
+                result = sync.run(
+                    make, store.scope(agent_scope(agent)).on(session.timeline), **options
+                )
+    except HoldfastError:
+        raise
+    except Exception as error:
+        told = [f"its program failed with {type(error).__name__}"]
+        told += getattr(error, "__notes__", [])[-2:]  # of the loop: where it can go on
+        raise AgentFailed(f"{agent_scope(agent)}: {'; '.join(told)}") from error
     if result.outcome == "restart":
         sys.stdout.flush()
         os.execv(sys.executable, sys.orig_argv)  # the store is closed; nothing returns from here
@@ -258,10 +269,13 @@ def _program(text: str) -> Any:
         return getattr(import_module(module), name)
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0]:
-            raise  # a module that it needs in turn: its own text says which
+            raise AgentFailed(f"{module} cannot be imported: {error}") from error
         raise InvalidInputError(f"there is no module {module!r} here") from None
     except AttributeError:
         raise InvalidInputError(f"the module {module!r} has no {name!r}") from None
+    except Exception as error:
+        kind = type(error).__name__
+        raise AgentFailed(f"{module} cannot be imported: {kind}: {error}") from error
 
 
 def _show(session: Session, result: LoopResult) -> None:

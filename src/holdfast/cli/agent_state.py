@@ -88,11 +88,13 @@ def show(session: Session, agent: str) -> None:
         life = plain(typed.get("execution_state"))
         sizes = _sizes(state)
         problems = typed.problems()
+        machines = _machines(state)
     owner = infos[0].owner if infos else None
     about = plain(infos[0].identity) if infos else {}
     if session.json:
         document = {"agent": id, "identity": tagged(about), "life": tagged(life), "owner": owner}
-        output.document({**document, "components": sizes, "problems": problems})
+        held = {"machines": machines, "components": sizes, "problems": problems}
+        output.document({**document, **held})
         return
     output.fields(
         [
@@ -100,13 +102,32 @@ def show(session: Session, agent: str) -> None:
             *((name, part) for name, part in about.items() if name != "metadata"),
             ("status", life.get("status", "created")),
             ("since", life.get("since")),
+            *([("error", life["error"])] if "error" in life else []),
             ("starts", life.get("starts", 0)),
             ("run by", owner or "nobody"),
+            *((f"machine {name}", _place(one)) for name, one in machines.items()),
         ]
     )
     output.table(["component", "items"], [[name, size] for name, size in sizes.items()])
     for text in problems:
         output.note(f"wrong: {text}")
+
+
+def _machines(state: State) -> dict[str, dict[str, str | None]]:
+    """Where the machines of an agent are, and where those are to come that are on their way."""
+    from holdfast.agents.machines.looking import Looker, machines_of
+
+    found = {name: Looker(state._handle, name).look() for name in machines_of(state._handle)}
+    return {
+        name: {"state": seen.state or None, "to": seen.intent.to_state if seen.intent else None}
+        for name, seen in found.items()
+    }
+
+
+def _place(machine: dict[str, str | None]) -> str:
+    where = machine["state"] or "not begun"
+    to = machine["to"]
+    return where if to is None else f"{where}, on its way to {to} or interrupted"
 
 
 def _sizes(state: State) -> dict[str, int]:

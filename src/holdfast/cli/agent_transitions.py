@@ -11,6 +11,7 @@ from holdfast.agents.machines.looking import Looker, machines_of
 from holdfast.agents.machines.records import MachineIntent, Transition
 from holdfast.agents.machines.versions import transitions_of
 from holdfast.cli import output, points
+from holdfast.cli.agent_state import agent_scope
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.key import scope_argument
 from holdfast.cli.session import Session
@@ -27,7 +28,11 @@ from holdfast.errors import MissingError
 def transitions(
     session: Session, scope: str, machine: str | None, failed: bool, since: str | None, limit: int
 ) -> None:
-    """Where the state machines of an agent are, and how they got there."""
+    """Where the state machines of an agent are, and how they got there.
+
+    SCOPE is an agent's id, or any scope with machines: workflow:9.
+    """
+    scope = scope if ":" in scope else agent_scope(scope)
     with session.reading() as store:
         handle = session.state(store, scope)._handle
         names = machines_of(handle)

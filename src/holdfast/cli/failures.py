@@ -9,8 +9,14 @@ import click
 
 from holdfast import errors
 
+
+class AgentFailed(click.ClickException):
+    """The program of an agent failed, which is no bug in Holdfast."""
+
+
 BAD_USAGE, INTERNAL, OUTPUT, INTERRUPTED, BROKEN_PIPE = 2, 70, 74, 130, 141
 CODES: tuple[tuple[type[Exception], int], ...] = (
+    (AgentFailed, 1),
     (errors.MissingError, 4),
     (errors.Conflict, 5),
     (errors.MergeConflictError, 5),
@@ -18,13 +24,16 @@ CODES: tuple[tuple[type[Exception], int], ...] = (
     (errors.RefusedError, BAD_USAGE),
     (errors.Unavailable, 7),
     (errors.OutcomeUnknown, 8),
+    (errors.RecoveryFailedError, 9),
     (click.ClickException, BAD_USAGE),
 )
 HELP = """\b
 Exit codes:
   0   done
   1   verify found something; diff --exit-code: there are differences; import: not all was taken;
-      agent run: it drifted, and refreshing did not help; agent check: something is wrong
+      agent run: its program failed, or it drifted and refreshing did not help;
+      agent check: something is wrong; doctor: health is below --at-least;
+      repair, recovery boot|scrub: something is left
   2   bad usage, or refused (also a key that does not fit)
   3   verify was stopped by its budget, nothing found so far
   4   not found: store, scope, key, point, checkpoint or timeline
@@ -32,6 +41,7 @@ Exit codes:
   6   damage was found while reading
   7   the storage is unavailable: locked, full, read-only
   8   the outcome of a write is unknown: look before trying again
+  9   a recovery did not succeed; `holdfast recovery show` says why, and where it left the agent
   70  a bug in Holdfast; HOLDFAST_DEBUG=1 shows where
   74  the output cannot be written; what was asked for may be done
 """
@@ -48,6 +58,8 @@ _WORDS = (
     ("`keys()` lists them", "`holdfast key list` shows them"),
     ("`log()` shows causes", "`holdfast log` shows causes"),
     (', or give a list: ["steps", 3, "done"]', ""),
+    ("`reports` lists them", "`holdfast recovery list` shows them"),
+    ("`list` has them", "`holdfast quarantine list` shows them"),
     ("`leases()` lists them", "`holdfast lease list` shows them"),
     ("unfinished() lists them", "`holdfast agent effects` lists them"),
     ("`schedules()` lists them", "`holdfast schedule list` shows them"),

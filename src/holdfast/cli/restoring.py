@@ -1,4 +1,4 @@
-"""`holdfast restore` and `recover`, and what is still needed of a checkpoint: going back."""
+"""`holdfast restore`, and what is still needed of a checkpoint: going back."""
 
 from __future__ import annotations
 
@@ -121,26 +121,6 @@ def _say(scope: str, result: RestoreResult) -> None:
         output.say(output.clean(f"to undo it: holdfast restore {scope} {done.backup.id}"))
     if done.passed_over:
         output.say(output.clean(f"the state before was not kept: {done.passed_over}"))
-
-
-@click.command(cls=Command)
-@scope_argument
-@locating_options
-@pass_session
-def recover(session: Session, /, scope: str, **where: Any) -> None:
-    """Return to the newest checkpoint that is whole; damaged ones are set aside and named."""
-    from holdfast.sync import Checkpoints
-
-    with session.writing() as store:
-        done = Checkpoints(session.state(store, scope)).recover(**located(where))
-    if session.json:
-        told = {"tried": [asdict(one) for one in done.tried], "set_aside": list(done.set_aside)}
-        output.document(shapes.restored(done.result.restored) | told)
-        return
-    for one in done.tried:
-        what = "whole" if one.valid else one.reason
-        output.say(output.clean(f"{one.id} {one.name}: {what}"))
-    _say(scope, done.result)
 
 
 # what is still needed

@@ -68,6 +68,21 @@ def clear(session: Session, scope: str, checkpoint: str, reason: str) -> None:
         output.say(output.clean(f"{found.id}: goes with the next `holdfast retention run`"))
 
 
+@retention.command("end")
+@click.argument("scope")
+@click.argument("timeline")
+@click.option("--reason", help="Why; it is kept with the entries that end it.")
+@pass_session
+def end(session: Session, scope: str, timeline: str, reason: str | None) -> None:
+    """End a timeline that nothing needs, and drop its content. Cut short, run it again."""
+    with session.writing() as store:
+        done = Retention(store).end(scope, timeline, reason)
+    if session.json:
+        output.document(asdict(done) | {"scope": str(done.scope)})
+    else:
+        output.say(output.clean(f"{done.scope} {timeline} is ended; {done.bytes} bytes went"))
+
+
 def _data(found: RetentionPlan) -> dict[str, Any]:
     return {
         "scope": str(found.scope),

@@ -10,7 +10,12 @@ Glossary of this layer:
 - **Strategy**: one way to a good state (`strategies`); they are tried in an order until one serves.
 - **Recovery**: a procedure at work on one agent, under a lease (`running`, `engine`). What it did
   is kept in a scope of its own (`records`): one that is killed goes on, or is rolled back.
-- **Report**: what was found, tried, done and lost (`reports`), under a signed checkpoint.
+- **Finding failure**: a watchdog over agents that run (`watchdog`, `watching`; what it found is
+  kept in `sightings`), boot recovery of what was unfinished (`booting`), and a scrubber
+  (`scrubbing`) that heals rows from copies (`healing`).
+- **Report**: what was found, tried, done and lost (`reports`), under a signed checkpoint; also as
+  a page (`report_pages`).
+- **Health**: how well a store is, with reasons and next steps (`health`, `placement`).
 
 Import the modules themselves; this package re-exports nothing.
 """

@@ -6,18 +6,22 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from holdfast.errors import HoldfastError
 from holdfast.recovery import engine as blocking
 from holdfast.recovery import quarantine
 from holdfast.recovery.choice import Proposal
 from holdfast.recovery.context import StepFunction
 from holdfast.recovery.engine import RecoveryPlan
 from holdfast.recovery.failures import Failure
+from holdfast.recovery.health import BUDGET, Health
 from holdfast.recovery.notices import PAGE, Notice
 from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.quarantine import Quarantined
 from holdfast.recovery.reports import RecoveryReport, RecoveryStatistics
 from holdfast.recovery.running import Progress
 from holdfast.recovery.strategies import Strategy
+from holdfast.recovery.together import GroupRecoveryReport
+from holdfast.store.scopes import Scope
 
 
 class Recovery:
@@ -84,7 +88,8 @@ class Recovery:
         """Bring an agent back to a good state, by the procedure that answers the failure.
 
         If another recovers it, that is waited for `wait` seconds, then `LeaseHeldError`. What did
-        not succeed was undone, and raises `RecoveryFailedError`, which names the report.
+        not succeed was undone, and raises `RecoveryFailedError`, which names the report. A scope
+        that is not there is refused, unless there are copies or defaults to begin it anew from.
         """
         return await asyncio.to_thread(
             self._blocking.recover,
@@ -96,6 +101,61 @@ class Recovery:
             wait=wait,
             progress=progress,
         )
+
+    async def recover_each(
+        self,
+        agents: Iterable[Any],
+        failure: Failure | str = "unknown",
+        *,
+        procedure: str | None = None,
+        wait: float = 0,
+        beside: int = 32,
+    ) -> dict[Scope, RecoveryReport | HoldfastError]:
+        """Recover many agents, each by itself, `beside` at a time: what they write is committed
+        together.
+
+        Gives each one's report, also of a recovery that failed; or the error, if none was begun.
+        """
+        return await asyncio.to_thread(
+            self._blocking.recover_each,
+            agents,
+            failure,
+            procedure=procedure,
+            wait=wait,
+            beside=beside,
+        )
+
+    async def recover_group(
+        self,
+        agents: Iterable[Any],
+        failure: Failure | str = "unknown",
+        *,
+        point: Any = None,
+        at: Any = None,
+        wait: float = 0,
+    ) -> GroupRecoveryReport:
+        """Bring several agents back to one moment: all of them in one commit, or none.
+
+        The moment is the newest group of checkpoints (`CheckpointGroups.create`) with all of them
+        that is whole and passes every check, the group called `point`, the time `at`, or, for
+        failures that leave the state alone, now. Letters that they sent each other since, in the
+        change in which they processed another, are taken back: they are sent again. If there is no
+        such moment, `RecoveryFailedError`, and nothing was changed.
+        """
+        return await asyncio.to_thread(
+            self._blocking.recover_group, agents, failure, point=point, at=at, wait=wait
+        )
+
+    async def resume_groups(self, *, wait: float = 0) -> list[GroupRecoveryReport]:
+        """Go on with recoveries of groups whose process ended in the middle.
+
+        If somebody is at one, that is waited for `wait` seconds, then `LeaseHeldError`.
+        """
+        return await asyncio.to_thread(self._blocking.resume_groups, wait=wait)
+
+    async def group_reports(self, limit: int | None = None) -> list[GroupRecoveryReport]:
+        """What became of the recoveries of groups, the newest first."""
+        return await asyncio.to_thread(self._blocking.group_reports, limit)
 
     async def plan(
         self,
@@ -153,6 +213,32 @@ class Recovery:
         committed together with the note that the notice was had, in whatever process.
         """
         return await asyncio.to_thread(self._blocking.deliver, state, consumer, function)
+
+    async def health(
+        self,
+        agent: Any = None,
+        *,
+        budget: float = BUDGET,
+        url: str = "",
+        key: str | None = None,
+        signer: str | None = None,
+        durability: str = "full",
+    ) -> Health:
+        """How healthy the store, or one agent, is: from 0 to 100, with reasons and next steps.
+
+        `budget` is for `verify`, in seconds, and again for the agents one by one. With what the
+        store was opened with (`url`, `key`, `signer`, `durability`), it is also told whether
+        secrets lie beside the store and whether the disk is full.
+        """
+        return await asyncio.to_thread(
+            self._blocking.health,
+            agent,
+            budget=budget,
+            url=url,
+            key=key,
+            signer=signer,
+            durability=durability,
+        )
 
     def quarantine(self, agent: Any) -> Quarantine:
         """The damaged rows of an agent that recoveries set aside: list, get, release."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from holdfast.recovery import failures
-from holdfast.recovery.records import Record
+from holdfast.recovery.records import RUNNING, Record
 
 LEAST = 5
 """Recoveries of a kind, below which nothing is proposed."""
@@ -63,9 +63,11 @@ class Proposal:
 
 
 def outcomes(records: Iterable[Record]) -> list[Outcome]:
-    """What recoveries say of strategies: each attempt that looked for a state."""
+    """What recoveries that ended say of strategies: each attempt that looked for a state."""
     found = []
     for record in records:
+        if record.status == RUNNING:
+            continue
         kind = record.failure.kind
         for part, one in record.all_results():
             if part == "steps" and "seconds" in one.result:

@@ -80,13 +80,20 @@ class Context:
         asked += [failures.TIME] if self.failure.at is not None else []
         return (*asked, *(name for name in known if name not in asked))
 
-    def result_of(self, type: str) -> Mapping[str, Any]:
-        """What the step of a type came to in this attempt; steps that need it name it so."""
+    def had(self, type: str) -> Mapping[str, Any] | None:
+        """What the step of a type came to in this attempt; None if none has succeeded."""
         for step in self.record.procedure.steps:
             found = self.results.get(step.key)
             if step.type == type and found is not None and found.success:
                 return found.result
-        raise InvalidInputError(f"no step of type {type} has succeeded before this one")
+        return None
+
+    def result_of(self, type: str) -> Mapping[str, Any]:
+        """The same; refused if none has succeeded."""
+        found = self.had(type)
+        if found is None:
+            raise InvalidInputError(f"no step of type {type} has succeeded before this one")
+        return found
 
     def first_head(self) -> int:
         """The newest entry when the recovery began, or now if that could not be read."""

@@ -7,19 +7,32 @@ print(report)
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.errors import InvalidInputError, LeaseHeldError, ProcedureNotFoundError
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInputError,
+    LeaseHeldError,
+    ProcedureNotFoundError,
+    RecoveryFailedError,
+    ScopeNotFoundError,
+    StateIntegrityError,
+)
 from holdfast.recovery.builtin import BUILT_IN
 from holdfast.recovery.choice import Proposal, outcomes, propose
 from holdfast.recovery.context import Context, Settings, StepFunction
 from holdfast.recovery.failures import Failure, kind_of
+from holdfast.recovery.health import BUDGET, Health, health_of
 from holdfast.recovery.notices import PAGE, Notice, deliver, notices
+from holdfast.recovery.placement import Placement
 from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.quarantine import Quarantine
-from holdfast.recovery.records import RUNNING, Record, Records, recovered_agents
+from holdfast.recovery.records import Record, Records, recovered_agents
 from holdfast.recovery.reports import (
     RecoveryReport,
     RecoveryStatistics,
@@ -29,7 +42,8 @@ from holdfast.recovery.reports import (
 from holdfast.recovery.running import Progress, Running, lease_name
 from holdfast.recovery.steps import STEPS
 from holdfast.recovery.strategies import STRATEGIES, Strategy, look
-from holdfast.store.arguments import check_count, check_function, check_text
+from holdfast.recovery.together import GroupRecoveryReport, Together
+from holdfast.store.arguments import check_count, check_function, check_seconds, check_text
 from holdfast.store.blocking import State, Store
 from holdfast.store.cause import acting
 from holdfast.store.handles import StoreHandle
@@ -56,13 +70,16 @@ class RecoveryPlan:
     lost: str
     passed: dict[str, str]
     """Strategies that would not serve, and why."""
+    keys: tuple[str, ...] = ()
+    """The keys that would go back, if not all of them."""
 
     def __str__(self) -> str:
         head = f"{self.agent}: {self.failure.kind} is answered by {self.procedure.id}"
         lines = [f"  {step.key}" for step in self.procedure.steps]
         lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
         served = f"{self.strategy}, {self.point or 'nothing'}" if self.strategy else "none serves"
-        return "\n".join([head, *lines, f"  strategy: {served}", f"  lost: {self.lost}"])
+        keys = [f"  keys: {', '.join(self.keys)}"] if self.keys else []
+        return "\n".join([head, *lines, f"  strategy: {served}", *keys, f"  lost: {self.lost}"])
 
 
 class Recovery:
@@ -103,6 +120,7 @@ class Recovery:
         self._settings = Settings(
             tuple(copies), defaults, tuple(validate), known, tuple(order) if order else None
         )
+        self._together = Together(self._handle, tuple(validate))
         self._procedures: dict[str, Procedure] = {}
         for one in (*BUILT_IN, *procedures):
             self.set(one)
@@ -160,16 +178,94 @@ class Recovery:
         """Bring an agent back to a good state, by the procedure that answers the failure.
 
         If another recovers it, that is waited for `wait` seconds, then `LeaseHeldError`. What did
-        not succeed was undone, and raises `RecoveryFailedError`, which names the report.
+        not succeed was undone, and raises `RecoveryFailedError`, which names the report. A scope
+        that is not there is refused, unless there are copies or defaults to begin it anew from.
         """
         scope = _scope(agent)
         asked = _failure(failure, point, at)
         chosen = self.select(asked, procedure)
+        self._check_there(scope)
         with self._store.lease(lease_name(scope), duration=LEASE, wait=wait):
-            records = Records(self._handle, scope)
-            for unfinished in records.running():
-                self._go_on(unfinished, progress)
-            return self._go_on(records.begin(asked, chosen), progress)
+            self._end_unfinished(scope)
+            return self._go_on(Records(self._handle, scope).begin(asked, chosen), progress)
+
+    def _check_there(self, scope: Scope) -> None:
+        settings = self._settings
+        if settings.copies or settings.defaults is not None:
+            return
+        try:
+            there = bool(self._handle.line(scope).place()[2])
+        except StateIntegrityError:
+            there = True
+        if not there:
+            raise ScopeNotFoundError(f"there is no scope {scope} in this store to recover")
+
+    def _end_unfinished(self, scope: Scope) -> None:
+        for unfinished in Records(self._handle, scope).running():
+            with suppress(RecoveryFailedError):  # it is over, and its report says how
+                self._go_on(unfinished, None)
+
+    def recover_each(
+        self,
+        agents: Iterable[Any],
+        failure: Failure | str = "unknown",
+        *,
+        procedure: str | None = None,
+        wait: float = 0,
+        beside: int = 32,
+    ) -> dict[Scope, RecoveryReport | HoldfastError]:
+        """Recover many agents, each by itself, `beside` at a time: what they write is committed
+        together.
+
+        Gives each one's report, also of a recovery that failed; or the error, if none was begun.
+        """
+        check_count(beside, "beside")
+        scopes = list(dict.fromkeys(_scope(agent) for agent in agents))
+
+        def one(scope: Scope) -> RecoveryReport | HoldfastError:
+            try:
+                return self.recover(scope, failure, procedure=procedure, wait=wait)
+            except RecoveryFailedError as error:
+                return self.report(scope, error.recovery) if error.recovery else error
+            except HoldfastError as error:
+                return error
+
+        context = contextvars.copy_context()
+        with ThreadPoolExecutor(max(beside, 1), "recovery") as pool:
+            done = pool.map(lambda scope: context.copy().run(one, scope), scopes)
+            return dict(zip(scopes, done, strict=True))
+
+    def recover_group(
+        self,
+        agents: Iterable[Any],
+        failure: Failure | str = "unknown",
+        *,
+        point: Any = None,
+        at: Any = None,
+        wait: float = 0,
+    ) -> GroupRecoveryReport:
+        """Bring several agents back to one moment: all of them in one commit, or none.
+
+        The moment is the newest group of checkpoints (`CheckpointGroups.create`) with all of them
+        that is whole and passes every check, the group called `point`, the time `at`, or, for
+        failures that leave the state alone, now. Letters that they sent each other since, in the
+        change in which they processed another, are taken back: they are sent again. If there is no
+        such moment, `RecoveryFailedError`, and nothing was changed.
+        """
+        asked = _failure(failure, point, at)
+        scopes = [_scope(agent) for agent in agents]
+        return self._together.recover(scopes, asked, wait, self._end_unfinished)
+
+    def resume_groups(self, *, wait: float = 0) -> list[GroupRecoveryReport]:
+        """Go on with recoveries of groups whose process ended in the middle.
+
+        If somebody is at one, that is waited for `wait` seconds, then `LeaseHeldError`.
+        """
+        return self._together.resume(wait)
+
+    def group_reports(self, limit: int | None = None) -> list[GroupRecoveryReport]:
+        """What became of the recoveries of groups, the newest first."""
+        return self._together.reports(limit)
 
     def plan(
         self,
@@ -195,6 +291,7 @@ class Recovery:
             target.point if target is not None else None,
             target.lost if target is not None else "nothing",
             looked.passed,
+            target.keys if target is not None else (),
         )
 
     def proposal(self, agent: Any, kind: str) -> Proposal:
@@ -227,12 +324,7 @@ class Recovery:
     def _go_on(self, record: Record, progress: Progress | None) -> RecoveryReport:
         record.procedure.check(self.steps)
         with acting("recovery", correlation=f"recovery/{record.id}"):
-            context = self._context(record)
-            try:
-                Running(context, self.steps, progress).run()
-            finally:
-                if record.status != RUNNING:
-                    self._sign(record)
+            Running(self._context(record), self.steps, progress).run()
         return report_of(record)
 
     def _context(self, record: Record) -> Context:
@@ -241,11 +333,6 @@ class Recovery:
             order = self.proposal(record.agent, record.failure.kind).order
             settings = replace(settings, order=order)
         return Context(self._handle, record, settings)
-
-    def _sign(self, record: Record) -> None:
-        """A checkpoint over all that is known of a recovery: it signs the report."""
-        state = self._store.scope(record._handle.scope)
-        state.checkpoint(f"recovery {record.id}", type="recovery", tags=[record.status])
 
     def reports(self, agent: Any, limit: int | None = None) -> list[RecoveryReport]:
         """What became of an agent's recoveries, the newest first."""
@@ -277,7 +364,28 @@ class Recovery:
         """
         return deliver(self._handle, State(state._handle), consumer, function)
 
-    # what was damaged
+    # how it is, and what was damaged
+
+    def health(
+        self,
+        agent: Any = None,
+        *,
+        budget: float = BUDGET,
+        url: str = "",
+        key: str | None = None,
+        signer: str | None = None,
+        durability: str = "full",
+    ) -> Health:
+        """How healthy the store, or one agent, is: from 0 to 100, with reasons and next steps.
+
+        `budget` is for `verify`, in seconds, and again for the agents one by one. With what the
+        store was opened with (`url`, `key`, `signer`, `durability`), it is also told whether
+        secrets lie beside the store and whether the disk is full.
+        """
+        check_seconds(budget, "budget")
+        scope = _scope(agent) if agent is not None else None
+        placement = Placement(url, key, signer, durability)
+        return health_of(self._handle, scope, budget=budget, placement=placement)
 
     def quarantine(self, agent: Any) -> Quarantine:
         """The damaged rows of an agent that recoveries set aside: list, get, release."""

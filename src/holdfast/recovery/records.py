@@ -10,19 +10,23 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from holdfast.errors import MissingError
+from holdfast.errors import MissingError, StateIntegrityError
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.procedure import ROLLBACK, Procedure
 from holdfast.store.cause import cause_now
 from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
+from holdfast.store.history import Plan
 from holdfast.store.reading import moment
 from holdfast.store.scopes import KEY_LENGTH, Scope
 
 OWNER = "$recovery"
 PREFIX = OWNER + "/"
+PROCEDURE = "/procedure"
 RUNNING, SUCCEEDED, ROLLED_BACK, FAILED = "running", "succeeded", "rolled_back", "failed"
 
 
@@ -34,16 +38,18 @@ def scope_of(agent: Scope) -> Scope:
     return Scope("custom", name)
 
 
-def write(handle: LineHandle, values: Mapping[str, Any]) -> None:
-    """Set keys that this layer owns, in one change."""
+def write(handle: LineHandle, values: Mapping[str, Any], sign: Plan | None = None) -> None:
+    """Set keys that this layer owns, in one change; a checkpoint over them goes along with it."""
     parts = ChangeParts(StoreHandle(handle.core), cause_now(), None, owner=True)
     part = parts.part(handle)
     for key, value in values.items():
         part.set(key, value)
     plan = parts.plan()
     assert plan is not None
-    change, finish = plan
-    finish(handle.core.run(change))
+    tickets = [handle.core.submit(one[0]) for one in (plan, sign) if one is not None]
+    handle.core.committer.drive(tickets[-1])  # both in one commit, unless others are faster
+    for ticket in tickets:
+        ticket.outcome()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,8 @@ class Record:
         self.agent = agent
         self.id = id
         self.data: dict[str, Any] = dict(data)
-        self.results: dict[str, RecoveryStepResult] = {}
+        self._held: dict[str, Any] = {}
+        """Results that are kept with whatever is written next."""
 
     @property
     def key(self) -> str:
@@ -89,26 +96,47 @@ class Record:
         """What it answers."""
         return Failure.of(self.data["failure"])
 
-    @property
+    @cached_property
     def procedure(self) -> Procedure:
         """The procedure, as it was when the recovery began."""
-        return Procedure.of(self.data["procedure"])
+        return Procedure.of(self._handle.reader.get(self.key + PROCEDURE, None, None, False))
 
     @property
     def attempt(self) -> int:
         """Which attempt is made, from 1."""
         return int(self.data["attempt"])
 
-    def note(self, **fields: Any) -> None:
-        """Keep what has changed about it."""
-        self.data.update(fields)
-        write(self._handle, {self.key: self.data})
+    def begin(self) -> None:
+        """Keep it; the procedure apart, for it does not change with what is noted."""
+        self._held[self.key + PROCEDURE] = self.procedure.data()
+        self.note()
 
-    def note_result(self, part: str, result: RecoveryStepResult) -> None:
-        """Keep what became of a step."""
-        self.results[result.step] = result
+    def note(self, *, hold: bool = False, **fields: Any) -> None:
+        """Keep what has changed about it: at once, or with whatever is written next."""
+        self.data.update(fields)
+        self._held[self.key] = self.data
+        if not hold:
+            self.flush()
+
+    def finish(self, status: str, why: str) -> None:
+        """Keep how it ended, with a checkpoint over all of it: that signs the report."""
+        now = moment(self._handle.core.clock.claimed())
+        self.note(hold=True, status=status, why=why, finished_at=now)
+        name = f"recovery {self.id}"
+        self.flush(self._handle.plan_checkpoint(name, "recovery", [status], "", None))
+
+    def note_result(self, part: str, result: RecoveryStepResult, hold: bool = False) -> None:
+        """Keep what became of a step: at once, or with whatever is written next."""
         place = f"{self.key}/{result.attempt:03}/{part}/{result.step}"
-        write(self._handle, {place: result.data()})
+        self._held[place] = result.data()
+        if not hold:
+            self.flush()
+
+    def flush(self, sign: Plan | None = None) -> None:
+        """Keep what was held back, in one change."""
+        if self._held:
+            write(self._handle, self._held, sign)
+            self._held = {}
 
     def done(self, part: str) -> dict[str, RecoveryStepResult]:
         """What the steps of this attempt came to so far."""
@@ -119,14 +147,14 @@ class Record:
     def all_results(self) -> list[tuple[str, RecoveryStepResult]]:
         """(part, result) of every step of every attempt, in the order in which they are done."""
         found = self._handle.reader.items(self.key + "/", None, "", False)
-        rows = [(key.split("/"), RecoveryStepResult(**value)) for key, value in found]
+        rows = [(key.split("/", 4), value) for key, value in found]
         procedure = self.procedure
         order = [
             (part, step.key)
             for part, steps in procedure.parts()
             for step in steps or (ROLLBACK if part == "rollback" else ())
         ]
-        results = [(parts[3], one) for parts, one in rows if len(parts) == 5]
+        results = [(parts[3], RecoveryStepResult(**one)) for parts, one in rows if len(parts) == 5]
         return sorted(results, key=lambda it: (it[1].attempt, order.index((it[0], it[1].step))))
 
 
@@ -135,12 +163,15 @@ class Records:
 
     def __init__(self, store: StoreHandle, agent: Scope) -> None:
         self.agent = agent
+        self._store = store
         self.handle = store.line(scope_of(agent))
 
     def begin(self, failure: Failure, procedure: Procedure) -> Record:
         """A new one, which is kept before anything is done."""
         record = self.draft(failure, procedure)
-        record.note()
+        with suppress(StateIntegrityError):  # a head that cannot be read is not known
+            record.data["head"] = self._store.line(self.agent).place()[2]
+        record.begin()
         return record
 
     def draft(self, failure: Failure, procedure: Procedure) -> Record:
@@ -150,12 +181,13 @@ class Records:
         said = {
             "agent": str(self.agent),
             "failure": failure.data(),
-            "procedure": procedure.data(),
             "status": RUNNING,
             "attempt": 1,
             "started_at": now,
         }
-        return Record(self.handle, self.agent, id_, said)
+        record = Record(self.handle, self.agent, id_, said)
+        record.procedure = procedure
+        return record
 
     def get(self, id: str) -> Record:
         """One that was begun."""
@@ -176,9 +208,16 @@ class Records:
 
 
 def recovered_agents(store: StoreHandle) -> list[Scope]:
-    """Every scope that has had a recovery."""
+    """Every scope that has had a recovery, or damaged rows that were set aside.
+
+    One whose name is too long to be part of another is known by its recoveries only.
+    """
     found = []
     for info in store.scopes("custom", PREFIX, None, None).items:
+        name = info.scope.id.removeprefix(PREFIX)
+        if ":" in name or name == "global":
+            found.append(Scope.parse(name))
+            continue
         first = store.line(info.scope).reader.items(PREFIX, 1, "", False)
         if first and "agent" in first[0][1]:
             found.append(Scope.parse(first[0][1]["agent"]))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from holdfast.recovery import report_pages
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.records import SUCCEEDED, Record, RecoveryStepResult
 from holdfast.store.scopes import Scope
@@ -48,6 +49,14 @@ class RecoveryReport:
         if self.finished_at is None:
             return 0.0
         return (self.finished_at - self.started_at).total_seconds()
+
+    def markdown(self) -> str:
+        """The report as a page of Markdown; what users wrote is escaped."""
+        return report_pages.markdown(self)
+
+    def html(self) -> str:
+        """The report as one page of HTML that needs nothing else; what users wrote is escaped."""
+        return report_pages.html(self)
 
     def __str__(self) -> str:
         head = f"recovery {self.id} of {self.agent}: {self.status} ({self.procedure})"

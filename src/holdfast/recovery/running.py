@@ -1,20 +1,18 @@
 """A procedure at work: its steps in order, each with its time, then its checks; undone if it fails.
 
-Each step runs on a thread of its own under a lease of its own. One that takes too long is given up:
-its lease is broken, so nothing that it writes later is taken, and the recovery goes on or ends
-without it. Python cannot end the thread itself; it runs until it returns.
+Steps run in slots: a thread with a lease of its own, which does one step after the other, and as
+many of them as steps run side by side. A step that takes too long is given up with its slot: the
+lease is broken, so nothing that it writes later is taken, and the recovery goes on or ends without
+it. Python cannot end the thread itself; it runs until it returns.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
-import inspect
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,11 +25,14 @@ from holdfast.errors import (
     RecoveryFailedError,
     RecoveryValidationError,
 )
+from holdfast.recovery.background import called
 from holdfast.recovery.context import Context, StepFunction
 from holdfast.recovery.procedure import ROLLBACK, Procedure, RecoveryStep
 from holdfast.recovery.records import FAILED, ROLLED_BACK, SUCCEEDED, Record, RecoveryStepResult
+from holdfast.recovery.steps import CAREFUL, LOOKING, STEPS
+from holdfast.store.asking import Asking, taken
 from holdfast.store.blocking import Store
-from holdfast.store.reading import moment
+from holdfast.store.leasing import Lease
 
 LONGEST_PAUSE = 60.0
 """Seconds between two attempts, at most."""
@@ -61,9 +62,18 @@ class Running:
         self._progress = progress
         self._store = Store(context.store)
         self._end = time.monotonic() + self.procedure.timeout / 1000
+        self._slots: list[_Slot] = []
+        self._idle: list[_Slot] = []
 
     def run(self) -> None:
         """Do it; raises `RecoveryFailedError` if it did not succeed, after it was undone."""
+        try:
+            self._attempts()
+        finally:
+            for slot in self._slots:
+                slot.close()
+
+    def _attempts(self) -> None:
         pause = self.procedure.backoff / 1000
         while True:
             why = self._attempt()
@@ -74,11 +84,11 @@ class Running:
             undone = self._roll_back()
             if undone is not None:
                 text = f"{why}; it could not be undone: {undone}"
-                self._finish(FAILED, text)
+                self.record.finish(FAILED, text)
                 raise RecoveryFailedError(self._text(text), self.record.id) from None
             if left <= 0 or over:
                 more = "the time is used up" if over and left > 0 else "no attempt is left"
-                self._finish(ROLLED_BACK, f"{why}; {more}")
+                self.record.finish(ROLLED_BACK, f"{why}; {more}")
                 raise self._error(why, more)
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
@@ -92,30 +102,23 @@ class Running:
             self._part("validation", self.procedure.validation)
         except (CriticalStepFailureError, RecoveryValidationError) as error:
             return str(error)
-        self._finish(SUCCEEDED, "")
+        self.record.finish(SUCCEEDED, "")
         return None
 
     def _roll_back(self) -> str | None:
         """Undo the attempt; why that failed, None if it did not."""
-        found = self.context.results.get("locate_checkpoint")
-        point = found.result.get("point") if found is not None and found.success else None
-        restored = any(
-            step.type == "restore_state" and step.key in self.context.results
-            for step in self.procedure.steps
-        )
-        if point and restored:
-            self.record.note(bad=[*self.record.data.get("bad", ()), point])
-        if not restored:
+        results = self.context.results
+        begun = [step for step in self.procedure.steps if step.key in results]
+        if all(step.type in LOOKING and self._ours(step) for step in begun):
             return None  # nothing was changed yet
+        point = (self.context.had("locate_checkpoint") or {}).get("point")
+        if point and any(step.type == "restore_state" for step in begun):
+            self.record.note(bad=[*self.record.data.get("bad", ()), point])
         try:
             self._part("rollback", self.procedure.rollback or ROLLBACK)
         except CriticalStepFailureError as error:
             return str(error)
         return None
-
-    def _finish(self, status: str, why: str) -> None:
-        now = moment(self.context.store.core.clock.claimed())
-        self.record.note(status=status, why=why, finished_at=now)
 
     def _text(self, why: str) -> str:
         return f"{self.context.agent}: recovery {self.record.id} failed: {why}"
@@ -136,7 +139,6 @@ class Running:
         needs = self.procedure.needs(steps)
         done = self.record.done(part)
         waiting = {step.key: step for step in steps if step.key not in done}
-        slots = list(range(len(steps)))
         running: dict[str, _Work] = {}
         ended: queue.SimpleQueue[tuple[str, RecoveryStepResult]] = queue.SimpleQueue()
         broken = next((s for s in steps if s.critical and _failed(done.get(s.key))), None)
@@ -153,16 +155,32 @@ class Running:
                         if not self._take(part, step, skipped, done):
                             broken = broken or step
                     else:
-                        running[key] = _Work(self, part, step, slots.pop(0), ended)
+                        running[key] = self._begin(part, step, ended)
             if not running:
                 continue
             result = self._next(running, ended)
             work = running.pop(result.step)
-            slots.insert(0, work.slot)
+            if not work.given_up:
+                self._idle.append(work.slot)
             if not self._take(part, work.step, result, done):
                 broken = broken or work.step
         if broken is not None:
             raise self._failure(part, broken, done[broken.key])
+
+    def _begin(self, part: str, step: RecoveryStep, ended: Any) -> _Work:
+        if not self._ours(step):
+            self.record.flush()
+        slot = self._idle.pop() if self._idle else self._new_slot()
+        return _Work(self, part, step, slot, ended)
+
+    def _new_slot(self) -> _Slot:
+        name = f"{lease_name(self.context.agent)}/{len(self._slots)}"
+        self._slots.append(_Slot(self._store, name))
+        return self._slots[-1]
+
+    def _ours(self, step: RecoveryStep) -> bool:
+        """Whether a step sees to it that results are kept before it changes something."""
+        return step.type in CAREFUL and self._types[step.type] is STEPS[step.type]
 
     def _failure(self, part: str, step: RecoveryStep, result: RecoveryStepResult) -> HoldfastError:
         if part == "validation":
@@ -178,8 +196,9 @@ class Running:
         result: RecoveryStepResult,
         done: dict[str, RecoveryStepResult],
     ) -> bool:
+        hold = self._ours(step) and not result.result.get("restored")
         try:
-            self.record.note_result(part, result)
+            self.record.note_result(part, result, hold)
         except InvalidInputError as error:
             text = f"its result cannot be kept: {error}"
             result = replace(result, success=False, result={}, error=text)
@@ -206,65 +225,84 @@ class Running:
 
     def execute(self, step: RecoveryStep) -> dict[str, Any]:
         """What a step comes to."""
-        answer = self._types[step.type](self.context, step.action)
-        if inspect.isawaitable(answer):
-            answer = asyncio.run(_awaited(answer))
+        answer = called(self._types[step.type], self.context, step.action)
         result = dict(answer) if isinstance(answer, Mapping) else {}
         for name, wanted in step.validation.items():
             if name not in result or result[name] != wanted:
                 raise RecoveryValidationError(f"its result is not valid: {name}")
         return result
 
-    @contextmanager
-    def step_lease(self, name: str) -> Iterator[None]:
-        """A step's own lease; whoever holds it is one that was given up, or of a process that died.
-
-        For all steps are done by whoever holds the lease of the agent.
-        """
-        try:
-            asked = self._store.lease(name, duration=STEP_LEASE, wait=0)
-            asked.__enter__()
-        except LeaseHeldError:
-            self._store.break_lease(name)
-            asked = self._store.lease(name, duration=STEP_LEASE, wait=STEP_LEASE)
-            asked.__enter__()
-        try:
-            yield
-        finally:
-            asked.__exit__(None, None, None)
-
     def left(self) -> float:
         """Seconds until the procedure's time is over."""
         return self._end - time.monotonic()
 
 
+class _Slot:
+    """A thread and a lease, under which one step after the other is done.
+
+    All slots of an agent are of whoever holds the lease of the agent: one that is held is of a step
+    that was given up, or of a process that died.
+    """
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store = store
+        self._name = name
+        try:
+            self._lease = self._asked(0)
+        except LeaseHeldError:
+            store.break_lease(name)
+            self._lease = self._asked(STEP_LEASE)
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        context = contextvars.copy_context()
+        threading.Thread(target=context.run, args=(self._run,), name=name, daemon=True).start()
+
+    def _asked(self, wait: float) -> Lease:
+        return taken(Asking(self._store._core, self._name, STEP_LEASE, wait, None))
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Let the thread do something."""
+        self._work.put(work)
+
+    def _run(self) -> None:
+        with self._lease.fencing():
+            while (work := self._work.get()) is not None:
+                work()
+
+    def close(self) -> None:
+        """Nothing more is to be done; what is still being done is refused if it writes."""
+        self._work.put(None)
+        self._lease.release()
+
+    def give_up(self) -> None:
+        """What it writes from now on is refused; its thread ends once its step returns."""
+        self._store.break_lease(self._name)
+        self._lease.over = True
+
+
 class _Work:
-    """A step on its thread."""
+    """A step in its slot."""
 
     def __init__(
-        self, running: Running, part: str, step: RecoveryStep, slot: int, ended: Any
+        self, running: Running, part: str, step: RecoveryStep, slot: _Slot, ended: Any
     ) -> None:
         self._running = running
         self.step = step
         self.slot = slot
+        self.given_up = False
         self._ended = ended
         self._begun = time.monotonic()
         seconds = step.timeout / 1000
         if part != "rollback":  # there is always time to undo
             seconds = min(seconds, max(0.0, running.left()))
         self.end = self._begun + seconds
-        self._lease = f"{lease_name(running.context.agent)}/{slot}"
-        context = contextvars.copy_context()
-        name = f"recovery {step.key}"
-        threading.Thread(target=context.run, args=(self._run,), name=name, daemon=True).start()
+        slot.do(self._run)
 
     def _run(self) -> None:
         running, step = self._running, self.step
         result: dict[str, Any] = {}
         error = ""
         try:
-            with running.step_lease(self._lease):
-                result = running.execute(step)
+            result = running.execute(step)
         except LeaseLostError:
             error = "it was given up"
         except Exception as wrong:
@@ -278,13 +316,10 @@ class _Work:
 
     def give_up(self) -> RecoveryStepResult:
         """Its time is over: what it writes from now on is refused."""
-        self._running._store.break_lease(self._lease)
+        self.given_up = True
+        self.slot.give_up()
         return self._result(False, {}, f"it took more than {self.end - self._begun:.3g} s")
 
 
 def _failed(result: RecoveryStepResult | None) -> bool:
     return result is not None and not result.success
-
-
-async def _awaited(answer: Any) -> Any:
-    return await answer

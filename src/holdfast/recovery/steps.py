@@ -16,7 +16,6 @@ from holdfast.checkpoints.requests import CheckpointRequest, RestoreRequest
 from holdfast.checkpoints.restoring import RestoreResult, confirm, failed, restore
 from holdfast.errors import (
     CheckpointNotFoundError,
-    InvalidInputError,
     MissingError,
     RecoveryValidationError,
     StateIntegrityError,
@@ -28,6 +27,7 @@ from holdfast.recovery.records import PREFIX
 from holdfast.recovery.salvaging import Salvage
 from holdfast.recovery.strategies import Target, check_state, look
 from holdfast.store.cause import cause_now
+from holdfast.store.differing import index_of
 from holdfast.store.handles import ChangeParts, StoreHandle
 from holdfast.store.verify import verify_store
 
@@ -44,7 +44,7 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
     result: dict[str, Any] = {"backup": None}
     try:
         head = handle.place()[2]
-        context.record.note(head=head)
+        context.record.note(hold=True, head=head)
         check_state(handle, handle.timeline, head)
         name = f"before recovery {context.record.id}"
         request = CheckpointRequest(name, "recovery", trigger=context.failure.kind)
@@ -93,6 +93,7 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
     target = Target.of(context.result_of("locate_checkpoint"))
     if target.strategy == failures.NOTHING:
         return {"restored": None, "lost": "nothing"}
+    context.record.flush()
     reason = f"recovery {context.record.id}"
     if target.copy is not None:
         entry, backup = _from_copy(context, target, reason)
@@ -111,7 +112,10 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
         if target.replay:
             salvage = Salvage(context.handle, _number(target.point), target.replay)
             salvage.replay()
-            entry = f"{context.handle.timeline}@{salvage.bring(reason).sequence}"
+            brought = salvage.bring(reason)
+            entry = f"{context.handle.timeline}@{brought.sequence}"
+            # The damage that made a replay needed had kept the restore from having one.
+            backup = backup or (brought.backup.id if brought.backup is not None else None)
     return {"restored": entry, "backup": backup, "lost": target.lost}
 
 
@@ -200,10 +204,7 @@ def notify_systems(context: Context, action: Mapping[str, Any]) -> dict[str, Any
 def cleanup(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
     """Let go of what the restore held: the state before is still in its own checkpoint."""
     del action
-    try:
-        backup = context.result_of("restore_state").get("backup")
-    except InvalidInputError:
-        backup = None
+    backup = (context.had("restore_state") or {}).get("backup")
     if backup is None:
         return {"released": 0}
     try:
@@ -216,17 +217,23 @@ def cleanup(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
 def restore_backup(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
     """Put back the state before the recovery; the rollback of every procedure that names none."""
     del action
-    backup = context.result_of("backup_current").get("backup")
     handle = context.handle
-    if backup is None:
+    found = context.had("backup_current")
+    point = found["backup"] if found is not None else None
+    head = context.record.data.get("head")
+    if point is None and head == handle.place()[2]:
+        return {"restored": None}  # nothing was written
+    if point is None and found is None and head is not None:
+        point = f"{handle.timeline}@{head}"
+    if point is None:
         raise StateIntegrityError(
             f"{context.agent}: the state before could not be read, so there is nothing to put back"
         )
-    found = handle.history.checkpoint_at(*handle.history.points.find(backup))
-    if handle.root() == found.root:
+    then = handle.history.points.view(*handle.history.points.find(point))
+    if handle.root() == index_of(then).hash.hex():
         return {"restored": None}
     reason = f"recovery {context.record.id} failed"
-    request = RestoreRequest(backup, past_damage=True, dependencies="ignore", reason=reason)
+    request = RestoreRequest(point, past_damage=True, dependencies="ignore", reason=reason)
     return {"restored": restore(handle, request).restored_to}
 
 
@@ -244,3 +251,9 @@ STEPS: dict[str, StepFunction] = {
         restore_backup,
     )
 }
+
+LOOKING = frozenset(("backup_current", "locate_checkpoint", "verify_integrity", "validate_state"))
+"""Types that leave the state as it is."""
+CAREFUL = LOOKING | {"restore_state"}
+"""Types of which most change nothing: what steps came to is kept by the first of these that does,
+before it does; a crash before that only has them done again."""

@@ -105,6 +105,15 @@ def check_state(handle: LineHandle, timeline: str, sequence: int) -> int:
     return history.check_point(history.points.view(timeline, sequence), sequence, "full")[1]
 
 
+def readable(handle: LineHandle) -> bool:
+    """Whether all of the newest state can be read."""
+    try:
+        check_state(handle, handle.timeline, handle.place()[2])
+    except StateIntegrityError:
+        return False
+    return True
+
+
 def _head(context: Context) -> int:
     return int(context.handle.place()[2])
 

@@ -22,7 +22,6 @@ from typing import Any, NoReturn, cast
 import apsw
 
 from holdfast.errors import (
-    DamagedRecordError,
     DiskFullError,
     NotAStoreError,
     OutcomeUnknown,
@@ -43,6 +42,7 @@ from holdfast.storage.batches import (
     opened_for_reading,
 )
 from holdfast.storage.contract import Batch, Limits
+from holdfast.storage.sqlite_log import LogMover
 
 _GET = "SELECT v FROM records WHERE k=?"
 _GET_MANY = "SELECT (SELECT v FROM records WHERE k=?)"
@@ -81,6 +81,7 @@ class SqliteStorage:
         self._wal_pages = 0
         self._write_lock = threading.RLock()
         self._read_lock = threading.Lock()
+        self._mover = LogMover(self._path, self._on_busy, full=self._full)
         self._check_file(create and not read_only)
         self._lock = guard.StoreLock(self._path, optional=read_only)
         try:
@@ -99,7 +100,7 @@ class SqliteStorage:
             with self._read_lock:
                 if len(keys) == 1:
                     rows: list[Any] = self._cursor.execute(_GET, (keys[0],)).fetchall()
-                    return [_blob(rows[0][0]) if rows else None]
+                    return [guard.blob(rows[0][0]) if rows else None]
                 return self._get_many(keys)
         except apsw.Error as error:
             self._reading_failed(error)
@@ -127,6 +128,8 @@ class SqliteStorage:
                 self._rollback()
                 raise
             self._finish()
+        if (batch.drops or batch.swaps) and self._wal_pages >= files.WAL_PAGES // 2:
+            self._shorten_beside()
 
     def version(self) -> object:
         self._usable()
@@ -229,7 +232,7 @@ class SqliteStorage:
         cursor.execute("BEGIN")  # one snapshot costs less than one a key
         try:
             rows: list[Any] = cursor.executemany(_GET_MANY, [(key,) for key in keys]).fetchall()
-            return [None if value is None else _blob(value) for (value,) in rows]
+            return [None if value is None else guard.blob(value) for (value,) in rows]
         finally:
             if self._reader.in_transaction:
                 cursor.execute("COMMIT")
@@ -242,7 +245,7 @@ class SqliteStorage:
                 rows: Any = self._cursor.execute(sql, (low, high, limit)).fetchall()
                 for _, value in rows:
                     if type(value) is not bytes:
-                        _blob(value)
+                        guard.blob(value)
                 return cast(list[tuple[bytes, bytes]], rows)
         except apsw.Error as error:
             self._reading_failed(error)
@@ -372,6 +375,18 @@ class SqliteStorage:
         mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if large else apsw.SQLITE_CHECKPOINT_PASSIVE
         self._checkpoint(mode)
 
+    def _shorten_beside(self) -> None:
+        """Who drops many rows moves the log before it falls to others, and they go on writing;
+        only what they added meanwhile is moved while they wait."""
+        try:
+            moved = self._mover.move()
+            with self._write_lock:
+                if self._wal_pages > moved and not self._dead:
+                    self._shorten()
+        except apsw.Error:
+            with self._write_lock:
+                self._die(f"moving the log into {self._path!r} failed")
+
     def _checkpoint(self, mode: int) -> None:
         """Move the log into the database, as far as readers allow. The commit before stands
         whatever happens here, but a failed write ends the handle: a second sync would lie."""
@@ -409,6 +424,7 @@ class SqliteStorage:
             return
         for connection in (self._reader, self._writer):
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        self._mover.close(quietly=True)
         self._release(f"this storage ended because {why}; open it again")
 
     def _release(self, why: str) -> None:
@@ -416,6 +432,7 @@ class SqliteStorage:
             if self._dead:
                 return  # a failed checkpoint while closing has released everything already
             self._dead = why
+            self._mover.close()
             files.close_all([self._reader, self._writer])
             guard.forget(self._file)
             self._lock.release()
@@ -424,7 +441,8 @@ class SqliteStorage:
     def _abandon(self) -> None:
         """In a forked child: never close the parent's connections, not even at exit."""
         self._lock.release()
-        for connection in (self._reader, self._writer, self._cursor, self._write_cursor):
+        mover = self._mover.connection
+        for connection in (self._reader, self._writer, self._cursor, self._write_cursor, mover):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
     def _on_busy(self, tries: int) -> bool:
@@ -480,12 +498,3 @@ def _abandon_all() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_abandon_all)
-
-
-def _blob(value: Any) -> bytes:
-    """The bytes of a row. SQLite keeps text or a number in any column if somebody puts it there."""
-    if type(value) is bytes:
-        return value
-    raise DamagedRecordError(
-        "a row holds something else than bytes: somebody changed it with another program"
-    )

@@ -18,6 +18,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import apsw
 
@@ -333,3 +334,12 @@ def translate(error: apsw.Error, path: str) -> HoldfastError:
         return foreign(path, "a changed schema")
     kind = type(error).__name__
     return Unavailable(f"SQLite could not serve {path!r} ({kind}); check the disk and try again")
+
+
+def blob(value: Any) -> bytes:
+    """The bytes of a row. SQLite keeps text or a number in any column if somebody puts it there."""
+    if type(value) is bytes:
+        return value
+    raise DamagedRecordError(
+        "a row holds something else than bytes: somebody changed it with another program"
+    )

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from holdfast.errors import PrunedError
 from holdfast.store import rows
 from holdfast.store.entries import Body
 from holdfast.store.ledger import Ledger
@@ -133,6 +134,9 @@ class _Search:
         self.chains: dict[Point, _Chain] = {}
         self.shared: set[Point] = set()
         """Older than something that both have: nothing new can be found from there."""
+        self.cut: dict[Point, PrunedError] = {}
+        """Where the way back ends: that matters unless it is known to be older than something
+        that both have."""
         self.waiting: deque[_Way] = deque()
         for side, point in enumerate((ours, theirs)):
             self._go(side, point, first=True)
@@ -141,6 +145,9 @@ class _Search:
         """Points that both have; some may be older than others."""
         while self.waiting and not self._over(0) and not self._over(1):
             self._step(self.waiting.popleft())
+        for point, error in self.cut.items():
+            if point not in self.shared:
+                raise error
         both = [(chain[0], min(marks)) for chain, marks in self.reached.items()]
         return [point for point in both if point[1] >= 0]
 
@@ -177,7 +184,10 @@ class _Search:
         self.led[way.chain].append((at, parent))
         self.waiting.append(way)
         if parent not in self.shared:
-            self._go(way.side, parent, first=way.first and at == way.chain[1])
+            try:
+                self._go(way.side, parent, first=way.first and at == way.chain[1])
+            except PrunedError as error:
+                self.cut[parent] = error
 
     def _share(self, point: Point) -> None:
         waiting = [point]

@@ -414,7 +414,7 @@ class _Attempt:
                 if target.line is not None:
                     raise gone(target.scope)  # what it was to begin from is no more
                 # Deleted by somebody else: what is written now belongs to a new incarnation.
-                self.core.ended(ledger)
+                self.core.ended(timeline, target.timeline)
                 return self._stage(target)
             stage = self.stages[key] = Stage(timeline, self.core.clock)
             self.ledgers[ledger.number] = ledger

@@ -278,8 +278,17 @@ class Core:
             if self.ring is not None:
                 self.ring.forget(ledger.id)  # it may be erased: then nobody shall have its key
 
-    def ended(self, ledger: Ledger) -> None:
-        """A scope's last entry says that it is deleted: look its name up again."""
+    def ended(self, timeline: Timeline, name: str) -> None:
+        """A last entry says that a scope is deleted, whose name is then looked up again; or, if
+        that of `main` does not say so, that one timeline was ended."""
+        ledger = timeline.ledger
+        if timeline.number:
+            main = self.timeline(ledger)
+            main.refresh()
+            if not main.gone:
+                raise TimelineNotFoundError(
+                    f"{ledger.scope}: {name!r} was ended; `timelines()` lists those that are there"
+                )
         self.forget(ledger)
         again = self.known(ledger.scope)
         if again is not None and again.number == ledger.number:
@@ -358,6 +367,16 @@ class Core:
             low = page[-1][0] + b"\0"
         return found
 
+    def lines(self, ledger: Ledger) -> list[tuple[int, str, int, int]]:
+        """The same of all timelines that are not ended."""
+
+        def there(name: str) -> bool:
+            line = self.timeline(ledger, name)
+            line.refresh()
+            return not line.gone
+
+        return [one for one in self.timelines(ledger) if not one[0] or there(one[1])]
+
     def stranded(self, scope: Scope, name: str, why: StateIntegrityError) -> Timeline:
         """A timeline whose newest state is damaged, for looking back and for restoring."""
         ledger = self.ledger(scope)
@@ -403,7 +422,7 @@ class Core:
         timeline = self.timeline(ledger, name)
         timeline.refresh()
         if timeline.gone:
-            self.ended(ledger)
+            self.ended(timeline, name)
             return self.current(scope, name)
         return timeline
 

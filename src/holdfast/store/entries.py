@@ -41,8 +41,8 @@ and ML-DSA-65, in a row beside it. It is covered by all of them, so that none ca
 _SIGNATURE_FROM_END = 69
 
 # operations
-SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK, GONE, REKEY, MERGE, META, PRUNE = range(
-    1, 13
+SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK, GONE, REKEY, MERGE, META, PRUNE, END = range(
+    1, 14
 )
 KEYED = frozenset((SET, APPEND, PATCH, DELETE, META))
 """Those that name a key."""
@@ -61,6 +61,7 @@ NAMES = {
     MERGE: "merge",
     META: "expire",
     PRUNE: "prune",
+    END: "end timeline",
 }
 MARKS = {APPENDED: "append", TRIMMED: "trim"}
 KINDS = tuple(dict.fromkeys([*NAMES.values(), *MARKS.values()]))

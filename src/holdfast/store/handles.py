@@ -285,12 +285,13 @@ class StoreHandle:
         if main is None:
             raise ScopeNotFoundError(f"there is no scope {handle.scope} in this store")
         ledger = main.ledger
-        last: dict[int, int] = {}
-        lines = core.timelines(ledger)
+        known, lines = core.timelines(ledger), core.lines(ledger)
+        over = (one for one in known if one not in lines)
+        last = {number: core.timeline(ledger, name).sequence for number, name, _, _ in over}
         if not lines:
             raise ledger.damage(rows.line(b"T", ledger.number, 0), "it is missing")
         # A timeline that is forked meanwhile would be left alive: then nothing is deleted.
-        next_line = rows.line(b"T", ledger.number, max(number for number, _, _, _ in lines) + 1)
+        next_line = rows.line(b"T", ledger.number, known[-1][0] + 1)
 
         def special(stage: Stage, body: Body) -> None:
             stage.gone = True

@@ -350,14 +350,14 @@ class History:
         return Change([target], cause), finish
 
     def timelines(self) -> list[TimelineInfo]:
-        """All timelines of the scope."""
+        """All timelines of the scope that are not ended."""
         main = self.core.current(self.scope)  # what was deleted meanwhile is not asked
         if main is None:
             return []
         known = self.core.timelines(main.ledger)
         names = {number: name for number, name, _, _ in known}
         found = []
-        for number, name, parent, start in known:
+        for number, name, parent, start in self.core.lines(main.ledger):
             line = self.core.current(self.scope, name)
             head = line.sequence if line is not None else 0
             found.append(TimelineInfo(name, names.get(parent) if number else None, start, head))

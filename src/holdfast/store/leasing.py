@@ -34,12 +34,12 @@ from holdfast.errors import (
     InvalidInputError,
     LeaseLostError,
     LeaseNotFoundError,
-    OutcomeUnknown,
     StoreClosedError,
     Unavailable,
 )
-from holdfast.storage.contract import Batch, Storage
+from holdfast.storage.contract import Batch
 from holdfast.store import rows
+from holdfast.store.swapping import Swap, Swaps
 
 if TYPE_CHECKING:
     from holdfast.store.core import Core
@@ -51,8 +51,6 @@ SEEN = 10_000
 ATTEMPTS = 50
 
 _T = TypeVar("_T")
-Swap = tuple[bytes, bytes | None, bytes | None]
-"""A cell's key, what it is expected to hold, and what it is to hold; None: it is absent."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -195,6 +193,7 @@ class Leases:
 
     def __init__(self, core: Core) -> None:
         self.core = core
+        self._swaps = Swaps(core.storage)
         self._seen: OrderedDict[bytes, tuple[tuple[bytes | None, bytes | None], float]] = (
             OrderedDict()
         )
@@ -226,9 +225,7 @@ class Leases:
         token = Token(name, before.term + 1, owner, duration, os.urandom(16))
         cell, beat = self._seal(key, token), self._seal(rows.beat(key), Beat(token.id, 0))
         begun = self.core.clock.ticks()
-        if not swap_cells(
-            self.core.storage, [(key, cells[0], cell), (rows.beat(key), cells[1], beat)]
-        ):
+        if not self._swaps.run([(key, cells[0], cell), (rows.beat(key), cells[1], beat)]):
             return None
         lease = Lease(self, key, token, cell, begun)
         self._hold(lease)
@@ -267,7 +264,7 @@ class Leases:
             token, beat = self._cells(lease.key)
             if token != lease.cell:
                 return False
-            if swap_cells(self.core.storage, made(beat)):
+            if self._swaps.run(made(beat)):
                 return True
         raise Unavailable(f"the lease {lease.name!r} does not stand still; try again")
 
@@ -314,8 +311,18 @@ class Leases:
                 found[-1] = replace(found[-1], beats=beats)
         return sorted(found, key=lambda info: info.name)
 
-    def break_(self, name: str) -> str | None:
-        """Take a lease from its holder; returns who that was."""
+    def info(self, name: str) -> LeaseInfo | None:
+        """One lease, if it was ever taken."""
+        key = self.key_of(name)
+        token, beat = self._cells(key)
+        if token is None:
+            return None
+        found = self._opened(key, token, _token)
+        beats = self._opened(rows.beat(key), beat, _beat).count if beat is not None else 0
+        return LeaseInfo(found.name, found.owner, found.term, found.duration, beats)
+
+    def break_(self, name: str, term: int | None = None) -> str | None:
+        """Take a lease from its holder, or only from that of a term; returns who that was."""
         self.core.check_writable()
         key = self.key_of(name)
         for _ in range(ATTEMPTS):
@@ -323,9 +330,13 @@ class Leases:
             token = self._token(key, cells[0])
             if token is None:
                 raise LeaseNotFoundError(f"there is no lease {name!r}; `leases()` lists them")
+            if term is not None and token.term != term:
+                return None
             free = self._free(key, token.name, token.term + 1)
             swaps: list[Swap] = [(key, cells[0], free), (rows.beat(key), cells[1], None)]
-            if swap_cells(self.core.storage, swaps):
+            if self._swaps.run(swaps):
+                for lease in self._live():
+                    lease.over |= lease.id == token.id
                 return token.owner
         raise Unavailable(f"the lease {name!r} does not stand still; try again")
 
@@ -424,28 +435,3 @@ class Leases:
             if thread is None or not thread.is_alive():
                 return
             thread.join(0.1)  # another thread may just have taken one, which is given back, too
-
-
-def swap_cells(storage: Storage, cells: list[Swap]) -> bool:
-    """Compare and swap; an unknown outcome is settled by the first cell.
-
-    What it expects never comes back once it is gone, and nobody else writes equal bytes. So the
-    same batch can be sent again, and after a conflict the cell says whether an earlier one landed.
-    """
-    batch = Batch(cells=cells)
-    key, _, new = cells[0]
-    unknown: OutcomeUnknown | None = None
-    for _ in range(5):
-        try:
-            try:
-                storage.commit(batch)
-            except Conflict:
-                return unknown is not None and dict(storage.cells(key, key + b"\0")).get(key) == new
-            return True
-        except OutcomeUnknown as error:
-            unknown = error
-        except Unavailable:
-            if unknown is None:
-                raise
-    assert unknown is not None
-    raise unknown

@@ -9,7 +9,7 @@ from holdfast.store import refs, rows
 from holdfast.store.building import Element
 from holdfast.store.floors import Floor, floor_of, read_base
 from holdfast.store.ledger import Ledger
-from holdfast.store.saves import DELTA, Save, read_save, read_slot
+from holdfast.store.saves import BEFORE, DELTA, Save, read_save, read_slot
 from holdfast.store.trees import Node
 
 
@@ -94,6 +94,16 @@ def saves_of(ledger: Ledger, timeline: int, low: int) -> Iterator[tuple[int, Sav
         for key, row in page:
             yield rows.sequence_of(key), read_save(ledger.open_row(key, row))
         start = page[-1][0] + b"\0"
+
+
+def sources_of(ledger: Ledger, timeline: int, low: int) -> Iterator[tuple[int, int]]:
+    """(timeline, entry) that restores and forks of a timeline, from an entry on, begin from."""
+    line = rows.line(b"E", ledger.number, timeline)
+    for sequence, save in saves_of(ledger, timeline, low):
+        if save.kind == BEFORE:
+            key = rows.entry(line, sequence)
+            op = ledger.open_entry(key, ledger.storage.get([key])[0])[1].ops[0]
+            yield op[1], op[2]
 
 
 def mark_all(marks: Marks, timelines: list[int], without: int = -1) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
@@ -27,6 +28,7 @@ from holdfast.store.scopes import Scope
 from holdfast.store.timeline import Timeline
 
 VIEWS = 8
+_HASH = re.compile("[0-9a-f]{64}")
 
 
 class Points:
@@ -54,8 +56,8 @@ class Points:
     def find(self, point: Any) -> tuple[str, int]:
         """(timeline, sequence) of a point.
 
-        A point is a sequence number, a time, a checkpoint, its id (TIMELINE@SEQUENCE) or its
-        name, an entry, or a state or view (whose newest entry is meant).
+        A point is a sequence number, a time, a checkpoint, its id (TIMELINE@SEQUENCE), its name
+        or its hash, an entry, or a state or view (whose newest entry is meant).
         """
         if isinstance(point, Checkpoint | Entry):
             if point.scope != self.scope:
@@ -125,7 +127,7 @@ class Points:
                 return self._checked(timeline, int(number))
             except TimelineNotFoundError as error:
                 missing = error  # unless it is a checkpoint's name: "release@2"
-        found = self.checkpoint_named(text)
+        found = self.checkpoint_named(text) or self._checkpoint_hashed(text)
         if found is not None:
             return found
         if missing is not None:
@@ -143,6 +145,16 @@ class Points:
         """
         for _, sequence, _, body in self.statements(damaged="refuse"):
             if any(op[0] == entries.CHECKPOINT and op[1] == name for op in body.ops):
+                return self.timeline, sequence
+        return None
+
+    def _checkpoint_hashed(self, text: str) -> tuple[str, int] | None:
+        """The checkpoint of this timeline that has this hash, if it is one."""
+        if not _HASH.fullmatch(text):
+            return None
+        for line, sequence, envelope, _ in self.statements():
+            key = rows.entry(line.prefix, sequence)
+            if line.ledger.entry_hash(key, envelope.data).hex() == text:
                 return self.timeline, sequence
         return None
 

@@ -58,9 +58,9 @@ from holdfast.store.entries import Body
 from holdfast.store.floors import NO_FLOOR, Floor, floor_of
 from holdfast.store.handles import LineHandle
 from holdfast.store.ledger import PACK, gone
-from holdfast.store.marking import Marks, mark_all, saves_of
+from holdfast.store.marking import Marks, mark_all, saves_of, sources_of
 from holdfast.store.pins import SWEPT
-from holdfast.store.saves import BEFORE, INDEX, Save
+from holdfast.store.saves import INDEX, Save
 from holdfast.store.scopes import Scope
 from holdfast.store.stage import Stage
 from holdfast.store.timeline import Timeline
@@ -190,16 +190,11 @@ class _Pruning:
 
     def _sources(self, number: int, behind: int) -> Iterator[int]:
         """Entries up to the floor that restores and forks of a timeline begin from."""
-        line = rows.line(b"E", self.ledger.number, number)
         own = number == self.line.number
         low = max(behind, self.last if own else 0) + 1
-        for sequence, save in saves_of(self.ledger, number, low):
-            if save.kind == BEFORE:
-                key = rows.entry(line, sequence)
-                body = self.ledger.open_entry(key, self.storage.get([key])[0])[1]
-                op = body.ops[0]
-                if op[1] == self.line.number and op[2] <= self.last:
-                    yield op[2]
+        for timeline, entry in sources_of(self.ledger, number, low):
+            if timeline == self.line.number and entry <= self.last:
+                yield entry
 
     # running
 

@@ -111,13 +111,13 @@ def _announced(core: Core, ledger: Ledger) -> int:
 
 
 def _announcement(core: Core, ledger: Ledger, epoch: int) -> Change:
-    """An entry on every timeline, and the row that forks look at."""
-    lines = core.timelines(ledger)
+    """An entry on every timeline that is not ended, and the row that forks look at."""
+    known, lines = core.timelines(ledger), core.lines(ledger)
     if not lines:
         raise ledger.damage(rows.line(b"T", ledger.number, 0), "it is missing")
     key = rows.epoch(ledger.number, epoch)
     # A timeline that is forked meanwhile would not hear of it: then nothing is done.
-    next_line = rows.line(b"T", ledger.number, lines[-1][0] + 1)
+    next_line = rows.line(b"T", ledger.number, known[-1][0] + 1)
 
     def special(stage: Stage, body: Body) -> None:
         body.ops = [[entries.REKEY, epoch]]

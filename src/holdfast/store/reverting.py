@@ -28,6 +28,7 @@ from holdfast.store.lifetimes import terms_of
 from holdfast.store.lookups import derived
 from holdfast.store.scopes import Scope
 from holdfast.store.slots import Slot, meta_of, said_of
+from holdfast.store.sticky import sticky_prefixes
 from holdfast.store.timeline import DELTA_EVERY, Timeline
 from holdfast.store.writing import Asked, build_change
 
@@ -41,6 +42,7 @@ _STAYS = {
     "does not bring it back; to merge anew, restore to before the merge instead",
     entries.REKEY: "changed no key: the new data key stays",
     entries.GONE: "deleted the scope: that stays",
+    entries.END: "ended its timeline: that stays",
     entries.PRUNE: "pruned what was before it: that does not come back",
 }
 """Why an operation that names no key is not undone."""
@@ -57,15 +59,16 @@ def revert_state(
     actor: str | None,
     dry_run: bool,
     reason: str | None,
+    sticky: bool = True,
 ) -> Reverted:
-    """Undo entries of one timeline."""
+    """Undo entries of one timeline; `sticky`: also what they wrote to sticky keys."""
     check_flag(dry_run, "dry_run")
     if sum(given is not None for given in (correlation, entries, actor)) != 1:
         raise InvalidInputError("revert takes one of correlation=, entries= and actor=")
     numbers = listed(entries, "entries") if entries is not None else None
 
     def look() -> list[Undoing]:
-        undoing = Undoing(handle)
+        undoing = Undoing(handle, sticky)
         if numbers is not None:
             undoing.choose_numbers(_numbers(handle, numbers))
         elif correlation is not None:
@@ -180,20 +183,23 @@ def _nobody(where: str, what: str) -> str:
     return f"{where}: no entry carries {what}; `log()` shows causes"
 
 
-def _ruled(key: str, declared: Declared) -> str:
+def _ruled(key: str, declared: Declared, sticky: bool) -> str:
     """Why a key is left alone whatever was written to it; empty if it is not."""
     if key.startswith(PREFIX):
         return "it is a declaration, which stays: `declare` and `undeclare` change it"
     if key.startswith(ephemeral_prefixes(declared)):
         return "it is ephemeral by now: what was stored under it does not come back"
+    if not sticky and key.startswith(sticky_prefixes(declared)):
+        return "it is sticky: what it tells of has happened, and stays so"
     return ""
 
 
 class Undoing:
     """What it takes to undo some entries of one timeline, seen from its newest entry."""
 
-    def __init__(self, handle: LineHandle) -> None:
+    def __init__(self, handle: LineHandle, sticky: bool = True) -> None:
         self.handle = handle
+        self.sticky = sticky
         self.core = handle.core
         self.scope = handle.scope
         points = handle.history.points
@@ -327,7 +333,7 @@ class Undoing:
         for key in sorted(self.first):
             was, now = before[key], self._settled(self.now, key)
             since = max(self.others.get(key, 0), moved.get(key, 0))
-            if (why := _ruled(key, declared)) or said_of(was) == said_of(now):
+            if (why := _ruled(key, declared, self.sticky)) or said_of(was) == said_of(now):
                 why = why or "it is what it was before"
                 self.left.append(Left(key, why, self._entry(since or self.first[key])))
             elif since:

@@ -14,7 +14,8 @@ import msgspec
 
 from holdfast.errors import DamagedRecordError, Unavailable
 from holdfast.store import rows
-from holdfast.store.leasing import Lease, Swap, swap_cells
+from holdfast.store.leasing import Lease
+from holdfast.store.swapping import Swap, swap_cells
 from holdfast.store.verify_nodes import DAMAGE
 
 if TYPE_CHECKING:

@@ -197,7 +197,7 @@ class Timeline(Loading):
             self.fresh.add(op[1])
         elif code in (entries.RESTORE, entries.FORK):
             self.become(op[1], op[2], op[3], sequence, op[4] if len(op) > 4 else ())
-        elif code == entries.GONE:
+        elif code in (entries.GONE, entries.END):
             self.gone = True
         elif code == entries.MERGE:
             self.merged = sequence
@@ -375,12 +375,33 @@ class Timeline(Loading):
             except PrunedError:  # where it stood lies below a floor now
                 self.take_over(Timeline(self.ledger, self.number).load())
                 stands = True
-            except StateIntegrityError:
-                if not self.ledger.erased():
-                    raise
-                stands = False
+            except StateIntegrityError as error:
+                stands = not self.ledger.erased()
+                if stands:
+                    self._pass_over(error)
             self.gone = self.gone or (not stands and self.ledger.erased())
             self.seen = token
+
+    def _pass_over(self, error: StateIntegrityError) -> None:
+        """Go on behind a damaged entry if somebody has restored a state behind it, as who opens
+        the store now does; what follows must be chained to what was followed here all the same.
+        """
+        if not isinstance(error, DamagedRecordError):
+            raise error
+        try:
+            again = Timeline(self.ledger, self.number).load()
+        except StateIntegrityError:
+            raise error from None
+        low, high = (rows.entry(self.prefix, n + 1) for n in (self.sequence, again.sequence))
+        head = self.head
+        while page := self.ledger.storage.scan(low, high, limit=1000):
+            for key, row in page:
+                envelope, _ = entries.split_row(row)
+                if envelope.before != head:
+                    raise self._broken(f"{rows.describe(key)} does not follow from the one before")
+                head = self.ledger.entry_hash(key, envelope.data)
+            low = page[-1][0] + b"\0"
+        self.take_over(again)
 
     def scan(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, Slot]]:
         """Keys and slots in key order, of one moment."""

@@ -252,6 +252,8 @@ class LineCheck:
 
     def _fold(self, key: bytes, sequence: int, body: Body) -> None:
         """Fold an entry into the state."""
+        if self.line.gone:
+            self.find("chain", key, "it stands behind the entry that ends its timeline")
         try:
             self.line.apply(sequence, body)
         except DAMAGE as error:

@@ -83,7 +83,7 @@ def store_stats(core: Core) -> dict[str, Any]:
         kinds[scope.kind] = kinds.get(scope.kind, 0) + 1
         main = core.current(scope)
         if main is not None:
-            for _, name, _, _ in core.timelines(main.ledger):
+            for _, name, _, _ in core.lines(main.ledger):
                 line = core.current(scope, name)
                 entries += line.sequence - line.ledger.before if line is not None else 0
     cache = core.atoms

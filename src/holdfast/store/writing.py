@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 from unicodedata import normalize
 
-from holdfast.errors import Conflict, InvalidInputError
+from holdfast.errors import Conflict, InvalidInputError, InvalidValueError
 from holdfast.seal.parts import ERASED
 from holdfast.store.arguments import check_count, check_prefixes, check_text, check_version, listed
 from holdfast.store.change import Change, Target
@@ -99,29 +99,34 @@ def _target(
 ) -> Target:
     ledger = core.ledger(scope, create=True)
     ops: list[tuple[Any, ...]] = []
-    for operation in operations:
-        key = check_key(operation.key, owner=True)
-        if operation.kind == "set":
-            terms = (operation.terms,) if operation.terms is not None else ()
-            if type(operation.value) is LongValue and key in stored:
-                ops.append(("ahead", key, stored[key], *terms))
-                continue
-            ops.append(("set", key, core.split(ledger, key, operation.value), *terms))
-        elif operation.kind == "append":
-            if type(operation.value) is not list:
-                raise InvalidInputError(f"{scope}: append takes a list of items for {key!r}")
-            parts = [ledger.splitter.split(item) for item in operation.value]
-            if parts:
-                ops.append(("append", key, parts))
-        elif operation.kind == "delete":
-            ops.append(("delete", key))
-        elif operation.kind == "expire":
-            ops.append(("expire", key, operation.terms or NEVER))
-        elif operation.kind == "trim":
-            check_trim(operation.value)
-            ops.append(("trim", key, operation.value))
-        else:
-            raise InvalidInputError(f"{scope}: unknown operation {operation.kind!r}")
+    key = ""
+    try:
+        for operation in operations:
+            key = check_key(operation.key, owner=True)
+            if operation.kind == "set":
+                terms = (operation.terms,) if operation.terms is not None else ()
+                if type(operation.value) is LongValue and key in stored:
+                    ops.append(("ahead", key, stored[key], *terms))
+                    continue
+                ops.append(("set", key, core.split(ledger, key, operation.value), *terms))
+            elif operation.kind == "append":
+                if type(operation.value) is not list:
+                    raise InvalidInputError(f"{scope}: append takes a list of items for {key!r}")
+                parts = [ledger.splitter.split(item) for item in operation.value]
+                if parts:
+                    ops.append(("append", key, parts))
+            elif operation.kind == "delete":
+                ops.append(("delete", key))
+            elif operation.kind == "expire":
+                ops.append(("expire", key, operation.terms or NEVER))
+            elif operation.kind == "trim":
+                check_trim(operation.value)
+                ops.append(("trim", key, operation.value))
+            else:
+                raise InvalidInputError(f"{scope}: unknown operation {operation.kind!r}")
+    except InvalidValueError as error:
+        error.add_note(f"{scope}: in what is written to {key!r}")
+        raise
     return Target(scope, timeline, ops, expects, head, ledger=ledger)
 
 

@@ -12,6 +12,7 @@ from holdfast.agents.machines.async_driving import drive_async
 from holdfast.agents.machines.definition import MachineDefinition, check_definition
 from holdfast.agents.machines.driving import Routine
 from holdfast.agents.machines.records import (
+    MAIN,
     MachineRecovered,
     MachineSnapshot,
     Replayed,
@@ -36,7 +37,7 @@ class Machine:
         self,
         state: State,
         definition: MachineDefinition,
-        name: str = "main",
+        name: str = MAIN,
         *,
         limits: MachineLimits | None = None,
     ) -> None:

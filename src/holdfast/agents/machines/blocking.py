@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from holdfast.agents.machines.definition import MachineDefinition, check_definition
 from holdfast.agents.machines.driving import Routine, drive
 from holdfast.agents.machines.records import (
+    MAIN,
     MachineRecovered,
     MachineSnapshot,
     Replayed,
@@ -34,7 +35,7 @@ class Machine:
         self,
         state: State,
         definition: MachineDefinition,
-        name: str = "main",
+        name: str = MAIN,
         *,
         limits: MachineLimits | None = None,
     ) -> None:

@@ -35,6 +35,12 @@ def machines_of(handle: LineHandle) -> list[str]:
     return sorted({key.removeprefix(MACHINE).partition("/")[0] for key in found})
 
 
+def open_intents(handle: LineHandle) -> list[tuple[str, MachineIntent]]:
+    """The machines of a scope that are at work on a transition, or were interrupted in one."""
+    found = {name: handle.reader.get(Keys.of(name).intent) for name in machines_of(handle)}
+    return [(name, MachineIntent.of(one)) for name, one in found.items() if one is not None]
+
+
 @dataclass(slots=True)
 class Seen:
     """A machine at one moment, with the versions of keys that a change of it expects."""

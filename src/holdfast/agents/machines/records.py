@@ -22,6 +22,8 @@ from holdfast.store.arguments import check_text
 from holdfast.store.reading import microseconds, moment
 from holdfast.store.scopes import check_key
 
+MAIN = "main"
+"""The name of a machine that is given none."""
 MOST_ERROR = 500
 """Characters of an error's text that a transition keeps."""
 

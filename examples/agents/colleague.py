@@ -1,0 +1,93 @@
+"""What the three agents have in common: where their things are kept, and how they are let work."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from holdfast import Handover, Message, Task, Worked, sync
+from holdfast.errors import AgentValidationError, HandoverValidationError
+
+NOTHING = Worked(idle=True, done=True)
+"""There is nothing to do: the loop ends. An agent that waits for work would not say `done`."""
+
+
+class Colleague(sync.Agent):
+    """An agent that takes tasks from others, works on one at a time, and hands it on.
+
+    A step that was cut short is done again: so all that a step does has an id, and happens once.
+    """
+
+    role: ClassVar[str]
+    """The id of its scope: `agent:greeter`, `agent:poet`, `agent:git`."""
+
+    def __init__(self, store: sync.Store) -> None:
+        self.store = store
+        self.state = store.agent(self.role)
+        self.typed = sync.AgentState(self.state)
+        self.effects = sync.Effects(self.state)
+        self.handovers = sync.Handovers(store)
+        self.set_state(self.state)
+
+    def task(self) -> Task | None:
+        """The task at work."""
+        found: Task | None = self.typed.get("tasks").current
+        return found
+
+    def last(self, task: str) -> Handover | None:
+        """The newest handover of a task, by or to this agent."""
+        found = self.handovers.history(self.state, task)
+        return found[-1] if found else None
+
+    def mine(self, handover: Handover) -> bool:
+        """Whether a handover brought its task here."""
+        return handover.status == "accepted" and handover.taker == self.state.scope
+
+    def take_offer(self, check: Any = None, task: str = "") -> Worked | None:
+        """Answer the oldest offer: accept it, or refuse it by what the check says.
+
+        With a task, only an offer of that one is meant.
+        """
+        for offer in self.handovers.offers(self.state):
+            if task not in ("", offer.task):
+                continue
+            try:
+                self.handovers.accept(self.state, offer.id, check=check)
+            except HandoverValidationError:
+                if offer in self.handovers.offers(self.state):
+                    continue  # its giver is not ready: it stays, to be taken later
+                return Worked("refuse", task=offer.task)
+            return Worked("accept", task=offer.task)
+        return None
+
+    def say(self, id: str, task: str, text: str, **fields: Any) -> None:
+        """Add to the conversation and change the task: one entry, applied once under its id."""
+        with self.typed.change(id=id) as change:
+            change.append("conversation", Message(role="assistant", name=self.role, content=text))
+            change.update_task(task, **fields)
+
+
+def work(store: sync.Store, make: Any, **options: Any) -> int:
+    """Let an agent work until it has nothing to do; how many cycles that were.
+
+    If what is stored of it is not valid, it is put back to the last checkpoint in which it was.
+    """
+    agent: Colleague = make(store)
+
+    def valid(state: sync.State) -> bool:
+        assert state.scope == agent.state.scope
+        return make(store).restore_state() or True
+
+    try:
+        return sync.run(lambda _: make(store), agent.state, signals=(), **options).cycles
+    except AgentValidationError:
+        report = sync.Recovery(store, validate=[valid]).recover(agent.state, "validation_failed")
+        if not report.success:
+            raise
+    agent.handovers.reconcile(agent.state)  # what was handed over since stays so
+    return sync.run(lambda _: make(store), agent.state, signals=(), **options).cycles
+
+
+def work_together(store: sync.Store, *makes: Any, **options: Any) -> None:
+    """Let agents work in turn, until none of them has anything to do."""
+    while sum(work(store, make, **options) for make in makes):
+        continue

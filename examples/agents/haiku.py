@@ -1,0 +1,121 @@
+"""HaikuAgent: writes a haiku about a topic, and has it published.
+
+Where it is, is kept by a machine: awaiting_topic → generating → complete, and then the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from agents.colleague import NOTHING, Colleague
+from holdfast import (
+    MachineArrow,
+    MachineDefinition,
+    MachineRule,
+    MachineSnapshot,
+    MachineState,
+    MachineStep,
+    Package,
+    Worked,
+    sync,
+)
+
+
+def verses(topic: str) -> str:
+    """Stands for a model."""
+    return f"{topic} in the morning\nnobody has asked for it\nand yet here it is"
+
+
+def three_lines(data: dict[str, Any]) -> list[str]:
+    """What is wrong with a poem: a model answers what it likes."""
+    lines = [line for line in str(data.get("haiku", "")).splitlines() if line.strip()]
+    return [] if len(lines) == 3 else [f"a haiku has three lines, not {len(lines)}"]
+
+
+class HaikuAgent(Colleague):
+    """Keeps how many poems it wrote, and beside it the machine with the poem at work."""
+
+    role = "poet"
+    persistent = ("written",)
+    written: list[str]
+
+    def __init__(self, store: sync.Store, model: Callable[[str], str] = verses) -> None:
+        self.written = []
+        self.model = model
+        super().__init__(store)
+        self.machine = sync.Machine(self.state, self.definition())
+
+    def definition(self) -> MachineDefinition:
+        """The states; interrupted work is done again, for a poem may be written twice."""
+        topic = MachineRule("topic", pattern=r"\w[\w ]{0,40}", required=True)
+        to_generating = MachineArrow("generating", accepts=(topic,), keep=("topic", "task"))
+        to_complete = MachineArrow("complete", work=self._compose, recover="complete")
+        return MachineDefinition(
+            "awaiting_topic",
+            {
+                "awaiting_topic": MachineState(prompt="What about?", on={"topic": to_generating}),
+                "generating": MachineState(prompt="About $topic …", on={"done": to_complete}),
+                "complete": MachineState(
+                    prompt="$haiku\nAnother one?",
+                    check=three_lines,
+                    on={"yes": "awaiting_topic", "no": "goodbye"},
+                ),
+                "goodbye": MachineState(prompt="Goodbye."),
+            },
+        )
+
+    def _compose(self, step: MachineStep) -> dict[str, str]:
+        return {"haiku": self.model(step.data["topic"])}
+
+    def validate_state(self) -> tuple[str, ...]:
+        return self.machine.validate()
+
+    def handle_recovery(self) -> None:
+        self.machine.recover()
+
+    def step(self) -> Worked:
+        now = self.machine.start()
+        if now.state == "awaiting_topic":
+            return self._await_topic()
+        if now.state == "generating":
+            self.machine.fire("done")
+            return Worked("write", task=now.data["task"], progress=0.3)
+        return self._deliver(now)
+
+    def _await_topic(self) -> Worked:
+        task = self.task()
+        if task is None:
+            return self.take_offer(self._can_write) or NOTHING
+        self.machine.fire("topic", topic=task.data["topic"], task=task.id)
+        return Worked("begin", task=task.id, progress=0.1)
+
+    def _can_write(self, state: sync.State, package: Package) -> str | None:
+        topic = package.task.get("data", {}).get("topic")
+        return None if self.machine.can("topic", topic=topic) else "that is no topic for a haiku"
+
+    def _deliver(self, now: MachineSnapshot) -> Worked:
+        """To the git assistant to be published, from there back to who wanted it."""
+        id, haiku = now.data["task"], now.data["haiku"]
+        taken = self.take_offer(task=id)
+        last = self.last(id)
+        assert last is not None, "tasks come by handovers"
+        if taken is not None:
+            return taken
+        if last.giver.id == "git" and self.mine(last):
+            self.handovers.give_back(self.state, id, reason="it is published", id=f"{id}-back")
+        elif last.taker.id == "git" and last.status == "refused":
+            self.handovers.give_back(self.state, id, reason=last.answer, id=f"{id}-back")
+        elif self.mine(last):
+            data = {"topic": now.data["topic"], "poem": haiku}
+            self.say(f"{id}-poem", id, haiku, data=data, progress=0.5)
+            self.handovers.offer(
+                self.state, "agent:git", id, reason="to be published", id=f"{id}-publish"
+            )
+        elif last.returns and last.status == "accepted":
+            if id not in self.written:
+                self.written.append(id)
+            self.machine.fire("yes")
+        else:
+            return NOTHING  # it is with the others
+        return Worked("deliver", task=id, progress=0.8)

@@ -1,0 +1,246 @@
+"""Recoveries: every kind of failure, with a mishap at each step of its procedure; then a fleet.
+
+A step fails before or after it has done its work, once or always, takes too long and writes late,
+or the recovery ends with it and another goes on. The agent must be where the report says: in the
+recovered state, or exactly where it was. Then a fleet of agents works in several stores at once,
+while they crash, are damaged and led astray, also in the middle of recoveries: none is lost, none
+runs twice, none is stuck.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast import sync
+from holdfast.errors import HoldfastError, RecoveryFailedError
+from holdfast.recovery.failures import FAILURES
+from holdfast.recovery.procedure import Procedure
+from holdfast.recovery.reports import RecoveryReport
+from holdfast.recovery.steps import STEPS
+from prove import fleet
+from prove.common import LONG, SHORT, Findings, Result, TooMany, folder
+
+LITTLE = 0.07
+"""Seconds that a step is given which takes longer."""
+STORE = 30
+"""Cases in one store."""
+MISHAPS = ("before", "after", "once", "late", "ended", "ended twice")
+GOOD: dict[str, Any] = {"task": {"id": 1}, "log": ["a"]}
+NOW: dict[str, Any] = {"task": {"id": 2}, "log": ["a", "b"], "plan": "odd"}
+BACK = ("newest_valid",)
+"""Strategies that return to the checkpoint; all others keep what is there, for it is whole."""
+
+
+class Ended(BaseException):
+    """The process is gone."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One recovery, and what happens to one of its steps."""
+
+    kind: str
+    procedure: str
+    step: str
+    mishap: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} by {self.procedure}, {self.step} {self.mishap}"
+
+
+def cases(recovery: sync.Recovery) -> Iterator[Case]:
+    """Each kind of failure, each step of what answers it, each mishap."""
+    for kind in FAILURES:
+        procedure = recovery.select(sync_failure(kind))
+        for step in procedure.steps:
+            for mishap in MISHAPS:
+                yield Case(kind, procedure.id, step.type, mishap)
+
+
+def sync_failure(kind: str) -> Any:
+    """A failure of a kind, as users make it."""
+    from holdfast import Failure
+
+    return Failure(kind).check()
+
+
+class Spoiled:
+    """A type of step with a mishap."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.calls = 0
+        self.over = threading.Event()
+        """What came too late is over."""
+
+    def __call__(self, context: Any, action: Mapping[str, Any]) -> Any:
+        self.calls += 1
+        do, mishap = STEPS[self.case.step], self.case.mishap
+        if mishap == "late" and self.calls == 2:
+            self.over.wait(0.8 * LITTLE)  # the recovery is still at work when it writes
+        if mishap == "before" or (mishap == "once" and self.calls == 1):
+            raise OSError("the disk went away")
+        result = do(context, action)
+        if mishap == "after":
+            raise OSError("the disk went away")
+        if mishap == "late" and self.calls == 1:
+            time.sleep(1.4 * LITTLE)
+            try:
+                context.state.set("late", True)
+            finally:
+                self.over.set()
+        return result
+
+
+def hurried(procedure: Procedure, case: Case) -> dict[str, Any]:
+    """The procedure without pauses, and with little time for a step that takes too long."""
+    data = {**procedure.data(), "backoff": 1}
+    if case.mishap == "late":
+        data["steps"] = [
+            {**step, "timeout": 1000 * LITTLE} if step["type"] == case.step else step
+            for step in data["steps"]
+        ]
+    return data
+
+
+def made(store: sync.Store, case: Case, spoiled: Spoiled) -> sync.Recovery:
+    """What recovers, with the mishap in it."""
+    steps = {} if case.mishap.startswith("ended") else {case.step: spoiled}
+    recovery = sync.Recovery(store, steps=steps)
+    recovery.set(hurried(recovery.select(sync_failure(case.kind)), case))
+    return recovery
+
+
+def agent(store: sync.Store, name: str) -> sync.State:
+    """One with a checkpoint, and more since."""
+    state = store.agent(name)
+    with state.change() as change:
+        for key, value in GOOD.items():
+            change.set(key, value)
+    state.checkpoint("good")
+    with state.change() as change:
+        change.set("task", NOW["task"])
+        change.append("log", "b")
+        change.set("plan", NOW["plan"])
+    return state
+
+
+def plain(state: sync.State) -> dict[str, Any]:
+    """What a user sees of an agent."""
+    return dict(state.items())
+
+
+def recovered(store: sync.Store, state: sync.State, case: Case) -> RecoveryReport:
+    """Recover it, whatever happens; the report."""
+    spoiled = Spoiled(case)
+    recovery = made(store, case, spoiled)
+    ends = {"ended": 1, "ended twice": 2}.get(case.mishap, 0)
+
+    def progress(step: str, _: str) -> None:
+        nonlocal ends
+        if ends and step == case.step:
+            ends -= 1
+            raise Ended
+
+    for _ in range(3):
+        try:
+            if recovery.reports(state):
+                recovery.resume(state, progress=progress)
+            else:
+                recovery.recover(state, case.kind, progress=progress)
+            break
+        except Ended:
+            recovery = made(store, case, spoiled)
+        except RecoveryFailedError:
+            break
+    if case.mishap == "late" and not spoiled.over.wait(20):
+        raise RuntimeError(f"{case}: the late step never ended")
+    return recovery.reports(state)[0]
+
+
+def wrong_with(store: sync.Store, case: Case, name: str) -> Iterator[str]:
+    """Run a case; what is wrong."""
+    state = agent(store, name)
+    report = recovered(store, state, case)
+    if report.status not in ("succeeded", "rolled_back"):
+        yield f"ended as {report.status}: {report.why}"
+    wanted = GOOD if report.success and report.strategy in BACK else NOW
+    if plain(state) != wanted:
+        yield f"{report.status} by {report.strategy}, and the agent has {plain(state)}"
+    yield from _wrong_with_report(case, report)
+    told = [one for one in sync.Recovery(store).notices(limit=1000) if one.agent == f"agent:{name}"]
+    if len(told) > 1:
+        yield f"told {len(told)} times"
+    held = [
+        one.name for one in store.leases() if one.owner and f"agent:{name}" in one.name.split("/")
+    ]
+    if held:
+        yield f"leases are held: {held}"
+    again = sync.Recovery(store).recover(state, "agent_crash")
+    if not again.success or plain(state) != wanted:
+        yield "it could not be recovered again"
+
+
+def _wrong_with_report(case: Case, report: RecoveryReport) -> Iterator[str]:
+    ours = [one for part, one in report.steps if part == "steps" and one.step == case.step]
+    critical = {"notify_systems": False, "cleanup": False}.get(case.step, True)
+    always = case.mishap in ("before", "after")
+    if always and critical and report.success:
+        yield "a critical step always failed, and success is reported"
+    if (not always or not critical) and not report.success:
+        yield f"it did not succeed: {report.why}"
+    if always and (not ours or any(one.success for one in ours)):
+        yield "a step that failed is not reported as failed"
+    if report.success and report.strategy in BACK and report.lost == "nothing":
+        yield "what was lost is not reported"
+    if not report.success and (not report.why or report.lost != "nothing"):
+        yield f"rolled back, but: {report.why!r}, lost: {report.lost}"
+
+
+def injected(seed: int, scale: int, found: Findings) -> int:
+    """Every mishap; how many cases there were."""
+    with sync.open("memory:") as store:
+        chosen = list(cases(sync.Recovery(store)))
+    if scale == SHORT:
+        chosen = random.Random(seed).sample(chosen, 60)
+    for first in range(0, len(chosen), STORE):
+        with folder() as place:
+            url = f"sqlite:{place / 'store.db'}" if scale == LONG else "memory:"
+            with sync.open(url) as store:
+                _inject(store, chosen[first : first + STORE], found)
+    return len(chosen)
+
+
+def _inject(store: sync.Store, chosen: list[Case], found: Findings) -> None:
+    for number, case in enumerate(chosen):
+        try:
+            wrong = list(wrong_with(store, case, str(number)))
+        except HoldfastError as error:
+            wrong = [f"{type(error).__name__}: {error}"]
+        for text in wrong:
+            found.note(f"{case}: {text}")
+    for finding in store.verify().findings:
+        found.note(f"verify: {finding}")
+
+
+def run(seed: int, scale: int) -> Result:
+    """Mishaps at every step, then the fleet."""
+    found = Findings()
+    count = failures = 0
+    try:
+        count = injected(seed, scale, found)
+        failures = fleet.run(seed, *FLEETS[scale], found)
+    except TooMany:
+        pass
+    agents = FLEETS[scale][0]
+    scope = f"{count} mishaps at steps, {failures} failures of {agents} agents"
+    return Result(f"{count + failures} recoveries", scope, seed, list(found))
+
+
+FLEETS = ((10, 40), (50, 500), (50, 5000))
+"""Agents and failures, by the scale."""

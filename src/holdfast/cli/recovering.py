@@ -1,0 +1,317 @@
+"""`holdfast recover` and `recovery`: bringing an agent back to work, and what became of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli import output
+from holdfast.cli.commands import Command, Group, pass_session
+from holdfast.cli.completion import complete_scope
+from holdfast.cli.copies import copy_option, opened
+from holdfast.cli.key import scope_argument
+from holdfast.cli.points import moment, point
+from holdfast.cli.restoring import located
+from holdfast.cli.session import Session
+from holdfast.cli.settling import boot, scrub
+from holdfast.cli.shapes import time_text
+from holdfast.errors import InvalidInputError, MissingError, RecoveryFailedError
+from holdfast.store.json_values import tagged, write
+from holdfast.store.proof_files import write_whole
+
+if TYPE_CHECKING:
+    from holdfast.recovery.engine import RecoveryPlan
+    from holdfast.recovery.reports import RecoveryReport
+
+FORMATS = {".md": "markdown", ".markdown": "markdown", ".html": "html", ".json": "json"}
+_LOCATING = ("name", "type", "tag", "trigger", "before")
+
+
+@click.command(cls=Command)
+@scope_argument
+@click.option("--failure", metavar="KIND", default="unknown", help="What went wrong. [unknown]")
+@click.option("--message", default="", help="What else is known of it; kept with the report.")
+@click.option("--procedure", metavar="ID", help="This procedure. [the one that answers KIND]")
+@click.option(
+    "--procedures",
+    "file",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A YAML file with procedures, over the built-in ones.",
+)
+@click.option("--point", "to", metavar="POINT", help="Return to this point.")
+@click.option("--at", metavar="TIME", help="Return to the state at this time.")
+@click.option("--name", help="Return to the newest whole checkpoint of this name.")
+@click.option("--type", help="… of this type: manual, routine, …")
+@click.option("--tag", help="… with this tag.")
+@click.option("--trigger", help="… made for this event.")
+@click.option("--before", metavar="POINT", help="… before this point.")
+@click.option("--strategy", "order", multiple=True, help="Try these, in this order.")
+@copy_option
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--wait", type=click.FloatRange(0), default=0, help="Seconds, if another is at it.")
+@click.option("--report", "page", metavar="FILE", help="Write the report: .md, .html or .json.")
+@pass_session
+def recover(session: Session, /, scope: str, **given: Any) -> None:
+    """Bring an agent back to a good state, by a procedure, with a report.
+
+    Without anything else the state is left as it is if all of it can be read; if not, whatever
+    loses least is returned to. What does not succeed is undone (exit code 9).
+    """
+    from holdfast.sync import Recovery
+
+    check_page(given["page"])
+    dry_run = given["dry_run"]
+    with (
+        session.reading() if dry_run else session.writing() as store,
+        opened(session, given["copies"]) as copies,
+    ):
+        recovery = Recovery(
+            store,
+            copies=copies,
+            procedures=_procedures(given["file"]),
+            order=given["order"] or None,
+        )
+        state = session.state(store, scope)
+        asked = _asked(session, state, given)
+        if dry_run:
+            _say_plan(session, recovery.plan(state, **asked))
+            return
+        try:
+            done = recovery.recover(state, wait=given["wait"], progress=_progress(session), **asked)
+        except RecoveryFailedError as error:
+            if error.recovery:
+                write_page(recovery.report(state, error.recovery), given["page"])
+            raise
+        write_page(done, given["page"])
+    say_report(session, done)
+
+
+def _asked(session: Session, state: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """What `recover` and `plan` take."""
+    from holdfast.recovery.failures import Failure
+    from holdfast.sync import Checkpoints
+
+    if session.timeline != "main":
+        raise InvalidInputError("a recovery is one of the timeline main: leave --timeline out")
+    where = located({name: given[name] for name in _LOCATING})
+    if sum((bool(where), given["to"] is not None, given["at"] is not None)) > 1:
+        raise InvalidInputError("give --point, --at, or what is known of a checkpoint: one of them")
+    target: Any = None
+    if where:
+        target = Checkpoints(state).locate(valid=True, **where)
+    elif given["to"] is not None:
+        target = point(given["to"])
+    at = moment(given["at"]) if given["at"] is not None else None
+    failure = Failure(given["failure"], given["message"], point=target, at=at)
+    return {"failure": failure, "procedure": given["procedure"]}
+
+
+def _procedures(file: str | None) -> list[Any]:
+    from holdfast.recovery.procedure import Procedure
+
+    return Procedure.from_yaml(Path(file).read_text(encoding="utf-8")) if file is not None else []
+
+
+def _progress(session: Session) -> Callable[[str, str], None] | None:
+    """Each step as it ends, for whoever sits at a terminal; the report has them all."""
+    if session.json or not sys.stderr.isatty():
+        return None
+    return lambda title, said: output.note(f"{title}: {said}")
+
+
+# plans and reports
+
+
+def plan_shape(plan: RecoveryPlan) -> dict[str, Any]:
+    """A plan as plain data."""
+    return {
+        "agent": str(plan.agent),
+        "failure": tagged(plan.failure.data()),
+        "procedure": plan.procedure.id,
+        "steps": [step.key for step in plan.procedure.steps],
+        "strategy": plan.strategy,
+        "point": plan.point,
+        "keys": list(plan.keys),
+        "lost": plan.lost,
+        "passed": plan.passed,
+    }
+
+
+def report_shape(report: RecoveryReport) -> dict[str, Any]:
+    """A report as plain data."""
+    ended = report.finished_at
+    return {
+        "id": report.id,
+        "agent": str(report.agent),
+        "status": report.status,
+        "failure": tagged(report.failure.data()),
+        "procedure": report.procedure,
+        "attempts": report.attempts,
+        "strategy": report.strategy,
+        "restored_from": report.restored_from,
+        "passed": report.passed,
+        "lost": report.lost,
+        "why": report.why,
+        "started_at": time_text(report.started_at),
+        "finished_at": time_text(ended) if ended is not None else None,
+        "seconds": report.seconds,
+        "steps": [{"part": part, **tagged(one.data())} for part, one in report.steps],
+    }
+
+
+def _say_plan(session: Session, plan: RecoveryPlan) -> None:
+    if session.json:
+        output.document(plan_shape(plan))
+        return
+    for line in str(plan).splitlines():
+        output.say(output.clean(line))
+
+
+def say_report(session: Session, report: RecoveryReport) -> None:
+    """A report on the terminal, or as a document."""
+    if session.json:
+        output.document(report_shape(report))
+        return
+    for line in str(report).splitlines():
+        output.say(output.clean(line))
+
+
+def check_page(path: str | None) -> None:
+    """Refuse a file that no report can be written to, before anything is done."""
+    if path is None:
+        return
+    if Path(path).suffix.lower() not in FORMATS:
+        raise InvalidInputError(f"a report is written as {', '.join(FORMATS)}: name the file so")
+    if not Path(path).parent.is_dir():
+        raise InvalidInputError("there is no such folder to write the report to: make it first")
+
+
+def write_page(report: RecoveryReport, path: str | None) -> None:
+    """Write a report to a file, in the form that its name says."""
+    if path is not None:
+        text = page_of(report, FORMATS[Path(path).suffix.lower()])
+        write_whole(path, [text.encode("utf-8", "backslashreplace")])
+
+
+def page_of(report: RecoveryReport, form: str) -> str:
+    """A report as a page."""
+    if form == "json":
+        return write(report_shape(report), indent=2) + "\n"
+    return report.html() if form == "html" else report.markdown()
+
+
+# what became of them
+
+
+@click.group(cls=Group)
+def recovery() -> None:
+    """What became of recoveries, and going on with what never ended."""
+
+
+for _command in (boot, scrub):
+    recovery.add_command(_command)
+
+
+@recovery.command("list")
+@click.argument("scope", required=False, shell_complete=complete_scope)
+@click.option("--limit", type=click.IntRange(1), default=50, help="Of each agent. [50]")
+@pass_session
+def list_(session: Session, scope: str | None, limit: int) -> None:
+    """The recoveries of an agent, or of all, the newest first."""
+    from holdfast.recovery.records import recovered_agents
+    from holdfast.sync import Recovery
+
+    with session.reading() as store:
+        made = Recovery(store)
+        agents = [scope] if scope is not None else recovered_agents(store._handle)
+        found = [one for agent in agents for one in made.reports(agent, limit)]
+    found.sort(key=lambda one: one.started_at, reverse=True)
+    if session.json:
+        output.document({"recoveries": [report_shape(one) for one in found]})
+        return
+    output.table(
+        ["recovery", "agent", "status", "failure", "strategy", "lost", "seconds"],
+        [
+            [
+                one.id,
+                one.agent,
+                one.status,
+                one.failure.kind,
+                one.strategy,
+                one.lost,
+                f"{one.seconds:.3f}",
+            ]
+            for one in found
+        ],
+    )
+
+
+@recovery.command()
+@scope_argument
+@click.argument("id", required=False)
+@click.option("--format", "form", type=click.Choice(sorted(set(FORMATS.values()))), help="A page.")
+@click.option("-o", "--output", "page", metavar="FILE", help="Write it: .md, .html or .json.")
+@pass_session
+def show(session: Session, scope: str, id: str | None, form: str | None, page: str | None) -> None:
+    """The report of a recovery, by default of the newest."""
+    from holdfast.sync import Recovery
+
+    check_page(page)
+    with session.reading() as store:
+        made = Recovery(store)
+        state = session.state(store, scope)
+        found = made.reports(state, 1) if id is None else [made.report(state, id)]
+    if not found:
+        raise MissingError(f"{scope} has had no recovery; `holdfast recovery list` shows them")
+    write_page(found[0], page)
+    if form is not None:
+        click.echo(page_of(found[0], form), nl=False)
+    elif page is None:
+        say_report(session, found[0])
+
+
+@recovery.command()
+@scope_argument
+@click.option("--wait", type=click.FloatRange(0), default=35, help="Seconds, if another is at it.")
+@pass_session
+def resume(session: Session, scope: str, wait: float) -> None:
+    """Go on with recoveries whose process ended in the middle.
+
+    The lease of a process that died runs out half a minute after its end.
+    """
+    from holdfast.sync import Recovery
+
+    with session.writing() as store:
+        state = session.state(store, scope)
+        done = Recovery(store).resume(state, wait=wait, progress=_progress(session))
+    if session.json:
+        output.document({"recoveries": [report_shape(one) for one in done]})
+        return
+    for one in done:
+        say_report(session, one)
+    if not done:
+        output.say(output.clean(f"{scope}: no recovery was left unfinished, or somebody is at it"))
+
+
+@recovery.command()
+@click.argument("scope", required=False, shell_complete=complete_scope)
+@pass_session
+def stats(session: Session, scope: str | None) -> None:
+    """How recoveries went, of one agent or of all; alarms are those that failed or were slow."""
+    from holdfast.sync import Recovery
+
+    with session.reading() as store:
+        found = Recovery(store).statistics(scope)
+    told = {name: getattr(found, name) for name in found.__slots__}
+    told["success_rate"] = found.success_rate
+    if session.json:
+        output.document(told | {"alarms": list(found.alarms)})
+        return
+    told.pop("alarms")
+    output.fields([(name.replace("_", " "), figure) for name, figure in told.items()])
+    for alarm in found.alarms:
+        output.say(click.style(output.clean(f"alarm: {alarm}"), fg="red"))

@@ -1,0 +1,271 @@
+"""`holdfast repair` and `quarantine`: what is damaged, mended and set aside."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli import output
+from holdfast.cli.commands import Command, Group, pass_session
+from holdfast.cli.completion import complete_scope
+from holdfast.cli.copies import copy_option, opened
+from holdfast.cli.key import scope_argument
+from holdfast.cli.recovering import (
+    check_page,
+    plan_shape,
+    report_shape,
+    write_page,
+)
+from holdfast.cli.session import Session
+from holdfast.cli.shapes import time_text
+from holdfast.errors import InvalidInputError
+from holdfast.store.scopes import Scope
+
+if TYPE_CHECKING:
+    from holdfast.recovery.engine import RecoveryPlan
+    from holdfast.recovery.healing import Healed
+    from holdfast.recovery.quarantine import Quarantined
+    from holdfast.recovery.reports import RecoveryReport
+    from holdfast.store.verify_report import Finding
+    from holdfast.sync import Store
+
+
+@click.command(cls=Command)
+@click.argument("scope", required=False, shell_complete=complete_scope)
+@copy_option
+@click.option("--budget", type=click.FloatRange(0), metavar="SECONDS", help="For finding damage.")
+@click.option("--dry-run", is_flag=True, help="Show the plan, and do nothing.")
+@click.option("--report", "page", metavar="FILE", help="Write the report (of one scope): .md, …")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_session
+def repair(session: Session, /, scope: str | None, **given: Any) -> int:
+    """Mend what is damaged, of a scope or of all: damaged keys from the newest whole checkpoint.
+
+    If keys alone are not enough, entries are replayed, or an older state or a copy is taken: the
+    plan says which, and what that loses. With --copy, rows that a copy still has are healed before,
+    which loses nothing. Damaged rows are set aside (see `quarantine`). Exits with 1 if something
+    cannot be mended.
+    """
+    check_page(given["page"])
+    if given["page"] is not None and scope is None:
+        raise InvalidInputError("--report is about one scope: name it")
+    with (
+        session.reading() if given["dry_run"] else session.writing() as store,
+        opened(session, given["copies"]) as copies,
+    ):
+        if scope is not None:
+            session.state(store, scope)
+        damage = _Damage(store, copies, scope, given["budget"])
+        damage.look()
+        if damage.mendable and not given["dry_run"]:
+            if not given["yes"]:
+                _confirm(session, damage)
+            damage.mend()
+            for one in damage.repaired if given["page"] is not None else []:
+                write_page(one, given["page"])
+    _say(session, damage)
+    return 1 if damage.left else 0
+
+
+class _Damage:
+    """What was found, what is to be done about it, and what was."""
+
+    def __init__(
+        self, store: Store, copies: list[Store], scope: str | None, budget: float | None
+    ) -> None:
+        from holdfast.sync import Recovery
+
+        self._store = store
+        self._scope, self._budget = scope, budget
+        self._recovery = Recovery(store, copies=copies)
+        self.copies = [one._core for one in copies if one._core.lineage == store._core.lineage]
+        """Those that rows can be healed from; the others may still have the state."""
+        self.found: list[Finding] = []
+        self.plans: list[RecoveryPlan] = []
+        self.left: list[str] = []
+        """What cannot be mended here, and why."""
+        self.healed: list[Healed] = []
+        self.repaired: list[RecoveryReport] = []
+
+    def look(self) -> None:
+        """Find damage, and plan what to do about it."""
+        self.found = self._store.verify(self._scope, budget=self._budget).findings
+        self.plans, self.left = [], []
+        for scope, mine in self._by_scope().items():
+            if scope:
+                self._plan(scope, mine)
+            else:
+                places = ", ".join(f"{one.place}: {one.message}" for one in mine[:3])
+                self.left.append(f"{places}: only a whole copy of the store helps")
+
+    @property
+    def mendable(self) -> bool:
+        """Whether there is something to do."""
+        return bool(self.plans) or bool(self.copies and self.found)
+
+    def _by_scope(self) -> dict[str, list[Finding]]:
+        scopes: dict[str, list[Finding]] = {}
+        for one in self.found:
+            scopes.setdefault(one.scope, []).append(one)
+        return scopes
+
+    def _plan(self, scope: str, found: list[Finding]) -> None:
+        from holdfast.recovery.failures import found_failure
+        from holdfast.recovery.strategies import readable
+
+        if readable(self._store.scope(scope)._handle):
+            places = ", ".join(one.place for one in found[:3]) + (", …" if len(found) > 3 else "")
+            self.left.append(f"{scope}: its newest state is whole, its past is not: {places}")
+            return
+        failure = found_failure(found)
+        assert failure is not None
+        plan = self._recovery.plan(scope, failure)
+        if plan.strategy is None:
+            self.left.append(f"{scope}: no strategy serves; give a copy of the store with --copy")
+        else:
+            self.plans.append(plan)
+
+    def mend(self) -> None:
+        """Heal rows that a copy still has, which loses nothing; then do what plans say."""
+        from holdfast.recovery.healing import heal
+
+        if self.copies:
+            handle = self._store._handle
+            for scope, mine in self._by_scope().items():
+                if scope:
+                    self.healed += heal(handle, Scope.parse(scope), mine, self.copies)
+            self.look()
+        self.repaired = [self._recovery.recover(plan.agent, plan.failure) for plan in self.plans]
+
+
+def _confirm(session: Session, damage: _Damage) -> None:
+    scopes = sorted({one.scope or "the store" for one in damage.found})
+    names = ", ".join(scopes[:5]) + (", …" if len(scopes) > 5 else "")
+    if not sys.stdin.isatty():
+        raise InvalidInputError(
+            f"{names} would be repaired: see the plan with --dry-run, then add --yes"
+        )
+    if not session.json:
+        _say(session, damage)
+    click.confirm(output.clean(f"Repair {names}?"), abort=True, err=True)
+
+
+def _say(session: Session, damage: _Damage) -> None:
+    if session.json:
+        told = {
+            "plans": [plan_shape(plan) for plan in damage.plans],
+            "healed": [{"scope": str(one.scope), "place": one.place} for one in damage.healed],
+            "repaired": [report_shape(one) for one in damage.repaired],
+            "left": damage.left,
+        }
+        output.document({"findings": len(damage.found), **told})
+        return
+    for healed in damage.healed:
+        output.say(output.clean(f"{healed.scope}: healed from a copy: {healed.place}"))
+    for one in damage.repaired or damage.plans:
+        for line in str(one).splitlines():
+            output.say(output.clean(line))
+    for text in damage.left:
+        output.note(f"not mended: {text}")
+    if not damage.found and not damage.healed:
+        output.say("nothing is damaged")
+
+
+# what was set aside
+
+
+@click.group(cls=Group)
+def quarantine() -> None:
+    """Damaged rows as they were found, kept for whoever wants to know what happened."""
+
+
+@quarantine.command("list")
+@click.argument("scope", required=False, shell_complete=complete_scope)
+@click.option("--all", "everything", is_flag=True, help="Released ones, too.")
+@pass_session
+def list_(session: Session, scope: str | None, everything: bool) -> None:
+    """What was set aside, of a scope or of all."""
+    from holdfast.recovery.records import recovered_agents
+    from holdfast.sync import Recovery
+
+    with session.reading() as store:
+        made = Recovery(store)
+        agents = [scope] if scope is not None else recovered_agents(store._handle)
+        found = [one for agent in agents for one in made.quarantine(agent).list()]
+    found = [one for one in found if everything or one.released_at is None]
+    if session.json:
+        output.document({"quarantine": [_shape(one) for one in found]})
+        return
+    output.table(
+        ["id", "scope", "what", "why", "bytes", "found", "released"],
+        [
+            [
+                one.id,
+                one.agent,
+                one.place,
+                one.why,
+                len(one.content) if one.content is not None else "missing",
+                one.found_at,
+                one.released_at,
+            ]
+            for one in found
+        ],
+    )
+
+
+@quarantine.command()
+@scope_argument
+@click.argument("id")
+@click.option("-o", "--output", "file", type=click.File("wb"), help="Write the row's bytes here.")
+@pass_session
+def show(session: Session, scope: str, id: str, file: Any) -> None:
+    """One of them: what it is, why it is damaged, which recovery found it.
+
+    The bytes are as they lay in storage: sealed if the store is encrypted.
+    """
+    from holdfast.sync import Recovery
+
+    with session.reading() as store:
+        found = Recovery(store).quarantine(scope).get(id)
+    if file is not None:
+        if found.content is None:
+            raise InvalidInputError(f"{id}: there are no bytes: it was missing, or is released")
+        file.write(found.content)
+    if session.json:
+        output.document(_shape(found))
+    else:
+        output.fields([(name, text) for name, text in _shape(found).items() if text is not None])
+
+
+@quarantine.command()
+@scope_argument
+@click.argument("id")
+@click.option("--reason", default="", help="Why; it is kept.")
+@pass_session
+def release(session: Session, scope: str, id: str, reason: str) -> None:
+    """Say that one is dealt with; its bytes are let go, and stay in the history alone."""
+    from holdfast.sync import Recovery
+
+    with session.writing() as store:
+        done = Recovery(store).quarantine(scope).release(id, reason)
+    if session.json:
+        output.document(_shape(done))
+    else:
+        output.say(output.clean(f"{scope}: {id} is released"))
+
+
+def _shape(found: Quarantined) -> dict[str, Any]:
+    return {
+        "id": found.id,
+        "scope": str(found.agent),
+        "place": found.place,
+        "kind": found.kind,
+        "why": found.why,
+        "bytes": len(found.content) if found.content is not None else None,
+        "recovery": found.recovery or None,
+        "found_at": time_text(found.found_at),
+        "released_at": time_text(found.released_at) if found.released_at is not None else None,
+        "reason": found.reason or None,
+    }

@@ -1,0 +1,381 @@
+"""Boot recovery on the blocking face: what was unfinished when processes ended comes to an end.
+
+report = boot(store, machines={"orders": ORDERS})
+print(report)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.agents.effects import Effects
+from holdfast.agents.handovers import Handovers
+from holdfast.agents.keys import HANDOVER, MACHINE, MAILBOX
+from holdfast.agents.machines.blocking import Machine
+from holdfast.agents.machines.definition import MachineDefinition
+from holdfast.agents.machines.records import MachineRecovered
+from holdfast.agents.mailbox import Mailbox
+from holdfast.checkpoints.holding import held
+from holdfast.checkpoints.operations import finish
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInputError,
+    LeaseHeldError,
+    LeaseLostError,
+    StateIntegrityError,
+    StoreClosedError,
+)
+from holdfast.recovery import failures
+from holdfast.recovery.background import called, log
+from holdfast.recovery.engine import LEASE, Recovery
+from holdfast.recovery.failures import Failure
+from holdfast.recovery.records import OWNER, Records
+from holdfast.recovery.reports import RecoveryReport
+from holdfast.recovery.strategies import check_state
+from holdfast.recovery.watching import lease_of
+from holdfast.store.arguments import check_flag, check_function, check_seconds, listed
+from holdfast.store.blocking import State, Store
+from holdfast.store.cause import acting
+from holdfast.store.core import Core
+from holdfast.store.handles import StoreHandle
+from holdfast.store.scopes import Scope
+
+INTENT = "/log/intent"
+_METHODS = {failures.NOTHING: "primary", failures.COPY: "backup", failures.DEFAULTS: "default"}
+Recoverer = Callable[[State, MachineDefinition, str], MachineRecovered]
+
+
+@dataclass(frozen=True, slots=True)
+class BootItem:
+    """Something that was unfinished, and what became of it."""
+
+    scope: Scope
+    kind: str
+    """recovery, state, operation, transition, effect, handover or request"""
+    what: str
+    outcome: str
+    """completed, rolled_back, retry (whoever does it next does it again), or left to the caller"""
+    why: str = ""
+    report: RecoveryReport | None = None
+    """Of a recovery: every step of it."""
+
+
+@dataclass(slots=True)
+class BootReport:
+    """What was found when a store was opened, and what became of it.
+
+    Changes are never unfinished: one is in all of its scopes or in none.
+    """
+
+    items: list[BootItem] = field(default_factory=list)
+    methods: dict[str, str] = field(default_factory=dict)
+    """How each scope that was looked at came back: primary (its newest state), checkpoint, backup
+    or default; `none` if it could not."""
+    seconds: float = 0.0
+
+    @property
+    def left(self) -> list[BootItem]:
+        """What the caller has to decide."""
+        return [one for one in self.items if one.outcome == "left"]
+
+    def __str__(self) -> str:
+        head = f"{len(self.methods)} scopes, {len(self.items)} unfinished, {self.seconds:.2f} s"
+        lines = [head, "changes: none is ever unfinished"]
+        lines += [f"{s}: {how}" for s, how in self.methods.items() if how != "primary"]
+        for one in self.items:
+            why = f" ({one.why})" if one.why else ""
+            lines.append(f"{one.scope}: {one.kind} {one.what}: {one.outcome}{why}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Boot:
+    """What `boot` was asked for; its docstring says what each is."""
+
+    recovery: Recovery
+    machines: Mapping[str, MachineDefinition]
+    requests: Callable[[State, Any], Any] | None
+    effects: Callable[[State, Any], Any] | None
+    check: bool
+    wait: float
+    recoverer: Recoverer
+
+
+def boot(
+    store: Any,
+    *,
+    recovery: Recovery | None = None,
+    scopes: Iterable[Any] | None = None,
+    machines: Mapping[str, MachineDefinition] | None = None,
+    ready: Callable[[], Any] | None = None,
+    requests: Callable[[State, Any], Any] | None = None,
+    effects: Callable[[State, Any], Any] | None = None,
+    check: bool = True,
+    wait: float = 0.0,
+) -> BootReport:
+    """Bring what was unfinished to its end, by the choice that was declared for it.
+
+    Call it before anything works on these scopes (all, if none are given): agents that run under a
+    lease are left alone, others cannot be told from those that were interrupted; leases of
+    processes that died are waited for, `wait` seconds in all. `ready()` is waited for first. Then,
+    for each scope: recoveries go on; a state that cannot be read is recovered (`check=False`: not
+    looked at); operations are undone, unless they were to be kept; transitions are settled as
+    `machines` (definitions by the names of machines) declare; effects with an idempotency key are
+    to be done again, about others `effects(state, effect)` says done, repeat or drop, or nothing;
+    handovers are reconciled; and letters that wait are given to `requests(state, letter)`, which
+    may be called again after the next start: they stay in the mailbox until they are processed.
+    What nobody declared anything about is `left` in the report.
+    """
+    return run(
+        store, recovery, scopes, machines, ready, requests, effects, check, wait, _recover_machine
+    )
+
+
+def run(
+    store: Any,
+    recovery: Recovery | None,
+    scopes: Iterable[Any] | None,
+    machines: Mapping[str, MachineDefinition] | None,
+    ready: Callable[[], Any] | None,
+    requests: Callable[[State, Any], Any] | None,
+    effects: Callable[[State, Any], Any] | None,
+    check: bool,
+    wait: float,
+    recoverer: Recoverer,
+) -> BootReport:
+    """The same for both faces, which differ in how a machine is recovered."""
+    core = getattr(store, "_core", None)
+    if not isinstance(core, Core):
+        raise InvalidInputError("boot takes an open store")
+    core.check_writable()
+    for name, function in (("ready", ready), ("requests", requests), ("effects", effects)):
+        if function is not None:
+            check_function(function, name)
+    check_flag(check, "check")
+    check_seconds(wait, "wait")
+    given = machines or {}
+    if not all(isinstance(one, MachineDefinition) for one in given.values()):
+        raise InvalidInputError("machines are definitions by the names of machines")
+    asked = Boot(recovery or Recovery(store), given, requests, effects, check, wait, recoverer)
+    booting = Booting(StoreHandle(core), asked)
+    wanted = [_scope(one) for one in listed(scopes, "scopes")] if scopes is not None else None
+    if ready is not None:
+        called(ready)
+    return booting.run(wanted)
+
+
+def _scope(one: Any) -> Scope:
+    found = one if isinstance(one, Scope | str) else getattr(one, "scope", None)
+    if isinstance(found, str):
+        return Scope.parse(found)
+    if not isinstance(found, Scope):
+        raise InvalidInputError("scopes are given as states, or as scopes, for example agent:7")
+    return found
+
+
+def _recover_machine(state: State, definition: MachineDefinition, name: str) -> MachineRecovered:
+    return Machine(state, definition, name).recover()
+
+
+class Booting:
+    """One boot of one store."""
+
+    def __init__(self, store: StoreHandle, asked: Boot) -> None:
+        self._handle = store
+        self._store = Store(store)
+        self._asked = asked
+        self._end = time.monotonic() + asked.wait
+        self._report = BootReport()
+
+    def run(self, scopes: list[Scope] | None) -> BootReport:
+        """All of it."""
+        begun = time.monotonic()
+        if scopes is None:
+            scopes = [one.scope for one in self._handle.scopes(None, "", None, None).items]
+        with acting("boot"):
+            for scope in scopes:
+                if scope.kind == "custom" and scope.id.startswith(OWNER):
+                    continue  # recoveries are looked at with what they recover
+                try:
+                    self._scope(scope)
+                except StateIntegrityError as error:
+                    self._report.methods[str(scope)] = "none"
+                    self._failed(scope, "state", "damaged", error)
+        self._report.seconds = time.monotonic() - begun
+        return self._report
+
+    def _scope(self, scope: Scope) -> None:
+        """Look at a scope; what is to be done there is done under the lease of who runs it."""
+        damaged = self._damage(scope)
+        if not damaged and not self._is_unfinished(scope):
+            self._report.methods[str(scope)] = "primary"
+            return self._requests(scope)
+        name = lease_of(scope)
+        if name is None:
+            return self._settle(scope)
+        try:
+            left = max(0.0, self._end - time.monotonic())
+            with self._store.lease(name, duration=LEASE, wait=left, owner="boot"):
+                self._settle(scope)
+        except LeaseHeldError:
+            self._report.methods[str(scope)] = "none" if damaged else "primary"
+            why = "somebody runs it, or died a moment ago: wait, or let a watchdog see to it"
+            self._note(scope, "state", "unfinished", "left", why)
+        return None
+
+    def _note(
+        self, scope: Scope, kind: str, what: str, outcome: str, why: str = "", report: Any = None
+    ) -> None:
+        self._report.items.append(BootItem(scope, kind, what, outcome, why[:500], report))
+
+    # looking
+
+    def _damage(self, scope: Scope) -> Failure | None:
+        if not self._asked.check:
+            return None
+        handle = self._handle.line(scope)
+        try:
+            check_state(handle, handle.timeline, handle.place()[2])
+        except StateIntegrityError as error:
+            return Failure("corruption_detected", str(error)[:1000])
+        return None
+
+    def _is_unfinished(self, scope: Scope) -> bool:
+        """Whether there is anything to settle; a cheap look, without a lease."""
+        handle = self._handle.line(scope)
+        state = State(handle)
+        return bool(
+            Records(self._handle, scope).running()
+            or any(one.why == "operation" for one in held(handle))
+            or any(self._intents(state))
+            or Effects(state).unfinished()
+            or handle.reader.keys(HANDOVER, 1, "")
+        )
+
+    def _intents(self, state: State) -> Iterator[str]:
+        """Names of machines with a transition that was begun."""
+        reader = state._handle.reader
+        for key in reader.keys(MACHINE, None, ""):
+            if key.endswith(INTENT) and reader.get(key, None, None, False) is not None:
+                yield key[len(MACHINE) : -len(INTENT)]
+
+    # settling
+
+    def _settle(self, scope: Scope) -> None:
+        state = self._store.scope(scope)
+        parts: list[tuple[str, Callable[[State], None]]] = [
+            ("recovery", self._recoveries),
+            ("state", self._state),
+            ("operation", self._operations),
+            ("transition", self._transitions),
+            ("effect", self._effects),
+            ("handover", self._handovers),
+        ]
+        for kind, part in parts:
+            try:
+                part(state)
+            except (LeaseLostError, StoreClosedError):
+                raise
+            except HoldfastError as error:
+                self._failed(scope, kind, kind, error)
+            if self._report.methods.get(str(scope)) == "none":
+                return  # there is no state that the rest could be about
+        self._requests(scope)
+
+    def _failed(self, scope: Scope, kind: str, what: str, error: Exception) -> None:
+        """One thing that cannot be settled keeps nothing else from being settled."""
+        log.warning("%s: %s %s is left", scope, kind, what, exc_info=error)
+        self._note(scope, kind, what, "left", f"{type(error).__name__}: {error}")
+
+    def _recoveries(self, state: State) -> None:
+        for report in self._asked.recovery.resume(state.scope):
+            outcome = "completed" if report.success else "rolled_back"
+            self._note(state.scope, "recovery", report.id, outcome, report.why, report)
+
+    def _state(self, state: State) -> None:
+        """The newest state if it can be read, else a checkpoint, a copy, or defaults."""
+        methods, scope = self._report.methods, state.scope
+        failure = self._damage(scope)
+        if failure is None:
+            methods[str(scope)] = "primary"
+            return
+        methods[str(scope)] = "none"
+        report = self._asked.recovery.recover(scope, failure)
+        methods[str(scope)] = method = _METHODS.get(report.strategy or "", "checkpoint")
+        if method == "default":
+            log.warning("%s begins with defaults: nothing else could be read", scope)
+        self._note(scope, "state", method, "completed", f"lost: {report.lost}", report)
+
+    def _operations(self, state: State) -> None:
+        """Undone, the outer one together with those inside of it, unless it was to be kept."""
+        handle = state._handle
+        while todo := [one for one in held(handle) if one.on_error == "revert"]:
+            first = todo[-1]
+            done = finish(handle, first, "revert")
+            kept = [one.key for one in done.left] if done is not None else []
+            why = f"left alone: {', '.join(map(str, kept))}" if kept else ""
+            self._note(state.scope, "operation", first.checkpoint.name, "rolled_back", why)
+        for one in held(handle):
+            if one.why == "operation":
+                why = "it is to be kept: finish it"
+                self._note(state.scope, "operation", one.checkpoint.name, "left", why)
+
+    def _transitions(self, state: State) -> None:
+        for name in list(self._intents(state)):
+            definition = self._asked.machines.get(name)
+            if definition is None:
+                why = f"machines has no definition of {name!r}"
+                self._note(state.scope, "transition", name, "left", why)
+                continue
+            try:
+                done = self._asked.recoverer(state, definition, name)
+            except (LeaseLostError, StoreClosedError):
+                raise
+            except Exception as error:  # the work itself may fail in any way
+                self._failed(state.scope, "transition", name, error)
+                continue
+            outcomes = {"complete": "completed", "roll_back": "rolled_back", "ask": "left"}
+            why = "settle it" if done.how == "ask" else ""
+            self._note(state.scope, "transition", name, outcomes.get(done.how, "completed"), why)
+
+    def _effects(self, state: State) -> None:
+        """Those that may be repeated are to be begun again; about others somebody has to say."""
+        book = Effects(state)
+        for one in book.unfinished():
+            if one.status == "running":
+                continue
+            how = "repeat" if one.repeatable else self._told(state, one)
+            if how and one.status != "planned":
+                book.settle(one.name, how, id=one.id or None, key=one.key)
+            outcome = {"repeat": "retry", "done": "completed", "drop": "rolled_back"}.get(how)
+            why = "" if how else "whether it happened is not known: settle it"
+            self._note(state.scope, "effect", str(one), outcome or "left", why)
+
+    def _told(self, state: State, effect: Any) -> str:
+        if self._asked.effects is None:
+            return ""
+        how = called(self._asked.effects, state, effect)
+        if how is not None and how not in ("done", "repeat", "drop"):
+            raise InvalidInputError("effects says done, repeat or drop, or nothing")
+        return how or ""
+
+    def _handovers(self, state: State) -> None:
+        book = Handovers(self._store)
+        done = book.reconcile(state)
+        for task in (*done.removed, *done.put_back):
+            self._note(state.scope, "handover", task, "completed")
+        for offer in book.offers(state):
+            self._note(state.scope, "handover", offer.task, "left", "offered: accept or refuse it")
+
+    def _requests(self, scope: Scope) -> None:
+        """Letters that wait: whoever processes the mailbox next gets them, in their order."""
+        state = self._store.scope(scope)
+        if not state._handle.reader.keys(MAILBOX, 1, ""):
+            return
+        for letter in Mailbox(state).waiting():
+            if self._asked.requests is not None:
+                called(self._asked.requests, state, letter)
+            self._note(scope, "request", letter.id, "retry")

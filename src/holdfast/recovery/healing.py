@@ -1,0 +1,213 @@
+"""Healing: a damaged row is replaced by the one that a copy of the store still has.
+
+A copy is another open store of the same lineage: the same file at another time or place. Its row is
+believed only for what this store itself commits to: all of the scope is verified with the row in
+its place, before anything is written. So a copy that was changed, or that went its own way since,
+can give nothing wrong. The damaged row is set aside first; then one storage commit puts the other
+in its place, if it is still the damaged one that is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from copy import copy as shallow
+from dataclasses import dataclass
+
+from holdfast.errors import Conflict, InvalidInputError, ReadOnlyError
+from holdfast.recovery.quarantine import Quarantine
+from holdfast.storage.contract import Batch, Storage
+from holdfast.store import rows
+from holdfast.store.core import Core
+from holdfast.store.handles import StoreHandle
+from holdfast.store.scopes import Scope
+from holdfast.store.verify import verify_store
+from holdfast.store.verify_report import Finding
+
+ROUNDS = 5
+"""Times that a scope is verified with rows of one copy, each time without those that do not fit."""
+MOST_MISSING = 10_000
+"""Entries in a row that are missing and can be healed together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Healed:
+    """A row that is whole again."""
+
+    scope: Scope
+    row: str
+    """Its key in storage, in hexadecimal: under this id the damaged one is in quarantine."""
+    place: str
+    copy: int
+    """Which of the copies had it."""
+
+
+class Overlay:
+    """A storage that is read as if some rows were others; nothing can be written."""
+
+    def __init__(self, storage: Storage, over: Mapping[bytes, bytes]) -> None:
+        self._storage = storage
+        self._over = over
+        self.limits = storage.limits
+
+    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        found = self._storage.get(keys)
+        return [self._over.get(key, row) for key, row in zip(keys, found, strict=True)]
+
+    def scan(
+        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        found = dict(self._storage.scan(low, high, limit=limit, reverse=reverse))
+        found |= {key: row for key, row in self._over.items() if low <= key < high}
+        return sorted(found.items(), reverse=reverse)[:limit]
+
+    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
+        return self._storage.cells(low, high, limit=limit)
+
+    def commit(self, batch: Batch) -> None:
+        raise ReadOnlyError("this is only looked at")
+
+    def version(self) -> object:
+        return self._storage.version()
+
+    def turn(self) -> AbstractContextManager[object]:
+        return self._storage.turn()
+
+    def size(self) -> int:
+        return self._storage.size()
+
+    def check(self) -> list[str]:
+        return self._storage.check()
+
+    def close(self) -> None:
+        """The storage below belongs to somebody else."""
+
+
+def check_copies(core: Core, copies: Sequence[Core]) -> None:
+    """Refuse stores that are no copies of this one."""
+    for number, one in enumerate(copies):
+        if one is core or one.lineage != core.lineage:
+            raise InvalidInputError(
+                f"copy {number} is no copy of this store: rows can be healed from another open "
+                "store that was made by copying this one's files"
+            )
+
+
+def heal(
+    store: StoreHandle, scope: Scope, findings: Iterable[Finding], copies: Sequence[Core]
+) -> list[Healed]:
+    """Heal the rows of a scope that findings of `verify` are about, as far as a copy has them."""
+    core = store.core
+    check_copies(core, copies)
+    named = {bytes.fromhex(one.row): one for one in findings if one.row}
+    done: dict[bytes, Healed] = {}
+    for number, other in enumerate(copies):
+        keys = [key for key in named if key not in done]
+        good = _fitting(core, scope, _candidates(core, other, keys))
+        damaged = [named.get(key) or _missing(scope, key) for key in good]
+        Quarantine(store, scope).add(damaged)
+        for key, row in good.items():
+            if _replace(core, key, row):
+                done[key] = Healed(scope, key.hex(), rows.describe(key), number)
+    if done:
+        core.lost()  # what is held of the scope was read around the damage
+    return list(done.values())
+
+
+def _missing(scope: Scope, key: bytes) -> Finding:
+    return Finding("chain", rows.describe(key), "it is missing", str(scope), (), key.hex())
+
+
+def _candidates(core: Core, other: Core, keys: list[bytes]) -> dict[bytes, bytes]:
+    """Rows of a copy that are other than ours, or that we lack."""
+    found = zip(keys, core.storage.get(keys), other.storage.get(keys), strict=True)
+    given = {key: row for key, mine, row in found if row is not None and row != mine}
+    for key in keys:
+        if key[:1] == b"E":
+            given |= _gap(core.storage, other.storage, key)
+    return given
+
+
+def _gap(storage: Storage, other: Storage, key: bytes) -> dict[bytes, bytes]:
+    """Entries of a copy where we have none, just before a key, and from it on.
+
+    A finding about entries that are missing names the next one that is there.
+    """
+    first, end = key[:9], rows.after(key[:9])
+    before = storage.scan(first, key, limit=1, reverse=True)
+    behind = storage.scan(key, end, limit=1)
+    low = before[0][0] + b"\0" if before else first
+    high = behind[0][0] if behind else end
+    return dict(other.scan(low, high, limit=MOST_MISSING))
+
+
+def _fitting(core: Core, scope: Scope, given: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    """Those rows that are what this store commits to, as a verification with them shows.
+
+    An entry is committed to by the one behind it, or by the feed if it is the newest: so a finding
+    about the one behind speaks against it, too.
+    """
+    for _ in range(ROUNDS):
+        if not given:
+            break
+        storage = Overlay(core.storage, given)
+        seen = _looking(core, storage)
+        try:
+            report = verify_store(seen, scope)
+        finally:
+            seen.close()
+        wrong = {bytes.fromhex(one.row) for one in report.findings if one.row}
+        left = {key: row for key, row in given.items() if key not in wrong}
+        if len(left) == len(given):
+            left = _followed(storage, given, wrong)
+        if len(left) == len(given):
+            return given
+        given = left  # what was judged together with those that go is judged again
+    return {}
+
+
+def _followed(
+    storage: Storage, given: Mapping[bytes, bytes], wrong: set[bytes]
+) -> dict[bytes, bytes]:
+    """Those rows that are no entries, or whose next entry is there and right, if any is."""
+    good: dict[bytes, bytes] = {}
+    refused = set(wrong)
+    for key in sorted(given, reverse=True):
+        if key[:1] == b"E":
+            behind = rows.entry(key[:9], rows.sequence_of(key) + 1)
+            found = storage.scan(behind, rows.after(key[:9]), limit=1)
+            if behind in refused or (found and found[0][0] != behind):
+                refused.add(key)
+                continue
+        good[key] = given[key]
+    return good
+
+
+def _looking(core: Core, storage: Storage) -> Core:
+    """The same store, read from another storage, with nothing that was read before."""
+    return Core(
+        storage,
+        core.lineage,
+        instance=core.instance,
+        public=core.public,
+        self_signed=core.self_signed,
+        ring=core.ring,
+        ring_storage=None,
+        signer=None,
+        codec=shallow(core.codec),
+        clock=core.clock,
+        read_only=True,
+    )
+
+
+def _replace(core: Core, key: bytes, row: bytes) -> bool:
+    """Put a row in the place of the damaged or missing one; False if another was faster."""
+    before = core.storage.get([key])[0]
+    batch = Batch(puts=[(key, row)], absent=[key])
+    if before is not None:
+        batch = Batch(swaps=[(key, before, row)])
+    try:
+        core.leases.commit(batch)
+    except Conflict:
+        return False
+    return True

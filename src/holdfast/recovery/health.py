@@ -1,0 +1,301 @@
+"""How healthy a store, or one agent of it, is: from 0 to 100, with reasons and what to do next.
+
+Each kind of concern takes its points once, the gravest of it, however many agents have it: so a
+store with one damaged agent and one with a thousand of them are both told to repair, and a
+thousand small remarks do not hide what is grave. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+from holdfast.agents.effect_book import Book
+from holdfast.agents.handovers import Handovers
+from holdfast.agents.machines.looking import Looker, machines_of
+from holdfast.checkpoints.holding import held
+from holdfast.checkpoints.retention import Retention
+from holdfast.errors import MissingError, StateIntegrityError
+from holdfast.recovery.placement import Placement
+from holdfast.recovery.quarantine import Quarantine
+from holdfast.recovery.records import FAILED, OWNER, ROLLED_BACK, RUNNING, Records
+from holdfast.recovery.strategies import readable
+from holdfast.store.blocking import Store
+from holdfast.store.handles import LineHandle, StoreHandle
+from holdfast.store.reading import moment
+from holdfast.store.scopes import Scope
+from holdfast.store.verify import verify_store
+from holdfast.store.verify_report import Finding, Report
+
+BUDGET = 10.0
+"""Seconds that are spent on `verify`, and as many on the agents one by one."""
+MOST = 200
+"""Concerns that are told; the others are counted."""
+OLD = timedelta(days=1)
+"""A newest checkpoint that is older than this, with changes since, is a concern."""
+
+POINTS = {
+    "damaged_state": 60,
+    "damaged_store": 40,
+    "damaged_past": 20,
+    "unfinished_recovery": 25,
+    "failed_recovery": 20,
+    "unfinished_operation": 10,
+    "unfinished_transition": 10,
+    "unknown_effect": 10,
+    "unsigned": 10,
+    "not_all_looked_at": 5,
+    "old_checkpoint": 5,
+    "unfinished_pruning": 5,
+    "signer_with_store": 5,
+    "unanswered_handover": 3,
+    "retention_due": 3,
+    "in_quarantine": 3,
+    "unfinished_values": 2,
+    "unconfirmed_restore": 2,
+    "not_encrypted": 2,
+}
+"""What each kind of concern takes from 100; those of a place's are with `placement`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """One reason why health is not 100."""
+
+    kind: str
+    scope: str
+    """Empty if it is about the whole store."""
+    what: str
+    points: int
+    next: str
+    """What to do about it."""
+
+    def __str__(self) -> str:
+        where = f"{self.scope}: " if self.scope else ""
+        return f"-{self.points} {self.kind}: {where}{self.what}; next: {self.next}"
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What was found, the gravest first."""
+
+    score: int
+    """From 0 to 100."""
+    concerns: tuple[Concern, ...]
+    omitted: int
+    """Concerns that are not told, because there are too many."""
+    entries: int
+    """Entries that were verified."""
+    complete: bool
+    """Whether everything was looked at; if not, it is a concern, too."""
+
+    def __str__(self) -> str:
+        lines = [f"health: {self.score} of 100", *(f"  {one}" for one in self.concerns)]
+        return "\n".join([*lines, *([f"  … and {self.omitted} more"] if self.omitted else [])])
+
+
+def health_of(
+    store: StoreHandle, agent: Scope | None, *, budget: float, placement: Placement
+) -> Health:
+    """Look at a store, or at one scope of it."""
+    report = verify_store(store.core, agent, budget=budget)
+    found = list(_damage(store, report.findings))
+    found += _left_over(report)
+    known = {one.scope for one in found}
+    looked = True
+    end = time.monotonic() + budget
+    for scope in [agent] if agent is not None else _scopes(store):
+        if time.monotonic() > end:
+            looked = False
+            break
+        found += (one for one in _of_scope(store, scope) if not _told(one, known))
+    found += _secrets(store)
+    found += [
+        Concern(kind, "", what, points, step) for kind, what, points, step in placement.concerns()
+    ]
+    complete = looked and report.resume is None
+    if not complete:
+        what = f"time ran out after {report.entries} entries"
+        found.append(_concern("not_all_looked_at", "", what, "holdfast doctor --budget SECONDS"))
+    return _summed(found, report.entries, complete)
+
+
+def _told(one: Concern, damaged: set[str]) -> bool:
+    """Whether it is damage of a scope that `verify` has told of."""
+    return one.kind in ("damaged_state", "damaged_past") and one.scope in damaged
+
+
+def _summed(found: list[Concern], entries: int, complete: bool) -> Health:
+    gravest: dict[str, int] = {}
+    for one in found:
+        gravest[one.kind] = max(gravest.get(one.kind, 0), one.points)
+    found.sort(key=lambda one: (-one.points, one.kind, one.scope))
+    score = max(0, 100 - sum(gravest.values()))
+    return Health(score, tuple(found[:MOST]), max(0, len(found) - MOST), entries, complete)
+
+
+def _concern(kind: str, scope: object, what: str, step: str) -> Concern:
+    return Concern(kind, str(scope), what, POINTS[kind], step)
+
+
+def _scopes(store: StoreHandle) -> Iterator[Scope]:
+    """All but those in which recoveries keep their own records."""
+    for info in store.scopes(None, "", None, None).items:
+        if not (info.scope.kind == "custom" and info.scope.id.startswith(OWNER)):
+            yield info.scope
+
+
+# of the whole store
+
+
+def _damage(store: StoreHandle, findings: list[Finding]) -> Iterator[Concern]:
+    """One concern for each scope, of what is graver: damage of its newest state."""
+    scopes: dict[str, list[Finding]] = {}
+    for one in findings:
+        scopes.setdefault(one.scope, []).append(one)
+    for scope, mine in scopes.items():
+        first = mine[0]
+        more = f" (and {len(mine) - 1} more)" if len(mine) > 1 else ""
+        what = first.message if first.place in first.message else f"{first.place}: {first.message}"
+        what += more
+        keys = sorted({key for one in mine for key in one.keys})
+        if keys:
+            names = ", ".join(keys[:5]) + (", …" if len(keys) > 5 else "")
+            what = f"damaged keys: {names}: {what}"
+        if scope:
+            yield _damaged(store.line(scope), what, known=bool(keys))
+        else:
+            yield _concern("damaged_store", "", what, "take a copy of the store that is whole")
+
+
+def _damaged(handle: LineHandle, what: str, *, known: bool = False) -> Concern:
+    """Damage of a scope: of its newest state, if that is known or it cannot be read, or before."""
+    scope = handle.scope
+    if known or not readable(handle):
+        return _concern("damaged_state", scope, what, f"holdfast repair {scope}")
+    step = f"holdfast repair {scope} --copy URL; its newest state is whole"
+    return _concern("damaged_past", scope, what, step)
+
+
+def _left_over(report: Report) -> Iterator[Concern]:
+    if report.unfinished:
+        what = f"{report.unfinished} long values were never finished"
+        yield _concern("unfinished_values", "", what, "holdfast sweep --wait")
+    if report.pruning:
+        what = f"the pruning of {report.pruning} scopes was cut short"
+        yield _concern("unfinished_pruning", "", what, "holdfast retention run SCOPE")
+
+
+def _secrets(store: StoreHandle) -> Iterator[Concern]:
+    core = store.core
+    if core.signer is None:
+        step = "give --signer file:PATH to whoever makes checkpoints"
+        yield _concern("unsigned", "", "the signer is not here: checkpoints are not signed", step)
+    elif core.self_signed:
+        what = "the signer lies with the store: who can write the store can sign what they wrote"
+        step = "pin the identity and keep witnesses elsewhere (holdfast witness)"
+        yield _concern("signer_with_store", "", what, step)
+    if core.ring is None:
+        what = "it is not encrypted: who can read the file can read the state"
+        step = "make a new store with --key, and import checkpoints"
+        yield _concern("not_encrypted", "", what, step)
+
+
+# of one scope
+
+
+def _of_scope(store: StoreHandle, scope: Scope) -> Iterator[Concern]:
+    handle = store.line(scope)
+    for look in (_recoveries, _held, _transitions, _outside, _checkpoints, _retention):
+        try:
+            yield from look(store, handle)
+        except MissingError:
+            continue  # nothing of the kind is there
+        except StateIntegrityError as error:
+            yield _damaged(handle, str(error))
+
+
+def _recoveries(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
+    scope = handle.scope
+    known = Records(store, scope).all(10)
+    for one in known:
+        if one.status == RUNNING:
+            what = f"recovery {one.id} has not ended; unless somebody is at it"
+            yield _concern("unfinished_recovery", scope, what, f"holdfast recovery resume {scope}")
+    if known and known[0].status in (FAILED, ROLLED_BACK):
+        what = f"its last recovery, {known[0].id}, did not succeed"
+        step = f"holdfast recovery show {scope}"
+        yield _concern("failed_recovery", scope, what, step)
+    rows = [one for one in Quarantine(store, scope).list() if one.released_at is None]
+    if rows:
+        what = f"{len(rows)} damaged rows are in quarantine"
+        yield _concern("in_quarantine", scope, what, f"holdfast quarantine list {scope}")
+
+
+def _held(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
+    del store
+    scope = handle.scope
+    for one in held(handle):
+        id_ = one.checkpoint.id
+        if one.why == "operation":
+            what = f"the operation after checkpoint {id_} has not ended"
+            step = f"holdfast checkpoint finish {scope} {id_} --how revert (or keep)"
+            yield _concern("unfinished_operation", scope, what, step)
+        else:
+            what = f"the restore with the backup {id_} is not confirmed"
+            step = f"holdfast checkpoint confirm {scope} {id_}"
+            yield _concern("unconfirmed_restore", scope, what, step)
+
+
+def _transitions(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
+    del store
+    scope = handle.scope
+    for name in machines_of(handle):
+        intent = Looker(handle, name).look().intent
+        if intent is not None:
+            what = f"machine {name}: {intent.trigger} was begun and has not ended"
+            step = f"holdfast agent transitions {scope}, then `recover` or `settle` of the machine"
+            yield _concern("unfinished_transition", scope, what, step)
+
+
+def _outside(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
+    """What an agent did, or offered, whose end nobody knows."""
+    scope = handle.scope
+    for one in Book(handle).effects(done=False, plain=True):
+        if one.status == "unknown":
+            what = f"whether the effect {one} happened is not known"
+            step = f"holdfast agent effects {scope}, then settle it"
+            yield _concern("unknown_effect", scope, what, step)
+    for offer in Handovers(Store(store)).offers(scope):
+        what = f"{offer.giver} offered the task {offer.task}, and has no answer"
+        step = f"holdfast agent handovers {scope}"
+        yield _concern("unanswered_handover", scope, what, step)
+
+
+def _checkpoints(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
+    """Whether an agent that changes is checkpointed."""
+    scope = handle.scope
+    if scope.kind != "agent":
+        return
+    head = handle.place()[2]
+    newest = next(iter(handle.history.checkpoints(limit=1)), None)
+    step = f"holdfast checkpoint create {scope} NAME, or a schedule: holdfast schedule add {scope}"
+    if newest is None:
+        if head:
+            yield _concern("old_checkpoint", scope, "it has no checkpoint", step)
+        return
+    age = moment(store.core.clock.claimed()) - newest.time
+    if age > OLD and newest.sequence < head:
+        what = f"its newest checkpoint, {newest.id}, is {age.days} days old, and it went on since"
+        yield _concern("old_checkpoint", scope, what, step)
+
+
+def _retention(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
+    scope = handle.scope
+    plan = Retention(Store(store)).plan(scope)
+    if plan.removed:
+        what = f"{len(plan.removed)} checkpoints are to go by the rules of retention"
+        step = f"holdfast retention plan {scope}, then run"
+        yield _concern("retention_due", scope, what, step)

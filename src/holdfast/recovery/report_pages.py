@@ -1,0 +1,129 @@
+"""The report of a recovery as a page: Markdown, and HTML that needs nothing but itself.
+
+Whatever users or their functions wrote (messages, reasons, names) is escaped in both.
+"""
+
+from __future__ import annotations
+
+import html as entities
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.recovery.records import scope_of
+
+if TYPE_CHECKING:
+    from holdfast.recovery.reports import RecoveryReport
+
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|&~#])")
+_STEPS = ("attempt", "part", "step", "outcome", "seconds")
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>{title}</title>
+<style>
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
+  color: #1c1c1c; background: #fff; }}
+table {{ border-collapse: collapse; width: 100%; margin: 1rem 0; }}
+th, td {{ text-align: left; vertical-align: top; padding: .3rem .6rem;
+  border-bottom: 1px solid #ccc; overflow-wrap: anywhere; }}
+.succeeded, .done {{ color: #17652f; }}
+.failed, .rolled_back {{ color: #a3191f; }}
+@media (prefers-color-scheme: dark) {{
+  body {{ color: #e8e8e8; background: #161616; }}
+  .succeeded, .done {{ color: #7fd69a; }} .failed, .rolled_back {{ color: #ff9ea2; }}
+}}
+</style>
+</head>
+<body>
+{body}
+</body>
+</html>
+"""
+
+
+def markdown(report: RecoveryReport) -> str:
+    """The report as Markdown."""
+    lines = [f"# {_mark(_title(report))}", ""]
+    lines += [f"- **{name}**: {_mark(text)}" for name, text in _facts(report)]
+    if report.passed:
+        lines += ["", "## Strategies that did not serve", ""]
+        lines += [f"- **{_mark(name)}**: {_mark(why)}" for name, why in report.passed.items()]
+    lines += ["", "## Steps", "", _row(_STEPS), _row(["---"] * len(_STEPS))]
+    lines += [_row([_mark(cell) for cell in row]) for row in _steps(report)]
+    return "\n".join(lines) + "\n"
+
+
+def html(report: RecoveryReport) -> str:
+    """The report as one HTML page without scripts, pictures or links to elsewhere."""
+    title = _text(_title(report))
+    facts = [
+        _cells([name, text], report.status if name == "status" else "")
+        for name, text in _facts(report)
+    ]
+    body = [f"<h1>{title}</h1>", _table((), facts)]
+    if report.passed:
+        rows = [_cells([name, why]) for name, why in report.passed.items()]
+        body += ["<h2>Strategies that did not serve</h2>", _table(("strategy", "why"), rows)]
+    rows = [_cells(row, "done" if row[3] == "done" else "failed") for row in _steps(report)]
+    body += ["<h2>Steps</h2>", _table(_STEPS, rows)]
+    return _PAGE.format(title=title, body="\n".join(body))
+
+
+def _title(report: RecoveryReport) -> str:
+    return f"Recovery of {report.agent}: {report.status.replace('_', ' ')}"
+
+
+def _facts(report: RecoveryReport) -> Iterator[tuple[str, str]]:
+    """What is known, without the steps; what is empty is left out."""
+    failure = report.failure
+    served = f"{report.strategy}, {report.restored_from or 'nothing'}" if report.strategy else ""
+    ended = report.finished_at
+    told = (
+        ("status", report.status),
+        ("recovery", report.id),
+        ("agent", str(report.agent)),
+        ("failure", f"{failure.kind} ({failure.severity})"),
+        ("message", failure.message),
+        *((f"evidence: {name}", str(found)) for name, found in failure.evidence.items()),
+        ("procedure", report.procedure),
+        ("attempts", str(report.attempts)),
+        ("served", served),
+        ("lost", report.lost),
+        ("why it did not succeed", report.why),
+        ("started", report.started_at.isoformat()),
+        ("finished", ended.isoformat() if ended is not None else ""),
+        ("took", f"{report.seconds:.3f} s" if ended is not None else ""),
+        ("kept and signed in", str(scope_of(report.agent))),
+    )
+    yield from ((name, text) for name, text in told if text)
+
+
+def _steps(report: RecoveryReport) -> Iterator[list[str]]:
+    for part, one in report.steps:
+        outcome = "done" if one.success else "left out" if one.skipped else one.error
+        yield [str(one.attempt), part, one.step, outcome, f"{one.seconds:.3f}"]
+
+
+def _mark(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _text(text: str) -> str:
+    return entities.escape(" ".join(text.split()))
+
+
+def _cells(cells: Sequence[str], kind: str = "") -> str:
+    named = f' class="{entities.escape(kind)}"' if kind else ""
+    return f"<tr{named}>{''.join(f'<td>{_text(cell)}</td>' for cell in cells)}</tr>"
+
+
+def _table(headings: Sequence[str], rows: Sequence[str]) -> str:
+    head = "".join(f"<th>{name}</th>" for name in headings)
+    return "\n".join(["<table>", *([f"<tr>{head}</tr>"] if head else []), *rows, "</table>"])

@@ -1,0 +1,215 @@
+"""Scrubbing on the blocking face: a store verified in the background, a little at a time.
+
+How far it is, and what it has found, is kept in the scope of notices: whichever process scrubs next
+goes on there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Any
+
+from holdfast.errors import InvalidInputError, LeaseHeldError, ScopeNotFoundError
+from holdfast.recovery.background import Background, called, log
+from holdfast.recovery.healing import Healed, check_copies, heal
+from holdfast.recovery.notices import scope as notices_scope
+from holdfast.recovery.quarantine import Quarantine
+from holdfast.recovery.records import PREFIX, write
+from holdfast.store.arguments import check_function, check_seconds
+from holdfast.store.asking import LONGEST
+from holdfast.store.blocking import Store
+from holdfast.store.core import Core
+from holdfast.store.handles import StoreHandle
+from holdfast.store.reading import moment
+from holdfast.store.scopes import Scope
+from holdfast.store.verify import verify_store
+from holdfast.store.verify_report import Finding
+
+POSITION = PREFIX + "scrub"
+LEASE = "recovery/scrub"
+MOST_KNOWN = 1000
+"""Findings that are remembered; a store with more damage is told of more than once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubbed:
+    """What one slice did."""
+
+    entries: int
+    """That were looked at."""
+    findings: tuple[Finding, ...]
+    """What is wrong, was not known before, and could not be healed."""
+    healed: tuple[Healed, ...]
+    finished: bool
+    """Whether all of the store has been looked at since the pass began."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubStatus:
+    """How far the scrubbing of a store is."""
+
+    passes: int
+    """How often all of it was looked at."""
+    position: str | None
+    """Where the next slice begins; None at the beginning."""
+    damaged: int
+    """Findings of this pass and the one before that could not be healed."""
+    healed: int
+    """Rows, ever."""
+    finished_at: datetime | None
+    """When the last pass ended."""
+
+
+class Scrubber:
+    """Verifies a store little by little, and heals what one of its copies still has.
+
+    `copies` are other open stores of the same lineage. A slice takes about `budget` seconds, and
+    every `interval` seconds there is one, inside the block or between `start` and `stop`; of
+    several processes, one does it. Damaged rows are set aside; what cannot be healed is told to
+    `found(findings)`, once. Each slice reads the feed from its beginning, and nodes of the scope
+    that it goes on with: give a large store a large budget, seldom. Rows that belong to no scope
+    (the directory, the feed) are verified, but not healed.
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        *,
+        copies: Sequence[Any] = (),
+        budget: float = 1.0,
+        interval: float = 60.0,
+        found: Callable[[Sequence[Finding]], Any] | None = None,
+    ) -> None:
+        self._core = _core_of(store)
+        self._copies = tuple(_core_of(one) for one in copies)
+        check_copies(self._core, self._copies)
+        for name, value in (("budget", budget), ("interval", interval)):
+            check_seconds(value, name)
+            if not 0 < value <= LONGEST:
+                raise InvalidInputError(f"{name} is more than 0 seconds, and a day at most")
+        if found is not None:
+            check_function(found, "found")
+        self._handle = StoreHandle(self._core)
+        self._budget = float(budget)
+        self._found = found
+        self._background = Background(self._core, "holdfast-scrub", interval, self.slice)
+
+    def __enter__(self) -> Scrubber:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Scrub in a thread, until `stop` or the end of the store."""
+        self._background.start()
+
+    def stop(self) -> None:
+        """Stop, after the slice at work."""
+        self._background.stop()
+
+    def slice(self) -> Scrubbed | None:
+        """Look at the next part of the store, now; None if another is at it."""
+        try:
+            with Store(self._handle).lease(LEASE, duration=max(30.0, 2 * self._budget), wait=0):
+                return self._slice()
+        except LeaseHeldError:
+            return None
+
+    def status(self) -> ScrubStatus:
+        """How far it is."""
+        kept = self._kept()
+        return ScrubStatus(
+            kept.get("passes", 0),
+            kept.get("position"),
+            len({*kept.get("known", ()), *kept.get("seen", ())}),
+            kept.get("healed", 0),
+            kept.get("finished_at"),
+        )
+
+    def _slice(self) -> Scrubbed:
+        kept = self._kept()
+        position = kept.get("position")
+        report = verify_store(self._core, budget=self._budget, resume=position)
+        left, healed = self._heal(report.findings)
+        finished = report.resume is None
+        seen = list(dict.fromkeys([*kept.get("seen", ()), *map(_digest, left)]))[:MOST_KNOWN]
+        before = {*kept.get("known", ()), *kept.get("seen", ())}
+        new = tuple(one for one in left if _digest(one) not in before)
+        self._set_aside(new)
+        if new and self._found is not None:
+            called(self._found, new)
+        for one in new:
+            log.error("found by scrubbing: %s: %s: %s", one.scope or "store", one.place, one.kind)
+        kept |= {"position": report.resume, "healed": kept.get("healed", 0) + len(healed)}
+        kept |= {"known": kept.get("known", []), "seen": seen}
+        if finished:
+            now = moment(self._core.clock.claimed())
+            kept |= {"known": seen, "seen": [], "finished_at": now}
+            kept["passes"] = kept.get("passes", 0) + 1
+        write(self._handle.line(notices_scope()), {POSITION: kept})
+        return Scrubbed(report.entries, new, tuple(healed), finished, report.seconds)
+
+    def _kept(self) -> dict[str, Any]:
+        reader = self._handle.line(notices_scope()).reader
+        found: Mapping[str, Any] | None = reader.get(POSITION, None, None, False)
+        return dict(found or {})
+
+    def _heal(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[Healed]]:
+        """What is still wrong, and what is no more."""
+        left: list[Finding] = []
+        healed: list[Healed] = []
+        for scope, those in grouped(findings).items():
+            while scope and those and self._copies:
+                done = heal(self._handle, Scope.parse(scope), those, self._copies)
+                if not done:
+                    break
+                healed += done
+                # A damaged row hides what is behind it: what is wrong now is looked for again.
+                those = _still(self._core, Scope.parse(scope))
+            left += those
+        return left, healed
+
+    def _set_aside(self, findings: Sequence[Finding]) -> None:
+        for scope, those in grouped(findings).items():
+            if scope:
+                Quarantine(self._handle, Scope.parse(scope)).add(those)
+
+
+def grouped(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
+    """Findings by their scopes; those about the store itself under the empty text."""
+    found: dict[str, list[Finding]] = {}
+    for one in findings:
+        found.setdefault(one.scope, []).append(one)
+    return found
+
+
+def _still(core: Core, scope: Scope) -> list[Finding]:
+    try:
+        report = verify_store(core, scope)
+    except ScopeNotFoundError:
+        return []  # deleted since
+    return [one for one in report.findings if one.scope == str(scope)]
+
+
+def _digest(one: Finding) -> str:
+    text = f"{one.kind}\0{one.scope}\0{one.row or one.place}"
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _core_of(store: Any) -> Core:
+    core = getattr(store, "_core", None)
+    if not isinstance(core, Core):
+        raise InvalidInputError("a scrubber is made from open stores")
+    return core

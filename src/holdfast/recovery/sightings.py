@@ -1,0 +1,119 @@
+"""Failures that were found and are not answered yet, as they are kept.
+
+In the scope of notices, a key for each agent: written before anything is done about it, so that a
+watchdog that takes over from one that died goes on with it, and removed when it is answered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast.recovery.failures import Failure
+from holdfast.recovery.notices import scope as notices_scope
+from holdfast.recovery.records import PREFIX, write
+from holdfast.recovery.watching import Sighting
+from holdfast.store.cause import cause_now
+from holdfast.store.handles import ChangeParts, StoreHandle
+from holdfast.store.reading import moment
+from holdfast.store.scopes import Scope
+
+OPEN = PREFIX + "watch/open/"
+CYCLES = PREFIX + "watch/cycles/"
+"""For each agent the cycle up to which its alarms are answered."""
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 3600.0
+"""Seconds before an answer that failed is tried again: at first, and after many times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """A failure that was found, and not answered yet."""
+
+    agent: Scope
+    failure: Failure
+    found_at: datetime
+    tries: int
+    """How often it was answered in vain."""
+    error: str
+    """How the last of these ended."""
+    due: datetime
+    """When it is tried again."""
+    term: int = 0
+    cycle: int = 0
+
+
+class Sightings:
+    """The failures of a store's agents that are not answered."""
+
+    def __init__(self, store: StoreHandle) -> None:
+        self._store = store
+        self._handle = store.line(notices_scope())
+
+    def _now(self) -> datetime:
+        return moment(self._store.core.clock.claimed())
+
+    def all(self) -> list[Unanswered]:
+        """All of them, those found first in front."""
+        items = self._handle.reader.items(OPEN, None, "", False)
+        return sorted((_read(value) for _, value in items), key=lambda one: one.found_at)
+
+    def due(self) -> list[Unanswered]:
+        """Those that are to be answered now."""
+        now = self._now()
+        return [one for one in self.all() if one.due <= now]
+
+    def add(self, sighting: Sighting) -> None:
+        """Keep a new one; an agent of which one is kept has enough of them."""
+        key = OPEN + _name(sighting.scope)
+        if self._handle.reader.exists(key):
+            return
+        now = self._now()
+        failure = sighting.failure.check()
+        self._put(
+            Unanswered(
+                sighting.scope, failure, now, 0, "", now, term=sighting.term, cycle=sighting.cycle
+            )
+        )
+
+    def failed(self, one: Unanswered, error: str) -> None:
+        """An answer failed; the next is tried after a pause, which doubles each time."""
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(one.tries, 20))
+        due = self._now() + timedelta(seconds=pause)
+        more = {"tries": one.tries + 1, "error": error[:1000], "due": due}
+        write(self._handle, {OPEN + _name(one.agent): _data(one) | more})
+
+    def answered(self, one: Unanswered) -> None:
+        """It is over."""
+        parts = ChangeParts(self._store, cause_now(), None, owner=True)
+        part = parts.part(self._handle)
+        part.delete(OPEN + _name(one.agent))
+        if one.cycle:
+            part.set(CYCLES + _name(one.agent), one.cycle)
+        plan = parts.plan()
+        assert plan is not None
+        change, finish = plan
+        finish(self._store.core.run(change))
+
+    def cycle(self, scope: Scope) -> int:
+        """The cycle up to which alarms of an agent are answered."""
+        return int(self._handle.reader.get(CYCLES + _name(scope), 0, None, False))
+
+    def _put(self, one: Unanswered) -> None:
+        write(self._handle, {OPEN + _name(one.agent): _data(one)})
+
+
+def _name(scope: Scope) -> str:
+    """What stands for a scope in a key, however long its name is."""
+    return hashlib.sha256(str(scope).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _data(one: Unanswered) -> dict[str, Any]:
+    plain = {name: getattr(one, name) for name in one.__slots__}
+    return plain | {"agent": str(one.agent), "failure": one.failure.data()}
+
+
+def _read(data: Any) -> Unanswered:
+    scope, failure = Scope.parse(data["agent"]), Failure.of(data["failure"])
+    return Unanswered(**{**data, "agent": scope, "failure": failure})

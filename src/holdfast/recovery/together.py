@@ -1,0 +1,385 @@
+"""Several agents recovered to one moment: all of them, or none.
+
+A moment is a group of checkpoints that were made in one commit, a time, or now. It is looked at
+whole before anything is changed: every value of every agent is read, and every check asked. Then
+one commit puts all of them back and notes that it did, so there is nothing to undo; a process that
+ends before it has changed nothing, and what is left to do after it can be done again.
+
+What the agents told each other since the moment is undone with the rest. A letter that one of them
+sent while it processed another will be sent again when that is processed again: it is taken out of
+the inbox in the same commit. Letters from elsewhere stay, and so do those that were sent by
+themselves: those are facts, and sent again under their id they are still one. Tasks that were
+handed over since stay where they are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from holdfast.agents.handover_book import HandoverBook
+from holdfast.agents.keys import ATTEMPTS
+from holdfast.agents.mailbox_keeping import MESSAGES
+from holdfast.checkpoints.groups import group_of
+from holdfast.checkpoints.locating import candidates
+from holdfast.checkpoints.requests import Locator, said
+from holdfast.checkpoints.restoring import failed
+from holdfast.errors import (
+    CheckpointNotFoundError,
+    Conflict,
+    InvalidInputError,
+    MissingError,
+    RecoveryFailedError,
+    RecoveryValidationError,
+    StateIntegrityError,
+)
+from holdfast.recovery import failures, notices
+from holdfast.recovery.failures import Failure
+from holdfast.recovery.records import FAILED, PREFIX, RUNNING, SUCCEEDED
+from holdfast.recovery.running import lease_name
+from holdfast.recovery.strategies import check_state
+from holdfast.store.blocking import State, Store
+from holdfast.store.cause import cause_now
+from holdfast.store.change import Change, Target
+from holdfast.store.entries import Body
+from holdfast.store.gates import Operation
+from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
+from holdfast.store.items import Checkpoint
+from holdfast.store.lookup_building import settle_after
+from holdfast.store.reading import moment
+from holdfast.store.scopes import Scope
+from holdfast.store.stage import Stage
+from holdfast.store.writing import Asked, build_change
+
+GROUPS = PREFIX + "group/"
+LEASE = 30.0
+_FIT = (failures.NAMED, failures.TIME, failures.NOTHING, failures.NEWEST)
+"""Strategies that lead to one moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecoveryReport:
+    """One recovery of several agents, from its failure to its end, or to where it stands."""
+
+    id: str
+    agents: tuple[Scope, ...]
+    """Those that others rest on before those: the order in which to start them again."""
+    status: str
+    """running, succeeded or failed; one that failed has changed nothing"""
+    failure: Failure
+    strategy: str | None
+    points: Mapping[str, str]
+    """The point that each was put back to, by its scope; none if they were left as they are."""
+    passed: Mapping[str, str]
+    """Moments that did not serve, and why."""
+    unsent: Mapping[str, int]
+    """How many letters between them were taken out of whose inbox, because they are sent again."""
+    why: str
+    started_at: datetime
+    finished_at: datetime | None
+
+    @property
+    def success(self) -> bool:
+        """Whether all were recovered."""
+        return self.status == SUCCEEDED
+
+    def __str__(self) -> str:
+        lines = [f"recovery {self.id} of {len(self.agents)} agents: {self.status}"]
+        lines.append(f"  failure: {self.failure.kind} ({self.failure.severity})")
+        lines += [f"  {scope}: {self.points.get(str(scope), 'as it is')}" for scope in self.agents]
+        lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
+        lines += [f"  taken back: {n} letters to {scope}" for scope, n in self.unsent.items()]
+        return "\n".join([*lines, *([f"  why: {self.why}"] if self.why else [])])
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """A state of each agent, all of one moment."""
+
+    strategy: str
+    points: Mapping[Scope, tuple[str, int]]
+    """Empty: as they are."""
+
+
+class Together:
+    """Recovers several agents of a store at once."""
+
+    def __init__(self, store: StoreHandle, validate: Sequence[Callable[[Any], Any]]) -> None:
+        self._store = store
+        self._blocking = Store(store)
+        self._validate = validate
+        self._handle = store.line(notices.scope())
+
+    # from the failure to the end
+
+    def recover(
+        self,
+        agents: Iterable[Scope],
+        failure: Failure,
+        wait: float,
+        settle: Callable[[Scope], None],
+    ) -> GroupRecoveryReport:
+        """Begin one and bring it to its end; `settle` ends what was begun of one agent alone."""
+        scopes = sorted(set(agents), key=str)
+        if not scopes:
+            raise InvalidInputError("a group has one or more agents")
+        with self._leases(scopes, wait):
+            for scope in scopes:
+                settle(scope)
+            now = moment(self._store.core.clock.claimed())
+            data = {
+                "agents": [str(scope) for scope in scopes],
+                "failure": failure.data(),
+                "status": RUNNING,
+                "started_at": now,
+            }
+            id_ = f"{now:%Y%m%dT%H%M%S.%f}-{os.urandom(2).hex()}"
+            self._blocking._core.run(self._note(id_, data))
+            return self._go_on(id_, data)
+
+    def resume(self, wait: float) -> list[GroupRecoveryReport]:
+        """Go on with those whose process ended in the middle."""
+        ended = []
+        for id_, data in self._all():
+            if data["status"] == RUNNING:
+                with self._leases([Scope.parse(one) for one in data["agents"]], wait):
+                    ended.append(self._go_on(id_, self._get(id_)))
+        return ended
+
+    def reports(self, limit: int | None) -> list[GroupRecoveryReport]:
+        """What became of them, the newest first."""
+        return [_report(id_, data) for id_, data in self._all()][:limit]
+
+    def _leases(self, scopes: Iterable[Scope], wait: float) -> ExitStack:
+        """All of their leases, in one order, so that no two wait for each other."""
+        with ExitStack() as stack:
+            for scope in sorted(scopes, key=str):
+                name = lease_name(scope)
+                stack.enter_context(self._blocking.lease(name, duration=LEASE, wait=wait))
+            return stack.pop_all()
+
+    def _go_on(self, id_: str, data: dict[str, Any]) -> GroupRecoveryReport:
+        if data["status"] != RUNNING:
+            return _report(id_, data)  # another ended it meanwhile
+        scopes = [Scope.parse(one) for one in data["agents"]]
+        if "strategy" not in data:
+            found, passed = self._look(scopes, Failure.of(data["failure"]))
+            data["passed"] = passed
+            if found is None:
+                data["why"] = "; ".join(f"{name}: {why}" for name, why in passed.items())[:2000]
+                self._finish(id_, data, FAILED)
+                raise RecoveryFailedError(
+                    f"recovery {id_} of {len(scopes)} agents failed, and changed nothing: there is "
+                    f"no moment to return to: {data['why']}",
+                    id_,
+                )
+            self._put_back(id_, data, scopes, found)
+        HandoverBook(self._blocking).reconcile_all([self._store.line(scope) for scope in scopes])
+        self._finish(id_, data, SUCCEEDED)
+        return _report(id_, data)
+
+    # finding a moment
+
+    def _look(
+        self, scopes: Sequence[Scope], failure: Failure
+    ) -> tuple[_Moment | None, dict[str, str]]:
+        passed: dict[str, str] = {}
+        for name, found in self._moments(scopes, failure, passed):
+            try:
+                for scope in scopes:
+                    self._check(scope, found.points.get(scope))
+                return found, passed
+            except (MissingError, StateIntegrityError, RecoveryValidationError) as error:
+                passed[name] = str(error)[:500]
+        return None, passed
+
+    def _moments(
+        self, scopes: Sequence[Scope], failure: Failure, passed: dict[str, str]
+    ) -> Iterator[tuple[str, _Moment]]:
+        """Moments that may serve, in the order of the strategies of the failure."""
+        if failure.at is not None:
+            points = {one: self._store.line(one).history.points.find(failure.at) for one in scopes}
+            yield str(failure.at), _Moment(failures.TIME, points)
+            return
+        order = [one for one in failures.kind_of(failure.kind).strategies if one in _FIT]
+        for name in [failures.NAMED] if failure.point is not None else order:
+            if name == failures.NOTHING:
+                yield name, _Moment(name, {})
+            elif name == failures.NEWEST or failure.point is not None:
+                yield from self._groups(scopes, name, failure.point, passed)
+
+    def _groups(
+        self, scopes: Sequence[Scope], strategy: str, named: Any, passed: dict[str, str]
+    ) -> Iterator[tuple[str, _Moment]]:
+        first = self._store.line(scopes[0])
+        for one in candidates(first, Locator()):
+            if not said(one.metadata, "group", "") or (named and named not in (one.name, one.id)):
+                continue
+            try:
+                members = {made.scope: made for made in group_of(self._store, one).checkpoints}
+            except (CheckpointNotFoundError, StateIntegrityError) as error:
+                passed[one.name or one.id] = str(error)[:500]
+                continue
+            if not members.keys() >= set(scopes):
+                passed[one.name or one.id] = "not all of the agents are part of that group"
+                continue
+            points = {scope: (members[scope].timeline, members[scope].sequence) for scope in scopes}
+            yield one.name or one.id, _Moment(strategy, points)
+        passed.setdefault("group", "no other checkpoint is of a group with all of them")
+
+    def _check(self, scope: Scope, point: tuple[str, int] | None) -> None:
+        handle = self._store.line(scope)
+        timeline, sequence = point or (handle.timeline, handle.place()[2])
+        check_state(handle, timeline, sequence)
+        state: Any = State(handle)
+        if point is not None:
+            state = state.at(f"{timeline}@{sequence}")
+        for check in self._validate:
+            why = failed(check(state))
+            if why is not None:
+                raise RecoveryValidationError(f"{scope}: {why}")
+
+    def _in_order(self, scopes: Sequence[Scope], found: _Moment) -> list[Scope]:
+        """Those that others rest on first, by what their checkpoints say; else by their names."""
+        needs = {scope: self._rests_on(scope, found) & set(scopes) for scope in scopes}
+        try:
+            return list(TopologicalSorter(needs).static_order())
+        except CycleError:
+            return list(scopes)
+
+    def _rests_on(self, scope: Scope, found: _Moment) -> set[Scope]:
+        handle = self._store.line(scope)
+        last = found.points[scope][1] if found.points else handle.place()[2]
+        made: list[Checkpoint] = [
+            one for one in candidates(handle, Locator()) if one.sequence <= last
+        ]
+        noted: list[Any] = said(made[0].metadata, "depends", []) if made else []
+        return {Scope.parse(one[0]) for one in noted if type(one) is list and len(one) == 4}
+
+    # putting them back
+
+    def _put_back(
+        self, id_: str, data: dict[str, Any], scopes: Sequence[Scope], found: _Moment
+    ) -> None:
+        """One commit: all of them, their inboxes, and the note that it was done."""
+        data["strategy"] = found.strategy
+        data["agents"] = [str(scope) for scope in self._in_order(scopes, found)]
+        data["points"] = {str(scope): "{}@{}".format(*at) for scope, at in found.points.items()}
+        for attempt in range(1, ATTEMPTS + 1):
+            plans = [self._plan(id_, scope, found) for scope in found.points]
+            data["unsent"] = {str(scope): n for scope, _, n in plans if n}
+            note = self._note(id_, data)
+            targets = [plan[0].targets[0] for _, plan, _ in plans]
+            try:
+                written = self._store.core.run(Change([*targets, *note.targets], note.cause))
+            except Conflict:
+                if attempt == ATTEMPTS:
+                    raise
+                continue
+            for (scope, plan, _), one in zip(plans, written[: len(plans)], strict=True):
+                plan[1]([one])
+                settle_after(self._store.line(scope))
+            return
+
+    def _plan(self, id_: str, scope: Scope, found: _Moment) -> tuple[Scope, Any, int]:
+        handle = self._store.line(scope)
+        timeline, sequence = found.points[scope]
+        head = handle.place()[2]
+        plan = handle.plan_restore(
+            f"{timeline}@{sequence}", "full", f"recovery {id_}", head, past_damage=True
+        )
+        target = plan[0].targets[0]
+        if target.stranded is not None:
+            return scope, plan, 0  # what cannot be read is not kept, its inbox is that of then
+        undone = self._undone(handle, sequence, head, found.points.keys())
+        if undone:
+            letters = handle.reader.get(MESSAGES, [], None, False)
+            kept = [one for one in letters if one["id"] not in undone]
+            self._also_set(handle, target, kept)
+        return scope, plan, len(undone)
+
+    def _undone(
+        self, handle: LineHandle, since: int, head: int, members: Iterable[Scope]
+    ) -> set[str]:
+        """Ids of letters that came since, in changes that also changed others of the group."""
+        others = {str(scope) for scope in members if scope != handle.scope}
+        found: set[str] = set()
+        for entry in handle.history.log(since=since + 1, until=head):
+            count = entry.operations.count(("append", MESSAGES))
+            if count and others & {scope for scope, _, _ in entry.also}:
+                reader = handle.view(entry.sequence).reader
+                length = reader.length(MESSAGES)
+                letters = reader.slice(MESSAGES, length - count, length, False)
+                found |= {one["id"] for one in letters}
+        return found
+
+    def _also_set(self, handle: LineHandle, target: Target, letters: list[Any]) -> None:
+        """Let the entry that restores be followed by one that sets the inbox, in its commit."""
+        core, restores = handle.core, target.special
+        assert restores is not None
+        operations = [Operation("set", MESSAGES, letters)]
+        asked: Asked = (handle.scope, handle.timeline, operations, {}, None)
+        inbox = build_change(core, [asked], cause=cause_now()).targets[0]
+
+        def special(stage: Stage, body: Body) -> None:
+            restores(stage, body)
+            stage.add(core.prepared(stage.ledger, inbox), Body(body.time, [], [], body.cause))
+
+        target.special = special
+
+    # what is kept
+
+    def _note(self, id_: str, data: Mapping[str, Any]) -> Change:
+        parts = ChangeParts(self._store, cause_now(reason=f"recovery {id_}"), None, owner=True)
+        parts.part(self._handle).set(GROUPS + id_, dict(data))
+        plan = parts.plan()
+        assert plan is not None
+        return plan[0]
+
+    def _finish(self, id_: str, data: dict[str, Any], status: str) -> None:
+        data |= {"status": status, "finished_at": moment(self._store.core.clock.claimed())}
+        failure = Failure.of(data["failure"])
+        parts = ChangeParts(self._store, cause_now(reason=f"recovery {id_}"), None, owner=True)
+        part = parts.part(self._handle)
+        part.set(GROUPS + id_, data)
+        for agent in data["agents"] if status == SUCCEEDED else ():
+            notice = {
+                "agent": agent,
+                "recovery": id_,
+                "failure": failure.kind,
+                "severity": failure.severity,
+            }
+            part.append(notices.NOTICES, notice)
+        plan = parts.plan()
+        assert plan is not None
+        self._store.core.run(plan[0])
+        State(self._handle).checkpoint(f"recovery {id_}", type="recovery", tags=[status])
+
+    def _all(self) -> list[tuple[str, dict[str, Any]]]:
+        found = self._handle.reader.items(GROUPS, None, "", False)
+        return [(key[len(GROUPS) :], value) for key, value in reversed(found)]
+
+    def _get(self, id_: str) -> dict[str, Any]:
+        found: dict[str, Any] = self._handle.reader.get(GROUPS + id_, None, None, False)
+        return found
+
+
+def _report(id_: str, data: Mapping[str, Any]) -> GroupRecoveryReport:
+    return GroupRecoveryReport(
+        id_,
+        tuple(Scope.parse(one) for one in data["agents"]),
+        data["status"],
+        Failure.of(data["failure"]),
+        data.get("strategy"),
+        data.get("points", {}),
+        data.get("passed", {}),
+        data.get("unsent", {}),
+        data.get("why", ""),
+        data["started_at"],
+        data.get("finished_at"),
+    )

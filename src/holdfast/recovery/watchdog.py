@@ -1,0 +1,252 @@
+"""The watchdog on the blocking face; `holdfast.sync` exports it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from holdfast.agents.drift import Drift
+from holdfast.errors import (
+    InvalidInputError,
+    LeaseHeldError,
+    LeaseLostError,
+    StateIntegrityError,
+    StoreClosedError,
+)
+from holdfast.recovery.background import Background, called, log
+from holdfast.recovery.engine import LEASE, Recovery
+from holdfast.recovery.failures import Failure, found_failure
+from holdfast.recovery.records import OWNER
+from holdfast.recovery.reports import RecoveryReport
+from holdfast.recovery.scrubbing import Scrubber, grouped
+from holdfast.recovery.sightings import Sightings, Unanswered
+from holdfast.recovery.strategies import check_state
+from holdfast.recovery.watching import Astray, Beats, Sighting, lease_of
+from holdfast.store.arguments import check_function, check_seconds
+from holdfast.store.asking import Asking
+from holdfast.store.blocking import Store
+from holdfast.store.cause import acting
+from holdfast.store.core import Core
+from holdfast.store.handles import StoreHandle
+from holdfast.store.leasing import Lease, LeaseInfo
+from holdfast.store.scopes import Scope
+
+WATCHDOG = "recovery/watchdog"
+"""The lease of the one watchdog that acts."""
+SIDE_BY_SIDE = 8
+"""Failures that are answered at the same time, of different agents."""
+_MINE = "watchdog "
+"""How the owner of an agent's lease begins while a watchdog has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What a watchdog did about a failure."""
+
+    agent: Scope
+    failure: Failure
+    outcome: str
+    """recovered, told (the function was called), passed (another runs it by now) or failed"""
+    report: RecoveryReport | None = None
+    error: str = ""
+    """Why it failed: it is tried again after a pause."""
+
+
+class Watchdog:
+    """Finds agents that failed, and has them recovered.
+
+    Looked at are the agents that somebody runs, by their leases (`Agents`, `Loop`): no beat for as
+    long as the lease lasts (`missed_beats`), or the process is gone (`agent_crash`, after one
+    missed beat); alarms of `Drift` that stand for two looks (`drift`, `error_rate`), and a share of
+    failed cycles above `error_rate`; a state that cannot be read, also what a `scrubber` finds.
+    Each failure is kept, then answered by `recovery` (one with its defaults if none is given), with
+    the agent's lease taken from whoever holds it, so that what that one still writes is refused;
+    then `restart(id)` is called, for example `agents.spawn`. Or `on_failure(scope, failure)` is
+    called instead. What fails is tried again after a pause that doubles from a second to an hour.
+
+    Every `interval` seconds there is a look, inside the block or between `start` and `stop`. Of
+    several processes one acts; another takes over `lease` seconds after its end, and counts silent
+    seconds from then on.
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        recovery: Recovery | None = None,
+        *,
+        on_failure: Callable[[Scope, Failure], Any] | None = None,
+        restart: Callable[[str], Any] | None = None,
+        scrubber: Scrubber | None = None,
+        error_rate: float = 0.5,
+        interval: float = 5.0,
+        lease: float = 30.0,
+    ) -> None:
+        core = getattr(store, "_core", None)
+        if not isinstance(core, Core):
+            raise InvalidInputError("a watchdog is made from an open store")
+        if recovery is not None and not isinstance(recovery, Recovery):
+            raise InvalidInputError("recovery is a Recovery of the same face")
+        if recovery is not None and on_failure is not None:
+            raise InvalidInputError("give either recovery or on_failure: one of them answers")
+        for name, function in (("on_failure", on_failure), ("restart", restart)):
+            if function is not None:
+                check_function(function, name)
+        if scrubber is not None and not isinstance(scrubber, Scrubber):
+            raise InvalidInputError("scrubber is a Scrubber of the same face")
+        if type(error_rate) not in (int, float) or not 0 <= error_rate <= 1:
+            raise InvalidInputError("error_rate is a share from 0 to 1")
+        check_seconds(interval, "interval")
+        self._handle = StoreHandle(core)
+        self._store = Store(self._handle)
+        self._core = core
+        self._recovery = recovery or Recovery(store)
+        self._on_failure = on_failure
+        self._restart = restart
+        self._scrubber = scrubber
+        self._beats = Beats(core)
+        self._astray = Astray(core, error_rate)
+        self._sightings = Sightings(self._handle)
+        self._duration = lease
+        self._lease: Lease | None = None
+        self._looking = threading.Lock()
+        Asking(core, WATCHDOG, lease, 0, None)  # refuses what can be no duration
+        self._background = Background(core, "holdfast-watchdog", interval, self.look)
+
+    def __enter__(self) -> Watchdog:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Watch in a thread, until `stop` or the end of the store."""
+        self._background.start()
+
+    def stop(self) -> None:
+        """Stop after the look at work; another process may take over at once."""
+        self._background.stop()
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.release()
+
+    @property
+    def acting(self) -> bool:
+        """Whether this is the watchdog that acts, as far as it knows."""
+        return self._lease is not None and self._lease.held
+
+    def look(self) -> list[Answered]:
+        """Look once, now, and answer what is found; nothing if another watchdog acts."""
+        with self._looking:
+            return self._look()
+
+    def _look(self) -> list[Answered]:
+        if not self.acting:
+            try:
+                self._lease = Asking(self._core, WATCHDOG, self._duration, 0, None).take()
+            except LeaseHeldError:
+                return []
+        lease = self._lease
+        if lease is None:
+            return []
+        with lease.fencing(), acting("watchdog"):
+            for sighting in self._found():
+                self._sightings.add(sighting)
+            return self._answer_all(self._sightings.due())
+
+    def unanswered(self) -> list[Unanswered]:
+        """Failures that were found and are not answered, those found first in front."""
+        return self._sightings.all()
+
+    # finding
+
+    def _found(self) -> Iterator[Sighting]:
+        yield from self._beats.silent()
+        yield from self._astray.found(self._sightings.cycle)
+        scrubbed = self._scrubber.slice() if self._scrubber is not None else None
+        if scrubbed is not None:
+            for scope, findings in grouped(scrubbed.findings).items():
+                failure = found_failure(findings)
+                if scope and failure is not None and self._reads_badly(Scope.parse(scope)):
+                    yield Sighting(Scope.parse(scope), failure)
+
+    def _reads_badly(self, scope: Scope) -> bool:
+        """Whether the newest state of a scope is damaged; damage that is past harms nobody now."""
+        if scope.kind == "custom" and scope.id.startswith(OWNER):
+            return False  # recoveries are not recovered
+        handle = self._handle.line(scope)
+        try:
+            check_state(handle, handle.timeline, handle.place()[2])
+        except StateIntegrityError:
+            return True
+        return False
+
+    # answering
+
+    def _answer_all(self, found: list[Unanswered]) -> list[Answered]:
+        """Side by side: one that takes long keeps no other waiting."""
+        if not found:
+            return []
+        with ThreadPoolExecutor(min(SIDE_BY_SIDE, len(found)), "holdfast-answers") as pool:
+            asked = [pool.submit(copy_context().run, self._answered, one) for one in found]
+        return [one.result() for one in asked]
+
+    def _answered(self, one: Unanswered) -> Answered:
+        try:
+            done = self._answer(one)
+        except (LeaseLostError, StoreClosedError):
+            raise  # another watchdog goes on with it
+        except Exception as error:
+            log.warning("%s: %s was answered in vain", one.agent, one.failure.kind, exc_info=True)
+            text = f"{type(error).__name__}: {error}"
+            self._sightings.failed(one, text)
+            return Answered(one.agent, one.failure, "failed", error=text)
+        self._sightings.answered(one)
+        return done
+
+    def _answer(self, one: Unanswered) -> Answered:
+        name = lease_of(one.agent)
+        info = self._core.leases.info(name) if name is not None else None
+        if one.term and info is not None and self._runs_again(one, info):
+            return Answered(one.agent, one.failure, "passed")
+        if self._on_failure is not None:
+            if one.term and name is not None:
+                self._core.leases.break_(name, one.term)
+            called(self._on_failure, one.agent, one.failure)
+            return Answered(one.agent, one.failure, "told")
+        with self._in_place_of(name, info):
+            report = self._recovery.recover(one.agent, one.failure)
+            if one.cycle:
+                Drift(self._store.scope(one.agent)).reset()
+        if self._restart is not None and name is not None:
+            called(self._restart, one.agent.id)
+        return Answered(one.agent, one.failure, "recovered", report)
+
+    def _runs_again(self, one: Unanswered, info: LeaseInfo) -> bool:
+        """Whether somebody else has taken the agent of a holder that is gone."""
+        held = info.owner is not None and not info.owner.startswith(_MINE)
+        return held and info.term != one.term
+
+    @contextmanager
+    def _in_place_of(self, name: str | None, info: LeaseInfo | None) -> Iterator[None]:
+        """Hold an agent's lease in place of who holds it, whose writes are refused from now on."""
+        if name is None:
+            yield
+            return
+        if info is not None and info.owner is not None and not info.owner.startswith(_MINE):
+            self._core.leases.break_(name, info.term)
+        owner = f"{_MINE}{os.getpid()}"
+        with self._store.lease(name, duration=LEASE, wait=0, owner=owner):
+            yield

@@ -1,0 +1,151 @@
+"""What a watchdog looks at: leases without beats, processes that are gone, alarms of drift."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from holdfast.agents.drift_keeping import STATUS, Keeping, Status
+from holdfast.agents.drift_signs import Signs
+from holdfast.errors import StateIntegrityError
+from holdfast.recovery.failures import Failure
+from holdfast.store.core import Core
+from holdfast.store.handles import LineHandle, StoreHandle
+from holdfast.store.leasing import BEATS, LeaseInfo
+from holdfast.store.scopes import Scope
+
+LEASES = "agent/"
+"""How the leases of those begin who run an agent: what follows is its id."""
+FEWEST = 20
+"""Cycles before which nothing is said about the share of them that fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """Something that is wrong with a scope."""
+
+    scope: Scope
+    failure: Failure
+    term: int = 0
+    """Of the lease whose holder is gone; 0 if it is not that."""
+    cycle: int = 0
+    """The newest cycle that speaks for it; 0 if it is not that."""
+
+
+class Beats:
+    """Who is heard, and since when not, on the clock of this process.
+
+    As with leases, wall clocks are not compared: a holder is silent for as long as this process has
+    itself seen no beat.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._seen: dict[str, tuple[tuple[int, int], float]] = {}
+
+    def silent(self) -> Iterator[Sighting]:
+        """Agents whose holder is gone, or has not been heard for as long as its lease lasts.
+
+        That a process of this machine is no more is believed after one missed beat: a process of
+        another container may have the same name, but it would beat.
+        """
+        seen: dict[str, tuple[tuple[int, int], float]] = {}
+        for info, scope in running(self._core):
+            now = self._core.clock.ticks()
+            beat = (info.term, info.beats)
+            known = self._seen.get(info.name)
+            since = known[1] if known is not None and known[0] == beat else now
+            seen[info.name] = beat, since
+            quiet = now - since
+            dead = quiet > 1.5 * info.duration / BEATS and is_gone(info.owner or "")
+            if dead or quiet >= info.duration:
+                yield Sighting(scope, _silence(info, quiet, dead), term=info.term)
+        self._seen = seen
+
+
+def _silence(info: LeaseInfo, quiet: float, dead: bool) -> Failure:
+    evidence = {"owner": info.owner, "term": info.term, "silent": round(quiet, 3)}
+    if dead:
+        return Failure("agent_crash", "the process that ran it is gone", evidence=evidence)
+    text = f"not heard for {quiet:.3g} s"
+    return Failure("missed_beats", text, evidence=evidence)
+
+
+def running(core: Core) -> Iterator[tuple[LeaseInfo, Scope]]:
+    """Leases of agents that somebody runs, as far as is known, and the agents."""
+    for info in core.leases.infos():
+        if info.owner is not None and info.name.startswith(LEASES):
+            scope = Scope("agent", info.name[len(LEASES) :])
+            if core.known(scope) is not None:
+                yield info, scope
+
+
+def lease_of(scope: Scope) -> str | None:
+    """The lease of who runs an agent; None for what is no agent."""
+    return f"{LEASES}{scope.id}" if scope.kind == "agent" else None
+
+
+def is_gone(owner: str) -> bool:
+    """Whether an owner is a process of this machine that is no more; False if that is not known."""
+    host, _, number = owner.rpartition("/")
+    if os.name != "posix" or host != socket.gethostname()[:200] or not number.isdecimal():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
+
+
+class Astray:
+    """Alarms of drift, and shares of failed cycles, that nobody answers."""
+
+    def __init__(self, core: Core, most: float) -> None:
+        self._store = StoreHandle(core)
+        self._most = most
+        self._before: dict[Scope, int] = {}
+
+    def found(self, answered: Callable[[Scope], int]) -> Iterator[Sighting]:
+        """Agents whose alarms stand since the last look: a loop answers its own in between.
+
+        `answered(scope)` gives the cycle up to which alarms are answered.
+        """
+        before, self._before = self._before, {}
+        for _, scope in running(self._store.core):
+            handle = self._store.line(scope)
+            try:
+                kept = handle.reader.get(STATUS, None, None, False)
+                status = msgspec.convert(kept or {}, Status)
+                sighting = self._sighting(handle, status, answered(scope))
+            except StateIntegrityError as error:
+                yield Sighting(scope, Failure("corruption_detected", str(error)[:1000]))
+                continue
+            if sighting is None:
+                continue
+            self._before[scope] = status.begun
+            if before.get(scope) == status.begun:
+                yield replace(sighting, cycle=status.cycles)
+
+    def _sighting(self, handle: LineHandle, status: Status, answered: int) -> Sighting | None:
+        scope = handle.scope
+        new = {kind: cycle for kind, cycle in status.alarmed.items() if cycle > answered}
+        evidence: dict[str, Any] = {"alarms": new, "cycles": status.cycles}
+        if new:
+            kind = "error_rate" if "errors" in new else "drift"
+            text = f"alarms: {', '.join(sorted(new))}"
+            return Sighting(scope, Failure(kind, text, evidence=evidence))
+        if status.cycles - max(answered, status.begun) < FEWEST:
+            return None
+        now = Keeping(handle, Signs()).status()
+        if now.looked_at >= FEWEST and now.error_rate > self._most:
+            evidence["error_rate"] = now.error_rate
+            text = f"{now.error_rate:.0%} of its cycles fail"
+            return Sighting(scope, Failure("error_rate", text, evidence=evidence))
+        return None

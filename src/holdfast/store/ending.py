@@ -1,0 +1,107 @@
+"""Ending a timeline that nothing needs any more: a trial, an import that was not taken over.
+
+The chain says so itself, in three entries: one that leaves the timeline empty, the anchor of a
+pruning up to there (`pruning`), and the end, behind which nobody writes. Killed in between, the
+timeline is there, perhaps empty, and is ended again.
+
+What stays are the envelopes of its entries, so that witnesses still fit and the feed's rows lead
+somewhere, and its name, which is not used again. Refused is one of which other timelines use
+anything: rows that are in use could never be dropped once it has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.errors import InvalidInputError, StillNeededError
+from holdfast.store import entries, rows
+from holdfast.store.arguments import check_text
+from holdfast.store.cause import cause_now
+from holdfast.store.change import Change, Target
+from holdfast.store.entries import Body
+from holdfast.store.floors import floor_of
+from holdfast.store.handles import LineHandle
+from holdfast.store.marking import Marks, mark_all, sources_of
+from holdfast.store.pruning import Pruned, prune_state
+from holdfast.store.saves import BEFORE
+from holdfast.store.stage import Stage
+from holdfast.store.timeline import Timeline
+
+Special = Callable[[Stage, Body], None]
+
+
+def end_line(handle: LineHandle, reason: str | None) -> Pruned:
+    """End a timeline; what it cost is given back. Asks for no pins and holds."""
+    if handle.timeline == "main":
+        raise InvalidInputError(
+            f"{handle.scope}: main cannot be ended; a scope is deleted as a whole, and its past "
+            "is pruned"
+        )
+    if reason is not None:
+        check_text(reason, "the reason of a change")
+    handle.ask("prune", handle.timeline)
+    _check_unused(handle, handle.history.points.line())
+    empty = _entry(handle, reason, _empty)
+    done = prune_state(handle, empty, keep=(), dry_run=False, reason=reason)
+    _entry(handle, reason, _end, head=done.anchor)  # else somebody wrote to it meanwhile
+    return done
+
+
+def _entry(
+    handle: LineHandle, reason: str | None, special: Special, head: int | None = None
+) -> int:
+    target = Target(handle.scope, handle.timeline, special=special, create=False, head=head)
+    return handle.core.run(Change([target], cause_now(reason=reason)))[0].sequence
+
+
+def _empty(stage: Stage, body: Body) -> None:
+    """Go back to the state before the first entry; also what a restore leaves alone goes."""
+    ledger = stage.ledger
+    stage.become(ledger.trees.empty, stage.sequence + 1)
+    stage.save(BEFORE)
+    number = stage.timeline.number
+    body.ops = [[entries.RESTORE, number, ledger.before, ledger.trees.empty.hash]]
+    stage.finish(body)
+
+
+def _end(stage: Stage, body: Body) -> None:
+    stage.gone = True
+    body.ops = [[entries.END]]
+    stage.finish(body)
+
+
+def _check_unused(handle: LineHandle, line: Timeline) -> None:
+    ledger, others = line.ledger, []
+    for number, name, _, _ in handle.core.timelines(ledger):
+        if number == line.number:
+            continue
+        others.append(number)
+        floor = floor_of(ledger, number)
+        for source, entry in sources_of(ledger, number, floor.sequence + 1):
+            if source == line.number and entry > ledger.before:
+                raise _needed(handle, f"{name} began from its entry {entry}")
+        if _merged(handle.core.timeline(ledger, name), line.number):
+            raise _needed(handle, f"{name} was merged with it")
+    marks = Marks(ledger, line.number, line.sequence)
+    mark_all(marks, others)
+    if marks.values or marks.nodes:
+        raise _needed(handle, "states of other timelines hold what was written on it")
+
+
+def _merged(line: Timeline, other: int) -> bool:
+    """Whether the newest state of a timeline has another one merged into it."""
+    at = line.merged
+    while at:
+        key = rows.entry(line.prefix, at)
+        row = line.ledger.storage.get([key])[0]
+        _, number, _, _, at = line.ledger.open_entry(key, row)[1].ops[0]
+        if number == other:
+            return True
+    return False
+
+
+def _needed(handle: LineHandle, why: str) -> StillNeededError:
+    return StillNeededError(
+        f"{handle.scope}: the timeline {handle.timeline} cannot be ended: {why}. Prune that one "
+        "past it first, or end it"
+    )

@@ -1,0 +1,108 @@
+"""Comparing and swapping cells: an unknown outcome is settled, and what comes at once goes at once.
+
+A swap is a commit of its own, which waits for the disk. Where many leases are taken and given back
+at one moment, those that wait for each other go down in one commit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from holdfast.errors import Conflict, HoldfastError, OutcomeUnknown, Unavailable
+from holdfast.storage.contract import Batch, Storage
+
+GROUP = 64
+"""Swaps that go down together, at most."""
+Swap = tuple[bytes, bytes | None, bytes | None]
+"""A cell's key, what it is expected to hold, and what it is to hold; None: it is absent."""
+
+
+def swap_cells(storage: Storage, cells: list[Swap]) -> bool:
+    """Compare and swap; an unknown outcome is settled by the first cell.
+
+    What it expects never comes back once it is gone, and nobody else writes equal bytes. So the
+    same batch can be sent again, and after a conflict the cell says whether an earlier one landed.
+    """
+    batch = Batch(cells=cells)
+    key, _, new = cells[0]
+    unknown: OutcomeUnknown | None = None
+    for _ in range(5):
+        try:
+            try:
+                storage.commit(batch)
+            except Conflict:
+                return unknown is not None and dict(storage.cells(key, key + b"\0")).get(key) == new
+            return True
+        except OutcomeUnknown as error:
+            unknown = error
+        except Unavailable:
+            if unknown is None:
+                raise
+    assert unknown is not None
+    raise unknown
+
+
+class _Asked:
+    """One swap on its way."""
+
+    __slots__ = ("answer", "cells", "error")
+
+    def __init__(self, cells: list[Swap]) -> None:
+        self.cells = cells
+        self.answer: bool | None = None
+        self.error: BaseException | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.answer is not None or self.error is not None
+
+
+class Swaps:
+    """The swaps of one open store, by any number of threads."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._waiting: deque[_Asked] = deque()
+        self._lock = threading.Lock()
+
+    def run(self, cells: list[Swap]) -> bool:
+        """Compare and swap, together with what others wait for; False if a cell was another."""
+        asked = _Asked(cells)
+        self._waiting.append(asked)
+        while not asked.done:
+            with self._lock:
+                if not asked.done:
+                    self._commit_waiting()
+        if asked.error is not None:
+            raise asked.error
+        return bool(asked.answer)
+
+    def _commit_waiting(self) -> None:
+        group: list[_Asked] = []
+        keys: set[bytes] = set()
+        while self._waiting and len(group) < GROUP:
+            mine = {cell[0] for cell in self._waiting[0].cells}
+            if keys & mine:
+                break  # it rests on what one of these makes of a cell
+            keys |= mine
+            group.append(self._waiting.popleft())
+        if len(group) == 1 or not self._try(group):
+            for asked in group:  # one of them stands in the way of the others
+                self._try([asked])
+
+    def _try(self, group: list[_Asked]) -> bool:
+        """Commit some together; False if that has to be done one by one."""
+        answer: bool | None = None
+        error: BaseException | None = None
+        try:
+            answer = swap_cells(self._storage, [cell for one in group for cell in one.cells])
+        except BaseException as wrong:
+            error = wrong
+            if not isinstance(wrong, HoldfastError):
+                raise
+        finally:
+            if answer or error is not None or len(group) == 1:
+                for one in group:
+                    one.answer, one.error = answer, error
+        return bool(answer) or error is not None

@@ -1,0 +1,224 @@
+"""Parts of an agent that meet: its machine, its typed state, handovers, the loop, the registry."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from handover_kit import busy, tasks
+from machine_kit import HAIKU
+from store_kit import Place
+
+import holdfast
+from holdfast import Ephemeral, MachineArrow, MachineDefinition, MachineState, Worked, sync
+from holdfast.errors import (
+    HandoverValidationError,
+    InvalidInputError,
+    LeaseHeldError,
+    MissingError,
+)
+
+QUICK: dict[str, Any] = {"backoff": 0.001, "idle": 0.001, "signals": ()}
+
+
+def send(step: Any) -> None:
+    raise KeyboardInterrupt
+
+
+MAIL = MachineDefinition(
+    "written",
+    {
+        "written": MachineState(on={"send": MachineArrow("sent", work=send)}),
+        "sent": MachineState(),
+    },
+)
+
+
+# a machine, and the typed state
+
+
+def test_the_state_of_an_agent_is_that_of_its_machine(store: sync.Store) -> None:
+    state = store.agent("poet")
+    typed = sync.AgentState(state)
+    machine = sync.Machine(state, HAIKU)
+    typed.set("state", {"name": "by hand", "data": {"n": 1}})
+    assert typed.persisted().state_name == "by hand"  # type: ignore[union-attr]
+    machine.start()
+    machine.fire("topic", topic="rain")
+    found = typed.persisted()
+    assert found is not None
+    assert (found.state_name, found.state_data) == ("generating", machine.now().data)  # type: ignore[union-attr]
+    safe = state.checkpoint("safe")
+    machine.fire("done")
+    assert sync.AgentState(state).persisted().state_name == "complete"  # type: ignore[union-attr]
+    state.restore(safe)
+    assert typed.persisted().state_name == "generating"  # type: ignore[union-attr]
+
+
+def test_a_machine_of_another_name_is_not_the_state_of_the_agent(store: sync.Store) -> None:
+    state = store.agent("poet")
+    sync.Machine(state, HAIKU, "second").start()
+    found = sync.AgentState(state).persisted()
+    assert found is not None
+    assert (found.state_name, found.state_data) == ("", None)
+
+
+# a machine, and handovers
+
+
+def test_who_is_in_the_middle_of_work_hands_nothing_over(store: sync.Store) -> None:
+    ada = busy(store)
+    machine = sync.Machine(ada, MAIL, "mail")
+    handovers = sync.Handovers(store)
+    offer = handovers.offer(ada, "agent:bob", "t1", reason="offered before")
+    with pytest.raises(KeyboardInterrupt):
+        machine.fire("send")
+    with pytest.raises(HandoverValidationError) as caught:
+        handovers.accept("agent:bob", offer.id)
+    assert caught.value.problems == (
+        "the machine 'mail' is on its way to 'sent': recover() or settle() it",
+    )
+    assert tasks(ada) == ["t1"]
+    machine.settle("done")
+    assert handovers.accept("agent:bob", offer.id).status == "accepted"
+    assert tasks(store.agent("bob")) == ["t1"]
+    assert machine.now().state == "sent", "it stays with its agent"  # type: ignore[union-attr]
+
+
+# messages that need not outlive the process
+
+
+@pytest.mark.spec("S54")
+def test_a_queue_in_memory(place: Place) -> None:
+    """Letters are stored; where that is not wanted, an ephemeral list is a queue."""
+    store, storage = place.open_counting()
+    state = store.agent("7")
+    state.declare(Ephemeral("queue/"))
+    before = storage.calls["commit"]
+    for number in range(5):
+        state.append("queue/in", {"number": number})
+    taken = []
+    while state.length("queue/in"):
+        with state.change() as change:
+            first, *rest = change.get("queue/in")
+            change.set("queue/in", rest)
+        taken.append(first["number"])
+    assert taken == [0, 1, 2, 3, 4]
+    assert storage.calls["commit"] == before, "nothing reached the storage"
+
+
+# the registry, and loops
+
+
+class Counter(sync.Agent):
+    """Counts up to five, or, if somebody waits for that, until it is stopped."""
+
+    persistent = ("count",)
+
+    def __init__(self, counted: threading.Event | None = None) -> None:
+        self.count = 0
+        self.counted = counted
+
+    def step(self) -> Worked:
+        self.count += 1
+        if self.counted is not None and self.count == 5:
+            self.counted.set()
+        return Worked(f"count {self.count}", done=self.counted is None and self.count == 5)
+
+
+class AsyncCounter(holdfast.Agent):
+    persistent = ("count",)
+
+    def __init__(self, counted: asyncio.Semaphore) -> None:
+        self.count = 0
+        self.counted = counted
+
+    async def step(self) -> Worked:
+        self.count += 1
+        if self.count == 5:
+            self.counted.release()
+        return Worked(f"count {self.count}")
+
+
+def counters(store: sync.Store) -> sync.Agents:
+    agents = sync.Agents(store, {"counter": lambda identity: Counter()})
+    agents.register("7", kind="counter")
+    return agents
+
+
+def test_an_agent_that_is_spawned_saves_itself(place: Place) -> None:
+    """And what it saves is under the lease of who spawned it."""
+    agents = counters(place.open())
+    agent = agents.get("7")
+    agent.step()
+    agent.persist_state()
+    assert agent.kept is agents.running()["7"]
+    agents._store.break_lease("agent/7")
+    agent.step()
+    with pytest.raises(holdfast.errors.LeaseLostError):
+        agent.persist_state()
+
+
+def test_a_registered_agent_is_run_in_a_loop(place: Place) -> None:
+    agents = counters(place.open())
+    result = agents.run("7", **QUICK)
+    assert (result.outcome, result.cycles) == ("done", 5)
+    assert agents.loops() == {}
+    [info] = agents.list()
+    assert (info.status, info.owner, info.here) == ("stopped", None, False)
+    assert agents.get("7").count == 5, "spawned, it has what the loop saved"
+    with pytest.raises(InvalidInputError, match=r"stop\(\) it first"):
+        agents.run("7", **QUICK)
+    with pytest.raises(MissingError, match="not registered"):
+        agents.run("8")
+    with pytest.raises(InvalidInputError, match="a loop has no 'often'"):
+        agents.run("7", often=1)
+
+
+@pytest.mark.spec("S44")
+def test_loops_of_the_registry_are_known_while_they_run(place: Place) -> None:
+    store = place.open()
+    counted = threading.Event()
+    agents = sync.Agents(store, {"counter": lambda identity: Counter(counted)})
+    agents.register("7", kind="counter")
+    results: list[Any] = []
+    with agents:
+        thread = threading.Thread(target=lambda: results.append(agents.run("7", **QUICK)))
+        thread.start()
+        assert counted.wait(60)
+        [info] = agents.list()
+        assert (info.status, info.here) == ("running", True)
+        assert info.owner is not None
+        with pytest.raises(LeaseHeldError):
+            sync.Agents(store, agents._core.kinds).spawn("7")
+    thread.join(60)
+    assert [one.outcome for one in results] == ["stopped"], "closing the registry ends it"
+    assert agents.list()[0].status == "stopped"
+
+
+def test_many_loops_as_tasks(place: Place) -> None:
+    async def main() -> None:
+        counted = asyncio.Semaphore(0)
+        ids = [f"a{number}" for number in range(5)]
+        kinds = {"counter": lambda identity: AsyncCounter(counted)}
+        async with holdfast.open(place.url, **place.options()) as store:
+            agents = holdfast.Agents(store, kinds)
+            async with asyncio.TaskGroup() as group:
+                for id in ids:
+                    await agents.register(id, kind="counter")
+                    group.create_task(agents.run(id, **QUICK))
+                for _ in ids:
+                    await counted.acquire()
+                assert sorted(agents.loops()) == ids
+                found = await agents.list()
+                assert [(one.here, one.status) for one in found] == [(True, "running")] * 5
+                for id in ids:
+                    await agents.stop(id)
+            assert agents.loops() == {}
+            assert {one.status for one in await agents.list()} == {"stopped"}
+            assert (await agents.get("a0")).count >= 5
+            await agents.close()
+
+    asyncio.run(main())

@@ -1,0 +1,345 @@
+"""`recover`, `recovery`, `doctor`, `repair` and `quarantine` from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from cli_kit import Cli
+
+from holdfast import sync
+from holdfast.storage import open_storage
+from holdfast.storage.contract import Batch
+
+URL = "sqlite:holdfast.db"
+
+
+def damage(kind: bytes, number: int, url: str = URL) -> None:
+    """Flip a bit of a row behind the store's back."""
+    storage = open_storage(url, durability="normal")
+    key, row = storage.scan(kind, bytes([kind[0] + 1]))[number]
+    storage.commit(Batch(drops=[key]))
+    storage.commit(Batch(puts=[(key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])]))
+    storage.close()
+
+
+def plan_of(agent: str = "7") -> object:
+    with sync.open(URL, read_only=True) as store:
+        return store.agent(agent).get("plan")
+
+
+@pytest.fixture
+def many(here: Path) -> Path:
+    """An agent whose index is saved, and whose newest long value can be damaged alone."""
+    with sync.open(URL) as store:
+        state = store.agent("7")
+        state.set("plan", "old " * 5000)
+        state.checkpoint("good")
+        state.set("plan", os.urandom(20_000))
+        with state.change() as change:
+            for number in range(400):
+                change.set(f"k{number}", number)
+        for number in range(300):
+            state.set("count", number)
+    return here
+
+
+def damage_plan() -> None:
+    """Of the entry that set the newest plan."""
+    storage = open_storage(URL, durability="normal")
+    keys = [key for key, _ in storage.scan(b"V", b"W")]
+    storage.close()
+    damage(b"V", max(n for n, key in enumerate(keys) if key[9:14] == bytes([0, 0, 0, 0, 3])))
+
+
+# recover
+
+
+@pytest.mark.spec("M85", "M114")
+def test_an_agent_returns_to_what_was_asked_for_with_a_report(cli: Cli, agent: str) -> None:
+    planned = cli("recover agent:7 --point safe --dry-run --json").json
+    assert (planned["strategy"], planned["point"]) == ("named", "main@3")
+    assert plan_of() == {"goal": "ship", "step": 2}
+    done = cli("recover agent:7 --point safe --message 'a bad turn' --report r.md --json").json
+    assert (done["status"], done["lost"]) == ("succeeded", "1 entries after it")
+    assert plan_of() == {"goal": "ship", "step": 1}
+    assert "a bad turn" in Path("r.md").read_text()
+    listed = cli("recovery list --json").json["recoveries"]
+    assert [one["id"] for one in listed] == [done["id"]]
+    assert cli("recovery show agent:7 --json").json == done
+    shown = cli(f"recovery show agent:7 {done['id']} --format html").out
+    assert shown.startswith("<!DOCTYPE html>")
+    cli("recovery show agent:7 -o page.html")
+    assert Path("page.html").read_text() == shown
+    assert cli("recovery stats --json").json["succeeded"] == 1
+    assert "success rate: 1.0" in cli("recovery stats agent:7").out
+
+
+def test_by_time_by_hash_and_by_what_is_known_of_a_checkpoint(cli: Cli, agent: str) -> None:
+    found = cli("checkpoint show agent:7 safe --json").json
+    for words in (f"--at {found['time']}", "--tag release", "--type manual", "--name safe"):
+        cli("key set agent:7 plan 0")
+        assert cli(f"recover agent:7 {words} --json").json["status"] == "succeeded"
+        assert plan_of() == {"goal": "ship", "step": 1}
+    cli("key set agent:7 plan 0")
+    assert cli(f"recover agent:7 --point {found['hash']}").code == 0
+    assert plan_of() == {"goal": "ship", "step": 1}
+    cli("key set agent:7 plan 0")
+    assert cli(f"restore agent:7 {found['hash']}").code == 0
+    assert plan_of() == {"goal": "ship", "step": 1}
+
+
+@pytest.mark.spec("X17")
+def test_restoring_from_a_time_or_hash_rolling_back_to_a_version_and_trying_one(
+    cli: Cli, agent: str
+) -> None:
+    first = cli("checkpoint create agent:7 v1.0.0 --json").json
+    cli("key set agent:7 plan 0")
+    for source in (first["time"], first["hash"], "v1.0.0"):
+        tried = cli(f"restore agent:7 {source} --dry-run --json").json
+        assert tried["diff"]["changes"]
+        assert plan_of() == 0
+        assert cli(f"restore agent:7 {source}").code == 0
+        assert plan_of() == {"goal": "ship", "step": 2}
+        cli("key set agent:7 plan 0")
+    unknown = "f" * 64
+    assert cli(f"restore agent:7 {unknown}").code == 4
+
+
+@pytest.mark.spec("X16")
+def test_two_checkpoints_compared_a_restore_tried_entries_replayed_health_told(
+    cli: Cli, agent: str
+) -> None:
+    cli("checkpoint create agent:7 later")
+    compared = cli("diff agent:7 safe later --json").json["changes"]
+    assert [(one["path"], one["before"], one["after"]) for one in compared] == [("plan.step", 1, 2)]
+    tried = cli("restore agent:7 safe --dry-run --json").json
+    assert tried["dry_run"]
+    assert [one["after"] for one in tried["diff"]["changes"]] == [1]
+    with sync.open(URL) as store:
+        trial = sync.Checkpoints(store.agent("7")).simulate(
+            lambda state: state.set("plan", "tried"), "safe"
+        )
+        assert trial.diff
+    assert plan_of() == {"goal": "ship", "step": 2}
+    replayed = cli("debug", "agent:7", "--at", "safe", "-c", "replay later", "--json").out
+    documents = [json.loads(line) for line in replayed.splitlines()]
+    assert [one["entry"] for one in documents[::2]] == [4, 5]
+    assert [len(one["changes"]) for one in documents[1::2]] == [1, 0]
+    assert 0 <= cli("doctor --json").json["score"] <= 100
+
+
+def test_without_anything_else_a_whole_state_is_left_as_it_is(cli: Cli, agent: str) -> None:
+    done = cli("recover agent:7 --failure agent_crash").out
+    assert "served: as_it_is" in done
+    assert "lost: nothing" in done
+    assert plan_of() == {"goal": "ship", "step": 2}
+    done = cli("recover agent:7 --strategy newest_valid --json").json
+    assert done["strategy"] == "newest_valid"
+    assert plan_of() == {"goal": "ship", "step": 1}
+
+
+def test_a_recovery_that_fails_is_undone_says_so_and_leaves_its_report(
+    cli: Cli, agent: str
+) -> None:
+    Path("p.yaml").write_text(
+        "id: strict\nsteps: [{type: backup_current}, {type: locate_checkpoint}, "
+        "{type: restore_state}, {type: validate_state, action: {keys: [none]}}]\n"
+    )
+    words = "recover agent:7 --point safe --procedures p.yaml --procedure strict --report r.json"
+    failed = cli(words)
+    assert failed.code == 9
+    assert "missing keys: none" in failed.err
+    assert plan_of() == {"goal": "ship", "step": 2}
+    assert json.loads(Path("r.json").read_text())["status"] == "rolled_back"
+    assert cli("doctor --json").json["concerns"][0]["kind"] == "failed_recovery"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("recover agent:7 --point safe --at 2026-01-01", 2, "one of them"),
+        ("recover agent:7 --point safe --tag x", 2, "one of them"),
+        ("recover agent:7 --report r.pdf", 2, ".html"),
+        ("recover agent:7 --report nowhere/r.html", 2, "folder"),
+        ("repair agent:7 --report nowhere/r.html", 2, "folder"),
+        ("recover agent:7 --procedure none", 4, "standard_recovery"),
+        ("recover agent:7 --strategy none", 2, "no strategy"),
+        ("recover agent:7 --tag none", 4, "checkpoint"),
+        ("recover agent:9", 4, "scope list"),
+        ("recover agent:7 --copy nowhere.db", 4, "no store"),
+        ("recover agent:7 --timeline other", 4, "timeline"),
+        ("recovery show agent:7", 4, "no recovery"),
+        ("recovery show agent:7 x", 4, "holdfast recovery list"),
+        ("repair --report r.md", 2, "one scope"),
+        ("repair agent:9", 4, "scope list"),
+        ("doctor agent:9", 4, "scope list"),
+        ("quarantine show agent:7 00", 4, "holdfast quarantine list"),
+        ("quarantine release agent:7 00", 4, "nothing was set aside"),
+    ],
+)
+def test_slips(cli: Cli, agent: str, words: str, code: int, said: str) -> None:
+    failed = cli(words)
+    assert failed.code == code, failed.err
+    assert said in failed.err
+
+
+def test_resuming_where_nothing_was_left(cli: Cli, agent: str) -> None:
+    assert "no recovery was left unfinished" in cli("recovery resume agent:7").out
+    assert cli("recovery resume agent:7 --json").json == {"recoveries": []}
+
+
+# doctor
+
+
+def test_health_with_reasons_and_an_exit_code(cli: Cli, agent: str) -> None:
+    well = cli("doctor --json").json
+    assert well["score"] > 80
+    assert well["complete"]
+    assert cli("doctor").out.startswith(f"health: {well['score']} of 100\n")
+    assert cli("doctor --at-least 100").code == 1
+    damage(b"E", 3)
+    ill = cli("doctor agent:7 --json")
+    assert ill.code == 1
+    assert ill.json["score"] < 50
+    assert ill.json["concerns"][0]["next"] == "holdfast repair agent:7"
+
+
+# repair, quarantine
+
+
+@pytest.mark.spec("M83", "M84", "M85")
+def test_repair_shows_its_plan_then_mends_and_sets_aside(cli: Cli, agent: str) -> None:
+    assert cli("repair").out == "nothing is damaged\n"
+    damage(b"E", 3)
+    assert cli("key get agent:7 plan").code == 6
+    refused = cli("repair")
+    assert refused.code == 2
+    assert "--yes" in refused.err
+    planned = cli("repair --dry-run --json").json
+    assert [(one["agent"], one["strategy"]) for one in planned["plans"]] == [("agent:7", "journal")]
+    assert cli("key get agent:7 plan").code == 6
+    done = cli("repair --yes --json").json["repaired"]
+    assert done[0]["lost"] == "what entry 4 did"
+    assert plan_of() == {"goal": "ship", "step": 1}
+    (row,) = cli("quarantine list --json").json["quarantine"]
+    assert "entry 4" in row["place"]
+    assert "entry 4" in cli("quarantine list agent:7").out
+    shown = cli(f"quarantine show agent:7 {row['id']} -o row.bin --json").json
+    assert Path("row.bin").stat().st_size == shown["bytes"] > 0
+    assert cli(f"quarantine release agent:7 {row['id']} --reason seen").code == 0
+    assert cli("quarantine list --json").json == {"quarantine": []}
+    released = cli("quarantine list --all --json").json["quarantine"]
+    assert (released[0]["reason"], released[0]["bytes"]) == ("seen", None)
+    again = cli("repair")
+    assert again.code == 1
+    assert "its newest state is whole, its past is not" in again.err
+
+
+def test_a_damaged_key_alone_comes_from_the_newest_whole_checkpoint(cli: Cli, many: Path) -> None:
+    damage_plan()
+    planned = cli("repair agent:7 --dry-run --json").json["plans"][0]
+    assert (planned["strategy"], planned["keys"]) == ("keys", ["plan"])
+    assert "keys: plan" in cli("repair agent:7 --dry-run").out
+    assert cli("repair agent:7 --yes --report r.html").code == 0
+    assert plan_of() == "old " * 5000
+    with sync.open(URL, read_only=True) as store:
+        assert store.agent("7").get("count") == 299
+    assert "changes of 1 keys" in Path("r.html").read_text()
+
+
+@pytest.fixture
+def copied(here: Path) -> Path:
+    """A store with one entry, and a copy of it."""
+    with sync.open(URL) as store:
+        store.agent("7").set("plan", "the only version")
+    Path("copy").mkdir()
+    for file in here.glob("holdfast.db*"):
+        shutil.copy2(file, "copy")
+    return here
+
+
+def test_rows_that_a_copy_still_has_are_healed_and_nothing_is_lost(cli: Cli, copied: Path) -> None:
+    damage(b"E", 0)
+    failed = cli("repair --yes")
+    assert failed.code == 1
+    assert "--copy" in failed.err
+    done = cli("repair --yes --copy copy/holdfast.db --json")
+    assert done.code == 0
+    assert [one["scope"] for one in done.json["healed"]] == ["agent:7"]
+    assert done.json["repaired"] == []
+    assert plan_of() == "the only version"
+    assert cli("verify").code == 0
+    assert len(cli("quarantine list --json").json["quarantine"]) == 1
+
+
+def test_a_copy_that_went_its_own_way_gives_its_state_by_recovery(cli: Cli, here: Path) -> None:
+    with sync.open("sqlite:other.db") as store:
+        store.agent("7").set("plan", "of another store")
+    with sync.open(URL) as store:
+        store.agent("7").set("plan", "the only version")
+    damage(b"E", 0)
+    done = cli("repair --yes --copy other.db --json")
+    assert done.code == 0
+    assert done.json["repaired"][0]["strategy"] == "copy"
+    assert plan_of() == "of another store"
+
+
+def test_repair_of_an_encrypted_store_from_a_copy(cli: Cli, here: Path) -> None:
+    Path("keys").mkdir()
+    key = f"file:{here / 'keys' / 'master.key'}"
+    Path("data").mkdir()
+    with sync.open("sqlite:data/a.db", key=key) as store:
+        store.agent("7").set("plan", "the only version")
+    shutil.copytree("data", "copy")
+    damage(b"E", 0, "sqlite:data/a.db")
+    words = ("--store", "data/a.db", "--key", key)
+    assert cli(*words, "key", "get", "agent:7", "plan").code == 6
+    assert cli(*words, "doctor").code == 1
+    assert cli(*words, "repair", "--yes", "--copy", "copy/a.db").code == 0
+    assert cli(*words, "key", "get", "agent:7", "plan").out == '"the only version"\n'
+    row = cli(*words, "quarantine", "list", "--json").json["quarantine"][0]
+    cli(*words, "quarantine", "show", "agent:7", row["id"], "-o", "row.bin")
+    assert b"only version" not in Path("row.bin").read_bytes()
+
+
+# what was unfinished, and what nobody has read for long
+
+
+def test_boot_settles_what_was_unfinished_and_names_what_is_left(cli: Cli, agent: str) -> None:
+    with (
+        sync.open(URL) as store,
+        pytest.raises(KeyError),
+        sync.Effects(store.agent("7")).once("mail") as effect,
+    ):
+        assert effect.due
+        raise KeyError
+    refused = cli("recovery boot")
+    assert refused.code == 2
+    assert "--yes" in refused.err
+    damage(b"E", 3)
+    done = cli("recovery boot --yes --json")
+    assert done.code == 1
+    assert {(one["kind"], one["outcome"]) for one in done.json["items"]} == {
+        ("state", "completed"),
+        ("effect", "left"),
+    }
+    assert plan_of() == {"goal": "ship", "step": 1}
+    assert "effect mail: left" in cli("recovery boot agent:7 --yes --no-check").out
+    assert cli("recovery boot agent:9 --yes").code == 4
+
+
+def test_scrubbing_goes_on_where_it_ended_and_heals(cli: Cli, copied: Path) -> None:
+    damage(b"E", 0)  # before scrubbing keeps how far it is
+    found = cli("recovery scrub")
+    assert found.code == 1
+    assert "damaged: agent:7" in found.out
+    healed = cli("recovery scrub --copy copy/holdfast.db --json").json
+    assert [one["scope"] for one in healed["healed"]] == ["agent:7"]
+    assert plan_of() == "the only version"
+    well = cli("recovery scrub --json")
+    assert (well.code, well.json["finished"], well.json["passes"]) == (0, True, 3)
+    assert "all of the store, 4 times" in cli("recovery scrub").out

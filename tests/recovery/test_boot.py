@@ -1,0 +1,295 @@
+"""Boot recovery: what a killed process left unfinished comes to an end, each by its own choice."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+from store_kit import Place, put_row, rows_of
+
+import holdfast
+from holdfast import MachineArrow, MachineDefinition, MachineState, Procedure, sync
+from holdfast.agents.keys import own_change, task_key
+from holdfast.errors import InvalidInputError
+from holdfast.recovery.records import Records
+from holdfast.store import rows
+from holdfast.store.handles import StoreHandle
+
+KILLED = """
+import os, signal, sys
+from holdfast import MachineArrow, MachineDefinition, MachineState, sync
+url, key, signer = sys.argv[1], sys.argv[2] or None, sys.argv[3]
+store = sync.open(url, key=key, durability="normal", signer=signer)
+state = store.agent("7")
+die = lambda step: os.kill(os.getpid(), signal.SIGKILL)
+arrow = MachineArrow("sent", work=die, recover="complete")
+mail = MachineDefinition("written", {"written": MachineState(on={"send": arrow}),
+                                     "sent": MachineState()})
+sync.Mailbox(state).send({"order": 17}, id="order-17")
+state.set("plan", 1)
+machine = sync.Machine(state, mail, "post")
+machine.start()
+with sync.Checkpoints(state).operation("deploy"):
+    state.set("plan", 2)
+    with sync.Effects(state).once("charge", key="order-17"):
+        with sync.Effects(state).once("mail"):
+            machine.fire("send", to="Ann")
+"""
+
+
+def damage(place: Place, number: int) -> bytes:
+    """Flip a bit of an entry behind the store's back; its key."""
+    place.close()
+    storage = place.storage()
+    key, row = rows_of(storage, b"E")[number]
+    put_row(storage, key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])
+    storage.close()
+    return key
+
+
+def post(sent: list[str], **more: Any) -> MachineDefinition:
+    """A machine whose work is to send."""
+    more = {"recover": "complete"} | more
+    arrow = MachineArrow("sent", work=lambda step: sent.append(step.id), **more)
+    states = {"written": MachineState(on={"send": arrow}), "sent": MachineState()}
+    return MachineDefinition("written", states)
+
+
+def killed(place: Place) -> sync.Store:
+    """A store whose process was killed in the middle of everything."""
+    if place.engine == "memory":
+        pytest.skip("a process is needed")
+    place.open()
+    command = [sys.executable, "-c", KILLED, place.url, place.key or "", place.signer]
+    assert subprocess.run(command, env=place.environment(), check=False).returncode == -9
+    return place.reopen()
+
+
+@pytest.mark.spec("M73", "M74", "S82", "S83")
+def test_everything_a_killed_process_left_is_found_and_settled(place: Place) -> None:
+    store = killed(place)
+    sent: list[str] = []
+    emitted: list[Any] = []
+    report = sync.boot(
+        store,
+        machines={"post": post(sent)},
+        requests=lambda state, letter: emitted.append(letter.content),
+    )
+    outcomes = {(one.kind, one.what): one.outcome for one in report.items}
+    assert outcomes == {
+        ("operation", "deploy"): "rolled_back",
+        ("transition", "post"): "completed",
+        ("effect", "charge order-17"): "retry",
+        ("effect", "mail"): "left",
+        ("request", "order-17"): "retry",
+    }
+    state = store.agent("7")
+    assert state.get("plan") == 1
+    assert len(sent) == 1
+    assert sync.Machine(state, post(sent), "post").now().state == "sent"
+    assert sync.Effects(state).get("charge", key="order-17").status == "planned"
+    assert emitted == [{"order": 17}]
+    assert sync.Mailbox(state).status().waiting == 1
+    assert [one.what for one in report.left] == ["mail"]
+    assert "changes: none is ever unfinished" in str(report)
+    again = sync.boot(store, machines={"post": post(sent)})
+    assert {one.kind for one in again.items} == {"effect", "request"}
+    assert len(sent) == 1
+
+
+def test_what_nobody_declared_is_left_to_the_caller(place: Place) -> None:
+    store = killed(place)
+    sent: list[str] = []
+    report = sync.boot(store)
+    assert {(one.kind, one.outcome) for one in report.left} == {
+        ("transition", "left"),
+        ("effect", "left"),
+    }
+    report = sync.boot(store, machines={"post": post(sent, recover="ask")})
+    assert "settle it" in str(report)
+    report = sync.boot(
+        store, machines={"post": post(sent, recover="roll_back")}, effects=lambda state, one: "done"
+    )
+    outcomes = {(one.kind, one.what): one.outcome for one in report.items}
+    assert outcomes["transition", "post"] == "rolled_back"
+    assert outcomes["effect", "mail"] == "completed"
+    assert report.left == []
+    assert sync.Effects(store.agent("7")).get("mail").status == "done"
+
+
+def test_work_that_fails_again_keeps_nothing_else_from_being_settled(place: Place) -> None:
+    store = killed(place)
+    arrow = MachineArrow("sent", work=lambda step: 1 // 0, recover="complete")
+    broken = MachineDefinition(
+        "written", {"written": MachineState(on={"send": arrow}), "sent": MachineState()}
+    )
+    report = sync.boot(store, machines={"post": broken})
+    assert ("transition", "left") in {(one.kind, one.outcome) for one in report.items}
+    assert ("effect", "retry") in {(one.kind, one.outcome) for one in report.items}
+    assert "ZeroDivisionError" in str(report)
+
+
+@pytest.mark.spec("X10", "S81")
+def test_the_chain_from_the_newest_state_to_defaults(place: Place) -> None:
+    store = place.open()
+    for name in ("good", "older", "lost"):
+        state = store.agent(name)
+        state.set("task", 1)
+        if name == "older":
+            state.checkpoint("safe")
+        state.set("task", 2)
+    keys = [key for key, _ in rows_of(store._core.storage, b"E")]
+    lost, older = (
+        [n for n, key in enumerate(keys) if rows.scope_of(key) == number]
+        for name in ("lost", "older")
+        for number in (store._core.ledger(holdfast.Scope("agent", name)).number,)
+    )
+    for number in (*lost, older[-1]):
+        damage(place, number)
+    store = place.open()
+    recovery = sync.Recovery(
+        store, order=["as_it_is", "newest_valid", "copy", "defaults"], defaults={"task": 0}
+    )
+    report = sync.boot(store, recovery=recovery)
+    assert report.methods == {
+        "agent:good": "primary",
+        "agent:lost": "default",
+        "agent:older": "checkpoint",
+    }
+    found = {name: store.agent(name).get("task") for name in ("good", "older", "lost")}
+    assert found == {"good": 2, "older": 1, "lost": 0}
+    [item] = [one for one in report.items if str(one.scope) == "agent:lost"]
+    assert item.report is not None
+    assert [step.step for _, step in item.report.steps]
+    assert set(item.report.passed) == {"as_it_is", "newest_valid", "copy"}
+
+
+def test_a_state_that_cannot_be_brought_back_is_named_and_others_are(place: Place) -> None:
+    store = place.open()
+    store.agent("a").set("k", 1)
+    damage(place, 0)
+    store = place.open()
+    store.agent("b").set("k", 1)
+    recovery = sync.Recovery(
+        store,
+        procedures=[
+            Procedure.of(
+                {
+                    "id": "once",
+                    "triggers": ["corruption_detected"],
+                    "steps": [{"type": "backup_current"}, {"type": "locate_checkpoint"}],
+                }
+            )
+        ],
+    )
+    report = sync.boot(store, recovery=recovery)
+    assert report.methods == {"agent:a": "none", "agent:b": "primary"}
+    assert [(one.kind, one.outcome) for one in report.left] == [("state", "left")]
+
+
+def test_a_recovery_that_was_cut_short_goes_on(place: Place) -> None:
+    store = place.open()
+    state = store.agent("7")
+    state.set("task", 1)
+    state.checkpoint("good")
+    state.set("task", 2)
+    recovery = sync.Recovery(store)
+    failure = holdfast.Failure("state_corruption").check()
+    records = Records(StoreHandle(store._core), state.scope)
+    records.begin(failure, recovery.select(failure))
+    report = sync.boot(store)
+    assert [(one.kind, one.outcome) for one in report.items] == [("recovery", "completed")]
+    assert state.get("task") == 1
+
+
+def test_an_agent_that_somebody_runs_is_left_alone(place: Place) -> None:
+    store = place.open()
+    state = store.agent("7")
+    state.set("task", 1)
+    running = sync.Checkpoints(state).operation("work")
+    with store.lease("agent/7"), running:
+        state.set("task", 2)
+        report = sync.boot(place.open())
+        assert "somebody runs it" in str(report)
+        assert state.get("task") == 2
+    assert sync.boot(place.open()).items == []
+
+
+def test_a_task_that_a_restore_brought_back_is_taken_out_again(place: Place) -> None:
+    store = place.open()
+    a, b = store.agent("a"), store.agent("b")
+    parts = own_change(a)
+    parts.part(a._handle).set(task_key("t1"), {"id": "t1", "status": "running"})
+    plan = parts.plan()
+    assert plan is not None
+    a._run(plan)
+    before = a.checkpoint("before")
+    handovers = sync.Handovers(store)
+    handovers.hand_over(a, b, "t1", reason="it is theirs")
+    a.restore(before)
+    assert a.exists(task_key("t1"))
+    report = sync.boot(store)
+    assert [(one.kind, one.what, one.outcome) for one in report.items] == [
+        ("handover", "t1", "completed")
+    ]
+    assert not a.exists(task_key("t1"))
+    assert sync.boot(store).items == []
+
+
+@pytest.mark.spec("S80")
+def test_nothing_is_done_before_the_system_is_ready(place: Place) -> None:
+    store = place.open()
+    sync.Mailbox(store.agent("7")).send("hello")
+    ready = threading.Event()
+    seen: list[str] = []
+
+    def wait() -> None:
+        assert ready.wait(30)
+        seen.append("ready")
+
+    threading.Timer(0.05, ready.set).start()
+    sync.boot(store, ready=wait, requests=lambda state, letter: seen.append(letter.content))
+    assert seen == ["ready", "hello"]
+
+
+@pytest.mark.spec("S76", "S77", "S78", "S79", "S85")
+def test_the_last_checkpoints_hold_queue_work_and_session(place: Place) -> None:
+    """What waits, what is at work and the session; any scope takes part, unless nothing changed."""
+    store = place.open()
+    agent, session, other = store.agent("7"), store.session("s1"), store.custom("service")
+    idle = store.agent("idle")
+    idle.set("k", 1)
+    idle.checkpoint("before")
+    with sync_shutdown(store, [agent, session, other, idle]) as last:
+        sync.Mailbox(agent).send("question")
+        sync.Effects(agent).plan("answer", id="1")
+        session.set("user", "ann")
+        other.set("own", "data")
+        made = last.finish()
+    assert {str(one.scope) for one in made} == {"agent:7", "session:s1", "custom:service"}
+    store = place.reopen()
+    there = {str(one.scope): store.scope(one.scope).at(one.id) for one in made}
+    assert there["session:s1"].get("user") == "ann"
+    assert there["custom:service"].get("own") == "data"
+    assert [one["content"] for one in there["agent:7"].get("$mailbox/inbox/messages")] == [
+        "question"
+    ]
+    assert there["agent:7"].keys("$effects/open/")
+    kinds = {one.kind: one.outcome for one in sync.boot(store).items}
+    assert kinds == {"effect": "retry", "request": "retry"}
+
+
+def sync_shutdown(store: sync.Store, scopes: Any) -> Any:
+    """Checkpoints at the end, without signals."""
+    return holdfast.ShutdownCheckpoints(store, scopes, signals=())
+
+
+def test_what_makes_no_sense_is_refused(store: sync.Store) -> None:
+    for more in ({"machines": {"m": 1}}, {"wait": -1}, {"check": 2}, {"ready": 1}, {"scopes": [1]}):
+        with pytest.raises(InvalidInputError):
+            sync.boot(store, **more)
+    with pytest.raises(InvalidInputError, match="open store"):
+        sync.boot("store")

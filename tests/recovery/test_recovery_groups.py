@@ -1,0 +1,169 @@
+"""Several agents recovered to one moment: all or none, and their letters come once."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from store_kit import Place
+
+from holdfast import Message, Task, sync
+from holdfast.errors import HoldfastError, LeaseNotFoundError, RecoveryFailedError
+from holdfast.storage.wrappers import Fault, Faulty
+from holdfast.store.handles import StoreHandle
+from holdfast.store.opening import open_core
+
+NAMES = ("planner", "searcher", "writer")
+
+
+def team(store: sync.Store) -> list[sync.State]:
+    """Agents with a checkpoint of one moment; the writer rests on the searcher."""
+    states = [store.agent(name) for name in NAMES]
+    for state in states:
+        state.set("done", [])
+    sync.Mailbox(states[0]).send("find it")
+    sync.CheckpointGroups(store).create(states, "together")
+    return states
+
+
+def work(states: list[sync.State]) -> None:
+    """Letters go from one to the next, each with what was done for it."""
+    planner, searcher, writer = states
+
+    def pass_on(mail: Any, to: sync.State | None) -> None:
+        mail.change.append("done", mail.content)
+        if to is not None:
+            mail.send(to, f"{mail.content}!")
+
+    sync.Mailbox(planner).process(lambda mail: pass_on(mail, searcher))
+    sync.Mailbox(searcher).process(lambda mail: pass_on(mail, writer))
+    sync.Mailbox(writer).process(lambda mail: pass_on(mail, None))
+
+
+def done(states: list[sync.State]) -> list[list[str]]:
+    """What each has done."""
+    return [state.get("done") for state in states]
+
+
+@pytest.mark.spec("D51")
+def test_a_group_goes_back_to_one_moment_and_its_letters_come_once(store: sync.Store) -> None:
+    states = team(store)
+    work(states)
+    sync.Mailbox(states[1]).send("from outside")
+    assert done(states) == [["find it"], ["find it!"], ["find it!!"]]
+    report = sync.Recovery(store).recover_group(states, "state_corruption")
+    assert report.success
+    assert report.strategy == "newest_valid"
+    assert dict(report.unsent) == {"agent:searcher": 1, "agent:writer": 1}
+    assert done(states) == [[], [], []]
+    assert [one.content for one in sync.Mailbox(states[1]).waiting()] == ["from outside"]
+    work(states)
+    assert done(states) == [
+        ["find it"],
+        ["from outside", "find it!"],
+        ["from outside!", "find it!!"],
+    ]
+    assert store.verify().ok
+
+
+def test_without_a_moment_that_is_good_for_all_nothing_is_changed(store: sync.Store) -> None:
+    states = team(store)
+    work(states)
+    before = done(states)
+
+    def check(state: Any) -> str | None:
+        return "it has done nothing" if str(state.scope) == "agent:writer" else None
+
+    recovery = sync.Recovery(store, validate=[check])
+    with pytest.raises(RecoveryFailedError, match=r"changed nothing.*it has done nothing"):
+        recovery.recover_group(states, "state_corruption")
+    assert done(states) == before
+    assert recovery.group_reports()[0].status == "failed"
+    with pytest.raises(RecoveryFailedError, match="of a group with all of them"):
+        sync.Recovery(store).recover_group([*states, store.agent("other")], "drift")
+
+
+def test_the_order_is_that_of_their_dependencies(store: sync.Store) -> None:
+    planner, searcher, writer = team(store)
+    sync.Checkpoints(searcher).create("rests", depends_on=[writer])
+    sync.Checkpoints(planner).create("rests", depends_on=[searcher])
+    report = sync.Recovery(store).recover_group([planner, searcher, writer], "agent_crash")
+    assert report.strategy == "as_it_is"
+    assert [one.id for one in report.agents] == ["writer", "searcher", "planner"]
+    told = [one.agent for one in sync.Recovery(store).notices()]
+    assert told == ["agent:writer", "agent:searcher", "agent:planner"]
+
+
+def test_a_named_group_or_a_time_can_be_asked_for(store: sync.Store) -> None:
+    states = team(store)
+    work(states)
+    item = states[2].item("done")
+    assert item is not None
+    sync.CheckpointGroups(store).create(states, "later")
+    for state in states:
+        state.set("done", "nonsense")
+    recovery = sync.Recovery(store)
+    recovery.recover_group(states, "drift", at=item.time)
+    assert done(states) == [["find it"], ["find it!"], ["find it!!"]]
+    recovery.recover_group(states, "drift", point="together")
+    assert done(states) == [[], [], []]
+    assert [one.strategy for one in recovery.group_reports()] == ["named", "point_in_time"]
+
+
+def test_a_task_that_was_handed_over_since_has_one_owner(store: sync.Store) -> None:
+    states = team(store)
+    planner, searcher, _ = states
+    kept = sync.AgentState(planner)
+    kept.put("tasks", "t1", Task(id="t1", title="a search"))
+    kept.append("conversation", Message(role="user", content="search"))
+    sync.CheckpointGroups(store).create(states, "with the task")
+    handovers = sync.Handovers(store)
+    handovers.hand_over(planner, searcher, "t1", reason="it searches")
+    assert sync.Recovery(store).recover_group(states, "state_corruption").success
+    owners = [state for state in states if sync.AgentState(state).ids("tasks") == ["t1"]]
+    assert owners == [searcher]
+    assert str(handovers.owner(planner, "t1")) == "agent:searcher"
+
+
+def test_one_that_ends_at_any_commit_is_all_or_none_and_is_ended_by_another(place: Place) -> None:
+    for nth in itertools.count(1):
+        with place.open() as store:
+            states = team(store)
+            work(states)
+            before = done(states)
+            known = len(sync.Recovery(store).group_reports())
+        storage = Faulty(place.storage())
+        dying = sync.Store(StoreHandle(open_core(place.url, storage=storage, **place.options())))
+        storage.plan = (Fault("commit", storage.calls["commit"] + nth, onward=True),)
+        try:
+            sync.Recovery(dying).recover_group([f"agent:{one}" for one in NAMES], "drift")
+        except HoldfastError:
+            ended = False
+        else:
+            ended = True
+        finally:
+            storage.plan = ()
+            storage.close()
+        if ended:
+            assert nth > 5
+            return
+        with place.open() as store:
+            states = [store.agent(name) for name in NAMES]
+            assert done(states) in (before, [[], [], []]), nth
+            for one in store.leases():
+                try:
+                    store.break_lease(one.name)
+                except LeaseNotFoundError:
+                    continue
+            recovery = sync.Recovery(store)
+            if not recovery.resume_groups() and len(recovery.group_reports()) == known:
+                recovery.recover_group(states, "drift")  # it had not begun
+            assert recovery.group_reports(1)[0].success
+            assert recovery.resume_groups() == []
+            assert done(states) == [[], [], []]
+            work(states)
+            assert done(states) == [["find it"], ["find it!"], ["find it!!"]], nth
+            assert store.verify().findings == []
+            for name in NAMES:
+                store.delete(f"agent:{name}")

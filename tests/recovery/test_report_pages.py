@@ -1,0 +1,80 @@
+"""Reports as pages: all that is known, and nothing of what users wrote is taken for markup."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+import pytest
+
+import holdfast
+from holdfast import sync
+from holdfast.errors import RecoveryFailedError
+
+NASTY = '<script>alert(1)</script> | *bold* `code` [a](b)\nnext & "last"'
+
+
+class Tags(HTMLParser):
+    """The tags and the text of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.add(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def failed(store: sync.Store) -> holdfast.RecoveryReport:
+    def break_it(context: object, action: object) -> None:
+        raise ValueError(NASTY)
+
+    state = store.agent("7")
+    state.set("plan", 1)
+    broken = {"id": "broken", "triggers": ["x"], "steps": [{"type": "break_it"}]}
+    recovery = sync.Recovery(store, steps={"break_it": break_it}, procedures=[broken])
+    failure = holdfast.Failure("x", NASTY, evidence={"seen": NASTY})
+    with pytest.raises(RecoveryFailedError):
+        recovery.recover(state, failure)
+    return recovery.reports(state)[0]
+
+
+def test_a_page_of_html_stands_alone_and_is_escaped(store: sync.Store) -> None:
+    report = failed(store)
+    page = Tags()
+    text = report.html()
+    page.feed(text)
+    assert page.tags == {
+        *("html", "head", "meta", "title", "style", "body", "h1", "h2", "table", "tr", "th", "td")
+    }
+    assert "<script>alert(1)</script> | *bold*" in page.text
+    assert "http" not in text.replace("http-equiv", "")
+    for known in ("rolled_back", report.id, "agent:7", "break_it", "custom:$recovery/agent:7"):
+        assert known in page.text
+
+
+def test_a_page_of_markdown_is_escaped(store: sync.Store) -> None:
+    report = failed(store)
+    text = report.markdown()
+    assert "<script>" not in text.replace("\\<script\\>", "")
+    rows = [line for line in text.splitlines() if line.startswith("| 1 ")]
+    assert len(rows) == len(report.steps) == 2  # the step, and undoing it
+    assert rows[0].replace("\\|", "").count("|") == 6
+    assert "\\*bold\\* \\`code\\` \\[a\\](b) next \\& " in rows[0]
+
+
+def test_a_recovery_that_succeeded_says_what_was_lost_and_how_long_steps_took(
+    store: sync.Store,
+) -> None:
+    state = store.agent("7")
+    state.set("plan", 1)
+    state.checkpoint("good")
+    state.set("plan", 2)
+    report = sync.Recovery(store).recover(state, "state_corruption")
+    text = report.markdown()
+    assert "**lost**: 1 entries after it" in text
+    assert "**served**: newest\\_valid, main@2" in text
+    assert "| 1 | steps | restore\\_state | done | 0." in text

@@ -1,0 +1,266 @@
+"""Ending a timeline: its content goes and the chain says so; nothing that others use is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from store_kit import Place, put_row, rows_of
+
+import holdfast
+from holdfast import Keep, sync
+from holdfast.errors import (
+    Conflict,
+    GateRefusedError,
+    InvalidInputError,
+    ScopeNotFoundError,
+    StillNeededError,
+    TimelineNotFoundError,
+    Unavailable,
+)
+from holdfast.storage.wrappers import Fault, Faulty
+from holdfast.store import rows
+from holdfast.store.handles import StoreHandle
+from holdfast.store.opening import open_core
+from holdfast.sync import Checkpoints, Retention, export_checkpoint, import_checkpoint
+
+
+def begun(store: sync.Store) -> tuple[sync.State, sync.State]:
+    """A state, and a trial of it with content of its own."""
+    state = store.agent("1")
+    for number in range(30):
+        state.set(f"k{number}", f"value {number} " * 30)
+    trial = state.fork("trial")
+    for number in range(60):
+        trial.set(f"k{number}", f"trial {number} " * 60)
+    trial.set("list", [{"n": n} for n in range(2000)])
+    return state, trial
+
+
+def lines(state: sync.State) -> list[str]:
+    return [one.name for one in state.timelines()]
+
+
+def content(place: Place) -> list[bytes]:
+    """Keys of rows of the trial that hold more than an envelope."""
+    storage = place.storage()
+    found = [key for kind in (b"V", b"N", b"S", b"B", b"C") for key, _ in rows_of(storage, kind)]
+    return [key for key in found if int.from_bytes(key[7:9], "big") == 1]
+
+
+def test_what_it_held_is_gone_and_the_store_verifies(place: Place) -> None:
+    store = place.open()
+    state, trial = begun(store)
+    before, witness = dict(state.items()), store.witness()
+    held = len(content(place))
+    done = Retention(store).end(state, "trial", "it led nowhere")
+    assert done.entries >= 60
+    assert done.bytes > 0
+    assert lines(state) == ["main"]
+    assert dict(state.items()) == before
+    assert store.verify(expect=witness).ok
+    assert len(content(place)) < min(held, 4)  # what is empty has a saved index, too
+    other = place.open().agent("1")
+    for use in (
+        lambda: trial.get("k1"),
+        lambda: trial.set("k1", 1),
+        lambda: other.on("trial").set("k1", 1),
+        lambda: other.on("trial").checkpoint("late"),
+        lambda: other.restore("trial@40"),
+        lambda: Retention(store).end(other, "trial"),
+    ):
+        with pytest.raises(TimelineNotFoundError, match="was ended"):
+            use()
+    with pytest.raises(Conflict, match="already"):
+        state.fork("trial")
+
+
+def test_the_feed_names_its_entries(store: sync.Store) -> None:
+    state, _ = begun(store)
+    position = store.position()
+    Retention(store).end(state, "trial")
+    told = [one.kinds for one in store.feed(since=position)]
+    assert told == [("restore",), ("prune",), ("end timeline",)]
+
+
+def test_life_goes_on(place: Place) -> None:
+    """Forks, pruning, a new data key, deleting: all that goes through every timeline."""
+    store = place.open()
+    state, _ = begun(store)
+    Retention(store).end(state, "trial")
+    second = state.fork("second")
+    second.set("k1", "second")
+    if place.sealed:
+        store.rotate("agent:1")
+    state.declare(Keep(count=1))
+    Retention(store).run(state)
+    assert lines(state) == ["main", "second"]
+    assert second.get("k1") == "second"
+    assert store.stats()["entries"] > 0
+    assert store.verify().ok
+    store = place.reopen()
+    highest = max(one.head for one in store.agent("1").timelines())
+    store.delete("agent:1")
+    again = store.agent("1").set("k", 1)
+    assert again > highest + 30  # no number is given twice, also none of what has ended
+    assert store.verify().ok
+
+
+def test_what_others_use_keeps_it(store: sync.Store) -> None:
+    state, trial = begun(store)
+    retention = Retention(store)
+    with pytest.raises(InvalidInputError, match="main cannot be ended"):
+        retention.end(state, "main")
+    with pytest.raises(TimelineNotFoundError):
+        retention.end(state, "nobody")
+    pinned = trial.checkpoint("precious")
+    retention.pin(pinned, "shipped")
+    with pytest.raises(StillNeededError, match="pinned: shipped"):
+        retention.end(state, "trial")
+    retention.unpin(pinned)
+    child = trial.fork("child")
+    with pytest.raises(StillNeededError, match="child began from its entry"):
+        retention.end(state, "trial")
+    child.set("k1", 1)
+    retention.end(state, "child")
+    assert lines(state) == ["main", "trial"]
+    assert store.verify().ok
+
+
+def test_an_operation_that_is_not_over_keeps_it(store: sync.Store) -> None:
+    state, trial = begun(store)
+    with Checkpoints(trial).operation("deploy"):
+        trial.set("k1", 1)
+        with pytest.raises(StillNeededError, match="its operation is not over"):
+            Retention(store).end(state, "trial")
+    Retention(store).end(state, "trial")
+
+
+def test_what_was_adopted_or_merged_stays(store: sync.Store) -> None:
+    state, trial = begun(store)
+    state.restore(trial)
+    with pytest.raises(StillNeededError, match="main began from its entry"):
+        Retention(store).end(state, "trial")
+    state.set("end", 1)
+    state.prune(state.place()[2], keep=[])
+    with pytest.raises(StillNeededError, match="hold what was written on it"):
+        Retention(store).end(state, "trial")
+    assert state.get("k59") == "trial 59 " * 60
+    for key in list(state.keys()):
+        state.set(key, "anew")
+    state.prune(state.place()[2], keep=[])
+    Retention(store).end(state, "trial")
+    other = state.fork("other")
+    other.set("merged", 1)
+    state.merge(other)
+    with pytest.raises(StillNeededError, match="main was merged with it"):
+        Retention(store).end(state, "other")
+    assert store.verify().ok
+
+
+def test_whatever_fails_it_can_be_ended_again(place: Place) -> None:
+    """A fault at each call to the storage in turn: nothing of others is lost, and it goes on."""
+    store = place.open()
+    state, _ = begun(store)
+    before = dict(state.items())
+    nth = 0
+    while "trial" in lines(state):
+        nth += 5
+        faulty = Faulty(place.storage())
+        core = open_core(place.url, storage=faulty, **place.options())
+        broken = sync.Store(StoreHandle(core))
+        faulty.plan = (Fault("*", faulty.calls["*"] + nth),)
+        try:
+            Retention(broken).end("agent:1", "trial")
+        except (Unavailable, Conflict):
+            faulty.plan = ()
+            assert store.verify().ok
+        assert dict(state.items()) == before
+        broken.close()
+    assert nth > 50
+    assert store.verify().ok
+
+
+def test_an_entry_behind_the_end_is_found(tmp_path: Path) -> None:
+    """Somebody who has the signer and a plain store goes on with what was ended."""
+    place = Place("memory", tmp_path, sealed=False)
+    store = place.open()
+    state, trial = begun(store)
+    Retention(store).end(state, "trial")
+    line = trial._handle.core.timeline(trial._handle.core.ledger(trial.scope), "trial")
+    line.gone = False
+    trial.set("k1", "late")
+    found = place.reopen().verify().findings
+    assert [one.kind for one in found] == ["chain"]
+    assert "behind the entry that ends its timeline" in str(found[0])
+    place.close()
+
+
+def test_a_missing_end_is_found(place: Place) -> None:
+    store = place.open()
+    state, _ = begun(store)
+    Retention(store).end(state, "trial")
+    storage = place.storage()
+    place.close()
+    last = max(key for key, _ in rows_of(storage, b"E") if key[7:9] == b"\0\1")
+    put_row(storage, last, None)
+    assert rows.sequence_of(last) > 60
+    assert any(one.kind == "feed" for one in place.open().verify().findings)
+
+
+class NoBytes(holdfast.Gate):
+    """Lets no bytes in."""
+
+    def before(self, request: holdfast.Request) -> None:
+        if any(operation.key == "bytes" for operation in request.operations):
+            raise GateRefusedError("no bytes here")
+
+
+def test_an_import_that_fails_leaves_no_timeline(store: sync.Store, tmp_path: Path) -> None:
+    source = store.agent("source")
+    source.set("a", "x" * 1000)
+    source.set("bytes", b"y" * 1000)
+    source.checkpoint("good")
+    export_checkpoint(source, tmp_path / "x", plain=True)
+    store.add_gate(NoBytes())
+    state = store.agent("2")
+    state.set("mine", 1)
+    with pytest.raises(GateRefusedError):
+        import_checkpoint(state, tmp_path / "x")
+    assert lines(state) == ["main"]
+    assert store.verify().ok
+
+
+def test_a_simulation_is_ended(store: sync.Store) -> None:
+    state, _ = begun(store)
+    good = state.checkpoint("good")
+    state.set("k1", "since")
+    done = Checkpoints(state).simulate(lambda trial: trial.set("k2", "tried"), good)
+    Retention(store).end(state, done.timeline)
+    assert lines(state) == ["main", "trial"]
+    assert store.verify().ok
+
+
+def test_slips(store: sync.Store) -> None:
+    state, _ = begun(store)
+    for timeline, reason in ((5, None), ("", None), ("trial", 7)):
+        with pytest.raises(InvalidInputError):
+            Retention(store).end(state, timeline, reason)  # type: ignore[arg-type]
+    with pytest.raises(ScopeNotFoundError):
+        Retention(store).end("agent:nobody", "trial")
+    assert lines(state) == ["main", "trial"]
+
+
+def test_async(place: Place) -> None:
+    async def work() -> None:
+        async with holdfast.open(place.url, **place.options()) as store:
+            state = store.agent("1")
+            await state.set("k", 1)
+            trial = await state.fork("trial")
+            await trial.set("k", 2)
+            done = await holdfast.Retention(store).end(state, "trial", "over")
+            assert done.timeline == "trial"
+            assert [one.name for one in await state.timelines()] == ["main"]
+
+    asyncio.run(work())

@@ -1,0 +1,305 @@
+"""The three agents of `examples/agents`: they work together, and are killed while they do."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents.colleague import work, work_together
+from agents.git_assistant import GitAssistant, Repository
+from agents.greeter import GreeterAgent
+from agents.haiku import HaikuAgent
+from store_kit import Place
+
+from holdfast import Worked, sync
+from holdfast.errors import AgentValidationError, InvalidInputError, MachineDataError
+from holdfast.testing import crash
+
+VISIT = "visit-1"
+QUICK: dict[str, Any] = {"lease": 0.1, "idle": 0.01, "backoff": 0.01}
+"""After a kill, the lease of the dead has to run out."""
+NAMES = ("greeter", "poet", "git")
+
+
+def prepare(store: sync.Store, world: Path) -> None:
+    """A repository, and a visitor's letter."""
+    repository = Repository(world / "repository")
+    repository.path.mkdir()
+    repository.git("init", "--quiet", "--initial-branch=main")
+    repository.git("commit", "--quiet", "--allow-empty", "--message=Begin")
+    sync.Mailbox(store.agent("greeter")).send({"name": "Ann", "topic": "rain"}, id=VISIT)
+
+
+def makers(world: Path) -> dict[str, Callable[[sync.Store], Any]]:
+    git = partial(GitAssistant, path=world / "repository")
+    return {"greeter": GreeterAgent, "poet": HaikuAgent, "git": git}
+
+
+def one(store: sync.Store, world: Path, name: str) -> None:
+    """Let one of them do what it can."""
+    work(store, makers(world)[name], **QUICK)
+
+
+def team(store: sync.Store, world: Path) -> None:
+    work_together(store, *makers(world).values(), **QUICK)
+
+
+def see(store: sync.Store, world: Path) -> dict[str, Any]:
+    """What they know and have done, without times, hashes and numbers of attempts."""
+    repository = Repository(world / "repository")
+    refs = "--format=%(refname:short) %(subject)"
+    found: dict[str, Any] = {
+        "branches": repository.git("for-each-ref", refs),
+        "commits": repository.git("rev-list", "--all", "--count"),
+    }
+    for name in NAMES:
+        state = store.agent(name)
+        typed = sync.AgentState(state)
+        tasks = typed.get("tasks").tasks()
+        said = [(one.role, one.name, one.content) for one in typed.get("conversation")]
+        found[f"{name} conversation"] = said
+        found[f"{name} tasks"] = [(one.id, one.status, one.progress, one.data) for one in tasks]
+        found[f"{name} unfinished"] = [str(one) for one in sync.Effects(state).unfinished()]
+        found[f"{name} wrong"] = typed.problems()
+        handed = sync.Handovers(store).history(state)
+        found[f"{name} handovers"] = [(str(one.taker), one.status, one.messages) for one in handed]
+    now = HaikuAgent(store).machine.now()
+    found["machine"] = now and (now.state, now.data, now.pending)
+    return found
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Path:
+    made = tmp_path / "world"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def ready(plain: Place, world: Path) -> sync.Store:
+    store = plain.open()
+    prepare(store, world)
+    return store
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """Errors are what some of these tests are about."""
+    caplog.set_level(logging.CRITICAL, "holdfast.loop")
+
+
+def visits(store: sync.Store) -> dict[str, Any]:
+    greeter = GreeterAgent(store)
+    greeter.restore_state()
+    return greeter.visits
+
+
+@pytest.mark.spec("M89")
+def test_they_work_together(place: Place, world: Path) -> None:
+    ready = place.open()
+    prepare(ready, world)
+    team(ready, world)
+    answer = "It is on the branch poem/visit-1."
+    assert visits(ready)[VISIT].answer == answer
+    repository = Repository(world / "repository")
+    poem = repository.git("show", f"poem/{VISIT}:{VISIT}.txt")
+    assert poem.splitlines()[0] == "rain in the morning"
+    assert repository.look() == {"branch": "main", "changed": [], "log": ["Begin"]}
+    greeter = sync.AgentState(ready.agent("greeter"))
+    assert [one.name for one in greeter.get("conversation")] == [
+        *("Ann", "greeter", "poet", "git", "greeter")
+    ], "the whole conversation came back"
+    assert greeter.item("tasks", VISIT).status == "completed"
+    assert HaikuAgent(ready).machine.now().state == "awaiting_topic"
+    assert ready.verify().findings == []
+    assert work(ready, GreeterAgent, **QUICK) == 0, "nothing is left to do"
+
+
+# M90, M91, M92: each persists, validates, recovers, and goes on after a kill at any commit
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("greeter", marks=pytest.mark.spec("M92")),
+        pytest.param("poet", marks=pytest.mark.spec("M91")),
+        pytest.param("git", marks=pytest.mark.spec("M90")),
+    ],
+)
+def test_each_is_killed_around_its_commits_and_goes_on(name: str) -> None:
+    def before(store: sync.Store, world: Path) -> None:
+        prepare(store, world)
+        for other in NAMES[: NAMES.index(name)]:
+            one(store, world, other)
+
+    def run(store: sync.Store, world: Path) -> None:
+        one(store, world, name)
+
+    report = crash(run, prepare=before, see=see, moments=("after",))
+    assert report.ok, str(report)
+    assert report.kills >= 10
+    report = crash(run, prepare=before, see=see, moments=("before",), every=3)
+    assert report.ok, str(report)
+
+
+def test_all_of_them_are_killed_in_the_middle(tmp_path: Path) -> None:
+    key = f"file:{tmp_path / 'key'}"
+    report = crash(team, prepare=prepare, see=see, every=19, key=key)
+    assert report.ok, str(report)
+
+
+@pytest.mark.slow
+def test_all_of_them_are_killed_around_every_commit() -> None:
+    report = crash(team, prepare=prepare, see=see)
+    assert report.ok, str(report)
+
+
+# what each of them minds
+
+
+def test_several_visitors_are_served_one_after_the_other(ready: sync.Store, world: Path) -> None:
+    for number, topic in enumerate(("snow", "?!", "wind"), 2):
+        letter = {"name": "Bob", "topic": topic}
+        sync.Mailbox(ready.agent("greeter")).send(letter, id=f"visit-{number}")
+    team(ready, world)
+    assert [visit.answer[:5] for visit in visits(ready).values()] == [
+        *("It is", "It is", "Alas:", "It is")
+    ]
+
+
+@pytest.mark.parametrize("topic", ["", "?!", "x" * 99], ids=["empty", "signs", "long"])
+def test_a_wish_that_cannot_be_granted_is_refused_with_its_reason(
+    ready: sync.Store, world: Path, topic: str
+) -> None:
+    team(ready, world)
+    sync.Mailbox(ready.agent("greeter")).send({"name": "Bob", "topic": topic}, id="visit-2")
+    team(ready, world)
+    assert visits(ready)["visit-2"].answer == "Alas: that is no topic for a haiku."
+    task = sync.AgentState(ready.agent("greeter")).item("tasks", "visit-2")
+    assert task.status == "failed"
+
+
+def test_what_the_git_assistant_refuses_goes_back_to_who_wanted_it(
+    ready: sync.Store, world: Path
+) -> None:
+    id = "visit 2, with blanks"
+    sync.Mailbox(ready.agent("greeter")).send({"name": "Bob", "topic": "snow"}, id=id)
+    team(ready, world)
+    assert visits(ready)[id].answer == "Alas: its id is no name for a branch."
+    assert visits(ready)[VISIT].answer.startswith("It is on the branch")
+
+
+@pytest.mark.spec("M11", "M88")
+def test_a_poem_that_is_none_is_refused_and_the_next_attempt_is_not(
+    ready: sync.Store, world: Path
+) -> None:
+    """A model answers what it likes; what does not fit never becomes state."""
+    one(ready, world, "greeter")
+    with pytest.raises(MachineDataError, match="three lines, not 1"):
+        work(ready, partial(HaikuAgent, model=lambda topic: topic), max_errors=2, **QUICK)
+    machine = HaikuAgent(ready).machine
+    now = machine.now()
+    assert (now.state, now.pending) == ("generating", None), "it is where it was"
+    failed = machine.transitions(success=False)
+    assert [(step.trigger, step.from_state) for step in failed] == [("done", "generating")] * 2
+    safe = ready.agent("poet").checkpoint("before the poem")
+    one(ready, world, "poet")
+    assert machine.now().state == "complete"
+    back = machine.roll_back(safe)
+    assert (back.state, machine.now().state) == ("generating", "generating")
+    machine.fire("done")
+    team(ready, world)
+    assert visits(ready)[VISIT].answer
+
+
+def test_an_interrupted_poem_is_written_by_the_next_run(ready: sync.Store, world: Path) -> None:
+    """Ctrl-C in the middle of a transition: that run ended with an error, and left it open."""
+
+    def interrupted(topic: str) -> str:
+        raise KeyboardInterrupt
+
+    one(ready, world, "greeter")
+    with pytest.raises(KeyboardInterrupt):
+        work(ready, partial(HaikuAgent, model=interrupted), **QUICK)
+    assert HaikuAgent(ready).machine.now().pending is not None
+    team(ready, world)
+    assert visits(ready)[VISIT].answer
+
+
+def test_a_commit_that_was_made_and_not_noted_is_found_in_the_repository(
+    ready: sync.Store, world: Path
+) -> None:
+    class Interrupted(GitAssistant):
+        def step(self) -> Worked:
+            commit = self.repository.commit
+
+            def made(*arguments: Any) -> str:
+                commit(*arguments)
+                raise KeyboardInterrupt
+
+            self.repository.commit = made  # type: ignore[method-assign]
+            return super().step()
+
+    one(ready, world, "greeter")
+    one(ready, world, "poet")
+    with pytest.raises(KeyboardInterrupt):
+        work(ready, partial(Interrupted, path=world / "repository"), **QUICK)
+    [effect] = sync.Effects(ready.agent("git")).unfinished()
+    assert (effect.name, effect.status) == ("commit", "unknown")
+    made = Repository(world / "repository").made(VISIT)
+    team(ready, world)
+    git = GitAssistant(ready, world / "repository")
+    git.restore_state()
+    assert git.commits == {VISIT: made}
+    assert git.repository.git("rev-list", "--all", "--count") == "2"
+
+
+def test_an_agent_that_lost_its_repository_does_not_go_on(ready: sync.Store, world: Path) -> None:
+    team(ready, world)
+    shutil.rmtree(world / "repository" / ".git")
+    Repository(world / "repository").git("init", "--quiet")
+    with pytest.raises(AgentValidationError, match="not in the repository"):
+        GitAssistant(ready, world / "repository").start()
+
+
+def test_a_spoiled_agent_is_put_back_and_its_handovers_stay(ready: sync.Store, world: Path) -> None:
+    """Somebody wrote nonsense: the last checkpoint in which the agent is valid is taken."""
+    store = ready
+    team(store, world)
+    greeter = GreeterAgent(store)
+    greeter.restore_state()
+    greeter.visits[VISIT].name = ""
+    with pytest.raises(AgentValidationError, match=r"visits.visit-1: has no name"):
+        greeter.persist_state()
+
+    class Careless(GreeterAgent):
+        def validate_state(self) -> list[str]:
+            return []
+
+    careless = Careless(store)
+    careless.restore_state()
+    careless.visits[VISIT].name = ""
+    careless.persist_state()
+    store.agent("greeter").checkpoint("spoiled, and nobody knows")
+    one(store, world, "greeter")
+    assert visits(store)[VISIT].name == "Ann"
+    [report] = sync.Recovery(store).reports("agent:greeter")
+    assert report.success
+    assert sync.AgentState(store.agent("greeter")).item("tasks", VISIT).status == "completed"
+    assert str(sync.Handovers(store).owner("agent:greeter", VISIT)) == "agent:greeter"
+
+
+def test_a_letter_that_makes_no_sense_is_set_aside(ready: sync.Store, world: Path) -> None:
+    mailbox = sync.Mailbox(ready.agent("greeter"))
+    mailbox.send({"name": "", "topic": "fog"}, id="nobody")
+    for _ in range(5):
+        with pytest.raises((ValueError, InvalidInputError)):
+            work(ready, GreeterAgent, max_errors=1, **QUICK)
+    team(ready, world)
+    assert [letter.id for letter in mailbox.set_aside()] == ["nobody"]
+    assert list(visits(ready)) == [VISIT]
