@@ -1,0 +1,128 @@
+"""Each type of step does what its name says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from store_kit import Place, put_row
+
+from holdfast import Failure, sync
+from holdfast.errors import CriticalStepFailureError, RecoveryFailedError
+from holdfast.store import rows
+
+
+def agent(store: sync.Store) -> sync.State:
+    """One with a good checkpoint, and a plan that was set after it."""
+    state = store.agent("7")
+    state.set("task", {"id": 1})
+    state.checkpoint("good")
+    state.set("plan", "bad")
+    return state
+
+
+def run(store: sync.Store, *types: str, **more: Any) -> dict[str, Any]:
+    """What steps of these types come to."""
+    steps = [{"type": one} for one in types]
+    procedure = {"id": "p", "triggers": [], "steps": steps}
+    recovery = sync.Recovery(store, procedures=[procedure], **more)
+    report = recovery.recover("agent:7", Failure("state_corruption"), procedure="p")
+    return {one.step: dict(one.result) for _, one in report.steps}
+
+
+@pytest.mark.spec("K188", "K214", "K198")
+def test_backup_current_keeps_the_state_as_it_is(store: sync.Store) -> None:
+    state = agent(store)
+    result = run(store, "backup_current")["backup_current"]
+    made = next(one for one in state.checkpoints() if one.id == result["backup"])
+    assert (made.type, made.name[:15]) == ("recovery", "before recovery")
+    assert state.at(made).get("plan") == "bad"
+
+
+@pytest.mark.spec("K189", "K215")
+def test_locate_checkpoint_finds_where_to_go_and_says_why_not_elsewhere(store: sync.Store) -> None:
+    agent(store)
+    result = run(store, "backup_current", "locate_checkpoint")["locate_checkpoint"]
+    assert (result["strategy"], result["point"]) == ("newest_valid", "main@2")
+    assert result["passed"] == {}
+
+
+@pytest.mark.spec("K190", "K216")
+def test_verify_integrity_reads_all_of_the_state_to_return_to(plain: Place) -> None:
+    place = plain
+    agent(place.open())
+    steps = ("backup_current", "locate_checkpoint", "spoil", "verify_integrity")
+
+    def spoil(context: Any, action: Any) -> None:
+        core = context.handle.core
+        ledger = core.ledger(context.agent)
+        key = rows.entry(rows.line(b"E", ledger.number, 0), 1)
+        storage = place.storage()
+        row = storage.get([key])[0]
+        assert row is not None
+        put_row(storage, key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])
+        storage.close()
+        core.forget(ledger)
+
+    found = run(place.open(), *steps[:2], "verify_integrity")["verify_integrity"]
+    assert found == {"values": 1}
+    with pytest.raises(RecoveryFailedError, match="verify_integrity - DamagedRecordError"):
+        run(place.open(), *steps, steps={"spoil": spoil})
+
+
+@pytest.mark.spec("K191", "K217", "K196")
+def test_restore_state_returns_to_it(store: sync.Store) -> None:
+    state = agent(store)
+    result = run(store, "backup_current", "locate_checkpoint", "restore_state")["restore_state"]
+    assert state.get("plan") is None
+    assert result["restored"].startswith("main@")
+    assert result["lost"] == "1 entries after it"
+
+
+@pytest.mark.spec("K192", "K218", "K172")
+def test_validate_state_asks_every_check(store: sync.Store) -> None:
+    agent(store)
+    asked: list[Any] = []
+    checks = [lambda state: asked.append(state.get("task")), lambda state: True]
+    assert run(store, "validate_state", validate=checks)["validate_state"]["checks"] == 2
+    assert asked == [{"id": 1}]
+    with pytest.raises(CriticalStepFailureError, match="no plan"):
+        run(store, "validate_state", validate=[lambda state: "no plan"])
+
+
+@pytest.mark.spec("K193", "K219")
+def test_update_tracking_tells_the_agent_which_recovery_it_went_through(store: sync.Store) -> None:
+    state = agent(store)
+    run(store, "update_tracking")
+    said = state.get("$recovery/last")
+    assert said["failure"] == "state_corruption"
+    assert said["recovery"] == sync.Recovery(store).reports(state)[0].id
+    state.restore("good")
+    assert state.get("$recovery/last") == said
+
+
+@pytest.mark.spec("K195", "K221")
+def test_cleanup_lets_go_of_what_the_restore_held(store: sync.Store) -> None:
+    state = agent(store)
+    steps = ("backup_current", "locate_checkpoint", "restore_state")
+    run(store, *steps)
+    held = len(sync.Checkpoints(state).held())
+    assert held > 0
+    state.set("plan", "bad again")
+    result = run(store, *steps, "cleanup")["cleanup"]
+    assert result["released"] >= 1
+    assert len(sync.Checkpoints(state).held()) == held
+
+
+@pytest.mark.spec("K204", "K205", "K206")
+def test_every_recovery_comes_to_an_end_that_is_kept(store: sync.Store) -> None:
+    agent(store)
+    run(store, "validate_state")
+    with pytest.raises(CriticalStepFailureError) as caught:
+        run(store, "validate_state", validate=[lambda state: "no"])
+    recovery = sync.Recovery(store)
+    reports = recovery.reports("agent:7")
+    assert [one.status for one in reports] == ["rolled_back", "succeeded"]
+    assert all(one.finished_at is not None for one in reports)
+    assert caught.value.recovery == reports[0].id
+    assert recovery.statistics().running == 0
