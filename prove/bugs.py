@@ -916,7 +916,7 @@ BUGS = (
         "agents/machines/looking.py",
         "if one is not None]",
         'if one is not None and name == ""]',
-        "tests/agents/test_together.py",
+        "tests/agents/test_parts_together.py",
     ),
     Bug(
         "an effect with an unknown end repeated without a key",
