@@ -293,6 +293,13 @@ BUGS = (
         "tests/store/test_subjects.py",
     ),
     Bug(
+        "what a function made of sealed values in a merge stored open",
+        "store/sealed_merging.py",
+        "        return self._sealed(key, decided, *ids)\n",
+        "        return decided\n",
+        "tests/store/test_sealed_merges.py",
+    ),
+    Bug(
         "value sealed under a subject's key after the erase",
         "store/writing.py",
         "        change.fences += tuple(subjects.values())\n",
@@ -494,6 +501,13 @@ BUGS = (
         "store/tail.py",
         "            self._unsure = fresh\n            if token == self._lanes.token():",
         "            self._unsure = fresh\n            if True:",
+        "tests/store/test_watch.py",
+    ),
+    Bug(
+        "watch that waits for a commit before it gives what it has looked at",
+        "store/watching.py",
+        "        return self._midway or self._tail is None or self._tail.stirred()\n",
+        "        return self._tail is None or self._tail.stirred()\n",
         "tests/store/test_watch.py",
     ),
     Bug(

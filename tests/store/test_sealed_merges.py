@@ -192,6 +192,22 @@ def test_a_subject_that_is_erased_while_one_decides(sealed: Place) -> None:
     assert store.verify().findings == []
 
 
+def test_a_subject_that_is_erased_before_the_commit(sealed: Place) -> None:
+    store, main, trial = parted(sealed)
+
+    class Erasing(holdfast.Gate):
+        def before(self, request: holdfast.Request) -> None:
+            beside = sealed.open()
+            if request.operations[0].kind == "set" and WHO in beside.subjects():
+                beside.erase_subject(WHO)
+
+    store.add_gate(Erasing())
+    with pytest.raises(ErasedError):
+        main.merge(trial, strategy=joined)
+    assert main.get_many(["k"]) == {"k": ERASED}
+    assert main.log()[0].sequence == 2
+
+
 # ---- only the subject differs ---------------------------------------------------------------
 
 
