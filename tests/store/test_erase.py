@@ -10,6 +10,7 @@ import threading
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
+import apsw
 import pytest
 from store_kit import Place, put_row, rows_of
 
@@ -195,6 +196,38 @@ def test_no_byte_of_it_is_in_the_files(tmp_path: Path, sealed: bool) -> None:
     if not sealed:
         assert b"the words" in content, "the other scope is there, so looking finds something"
     assert place.path.stat().st_size < size
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("wait", [True, False])
+def test_nor_while_the_store_is_open(tmp_path: Path, sealed: bool, wait: bool) -> None:
+    """The engine's log, too, holds neither the key nor, in a plain store, the content."""
+    place = Place("sqlite", tmp_path, sealed=sealed)
+    store, other = place.open(), place.open()
+    store.agent("a").set("k", SECRET)
+    assert other.agent("a").get("k") == SECRET
+    wrapped = [row for _, row in ring_rows(place)]
+    assert len(wrapped) == (1 if sealed else 0)
+    result = store.erase("agent:a", wait=wait)
+    assert not any("logs" in text for text in result.open)
+    content = b"".join(path.read_bytes() for path in place.path.parent.iterdir())
+    assert SECRET.encode() not in content
+    assert not any(row in content or row[-32:] in content for row in wrapped)
+
+
+def test_a_reader_who_keeps_the_log_is_told_of(tmp_path: Path) -> None:
+    place = Place("sqlite", tmp_path, sealed=True)
+    store = place.open()
+    for name in ("a", "b"):
+        store.agent(name).set("k", SECRET)
+    wrapped = [row for _, row in ring_rows(place)]
+    reader = apsw.Connection(f"{place.path}.keys", flags=apsw.SQLITE_OPEN_READONLY)
+    reader.execute("BEGIN").execute("SELECT count(*) FROM records").fetchall()
+    assert any("logs of the engine" in text for text in store.erase("agent:a").open)
+    reader.close()
+    assert not any("logs of the engine" in text for text in store.erase("agent:b").open)
+    content = b"".join(path.read_bytes() for path in place.path.parent.iterdir())
+    assert not any(row in content for row in wrapped)
 
 
 def test_space_is_given_back(tmp_path: Path) -> None:
