@@ -539,6 +539,22 @@ def test_what_is_left_is_a_finding(place: Place) -> None:
         assert place.open().verify().findings == []
 
 
+def test_ending_a_scope_costs_each_timeline_the_same(place: Place) -> None:
+    """The last entries of a thousand forks do not name each other."""
+    store, longest = place.open(), []
+    for name, forks in (("a", 2), ("b", 80)):
+        state = store.agent(name)
+        state.set("k", 1)
+        for number in range(forks):
+            state.fork(f"f{number}")
+        before = {key for key, _ in rows_of(place.storage(), b"E")}
+        store.delete(state)
+        ended = [row for key, row in rows_of(place.storage(), b"E") if key not in before]
+        assert len(ended) == forks + 1
+        longest.append(max(map(len, ended)))
+    assert longest[1] < longest[0] + 8
+
+
 def test_a_damaged_scope_can_be_erased(place: Place) -> None:
     store = place.open()
     fill(store)
