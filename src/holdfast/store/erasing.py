@@ -67,21 +67,21 @@ def erase_scope(handle: StoreHandle, scope: Scope | str, wait: bool = True) -> E
     return _Erasure(handle, handle.line(scope).scope, wait or handle.core.ring is None).run()
 
 
-def finish_erasures(handle: StoreHandle) -> tuple[int, int]:
-    """Drop what erasing has left, of scopes whose tombstone is there; how many rows and bytes.
+def finish_erasures(handle: StoreHandle) -> tuple[int, int, int]:
+    """Drop what erasing has left where a tombstone is: how many scopes, rows and bytes.
 
     One that was made since under the same name is left alone.
     """
-    count = size = 0
+    scopes = count = size = 0
     for life in [life for _, life in _lives(handle.core, b"D") if rows.ERASED in life]:
         if rows.THERE in life:
             name = _decode(handle.core.open_row(*life[rows.THERE]))[0]
             work = _Erasure(handle, Scope.parse(name), wait=True)
             work.clear(read_tombstone(handle.core, *life[rows.ERASED]), life)
-            count, size = count + work.rows, size + work.bytes
-    if count:
+            scopes, count, size = scopes + 1, count + work.rows, size + work.bytes
+    if scopes:
         _settle(handle.core)
-    return count, size
+    return scopes, count, size
 
 
 def _lives(core: Core, low: bytes) -> Iterator[tuple[bytes, _Life]]:
