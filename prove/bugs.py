@@ -286,6 +286,13 @@ BUGS = (
         "tests/store/test_erase.py",
     ),
     Bug(
+        "erased key left in the engine's log while the store is open",
+        "store/erasing.py",
+        "        self._settled = _settle(self.core, dropped=self.wait)\n",
+        "",
+        "tests/store/test_erase.py",
+    ),
+    Bug(
         "erased subject's key left in the ring",
         "seal/subject_rows.py",
         "        ring.storage.commit(Batch(blanks=found, drops=found))\n",
