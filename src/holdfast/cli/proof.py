@@ -63,6 +63,11 @@ def verify(
     )
     if report.erased:
         output.say(f"{report.erased} scopes erased")
+    if report.unswept:
+        output.say(
+            f"rows of {report.unswept} of them, which nobody can read any more, are still to be "
+            "dropped; `holdfast sweep` does that"
+        )
     if report.unfinished:
         output.say(
             f"{report.unfinished} long values are not finished, which is no damage; "
