@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from holdfast.checkpoints import describing, groups, holding, locating, making, restoring
 from holdfast.checkpoints.asking import checkpoint_request, group_member, locator, restore_request
-from holdfast.checkpoints.operations import Operating, Running, finish
+from holdfast.checkpoints.operations import Operating, Running, check_operation, finish
 from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.errors import InvalidInputError
 from holdfast.store.arguments import check_function
@@ -156,7 +156,8 @@ class OperationBlock(AbstractAsyncContextManager[Running]):
     or is cancelled, what this block wrote is reverted (`on_error="revert"`): only keys that it
     changed, and of those none that somebody else changed since, which are named in notes on the
     error and in `running.reverted`; or it is left as it is (`keep`), with its checkpoint held.
-    Tasks that are started inside the block are part of it.
+    Tasks that are started inside the block are part of it. A function that it decorates is an
+    `async def`; plain ones and generators are refused.
     """
 
     def __init__(self, state: State, operating: Operating) -> None:
@@ -206,6 +207,8 @@ class OperationBlock(AbstractAsyncContextManager[Running]):
             cause.__exit__(None, None, None)
 
     def __call__(self, function: _F) -> _F:
+        check_operation(function, awaited=True)
+
         @functools.wraps(function)
         async def wrapped(*args: Any, **named: Any) -> Any:
             async with OperationBlock(self._state, self._operating):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from holdfast.checkpoints import describing, groups, holding, locating, making, restoring
 from holdfast.checkpoints.asking import checkpoint_request, group_member, locator, restore_request
-from holdfast.checkpoints.operations import Operating, Running, finish
+from holdfast.checkpoints.operations import Operating, Running, check_operation, finish
 from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.errors import InvalidInputError
 from holdfast.store.arguments import check_function
@@ -140,7 +140,8 @@ class OperationBlock(AbstractContextManager[Running]):
     none that somebody else changed since, which are named in notes on the error and in
     `running.reverted`; or it is left as it is (`keep`), with its checkpoint held. What other
     threads write is no part of it, unless they enter `holdfast.sync.Store.acting` with
-    `operation=running.operation`.
+    `operation=running.operation`. A function that it decorates is a plain one: `async def` and
+    generators, which run later, are refused.
     """
 
     def __init__(self, state: State, operating: Operating) -> None:
@@ -187,6 +188,8 @@ class OperationBlock(AbstractContextManager[Running]):
             self._busy.release()
 
     def __call__(self, function: _F) -> _F:
+        check_operation(function, awaited=False)
+
         @functools.wraps(function)
         def wrapped(*args: Any, **named: Any) -> Any:
             with OperationBlock(self._state, self._operating):

@@ -63,6 +63,13 @@ def verify(
     )
     if report.erased:
         output.say(f"{report.erased} scopes erased")
+    if report.pruned:
+        output.say(f"{report.pruned} entries are pruned, as anchors say")
+    if report.pruning:
+        output.say(
+            f"{report.pruning} scopes are being pruned, or that was cut short, which is no damage; "
+            "pruning them again finishes it"
+        )
     if report.unfinished:
         output.say(
             f"{report.unfinished} long values are not finished, which is no damage; "
