@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.checkpoints.conditions import (
+    ERRORS,
     LONGEST,
+    OPERATIONS,
     RATIO,
     REPORTED,
     SINCE,
@@ -107,6 +109,11 @@ class Policy:
         """The type of its checkpoints: triggered by what was reported, else automatic."""
         told = any(condition.type in REPORTED for condition in self.conditions)
         return "triggered" if told else "automatic"
+
+    @property
+    def demands_encryption(self) -> bool:
+        """Whether its checkpoints must be encrypted, in the store and in exports."""
+        return self.encryption is not None and self.encryption.enabled
 
     def data(self) -> dict[str, Any]:
         """Plain data, which `Policy.of` reads."""
@@ -217,6 +224,13 @@ def merged(defaults: tuple[Policy, ...], own: Mapping[str, Policy]) -> list[Poli
     """An agent's policies: its own over the defaults, the highest priority first."""
     found = {**{policy.id: policy for policy in defaults}, **own}
     return sorted(found.values(), key=lambda one: (-rank(one), one.id))
+
+
+def longest_count(policies: Iterable[Policy]) -> float:
+    """Milliseconds of the longest window in which policies count operations; 0 if none does."""
+    conditions = (one for policy in policies if policy.enabled for one in policy.conditions)
+    spans = (one.span for one in conditions if one.metric in (OPERATIONS, ERRORS))
+    return max((span for span in spans if span is not None), default=0.0)
 
 
 def rank(policy: Policy) -> int:

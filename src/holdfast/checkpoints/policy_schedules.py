@@ -60,7 +60,8 @@ def follow_policies(engine: Engine, scope: Scope, ids: Iterable[str]) -> None:
     for id_ in ids:
         name, policy = name_of(scope, id_), known.get(id_)
         there = schedules.has(name)
-        if policy is not None and is_scheduled(policy) and (there or id_ in own):
+        refused = policy is not None and engine.refused(policy, own=id_ in own)
+        if policy is not None and not refused and is_scheduled(policy) and (there or id_ in own):
             schedule_policies(schedules, scope, [policy])
         elif there:
             schedules.discard(name)
