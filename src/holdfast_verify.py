@@ -297,7 +297,7 @@ def check_chain(data: bytes, options: Any) -> dict[str, Any]:
     if anchor := reader.read():
         at, *body = fields(anchor, "n b b")
         plain = named_by(commitments[max(at - first + 1, 0)], b"body", body)
-        code, floor, hash_, bases = fields(*unpack(plain)[1], "n n b32 l")
+        code, floor, hash_, bases = fields(unpack(plain)[1][0], "n n b32 l")
         right = code == 12 and first <= floor < at and hashes[floor - first + 1] == hash_
         need(right, "its anchor names another entry, or none")
         kept = {number for number, _ in bases}

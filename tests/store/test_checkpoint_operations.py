@@ -419,12 +419,13 @@ def test_groups_async(store_url: str) -> None:
             groups = holdfast.CheckpointGroups(store)
             a = store.agent("a")
             await a.set("k", 1)
+            await store.agent("b").set("k", 1)
             group = await groups.create([a, "agent:b"], "both")
             await a.set("k", 2)
             await store.agent("b").set("k", 2)
             assert (await groups.of(group.checkpoints[1])).id == group.id
             await groups.restore(group)
-            assert [await a.get("k"), await store.agent("b").get("k")] == [1, None]
+            assert [await a.get("k"), await store.agent("b").get("k")] == [1, 1]
 
     asyncio.run(run())
 

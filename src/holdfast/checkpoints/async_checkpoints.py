@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from holdfast.checkpoints import describing, groups, holding, locating, making, restoring
-from holdfast.checkpoints.asking import checkpoint_request, group_member, locator, restore_request
+from holdfast.checkpoints.asking import checkpoint_request, group_members, locator, restore_request
 from holdfast.checkpoints.operations import Operating, Running, check_operation, finish
 from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.errors import InvalidInputError
@@ -103,8 +103,11 @@ class Checkpoints:
                 raise wrong from cause
         return done
 
-    async def confirm(self, restored: Any) -> Checkpoint:
-        """Say that a restore (its result, or its backup) is good: its backup is let go."""
+    async def confirm(self, restored: Any) -> Checkpoint | None:
+        """Say that a restore (its result, or its backup) is good: its backup is let go.
+
+        None if it has none, as a recovery from what could not be read.
+        """
         return await to_the_end(restoring.confirm, self._handle, restored)
 
     async def recover(self, **where: Any) -> restoring.Recovered:
@@ -231,8 +234,8 @@ class CheckpointGroups:
         request: CheckpointRequest | str = "",
         **fields: Any,
     ) -> groups.Group:
-        """One checkpoint in each state, at one moment."""
-        handles = [group_member(self._handle, state) for state in states]
+        """One checkpoint in each state, at one moment; a state or a scope that is there."""
+        handles = group_members(self._handle, states)
         asked = checkpoint_request(request, fields)
         return await to_the_end(groups.create_group, handles, asked)
 
