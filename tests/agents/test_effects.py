@@ -229,12 +229,12 @@ def test_what_happened_is_recorded_even_if_its_result_cannot_be(place: Place, po
     with pytest.raises(InvalidValueError) as caught, effects.once("send", id="1") as effect:
         if effect.due:
             effect.result = {post.send("hello")}
-    assert "recorded as done, without its result" in caught.value.__notes__[0]
+    assert "recorded as done, without its result" in caught.value.__notes__[-1]
     with pytest.raises(InvalidValueError) as caught, effects.once("send", id="2") as effect:
         if effect.due:
             effect.result = post.send("hello")
             effect.set("k", {1, 2})
-    assert "what was to be written with it is not" in caught.value.__notes__[0]
+    assert "what was to be written with it is not" in caught.value.__notes__[-1]
     first, second = effects.all()
     assert (first.status, first.result, first.result_lost) == ("done", None, True)
     assert (second.status, second.result, second.result_lost) == ("done", "receipt 2", False)
@@ -289,7 +289,7 @@ def test_an_end_that_cannot_be_recorded_is_said_to_be_unknown(plain: Place, post
         assert effect.due
         faulty.plan = (Fault("commit", faulty.calls["commit"] + 1, onward=True),)
         effect.result = post.send("x")
-    assert "its end is unknown now" in caught.value.__notes__[0]
+    assert "its end is unknown now" in caught.value.__notes__[-1]
     faulty.plan = ()
     assert [one.status for one in effects.unfinished()] == ["unknown"]
 

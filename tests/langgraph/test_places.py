@@ -15,8 +15,8 @@ from langgraph.checkpoint.base import uuid6
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from holdfast import sync
-from holdfast.integrations.langgraph import HoldfastSaver
-from holdfast.integrations.langgraph.records import Names, Record, Writes
+from holdfast.integrations.langgraph import HoldfastSaver, putting
+from holdfast.integrations.langgraph.records import Names, Record, Space, Writes
 
 WHERE: Any = {"configurable": {"thread_id": "a", "checkpoint_ns": ""}}
 
@@ -205,3 +205,31 @@ def test_a_time_is_told_by_its_id_in_few_bytes() -> None:
     ts = (datetime.now(UTC) + timedelta(microseconds=5)).isoformat()
     packed = Record(id, None, 4, ts, {}, {}, None, {}, {}, []).pack(Names())
     assert abs(packed[3]) < 60_000_000
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["between puts", "during a put"])
+def test_what_another_saver_stores_meanwhile_keeps_its_number(tmp_path: Path, busy: bool) -> None:
+    with sync.open(f"sqlite:{tmp_path / 'a.db'}") as store:
+        saver, other = HoldfastSaver(store), HoldfastSaver(store)
+        line = Line(saver)
+        line.put(messages=[HumanMessage("one")])
+        said = iter("23")
+
+        def interfere(*_: Any) -> None:
+            place: Any = {**WHERE["configurable"], "checkpoint_ns": "sub", "checkpoint_id": "c"}
+            for text in said:
+                other.put_writes({"configurable": place}, [("x", HumanMessage(text))], text)
+                return
+
+        interfere()
+        if busy:
+            # It adds no message, so nothing tells it that somebody did.
+            first = saver.get_tuple(line.config)
+            assert first is not None
+            again: Any = {**first.checkpoint, "id": str(uuid6())}
+            thread = saver._place(WHERE)[0]
+            putting.put(thread, Space(""), again, {}, first.checkpoint["id"], interfere)
+            line.config["configurable"]["checkpoint_id"] = again["id"]
+        line.put(messages=[HumanMessage("one"), HumanMessage("four")])
+        line.put(messages=[HumanMessage("one"), HumanMessage("four"), HumanMessage("five")])
+        assert [m.content for m in Line(HoldfastSaver(store)).messages()] == ["one", "four", "five"]

@@ -194,7 +194,7 @@ class Agents:
         A loop ends after the step at work, and this does not wait for it: `run` returns then.
         """
         with self._lock:
-            if id in self._loops:
+            if Scope("agent", id).id in self._loops:
                 self._loops[id].stop()
                 return
             if Scope("agent", id).id not in self._running:

@@ -38,13 +38,18 @@ class Draft:
 
     def _start_parts(self) -> None:
         # All that is read for a change is of one moment; if that is over, the change fails.
-        self.reader = reader = self.thread.pinned()
-        self._versions = {
-            PARTS: reader.version(PARTS),
-            NAMES: self.thread.learn_names(reader),
-        }
-        self.thread.parts.begin(reader.length(PARTS))
-        self.thread.names.begin()
+        thread = self.thread
+        self.reader = reader = thread.pinned()
+        self._before = reader.at.sequence if reader.at is not None else 0
+        self._alone = 0 < self._before == thread.last
+        """Whether nobody else has written since this thread's last change."""
+        self._versions = {NAMES: thread.learn_names(reader)}
+        if self._alone:
+            thread.parts.begin(thread.parts.length)
+        else:
+            self._versions[PARTS] = reader.version(PARTS)
+            thread.parts.begin(reader.length(PARTS))
+        thread.names.begin()
 
     def note(self, kind: str, key: str, value: Any = None) -> None:
         """Add an operation."""
@@ -60,14 +65,19 @@ class Draft:
         thread = self.thread
         for key, new in ((PARTS, thread.parts.new), (NAMES, thread.names.new)):
             if new:
-                # Numbers were given out: nobody else may have done so meanwhile.
                 self.operations.insert(0, Operation("append", key, [*new]))
-                self.expects[key] = self._versions[key]
+                if not self._alone:
+                    # Numbers were given out: nobody else may have done so meanwhile.
+                    self.expects[key] = self._versions[key]
         if not self.operations:
             return []
-        target = (thread.scope, "main", self.operations, self.expects, None)
+        # That there is no new entry is told faster than that keys are the same.
+        expects, head = ({}, self._before) if self._alone else (self.expects, None)
+        target = (thread.scope, "main", self.operations, expects, head)
         written = thread.core.run(build_change(thread.core, [target], cause=cause))
         thread.parts.stored()
+        follows = written[0].sequence == self._before + 1
+        thread.last = written[0].sequence if follows else 0
         for ns, record in self.heads.items():
             thread.heads[ns] = (written[0].sequence, record)
         for ns, kept in self.kept.items():

@@ -21,6 +21,7 @@ from typing import Any
 from langchain_core.messages import BaseMessage
 
 from holdfast.errors import DamagedRecordError
+from holdfast.integrations.langgraph.kept import simple
 from holdfast.integrations.langgraph.records import long_id, short_id
 from holdfast.integrations.langgraph.types import LISTED, MESSAGE
 from holdfast.seal.codec import Codec, Typed
@@ -90,7 +91,11 @@ class Parts:
         self._known[self._digest(rest)] = number
 
     def _digest(self, part: Typed) -> bytes:
-        return hashlib.sha256(self._codec.encode(self._codec.plain(part))).digest()[:16]
+        try:
+            data = self._codec.encode(part if simple(part.value) else self._codec.plain(part))
+        except (OverflowError, UnicodeEncodeError):  # an int or a text that is stored otherwise
+            data = self._codec.encode(self._codec.plain(part))
+        return hashlib.sha256(data).digest()[:16]
 
 
 def _without_id(message: Typed) -> tuple[Typed, _Id]:

@@ -24,7 +24,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import accumulate, pairwise
+from itertools import accumulate
+from operator import sub
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -156,16 +157,22 @@ class Names:
         """The opposite of `short`."""
         return self._known[found] if type(found) is int else str(found)
 
-    def shorts(self, mapping: dict[str, Any]) -> list[Any]:
-        """A mapping as a flat list, with numbers for names."""
+    def shorts(self, mapping: dict[str, Any], newest: int = 0) -> list[Any]:
+        """A mapping as a flat list, with numbers for names.
+
+        Versions are told by how far they are behind the newest, if that is given: in fewer bytes.
+        """
         flat: list[Any] = []
         for name, value in mapping.items():
-            flat += (self.short(name), value)
+            number = self._numbers.get(name)
+            flat.append(self.short(name) if number is None else number)
+            flat.append(newest - value if newest else value)
         return flat
 
-    def longs(self, flat: list[Any]) -> dict[str, Any]:
+    def longs(self, flat: list[Any], newest: int = 0) -> dict[str, Any]:
         """The opposite of `shorts`."""
-        return {self.long(flat[n]): flat[n + 1] for n in range(0, len(flat), 2)}
+        found = {self.long(flat[n]): flat[n + 1] for n in range(0, len(flat), 2)}
+        return {name: newest - age for name, age in found.items()} if newest else found
 
 
 class Record(NamedTuple):
@@ -194,13 +201,13 @@ class Record(NamedTuple):
         """The list that is stored."""
         id = short_id(self.id)
         newest = _newest(self.versions, *self.seen.values())
-        seen = {node: names.shorts(_ages(seen, newest)) for node, seen in self.seen.items()}
+        seen = {node: names.shorts(seen, newest) for node, seen in self.seen.items()}
         found = [
             id,
             short_id(self.parent),
             self.v,
             _short_time(self.ts, id),
-            [newest, *names.shorts(_ages(self.versions, newest))],
+            [newest, *names.shorts(self.versions, newest)],
             names.shorts(seen),
             [*map(names.short, self.updated)] if type(self.updated) is list else self.updated,
             _short_metadata(self.metadata),
@@ -221,8 +228,8 @@ class Record(NamedTuple):
                 long_id(found[1]),
                 found[2],
                 _long_time(found[3], found[0]),
-                _ages(names.longs(versions), newest),
-                {node: _ages(names.longs(flat), newest) for node, flat in seen.items()},
+                names.longs(versions, newest),
+                {node: names.longs(flat, newest) for node, flat in seen.items()},
                 [*map(names.long, found[6])] if type(found[6]) is list else found[6],
                 _long_metadata(found[7]),
                 names.longs(found[8]),
@@ -293,10 +300,10 @@ def merged(calls: list[Writes], checkpoint: str) -> list[tuple[str, str, Any]]:
 
 def short_entries(entries: Sequence[int]) -> Any:
     """Entries in order, which are mostly close to each other: the first, and the gaps as bytes."""
-    gaps = [b - a for a, b in pairwise(entries)]
-    if not entries or not all(0 <= gap < 256 for gap in gaps):
+    try:
+        return [entries[0], bytes(map(sub, entries[1:], entries))]
+    except (IndexError, ValueError):  # there are none, or a gap does not fit into a byte
         return list(entries)
-    return [entries[0], bytes(gaps)]
 
 
 def long_entries(found: Any) -> tuple[int, ...]:
@@ -345,12 +352,7 @@ def _long_metadata(found: Any) -> Any:
 def _newest(*versions: dict[str, Any]) -> int:
     """The newest of all versions; 0 if they are not all numbers."""
     found = [version for each in versions for version in each.values()]
-    return max(found, default=0) if all(type(version) is int for version in found) else 0
-
-
-def _ages(versions: dict[str, Any], newest: int) -> dict[str, Any]:
-    """Versions by how far they are behind the newest, which takes fewer bytes; and back."""
-    return {name: newest - version for name, version in versions.items()} if newest else versions
+    return max(found) if {*map(type, found)} == {int} else 0
 
 
 def _short_time(text: str, id: Any) -> Any:

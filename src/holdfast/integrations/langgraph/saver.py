@@ -167,7 +167,9 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
             return None
         if id is None:
             self._warn(thread, space, loaded, config)
-        return tuple_of(thread, space, loaded, thread.values(space, loaded), config if id else None)
+        values = thread.values(space, loaded)
+        thread.weigh()
+        return tuple_of(thread, space, loaded, values, config if id else None)
 
     def list(
         self,
@@ -321,6 +323,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         )
         if self._queue is not None and not space.ns:
             self._queue.noticed(thread.id, over=finished(checkpoint.get("updated_channels")))
+        thread.weigh()
         self._bound()
         return config_of(config["configurable"]["thread_id"], space.ns, id)
 

@@ -84,19 +84,26 @@ class Thread:
         self._snapshots: dict[tuple[str, int, frozenset[str]], Snapshot] = {}
         self.kept: dict[str, tuple[int, dict[str, Any]]] = {}
         """By namespace: version of the head, and what its long channels held."""
+        self.size = 0
+        """Bytes held in memory, roughly, when it was weighed last."""
+        self.last = 0
+        """The entry that was written last from here; while it is the newest of all, what was known
+        then still holds."""
 
     def _draft(self) -> Draft:
         from holdfast.integrations.langgraph.drafts import Draft
 
         return Draft(self)
 
-    @property
-    def size(self) -> int:
-        """Bytes held in memory, roughly."""
-        kept = (item for _, known in self.kept.values() for item in known.values())
-        held = sum(item.size if type(item) is Kept else 100 for item in kept)
-        held += sum(snapshot.size for snapshot in self._snapshots.values())
-        return held + 300 * len(self.parts.ids)
+    def weigh(self) -> None:
+        """Find out how much memory it takes; all threads together are asked for it often."""
+        held = 300 * len(self.parts.ids)
+        for _, known in list(self.kept.values()):
+            for item in list(known.values()):
+                held += item.size if type(item) is Kept else 100
+        for snapshot in list(self._snapshots.values()):
+            held += snapshot.size
+        self.size = held
 
     @property
     def reader(self) -> Reader:
