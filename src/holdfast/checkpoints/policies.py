@@ -20,7 +20,15 @@ from holdfast.checkpoints.conditions import METRICS, REPORTED, base_of, is_numbe
 from holdfast.checkpoints.engine import Engine, Sampler, Triggered, judged, stored_policies
 from holdfast.checkpoints.explaining import Explained, explain
 from holdfast.checkpoints.metrics import ERROR
-from holdfast.checkpoints.policy import DEFAULTS, PREFIX, Policy, invalid, merged, read_policy
+from holdfast.checkpoints.policy import (
+    DEFAULTS,
+    EMPTY,
+    PREFIX,
+    Policy,
+    invalid,
+    merged,
+    read_policy,
+)
 from holdfast.checkpoints.policy_schedules import follow_policies, schedule_policies
 from holdfast.checkpoints.schedules import ScheduleInfo, Schedules
 from holdfast.checkpoints.tracker import ASKED, Event
@@ -202,7 +210,8 @@ class Policies:
             if not isinstance(policy, Policy):
                 raise InvalidInputError("a policy is a Policy, or a mapping as of a configuration")
             told = policy.problems(self._engine.metrics, encrypted=encrypted)
-            found += [f"{policy.id}: {text}" for text in told]
+            # What could not be read is told already: without it there may be no condition left.
+            found += [f"{policy.id}: {text}" for text in told if not (wrong and text == EMPTY)]
         if found:
             raise invalid(found)
 

@@ -24,6 +24,7 @@ from holdfast.store.scopes import check_key
 PREFIX = "$policy/"
 """Where an agent's own policies are kept, in its scope."""
 MOST_CONDITIONS = 32
+EMPTY = "it has no conditions: it would always fire"
 PRIORITIES = ("low", "medium", "high", "critical")
 CIPHER = "AES-256-GCM"
 METHODS = ("lz4", "zstd")
@@ -160,7 +161,7 @@ class Policy:
             yield "conditions is a list"
             return
         if not self.conditions:
-            yield "it has no conditions: it would always fire"
+            yield EMPTY
         if len(self.conditions) > MOST_CONDITIONS:
             yield f"it has more than {MOST_CONDITIONS} conditions"
         for number, condition in enumerate(self.conditions, 1):
