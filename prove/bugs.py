@@ -286,11 +286,25 @@ BUGS = (
         "tests/store/test_erase.py",
     ),
     Bug(
+        "erased key left in the engine's log while the store is open",
+        "store/erasing.py",
+        "        self._settled = _settle(self.core, dropped=self.wait)\n",
+        "",
+        "tests/store/test_erase.py",
+    ),
+    Bug(
         "erased subject's key left in the ring",
         "seal/subject_rows.py",
         "        ring.storage.commit(Batch(blanks=found, drops=found))\n",
         "        break\n",
         "tests/store/test_subjects.py",
+    ),
+    Bug(
+        "what a function made of sealed values in a merge stored open",
+        "store/sealed_merging.py",
+        "        return self._sealed(key, decided, *ids)\n",
+        "        return decided\n",
+        "tests/store/test_sealed_merges.py",
     ),
     Bug(
         "value sealed under a subject's key after the erase",
@@ -494,6 +508,13 @@ BUGS = (
         "store/tail.py",
         "            self._unsure = fresh\n            if token == self._lanes.token():",
         "            self._unsure = fresh\n            if True:",
+        "tests/store/test_watch.py",
+    ),
+    Bug(
+        "watch that waits for a commit before it gives what it has looked at",
+        "store/watching.py",
+        "        return self._midway or self._tail is None or self._tail.stirred()\n",
+        "        return self._tail is None or self._tail.stirred()\n",
         "tests/store/test_watch.py",
     ),
     Bug(

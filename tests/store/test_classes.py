@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_kit import Place, rows_of
+from store_kit import Hands, Place, rows_of
 
 import holdfast
 from holdfast import sync
@@ -129,6 +129,53 @@ def test_trusted_passes_no_gate_but_access(store: sync.Store) -> None:
         change.set("counter", 43, class_="trusted")
         change.set("other", 1)
     assert gate.asked == ["counter", "other"], "a change is asked about whole, or not at all"
+
+
+def test_trusted_holds_for_what_keeps_the_value(place: Place) -> None:
+    store = place.open()
+    state, gate = store.agent("a"), Noting()
+    state.set("log", [1], class_="trusted")
+    state.set("told", 1)
+    store.add_gate(gate)
+    state.append("log", 2)
+    state.extend("log", [3])
+    state.update("log", lambda items: [*items, 4])
+    state.trim("log", keep_last=3)
+    state.expire("log", ttl=60)
+    with state.change() as change:
+        change.append("log", 5)
+        change.persist("log")
+    assert state.get("log") == [2, 3, 4, 5]
+    assert state.class_of("log") == "trusted"
+    state.delete("log")
+    assert gate.asked == []
+    state.delete("told")
+    assert gate.asked == ["told"]
+
+
+def test_trusted_ends_with_the_value_that_was_given_it(place: Place) -> None:
+    hands = Hands()
+    store = place.open(clock=hands.clock)
+    state, gate = store.agent("a"), Noting()
+    for key in ("deleted", "expired", "set", "beside"):
+        state.set(key, [1], class_="trusted", ttl=60 if key == "expired" else None)
+    store.add_gate(gate)
+    with state.change() as change:
+        change.delete("deleted")
+        change.append("deleted", 2)
+    assert gate.asked == ["deleted", "deleted"]
+    gate.asked.clear()
+    hands.move(61)
+    state.append("expired", 2)
+    state.set("set", [2])
+    state.append("set", 3)
+    assert gate.asked == ["expired", "set", "set"]
+    gate.asked.clear()
+    with state.change() as change:
+        change.append("beside", 2)
+        change.append("none", 2)
+    assert gate.asked == ["beside", "none"]
+    assert {state.class_of(key) for key in ("deleted", "expired", "set", "none")} == {"standard"}
 
 
 # external

@@ -148,8 +148,10 @@ def test_a_copy_made_before_does_not_open_with_todays_ring(tmp_path: Path) -> No
     store.reseal("agent:1")
     place.close()
     place.path.write_bytes(copy)
-    with pytest.raises(DamagedRecordError, match="epoch"):
+    with pytest.raises(DamagedRecordError, match="removed when the scope was resealed") as raised:
         place.open().agent("1").get("k1")
+    assert "with a copy of the ring of their time" in str(raised.value)
+    assert "restore a checkpoint" not in str(raised.value), "nothing is damaged"
     place.close()
 
 

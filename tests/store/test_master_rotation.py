@@ -65,6 +65,11 @@ def test_the_master_is_rotated_in_two_steps(sealed: Place) -> None:
     with pytest.raises(KeyRetiredError):
         late.agent("4").set("k", 1)
     assert late.agent("1").length("log") == 4
+    store.rotate("agent:1")
+    with pytest.raises(KeyRetiredError):
+        late.agent("1").length("log")  # not with a new data key
+    late.add_key(new)
+    assert late.agent("1").length("log") == 4
 
     sealed.close()
     with pytest.raises(KeyRetiredError, match="rotated to"):

@@ -591,7 +591,10 @@ def test_the_raw_files_hold_no_key_and_no_plain_text(tmp_path: Path) -> None:
     cells = dict(store._core.subjects.cells())
     key, cell = next((k, c) for k, c in cells.items() if _id(store, WHO) in _opened(store, k, c))
     gone = _id(store, WHO)
-    store.erase_subject(WHO)
+    result = store.erase_subject(WHO)
+    assert not any("logs" in text for text in result.open)
+    held = b"".join(path.read_bytes() for path in place.path.parent.iterdir())
+    assert wrapped[gone][-32:] not in held, "also while the store is open"
     place.close()
     raw = b"".join(path.read_bytes() for path in place.path.parent.iterdir())
     assert SECRET.encode() not in raw

@@ -541,6 +541,37 @@ def test_effect_and_position_in_one_change_are_exactly_once(tmp_path: Any, seale
 # ---- the async face ------------------------------------------------------------------------
 
 
+def test_async_gives_all_that_was_committed_at_once(place: Place) -> None:
+    """However many entries one commit holds, and without waiting for another commit."""
+
+    async def work() -> None:
+        async with holdfast.open(place.url, **place.options()) as store:
+            state = store.agent("1")
+            watch = state.watch(timeout=0)
+            for turn in range(3):
+                await asyncio.gather(*(state.set(f"{turn}/{n}", n) for n in range(100)))
+            assert [entry.sequence async for entry in watch] == list(range(1, 301))
+            assert [entry async for entry in watch] == []
+
+    asyncio.run(work())
+
+
+def test_async_gives_a_burst_without_a_second_look(plain: Place, monkeypatch: Any) -> None:
+    """The pauses between two looks are made longer than the test."""
+    monkeypatch.setattr(tail, "PACE", 60.0)
+    monkeypatch.setattr(tail, "LOOK", 60.0)
+    other = plain.open().agent("1")
+
+    async def work() -> None:
+        async with holdfast.open(plain.url, **plain.options()) as store:
+            watch = store.agent("1").watch()
+            for number in range(300):
+                other.append("l", number)
+            assert [(await anext(watch)).sequence for _ in range(300)] == list(range(1, 301))
+
+    asyncio.run(asyncio.wait_for(work(), 10))
+
+
 def test_async_watch(place: Place) -> None:
     async def work() -> None:
         async with holdfast.open(place.url, **place.options()) as store:

@@ -63,6 +63,11 @@ def verify(
     )
     if report.erased:
         output.say(f"{report.erased} scopes erased")
+    if report.unswept:
+        output.say(
+            f"rows of {report.unswept} of them, which nobody can read any more, are still to be "
+            "dropped; `holdfast sweep` does that"
+        )
     if report.pruned:
         output.say(f"{report.pruned} entries are pruned, as anchors say")
     if report.pruning:

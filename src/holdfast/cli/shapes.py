@@ -215,6 +215,7 @@ def report(found: Report) -> dict[str, Any]:
         ],
         **{name: getattr(found, name) for name in _COUNTS},
         "feed_rows": found.feed_rows,
+        "unswept": found.unswept,
         "unfinished": found.unfinished,
         "leases": found.leases,
         "pruned": found.pruned,

@@ -110,7 +110,9 @@ def sweep(session: Session, scope: str | None, limit: int | None, wait: bool) ->
         output.document({name: getattr(done, name) for name in done.__slots__})
         return
     output.say(_removed(done.keys))
-    output.say(f"{done.uploads} unfinished values swept: {done.rows} rows, {done.bytes} bytes")
+    what = f"{done.uploads} unfinished values"
+    what += f" and {done.erased} erased scopes" if done.erased else ""
+    output.say(f"{what} swept: {done.rows} rows, {done.bytes} bytes")
     if done.waiting:
         why = "their writers live" if wait else "their writers may live; see --wait"
         output.note(f"{done.waiting} unfinished values are left: {why}")

@@ -79,6 +79,9 @@ class Overlay:
     def check(self) -> list[str]:
         return self._storage.check()
 
+    def settle(self) -> bool:
+        return self._storage.settle()
+
     def close(self) -> None:
         """The storage below belongs to somebody else."""
 

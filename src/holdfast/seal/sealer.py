@@ -350,9 +350,16 @@ class KeySeal:
         self.know(epoch)
         data_key = self._data_keys.get(epoch)
         if data_key is None:
+            what = f"a record was sealed under key epoch {epoch}, which the ring does not hold"
+            if 0 < epoch < self.epoch:
+                raise KeyMissingError(
+                    f"{what} any more: it was removed when the scope was resealed. If these are "
+                    "files of before that, open them with a copy of the ring of their time; if "
+                    "not, the record is damaged: `holdfast verify` shows what it touches"
+                )
             raise KeyMissingError(
-                f"a record was sealed under key epoch {epoch}, which the ring does not hold; "
-                "open the store with the ring that has it, or verify the record"
+                f"{what}; open the store with the ring that has it. If this is that ring, the "
+                "record is damaged: `holdfast verify` shows what it touches"
             )
         seal_key = hmac.digest(data_key, b"holdfast/writer" + writer, "sha256")
         nonce_key = hmac.digest(data_key, b"holdfast/nonce" + writer, "sha256")

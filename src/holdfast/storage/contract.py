@@ -106,5 +106,11 @@ class Storage(Protocol):
         For damage that no read shows. Others go on reading and writing meanwhile.
         """
 
+    def settle(self) -> bool:
+        """See to it that what was removed before is not in the engine's logs any more.
+
+        Waits a second at most for others who still read there; False if they go on.
+        """
+
     def close(self) -> None:
         """Release everything; a second call does nothing."""

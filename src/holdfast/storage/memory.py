@@ -198,6 +198,10 @@ class MemoryStorage:
         self._usable()
         return []
 
+    def settle(self) -> bool:
+        self._usable()
+        return True
+
     def close(self) -> None:
         self._closed = True
 

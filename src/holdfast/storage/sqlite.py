@@ -23,14 +23,12 @@ import apsw
 
 from holdfast.errors import (
     DiskFullError,
-    NotAStoreError,
     OutcomeUnknown,
     StoreClosedError,
     StoreForkedError,
-    StoreNotFoundError,
     Unavailable,
 )
-from holdfast.storage import process, sqlite_check
+from holdfast.storage import process, sqlite_check, sqlite_log
 from holdfast.storage import sqlite_files as files
 from holdfast.storage import sqlite_guard as guard
 from holdfast.storage.batches import (
@@ -42,7 +40,6 @@ from holdfast.storage.batches import (
     opened_for_reading,
 )
 from holdfast.storage.contract import Batch, Limits
-from holdfast.storage.sqlite_log import LogMover
 
 _GET = "SELECT v FROM records WHERE k=?"
 _GET_MANY = "SELECT (SELECT v FROM records WHERE k=?)"
@@ -81,8 +78,9 @@ class SqliteStorage:
         self._wal_pages = 0
         self._write_lock = threading.RLock()
         self._read_lock = threading.Lock()
-        self._mover = LogMover(self._path, self._on_busy, full=self._full)
-        self._check_file(create and not read_only)
+        self._mover = sqlite_log.LogMover(self._path, self._on_busy, full=self._full)
+        self._create = create and not read_only
+        guard.check_file(self._path, create=self._create)
         self._lock = guard.StoreLock(self._path, optional=read_only)
         try:
             self._lock.share(self._ready, self._prepare)
@@ -160,6 +158,10 @@ class SqliteStorage:
         except apsw.Error as error:
             self._reading_failed(error)
 
+    def settle(self) -> bool:
+        self._usable()
+        return not self._read_only and sqlite_log.persist(self._emptied)
+
     def close(self) -> None:
         if self._pid != process.number:
             return
@@ -171,18 +173,6 @@ class SqliteStorage:
             self._release("this storage is closed; open it again")
 
     # -- opening -----------------------------------------------------------------------
-
-    def _check_file(self, create: bool) -> None:
-        guard.check_place(self._path)
-        self._create = create
-        if guard.file_size(self._path):
-            guard.check_header(self._path)
-        elif not create:
-            if os.path.exists(self._path):
-                raise NotAStoreError(f"{self._path!r} is empty; open it with create=True")
-            raise StoreNotFoundError(
-                f"there is no store at {self._path!r}; check the path or open with create=True"
-            )
 
     def _ready(self) -> bool:
         return guard.file_size(self._path) > 0 or not self._create
@@ -387,18 +377,25 @@ class SqliteStorage:
             with self._write_lock:
                 self._die(f"moving the log into {self._path!r} failed")
 
-    def _checkpoint(self, mode: int) -> None:
+    def _emptied(self) -> bool:
+        with self._write_lock:
+            self._usable()
+            return self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+
+    def _checkpoint(self, mode: int) -> bool:
         """Move the log into the database, as far as readers allow. The commit before stands
         whatever happens here, but a failed write ends the handle: a second sync would lie."""
         self._busy_seconds = _CHECKPOINT_SECONDS
         try:
             self._writer.wal_checkpoint(mode=mode)
+            return True
         except (apsw.BusyError, apsw.LockedError, apsw.FullError):
             pass  # tried again by a later commit
         except apsw.Error:
             self._die(f"moving the log into {self._path!r} failed")
         finally:
             self._busy_seconds = guard.BUSY_SECONDS
+        return False
 
     # -- the handle's life -------------------------------------------------------------
 

@@ -94,6 +94,19 @@ def file_size(path: str) -> int:
         return 0
 
 
+def check_file(path: str, *, create: bool) -> None:
+    """Refuse a place where no store is or, with `create`, could be."""
+    check_place(path)
+    if file_size(path):
+        check_header(path)
+    elif not create:
+        if os.path.exists(path):
+            raise NotAStoreError(f"{path!r} is empty; open it with create=True")
+        raise StoreNotFoundError(
+            f"there is no store at {path!r}; check the path or open with create=True"
+        )
+
+
 def check_place(path: str) -> None:
     """Refuse a place where no database can be kept safely."""
     folder = os.path.dirname(path) or "."

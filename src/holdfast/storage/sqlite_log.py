@@ -1,17 +1,33 @@
-"""Moving the log into the database beside commits, on a connection of its own.
+"""Moving the log into the database: beside commits, or until nothing is left in it.
 
 Whoever moves the log on the writing connection keeps everybody else from committing for two syncs.
-SQLite itself lets others append to the log meanwhile.
+SQLite itself lets others append to the log meanwhile, if it is moved on another connection.
 """
 
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 
 import apsw
 
 from holdfast.errors import HoldfastError
 from holdfast.storage import sqlite_files as files
+
+PATIENCE = 1.0
+"""Seconds for which readers who keep the log from being emptied are waited for."""
+_PAUSE = 0.02
+
+
+def persist(emptied: Callable[[], bool]) -> bool:
+    """Try to empty the log, with pauses in which others can commit; whether it worked."""
+    until = time.monotonic() + PATIENCE
+    while not emptied():
+        if time.monotonic() >= until:
+            return False
+        time.sleep(_PAUSE)
+    return True
 
 
 class LogMover:

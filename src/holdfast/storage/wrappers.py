@@ -15,7 +15,7 @@ from holdfast.errors import InvalidInputError, OutcomeUnknown, Unavailable
 from holdfast.storage.contract import Batch, Storage
 
 MODES = ("before", "ambiguous-applied", "ambiguous-lost")
-CALLS = ("get", "scan", "cells", "commit", "version", "turn", "size", "check", "*")
+CALLS = ("get", "scan", "cells", "commit", "version", "turn", "size", "check", "settle", "*")
 
 
 class Counting:
@@ -70,6 +70,10 @@ class Counting:
     def check(self) -> list[str]:
         self._count("check")
         return self.inner.check()
+
+    def settle(self) -> bool:
+        self._count("settle")
+        return self.inner.settle()
 
     def close(self) -> None:
         self._count("close")
@@ -160,6 +164,10 @@ class Faulty:
     def check(self) -> list[str]:
         self._read("check")
         return self.inner.check()
+
+    def settle(self) -> bool:
+        self._read("settle")
+        return self.inner.settle()
 
     def close(self) -> None:
         self.inner.close()

@@ -74,6 +74,8 @@ class Change(msgspec.Struct):
     fences: tuple[Fence, ...] = msgspec.field(default_factory=leases_now)
     """It is committed only if the cells of these are as they were: leases that it is made under,
     subjects that it seals for."""
+    linked: bool = True
+    """Its entries name each other; n of them hold n * n names, which not every change needs."""
 
 
 class Written(msgspec.Struct, frozen=True):

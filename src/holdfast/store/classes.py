@@ -53,7 +53,7 @@ BYTES = 1 << 20
 
 Find = Callable[[str], "Slot | None"]
 """What is known of a key."""
-_PARTS = re.compile(r"[/:.]")
+_PARTS = re.compile(r"[/:.~]")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _PERHAPS = re.compile("|".join([*ANYWHERE, *(end[-1] for end in AT_THE_END)]), re.IGNORECASE)
 

@@ -337,7 +337,7 @@ class _Attempt:
             marks.append((stage, stage.mark(whole=target.special is not None)))
             body = Body(time, [], [], change.cause, None, [], change.id, [], [], step)
             bodies.append(body)
-        if len(staged) > 1:
+        if change.linked and len(staged) > 1:
             name_each_other(staged, bodies)
         written = []
         for (target, stage), body in zip(staged, bodies, strict=True):

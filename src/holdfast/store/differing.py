@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.errors import DamagedIndexError
-from holdfast.seal.parts import ERASED
 from holdfast.store import refs
 from holdfast.store.compare import (
     MISSING,
     Diff,
-    Difference,
     masked_changes,
     tree_changes,
     value_changes,
@@ -19,8 +17,10 @@ from holdfast.store.items import LongValue
 from holdfast.store.ledger import Ledger
 from holdfast.store.lifetimes import Meta
 from holdfast.store.lookups import derived
+from holdfast.store.masking import MASK
 from holdfast.store.reading import Reader, moment
-from holdfast.store.slots import meta_of, slot_of
+from holdfast.store.sealed_values import shown, subject_changes
+from holdfast.store.slots import Slot, meta_of, slot_of
 from holdfast.store.timeline import Timeline, folded_at
 from holdfast.store.trees import Node
 
@@ -51,17 +51,28 @@ def diff_states(
         ]
         listed = len(found)
         values = [shown_value(ledger, one.ref, one.location) if one else MISSING for one in slots]
-        if after.masks(new, key, slots, reveal=reveal):
+        masked = after.masks(new, key, slots, reveal=reveal)
+        if masked:
             masked_changes(key, values[0], values[1], found)
         else:
             value_changes(key, key, values[0], values[1], found)
         was_slot, now_slot = slots
         if was_slot and now_slot and was_slot.ref != now_slot.ref and len(found) == listed:
-            # What differs is sealed for erased subjects.
-            found.changes.append(Difference(key, key, "changed", ERASED, ERASED))
+            _alike(after, ledger, key, [was_slot, now_slot], found, masked=masked)
         if None not in slots:
             expiry_changes(key, meta_of(slots[0]), meta_of(slots[1]), found)
     return found
+
+
+def _alike(
+    reader: Reader, ledger: Ledger, key: str, slots: list[Slot], found: Diff, *, masked: bool
+) -> None:
+    """Add how two stored values differ that look alike."""
+    exact, sides = ledger.codec.plain_reader, []
+    for slot in slots:
+        side = shown(reader.core, ledger.value(slot.ref, slot.location, exact))
+        sides.append(side._replace(value=MASK) if masked else side)
+    subject_changes(reader.core, key, sides[0], sides[1], found)
 
 
 def expiry_changes(key: str, before: Meta, after: Meta, found: Diff) -> None:

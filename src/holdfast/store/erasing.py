@@ -6,6 +6,7 @@
    by reading its entries, and so comes before
 3. its keys leave the ring,
 4. its rows are dropped in slices, and its other directory rows, which hold the name, last.
+5. The engine's logs, in which all that still lies, are emptied.
 
 Every step can be done again, so whoever was cut short calls once more. The tombstone stays.
 """
@@ -36,7 +37,7 @@ from holdfast.store.items import Erased
 from holdfast.store.ledger import Ledger
 from holdfast.store.outcomes import Outcome, id_tag
 from holdfast.store.scopes import Scope
-from holdfast.store.tombstones import Tombstone, by_number, entomb, read_tombstone
+from holdfast.store.tombstones import IN_LOGS, Tombstone, by_number, entomb, read_tombstone
 
 SLICE = 256
 """Rows that are read and dropped together: what bounds memory and the length of a commit."""
@@ -66,19 +67,21 @@ def erase_scope(handle: StoreHandle, scope: Scope | str, wait: bool = True) -> E
     return _Erasure(handle, handle.line(scope).scope, wait or handle.core.ring is None).run()
 
 
-def finish_erasures(handle: StoreHandle) -> tuple[int, int]:
-    """Drop what erasing has left, of scopes whose tombstone is there; how many rows and bytes.
+def finish_erasures(handle: StoreHandle) -> tuple[int, int, int]:
+    """Drop what erasing has left where a tombstone is: how many scopes, rows and bytes.
 
     One that was made since under the same name is left alone.
     """
-    count = size = 0
+    scopes = count = size = 0
     for life in [life for _, life in _lives(handle.core, b"D") if rows.ERASED in life]:
         if rows.THERE in life:
             name = _decode(handle.core.open_row(*life[rows.THERE]))[0]
             work = _Erasure(handle, Scope.parse(name), wait=True)
             work.clear(read_tombstone(handle.core, *life[rows.ERASED]), life)
-            count, size = count + work.rows, size + work.bytes
-    return count, size
+            scopes, count, size = scopes + 1, count + work.rows, size + work.bytes
+    if scopes:
+        _settle(handle.core)
+    return scopes, count, size
 
 
 def _lives(core: Core, low: bytes) -> Iterator[tuple[bytes, _Life]]:
@@ -92,6 +95,13 @@ def _lives(core: Core, low: bytes) -> Iterator[tuple[bytes, _Life]]:
     yield from found.items()
 
 
+def _settle(core: Core, *, dropped: bool = True) -> bool:
+    """Empty the logs of storages that something was removed from; whether all could be."""
+    storages = [core.ring.storage] if core.ring is not None else []
+    storages += [core.storage] if dropped else []
+    return False not in [storage.settle() for storage in storages]
+
+
 class _Erasure:
     def __init__(self, handle: StoreHandle, scope: Scope, wait: bool) -> None:
         self.wait = wait
@@ -103,6 +113,7 @@ class _Erasure:
         self.shared: set[bytes] = set()
         """Change rows that stay, because entries of other scopes rest on them."""
         self._erased: set[int] | None = None
+        self._settled = True
 
     def run(self) -> Erased:
         self.core.leases.stand()
@@ -119,6 +130,7 @@ class _Erasure:
                 lives += 1
         if not lives:
             raise ScopeNotFoundError(f"there is no scope {self.scope} in this store")
+        self._settled = _settle(self.core, dropped=self.wait)
         return Erased(
             self.scope, lives, self.rows, self.bytes, self.keys > 0, tuple(self._still_open())
         )
@@ -135,7 +147,8 @@ class _Erasure:
         if not self.wait:
             yield "its rows, which nobody can read any more; sweep() drops them"
         yield "exports made of it before hold its content; this store refuses to import them"
-        yield "logs of the engine, until it is done with them: for SQLite, when all have closed it"
+        if not self._settled:
+            yield IN_LOGS
         yield "processes that had it open keep in memory what they read until they look again"
         if self.shared:
             yield f"{len(self.shared)} rows of change ids shared with other scopes hold its name"

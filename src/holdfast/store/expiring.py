@@ -133,9 +133,10 @@ def sweep_store(handle: StoreHandle, limit: int | None, wait: bool) -> Swept:
             break
         removed += sweep_state(line, limit - removed if limit is not None else None)
     handle.core.leases.stand()  # what is swept here is in no entry
-    count, size = finish_erasures(handle)
+    erased, count, size = finish_erasures(handle)
     done = handle.core.pins.sweep(wait=wait)
-    return replace(done, keys=removed, rows=done.rows + count, bytes=done.bytes + size)
+    count, size = count + done.rows, size + done.bytes
+    return replace(done, keys=removed, erased=erased, rows=count, bytes=size)
 
 
 def _lines(handle: StoreHandle) -> Iterable[LineHandle]:

@@ -311,7 +311,7 @@ class StoreHandle:
             core.forget(ledger)
             return written[0].sequence
 
-        return Change(targets, cause or cause_now()), finish
+        return Change(targets, cause or cause_now(), linked=False), finish
 
 
 class ChangeParts:

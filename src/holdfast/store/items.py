@@ -256,3 +256,5 @@ class Swept:
     """Unfinished ones that were left alone: their writers may still live."""
     keys: int = 0
     """Expired keys."""
+    erased: int = 0
+    """Erased scopes whose rows were still there."""

@@ -42,6 +42,7 @@ _BYTE = [bytes([n]) for n in range(256)]
 _T = TypeVar("_T")
 
 _decode_pack = msgspec.msgpack.Decoder(list[bytes]).decode
+_ADVICE = ". Run `holdfast verify` to see what it touches, and restore a checkpoint from before it"
 
 
 def gone(scope: Scope) -> ScopeNotFoundError:
@@ -173,7 +174,8 @@ class Ledger:
                 return read(key, row)
             except (DamagedRecordError, KeyMissingError) as error:
                 if attempt == 2:
-                    raise self.damage(key, str(error)) from None
+                    advice = _ADVICE if isinstance(error, DamagedRecordError) else ""
+                    raise self.damage(key, str(error), advice) from None
             row = self.storage.get([key])[0]
         raise AssertionError
 
@@ -181,7 +183,7 @@ class Ledger:
         """Whether the scope has been erased, by whomever: then missing rows are no damage."""
         return self.storage.get([self.tombstone])[0] is not None
 
-    def damage(self, key: bytes, what: str) -> HoldfastError:
+    def damage(self, key: bytes, what: str, advice: str = _ADVICE) -> HoldfastError:
         """The error for a damaged row; it says where and what to do."""
         if self.erased():
             return gone(self.scope)
@@ -189,11 +191,7 @@ class Ledger:
         # The nodes of an upload are the only ones: entries do not give them again.
         spare = key[:1] in (b"N", b"S") and key[7:9] != rows.UPLOADS.to_bytes(2, "big")
         kind = DamagedIndexError if spare else DamagedRecordError
-        return kind(
-            f"{self.scope}: {place}: {what}. Run `holdfast verify` to see what it touches, and "
-            "restore a checkpoint from before it",
-            place,
-        )
+        return kind(f"{self.scope}: {place}: {what}{advice}", place)
 
     def next_epoch(self) -> bytes:
         """Key of the row that announces the next data key: who rests on this one expects none."""

@@ -27,7 +27,6 @@ from holdfast.store import entries, rows
 from holdfast.store.ancestry import Ancestry, Point
 from holdfast.store.arguments import check_flag, check_timeline
 from holdfast.store.cause import cause_now
-from holdfast.store.classes import SENSITIVE
 from holdfast.store.compare import (
     DELETED,
     Diff,
@@ -48,7 +47,10 @@ from holdfast.store.lifetimes import KEEP, NONE, Meta, terms_of
 from holdfast.store.long_merging import Carried
 from holdfast.store.lookups import derived
 from holdfast.store.masking import MASK
+from holdfast.store.merged_meta import merge_meta, meta_beside
 from holdfast.store.scopes import Scope
+from holdfast.store.sealed_merging import Decisions
+from holdfast.store.sealed_values import Shown, shown, subject_changes
 from holdfast.store.slots import Slot, meta_of, said_of
 from holdfast.store.sticky import sticky_prefixes
 from holdfast.store.three_way import Both, free_name, merge_values
@@ -63,8 +65,9 @@ Strategy = str | Callable[["MergeConflict"], Any]
 class MergeConflict:
     """One thing that both timelines changed in different ways.
 
-    Values are as `get(…, plain=True)` gives them; `DELETED` stands where there is none. Those of
-    class sensitive are masked, except for a function that decides.
+    Values are as `get(…, plain=True)` gives them; `DELETED` stands where there is none, `ERASED`
+    for what was sealed for a subject that is erased. Those of class sensitive are masked, except
+    for a function that decides.
     """
 
     key: str
@@ -198,6 +201,7 @@ def _commit(merging: Merging, reason: str | None, attempt: int) -> int:
             raise Conflict(f"{target.scope} was deleted meanwhile", [str(target.scope)])
         rests = (merging.their_hash, merging.rests, carried.uploads)
         target.ops.insert(0, ("merge", "", merging.theirs, *rests))
+        change.fences += merging.decisions.fences
         return carried.commit(lambda: core.run(change)[0].sequence)
     except LimitExceededError as error:
         raise LimitExceededError(
@@ -239,6 +243,7 @@ class Merging:
         self.operations: list[Operation] = []
         self.expects: dict[str, int] = {}
         self.left: list[str] = []
+        self.decisions = Decisions(self.handle.core, self.handle.scope)
         self.long: dict[LongValue, Slot] = {}
         """Where values lie that are too long to be read whole."""
         self.diff = Diff(f"{self.handle.timeline}@{self.head}", "merged")
@@ -316,7 +321,8 @@ class Merging:
         masked = self._masked(key, [ours, theirs])
         if type(value) is Both:
             beside = free_name(key, self._taken)
-            self._write(beside, DELETED, value.theirs, NONE, meta_of(theirs), masked)
+            meta = meta_beside(key, beside, meta_of(theirs), self.line.declared)
+            self._write(beside, DELETED, value.theirs, NONE, meta, masked)
             self.expects[beside] = 0
             value = value.ours
         if value is here and mine != _ref(theirs):
@@ -352,12 +358,19 @@ class Merging:
             self.operations.append(Operation("append", key, after[known:]))
         else:
             self.operations.append(Operation("set", key, after, terms))
-        if masked:
-            masked_changes(key, before, after, self.diff)
-        else:
-            value_changes(key, key, before, after, self.diff)
+        self._show(key, before, after, masked)
         if before is not DELETED and after is not DELETED:
             expiry_changes(key, old, meta, self.diff)
+
+    def _show(self, key: str, before: Any, after: Any, masked: bool) -> None:
+        if masked:
+            masked_changes(key, before, after, self.diff)
+            return
+        core, listed = self.handle.core, len(self.diff)
+        was, now = shown(core, before), shown(core, after)
+        value_changes(key, key, was.value, now.value, self.diff)
+        if len(self.diff) == listed and not same(before, after):
+            subject_changes(core, key, was, now, self.diff)
 
     # conflicts
 
@@ -368,19 +381,21 @@ class Merging:
         def decide(path: str, base: Any, here: Any, there: Any) -> Any:
             mine = self._writer(key, slots[0], self.ours)
             other = self._writer(key, slots[1], self.theirs)
-            conflict = MergeConflict(key, path, base, here, there, mine, other)
+            was, *sides = [shown(self.handle.core, value) for value in (base, here, there)]
+            ours, theirs = (side.value for side in sides)
+            conflict = MergeConflict(key, path, was.value, ours, theirs, mine, other)
             self.conflicts.append(conflict.masked() if masked else conflict)
             if masked and callable(self.strategy):
                 found = [(key, slot) for slot in slots if slot is not None]
                 self.handle.reader.told(self.line, found)
-            return self._decide(conflict)
+            return self._decide(conflict, sides, was)
 
         return decide
 
-    def _decide(self, conflict: MergeConflict) -> Any:
-        strategy, ours, theirs = self.strategy, conflict.ours, conflict.theirs
+    def _decide(self, conflict: MergeConflict, sides: list[Shown], base: Shown) -> Any:
+        strategy, (ours, theirs) = self.strategy, (side.stored for side in sides)
         if callable(strategy):
-            return strategy(conflict)
+            return self.decisions.stored(conflict.key, strategy(conflict), sides, base)
         if strategy == "both":
             if ours is DELETED or theirs is DELETED:
                 return theirs if ours is DELETED else ours
@@ -473,17 +488,6 @@ class Merging:
 def _differing(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
     """Keys of which two timelines in memory say different things, above their trees."""
     return {key for key in {**before, **after} if before.get(key, 0) != after.get(key, 0)}
-
-
-def merge_meta(bases: list[Meta], ours: Meta, theirs: Meta) -> Meta:
-    """Expiry and class of a value that both sides have, or that was made of both.
-
-    Of the side that changed it, ours if both did; what was sensitive on one of them stays so.
-    """
-    found = theirs if all(base == ours for base in bases) else ours
-    if SENSITIVE in (ours.class_, theirs.class_):
-        return found._replace(class_=SENSITIVE)
-    return found
 
 
 def _ref(slot: Slot | None) -> bytes | None:

@@ -8,8 +8,8 @@ Making a subject: its key is durable in the ring first, then the cell is put.
 Erasing one: 1. One commit swaps the cell to say so and puts a tombstone. Every change that seals
 for a subject expects its cell as it was, so that nobody writes under the key from then on, also
 not who has it in memory; and readers look for the tombstone whenever others have committed.
-2. The key leaves the ring, which notes the id. 3. The cell goes: a subject of the same name is
-another one. Cut short, whoever erases or needs the name next goes on.
+2. The key leaves the ring, which notes the id, and the engine's log. 3. The cell goes: a subject of
+the same name is another one. Cut short, whoever erases or needs the name next goes on.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ from holdfast.store.cause import cause_now
 from holdfast.store.gates import Operation, Request
 from holdfast.store.items import ErasedSubject
 from holdfast.store.scopes import Scope
+from holdfast.store.tombstones import IN_LOGS
 
 if TYPE_CHECKING:
     from holdfast.seal.ring import Ring
@@ -313,17 +314,20 @@ class Subjects:
             cell = self.cell(key)
             if cell is None:
                 if attempt:
-                    return ErasedSubject(name, False, _STILL_OPEN)  # somebody else was faster
+                    return _result(name, 0, ring.storage.settle())  # somebody else was faster
                 raise SubjectNotFoundError(
                     "nothing is sealed for a subject of that name; `subjects()` lists them"
                 )
-            removed = self._erase(ring, key, cell, self.read(key, cell))
-            if removed is not None:
-                return ErasedSubject(name, removed > 0, _STILL_OPEN)
+            done = self._erase(ring, key, cell, self.read(key, cell))
+            if done is not None:
+                return _result(name, *done)
         raise Conflict("others were always faster to make or erase this subject; try again")
 
-    def _erase(self, ring: Ring, key: bytes, cell: bytes, named: _Named) -> int | None:
-        """Erase the subject of a cell; how many ring rows that were, None if it has changed."""
+    def _erase(self, ring: Ring, key: bytes, cell: bytes, named: _Named) -> tuple[int, bool] | None:
+        """Erase the subject of a cell; None if it has changed.
+
+        Else how many rows of the ring that were, and whether its log is rid of them.
+        """
         core = self._core
         try:
             if not named.erasing:
@@ -337,10 +341,10 @@ class Subjects:
             self._keep(self._seals, named.id, (None, core.storage.version()))
         except Conflict:
             return None  # somebody else is at it, too
-        removed = drop_subject(ring, named.id)
+        removed, settled = drop_subject(ring, named.id), ring.storage.settle()
         with suppress(Conflict):  # somebody else has finished it
             core.storage.commit(Batch(cells=[(key, cell, None)]))
-        return removed
+        return removed, settled
 
 
 _STILL_OPEN = (
@@ -348,10 +352,13 @@ _STILL_OPEN = (
         "copies of the ring made before still hold the key: together with the master key they "
         "open what it sealed; rotate_master(), and destroying the old key, ends that"
     ),
-    "logs of the engine, until it is done with them: for SQLite, when all have closed it",
     "what programs have read, and keep in memory or wrote elsewhere, or without subject=",
     "names of scopes and keys, causes and tags: they are never sealed for a subject",
 )
+
+
+def _result(name: str, removed: int, settled: bool) -> ErasedSubject:
+    return ErasedSubject(name, removed > 0, _STILL_OPEN if settled else (*_STILL_OPEN, IN_LOGS))
 
 
 def check_subject(name: object) -> str:

@@ -29,6 +29,13 @@ class Tombstone(msgspec.Struct, array_like=True, frozen=True):
     id: bytes
 
 
+IN_LOGS = (
+    "logs of the engine (for SQLite, the -wal files), because somebody went on reading there: the "
+    "next erase that finds them free empties them, and so does closing the store everywhere"
+)
+"""What an erase says if a storage could not settle."""
+
+
 def read_tombstone(core: Core, key: bytes, row: bytes) -> Tombstone:
     """The tombstone in a directory row."""
     plain = core.open_row(key, row)

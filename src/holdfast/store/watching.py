@@ -85,6 +85,8 @@ class Watching:
         self._ready: deque[Entry] = deque()
         self._tail: Tail | None = None
         self._reading: Iterator[Entry | bool] | None = None
+        self._midway = False
+        """Whether reading has stopped at its own bound: what follows needs no new commit."""
         self._lock = threading.Lock()
         self._closed = False
 
@@ -103,16 +105,16 @@ class Watching:
 
     def _pause(self, end: float | None) -> float:
         """Seconds to let pass before reading on, unless it is to end before that."""
-        due = self._tail.due() if self._tail is not None else 0.0
+        due = self._tail.due() if self._tail is not None and not self._midway else 0.0
         return due if end is None or time.monotonic() + due < end else 0.0
 
     def _stirred(self) -> bool:
         """Whether reading on is worth while."""
-        return self._tail is None or self._tail.stirred()
+        return self._midway or self._tail is None or self._tail.stirred()
 
     def _near(self) -> bool:
         """Whether there can be little to read: the last look was just now, and all was given."""
-        return self._tail is not None and self._tail.near()
+        return not self._midway and self._tail is not None and self._tail.near()
 
     def _called(self) -> bool:
         """Whether there is a reason not to wait; only that the bell would not ring again."""
@@ -122,11 +124,13 @@ class Watching:
         """Read on; whether to go on at once. What was read is there also if nobody waits now."""
         with self._lock:
             try:
+                self._midway = True
                 while len(self._ready) < ENTRIES:
                     if self._reading is None:
                         self._reading = self._read()
                     found = next(self._reading)
                     if isinstance(found, bool):
+                        self._midway = found
                         if not self._ready:
                             self._position = self._place.position()
                         return found or bool(self._ready)

@@ -9,7 +9,13 @@ from types import MappingProxyType
 from typing import Any
 from unicodedata import normalize
 
-from holdfast.errors import Conflict, InvalidInputError, InvalidValueError
+from holdfast.errors import (
+    Conflict,
+    InvalidInputError,
+    InvalidValueError,
+    NewerFormatError,
+    StateIntegrityError,
+)
 from holdfast.seal.parts import ERASED
 from holdfast.store.arguments import check_count, check_prefixes, check_text, check_version, listed
 from holdfast.store.change import Change, Target
@@ -20,7 +26,7 @@ from holdfast.store.entries import Cause
 from holdfast.store.finding import question
 from holdfast.store.gates import Operation, Request
 from holdfast.store.items import LongValue, Page
-from holdfast.store.lifetimes import NEVER, Terms, asked_expiry, asked_terms
+from holdfast.store.lifetimes import NEVER, Meta, Terms, asked_expiry, asked_terms
 from holdfast.store.lookups import Lookup
 from holdfast.store.outcomes import content_of
 from holdfast.store.reading import Reader
@@ -79,13 +85,29 @@ def build_change(
 
 
 def _trusted(core: Core, request: Request) -> bool:
-    """Whether all that is to be written is of class trusted."""
-    line = core.current(request.scope, request.timeline)
-    declared = line.declared if line is not None else NOTHING
-    return all(
-        ((one.terms and one.terms.class_) or class_of(one.key, b"", declared)) == TRUSTED
-        for one in request.operations
-    )
+    """Whether all that is to be written is of class trusted; not if that cannot be said.
+
+    What a stored value was given counts for operations that keep it.
+    """
+    try:
+        line = core.current(request.scope, request.timeline)
+        declared = line.declared if line is not None else NOTHING
+        metas: dict[str, bytes] = {}
+        for one in request.operations:
+            key, terms = one.key, one.terms
+            if one.kind == "set" and not (terms is not None and terms.keep):
+                metas[key] = Meta(class_=terms.class_ if terms is not None else "").pack()
+            elif key not in metas:
+                slot = line.slot(key) if line is not None else None
+                expired = slot is not None and slot.over(core.clock.checked())
+                metas[key] = b"" if slot is None or expired else slot.meta
+            if class_of(key, metas[key], declared) != TRUSTED:
+                return False
+            if one.kind == "delete":
+                metas[key] = b""
+    except (StateIntegrityError, NewerFormatError):
+        return False
+    return True
 
 
 def _target(
