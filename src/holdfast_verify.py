@@ -1,7 +1,7 @@
 """holdfast-verify: check what left a Holdfast store, without the store and without its keys.
 
-It reads proofs, chains and witnesses, with `cryptography` alone, by docs/format.md. What vouches is
-a signature; whose key it is only you know: pin it. Exit codes: 0 valid, 1 refused, 2 misused.
+It reads proofs, chains and witnesses, by docs/format.md. What vouches is a signature; whose key it
+is only you know: pin it. Exit codes: 0 valid, 1 refused, 2 misused.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import base64
 import hashlib
 import json
 import struct
-import sys
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -103,10 +102,9 @@ class Reader:
 
     @staticmethod
     def mapping(pairs: list[list[Any]]) -> dict[str, Any]:
-        """As `$map` if JSON has none like it, or if it looks like a form that begins with $."""
         need(len({dumps(key) for key, _ in pairs}) == len(pairs), "a mapping names a key twice")
         plain = all(type(key) is str for key, _ in pairs) and [key[:1] for key, _ in pairs] != ["$"]
-        return dict(pairs) if plain else {"$map": pairs}
+        return dict(pairs) if plain else {"$map": pairs}  # JSON has none like it, or it looks so
 
     def varint(self) -> int:
         found = shift = 0
@@ -150,12 +148,9 @@ def check_signature(public: bytes, text: bytes, signature: bytes) -> None:
 def read_entry(place: bytes, envelope: bytes) -> tuple[bytes, bytes, bytes, bytes]:
     """Hash, hash before, commitment, statement; `place`: lineage, scope id, key of the row."""
     reader = Reader(envelope)
-    need(reader.take(1) == b"\1" and place[32:33] == b"E", "it has a format that is not known")
-    flags = reader.take(17)[0]
-    need(flags < 2, "an entry has flags that do not exist")
-    reader.varint()
+    known, flags, _ = reader.take(1) + place[32:33] == b"\1E", reader.take(17)[0], reader.varint()
     before, commitment, statement = reader.take(32), reader.take(32), reader.take(110 * flags)
-    need(reader.at == len(envelope))
+    need(known and reader.at == len(envelope) and flags < 2, "it has a format that is not known")
     return sha256(b"holdfast/entry/1\0", place, envelope), before, commitment, statement
 
 
@@ -207,8 +202,8 @@ def value_of(parts: Any, ref: bytes, depth: int = 0) -> Any:
     if kind == 1:
         return unpack(named_by(wanted, b"value", next(parts, None)))
     found = list(elements(parts, wanted, 64, depth + 1))
-    need(len(found) == count, "a part of the value is missing, or one too many")
-    need(shape in (b"\1", b"\2", b"\3", b"\4"))
+    whole = len(found) == count and b"\1" <= shape <= b"\4"
+    need(whole, "a part of the value is missing, or one too many")
     values: Any = Reader.mapping(found) if shape == b"\2" else [value for _, value in found]
     data = b"".join(values) if shape > b"\2" else values
     return data.decode() if shape == b"\4" else data
@@ -280,46 +275,51 @@ def check_proof(data: bytes, options: Any) -> dict[str, Any]:
 def check_chain(data: bytes, options: Any) -> dict[str, Any]:
     """What an exported chain shows."""
     reader, signer, vouched, points = Reader(data), "", 0, dict[int, Any]()
+    gone, commitments, floor, kept, lanes = set[int](), [b""], 0, set[int](), dict[int, Any]()
     lineage, scope, line, first, count = fields(reader.read(), "b16 b16 b9 n n")
     need(0 < count <= len(data) // 80 and first + count < 1 << 40, "it claims more than it holds")
     place, hashes = lineage + scope + line, [sha256(b"holdfast/first/1\0", lineage, scope, line)]
     for number in range(first, first + count):
-        at, envelope = place + number.to_bytes(5, "big"), reader.read()
-        hash_, before, _, statement = read_entry(at, envelope)
+        at, (envelope, whole) = place + number.to_bytes(5, "big"), fields(reader.read(), "b n")
+        hash_, before, commitment, statement = read_entry(at, envelope)
         need(before == hashes[-1], f"entry {number} does not follow from the one before it")
         hashes.append(hash_)
+        commitments.append(commitment)
+        gone |= set() if whole else {number}
         points |= {number: (at, envelope, [])} if statement else {}
-    for _ in range(reader.read()):
-        number, *signed = fields(reader.read(), "n b b")
+    for number, *signed in (fields(reader.read(), "n b b") for _ in range(reader.read())):
         points[number][2].append(signed)
     for number, point in points.items():
         valid = signers_of(*point) if point[2] else set()
         if len(valid.intersection(options.pin or valid)) >= options.require:
             signer, vouched = trusted(options, valid, options.require), number
     need(vouched, "no checkpoint in it is signed by so many keys that are believed")
-    lanes = {n: lane for n, *lane in (read_lane(reader, place) for _ in range(reader.read()))}
+    if anchor := reader.read():
+        at, *body = fields(anchor, "n b b")
+        plain = named_by(commitments[max(at - first + 1, 0)], b"body", body)
+        code, floor, hash_, bases = fields(unpack(plain)[1][0], "n n b32 l")
+        right = code == 12 and first <= floor < at and hashes[floor - first + 1] == hash_
+        need(right, "its anchor names another entry, or none")
+        kept = {number for number, _ in bases}
+    need(max(gone, default=0) <= floor and not gone & kept, "bodies are gone that no anchor names")
+    for lane, rows in (fields(reader.read(), "n n") for _ in range(reader.read())):
+        tags, named = lanes[lane] = [bytes(32)], []  # of its rows; what it names of the timeline
+        for number in range(1, rows + 1):
+            items, opening = fields(reader.read(), "b b")
+            row = bytes([lane]) + number.to_bytes(6, "big") + tags[-1] + items
+            tags.append(committed(b"feed", row, opening))
+            for item in (items[at : at + 48] for at in range(0, len(items), 48)):
+                if item[:8] == place[33:]:
+                    last = int.from_bytes(item[8:13], "big") + int.from_bytes(item[13:16], "big")
+                    named.append((number, last - 1))
+                    need(hashes[last - first :][:1] == [item[16:]], "the feed names another entry")
     need(reader.at == len(data), "there is more in it than there should be")
-    for _, last, hash_ in (one for _, named in lanes.values() for one in named):
-        need(hashes[last - first + 1 :][:1] == [hash_], "the feed names another entry")
     told = f"entries {first} to {first + count - 1} of scope {scope.hex()} follow from each other, "
-    told += f"a signature vouches for those up to {vouched}"
-    facts = {"first": first, "last": first + count - 1, "vouched": vouched, "signer": signer}
-    facts |= {"store": lineage.hex(), "head": hashes[-1].hex(), "checkpoints": len(points)}
-    return {"kind": "chain", "told": told, **facts, "_chain": (place, first - 1, hashes, lanes)}
-
-
-def read_lane(reader: Reader, place: bytes) -> tuple[int, list[bytes], list[Any]]:
-    """A lane of the feed: its number, the tags of its rows, what it names of a timeline."""
-    lane, rows = fields(reader.read(), "n n")
-    tags, named = [bytes(32)], []
-    for number in range(1, rows + 1):
-        items, opening = fields(reader.read(), "b b")
-        row = bytes([lane]) + number.to_bytes(6, "big") + tags[-1] + items
-        tags.append(committed(b"feed", row, opening))
-        for item in (items[at : at + 48] for at in range(0, len(items), 48)):
-            last = int.from_bytes(item[8:13], "big") + int.from_bytes(item[13:16], "big") - 1
-            named += [(number, last, item[16:])] if item[:8] == place[33:] else []
-    return lane, tags, named
+    told += f"a signature vouches for those up to {vouched}, {len(gone)} are pruned"
+    facts = {"kind": "chain", "told": told, "store": lineage.hex(), "signer": signer}
+    facts |= {"first": first, "last": first + count - 1, "vouched": vouched, "pruned": len(gone)}
+    facts |= {"head": hashes[-1].hex(), "checkpoints": len(points)}
+    return {**facts, "_chain": (place, first - 1, hashes, lanes)}
 
 
 def check_witness(data: bytes, options: Any) -> dict[str, Any]:
@@ -348,7 +348,7 @@ def compare(one: dict[str, Any], chain: dict[str, Any]) -> None:
             tags, named = lanes.get(lane, ([], []))
             need(number < len(tags), "the chain ends before what it saw: it is older, or put back")
             need(tags[number : number + 1] == [tag], "it saw another history than the chain's")
-            saw += [last for at, last, _ in named if at <= number]
+            saw += [last for at, last in named if at <= number]
         one["told"] += f"; it saw the chain's entries up to {max(saw)}"
 
 
@@ -396,4 +396,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -23,6 +23,9 @@ def test_plan_and_run(cli: Cli) -> None:
     assert "nothing goes" in cli("retention run agent:7").err
     assert cli("show agent:7 --at 1").code != 0
     assert "pruned" in cli("show agent:7 --at 1").err
+    count = cli("verify --json").json["pruned"]
+    assert count > 0
+    assert f"{count} entries are pruned, as anchors say" in cli("verify").out
     assert cli("verify").code == 0
     assert cli("retention plan agent:nobody").code != 0
 

@@ -39,6 +39,13 @@ def slots(when: Cron, start: str, count: int) -> list[str]:
         ("30 2 * * *", "2026-10-24T12:00+00:00", ["10-25 00:30", "10-26 01:30"]),
         # asked in the second of the two hours, the first is over
         ("30 2 * * *", "2026-10-25T01:10+00:00", ["10-26 01:30"]),
+        # With a star it follows the clock on the wall: not in the gap, and in both hours.
+        ("*/20 2 * * *", "2026-03-28T12:00+00:00", ["03-30 00:00", "03-30 00:20"]),
+        (
+            "*/20 2 * * *",
+            "2026-10-24T12:00+00:00",
+            [f"10-25 0{hour}:{minute}" for hour in (0, 1) for minute in ("00", "20", "40")],
+        ),
         # what runs each half hour goes on each half hour
         ("*/30 * * * *", "2026-10-25T00:10+00:00", ["10-25 00:30", "10-25 01:00", "10-25 01:30"]),
         ("*/30 * * * *", "2026-03-29T00:10+00:00", ["03-29 00:30", "03-29 01:00", "03-29 01:30"]),

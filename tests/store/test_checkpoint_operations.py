@@ -419,11 +419,57 @@ def test_groups_async(store_url: str) -> None:
             groups = holdfast.CheckpointGroups(store)
             a = store.agent("a")
             await a.set("k", 1)
+            await store.agent("b").set("k", 1)
             group = await groups.create([a, "agent:b"], "both")
             await a.set("k", 2)
             await store.agent("b").set("k", 2)
             assert (await groups.of(group.checkpoints[1])).id == group.id
             await groups.restore(group)
-            assert [await a.get("k"), await store.agent("b").get("k")] == [1, None]
+            assert [await a.get("k"), await store.agent("b").get("k")] == [1, 1]
 
     asyncio.run(run())
+
+
+def test_what_would_run_behind_its_end_is_not_decorated(place: Place, state: sync.State) -> None:
+    """An operation around a function that runs later would protect nothing: refused at once."""
+
+    def plain() -> int:
+        return 5
+
+    async def later() -> None: ...
+
+    def numbers() -> Any:
+        yield 1
+
+    async def letters() -> Any:
+        yield "a"
+
+    class Called:
+        async def __call__(self) -> None: ...
+
+    blocking: Any = sync.Checkpoints(state).operation("a")
+    for wrong, told in [(later, "holdfast.Checkpoints"), (Called(), "holdfast.Checkpoints")]:
+        with pytest.raises(InvalidInputError, match=told):
+            blocking(wrong)
+    for wrong in (numbers, letters):
+        with pytest.raises(InvalidInputError, match="inside of it"):
+            blocking(wrong)
+    with pytest.raises(InvalidInputError, match="is a function"):
+        blocking(5)
+    assert blocking(plain)() == 5
+
+    async def main() -> None:
+        async with holdfast.open(place.url, **place.options()) as store:
+            other = store.agent("2")
+            await other.set("x", 1)
+            awaiting: Any = holdfast.Checkpoints(other).operation("b")
+            with pytest.raises(InvalidInputError, match=r"holdfast\.sync\.Checkpoints"):
+                awaiting(plain)
+            for wrong in (numbers, letters):
+                with pytest.raises(InvalidInputError, match="inside of it"):
+                    awaiting(wrong)
+            await awaiting(later)()
+            await awaiting(Called())()
+            assert len(await other.checkpoints(type="pre_operation")) == 2
+
+    asyncio.run(main())

@@ -108,3 +108,28 @@ def test_a_damaged_checkpoint_is_not_silently_replaced_by_an_older_namesake(plac
         state.restore("release", past_damage=True)
     assert [c.id for c in state.checkpoints()] == [older.id]
     assert state.at(older.id).get("k") == 1
+
+
+def test_what_is_to_be_done_is_told_of_the_damage_that_counts(place: Place) -> None:
+    """Going back without the newest state helps only if what one goes back to is whole."""
+    state = place.open().agent("1")
+    state.set("k", 1)
+    point = state.checkpoint("release")
+    newest = state.set("k", 2)
+    found = rows_of(place.storage(), b"E")
+    for sequence in (newest, point.sequence):
+        key, good = found[sequence - 1]
+        put_row(place.storage(), key, good[:-3] + bytes(3))
+    with pytest.raises(StateIntegrityError) as caught:
+        place.reopen().agent("1").restore(point.id)
+    assert "past_damage" not in str(caught.value)
+    put_row(place.storage(), *found[point.sequence - 1])
+    state = place.reopen().agent("1")
+    with pytest.raises(StateIntegrityError, match="past_damage=True"):
+        state.restore(point.id)
+    checkpoints = sync.Checkpoints(state)
+    report = checkpoints.recover()
+    assert state.get("k") == 1
+    assert report.result.restored.backup is None
+    assert checkpoints.confirm(report) is None  # there is nothing to let go
+    assert checkpoints.held() == []

@@ -606,7 +606,7 @@ def test_what_cannot_be_measured_is_not_tried_with_every_write(
 ) -> None:
     tried = []
 
-    def fails(handle: Any) -> Any:
+    def fails(handle: Any, span: float) -> Any:
         tried.append(handle)
         raise Unavailable("not now")
 

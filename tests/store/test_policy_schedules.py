@@ -43,6 +43,28 @@ def policies_of(store: sync.Store) -> list[str]:
     return [one.metadata["policy"] for one in store.agent("a").checkpoints()]
 
 
+def test_a_policy_that_came_back_unseen_has_its_schedule_again(place: Place, hands: Hands) -> None:
+    """A restore in a process without policies; the next runner finds what it brought back."""
+    with place.open(clock=hands.clock) as gone:
+        policies = sync.Policies(gone, defaults=(), watch=False)
+        policies.set(A, MINUTE)
+        gone.agent("a").checkpoint("with")
+        policies.remove(A, "minute")
+        assert sync.Scheduler(gone).schedules() == []
+        gone.agent("a").restore("with")
+        for number in range(300):
+            gone.agent(f"other {number}").set("k", 1)
+        gone.agent("a").set("task", {"step": 1})
+    store = place.open(clock=hands.clock)
+    scheduler = sync.Scheduler(store, policies=sync.Policies(store, defaults=(), watch=False))
+    scheduler.run_due()
+    scheduler.run_due()
+    (info,) = scheduler.schedules()
+    assert (info.scope, info.policy) == (A, "minute")
+    assert pass_(hands, scheduler, 70) == ["saved"]
+    assert store.agent("a").checkpoints()[0].metadata["policy"] == "minute"
+
+
 @pytest.mark.spec("K115", "K136", "K142")
 def test_a_policy_fires_though_its_process_is_gone(place: Place, hands: Hands) -> None:
     with place.open(clock=hands.clock) as gone, sync.Policies(gone, defaults=()) as policies:

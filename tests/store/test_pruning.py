@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import subprocess
 import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from store_kit import Place, put_row, rows_of
@@ -530,6 +532,43 @@ def test_the_chain_stays_whole(store: sync.Store, state: sync.State, tmp_path: P
     seen.write_text(witness)
     pin = store.identity().rpartition(":")[2]
     assert holdfast_verify.main([str(path), str(seen), "--pin", pin]) == 0
+
+
+def test_who_has_the_chain_alone_tells_pruning_from_taking_away(
+    place: Place, state: sync.State, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bodies that are gone lie below an anchor, which the chain holds; else they were taken."""
+    state.checkpoint("signed")
+    path = str(tmp_path / "a.chain")
+
+    def verdict() -> dict[str, Any]:
+        state.export_chain(path)
+        holdfast_verify.main([path, "--json"])
+        return dict(json.loads(capsys.readouterr().out)[0])
+
+    def take_body(number: int) -> None:
+        key = places(place, b"E")[number]
+        row = dict(rows_of(place.storage(), b"E"))[key]
+        put_row(place.storage(), key, entries.split_row(row)[0].data)
+
+    assert verdict()["pruned"] == 0
+    done = state.prune(30)
+    found = verdict()
+    assert found["valid"]
+    assert found["pruned"] == done.entries > 15
+    assert f"{done.entries} are pruned" in found["told"]
+    for number in (done.floor, 35):  # a state that the anchor keeps, and one behind it
+        before = rows_of(place.storage(), b"E")
+        take_body(number)
+        found = verdict()
+        assert not found["valid"]
+        assert "no anchor names" in found["told"]
+        for key, row in before:
+            put_row(place.storage(), key, row)
+    assert verdict()["valid"]
+    for key, _ in rows_of(place.storage(), b"A"):
+        put_row(place.storage(), key, None)
+    assert not verdict()["valid"]
 
 
 def test_space_is_given_back(tmp_path: Path) -> None:

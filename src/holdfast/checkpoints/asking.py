@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest
 from holdfast.errors import CheckpointValidationError, InvalidInputError, RestoreValidationError
+from holdfast.store.arguments import listed
 from holdfast.store.handles import LineHandle, StoreHandle
 
 _MADE = {one.name for one in fields(CheckpointRequest)}
@@ -48,7 +49,7 @@ def restore_request(request: Any, given: dict[str, Any]) -> RestoreRequest:
     return RestoreRequest(request, where, **rest)
 
 
-def group_member(handle: StoreHandle, state: Any) -> LineHandle:
-    """The timeline of a state, or of a scope by its name."""
-    found: LineHandle | None = getattr(state, "_handle", None)
-    return found if found is not None else handle.line(state)
+def group_members(handle: StoreHandle, states: Any) -> list[LineHandle]:
+    """The timelines of states, or of scopes by their names."""
+    given = [getattr(state, "_handle", state) for state in listed(states, "a group")]
+    return [one if isinstance(one, LineHandle) else handle.line(one) for one in given]

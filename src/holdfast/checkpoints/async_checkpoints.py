@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from holdfast.checkpoints import describing, groups, holding, locating, making, restoring
-from holdfast.checkpoints.asking import checkpoint_request, group_member, locator, restore_request
-from holdfast.checkpoints.operations import Operating, Running, finish
+from holdfast.checkpoints.asking import checkpoint_request, group_members, locator, restore_request
+from holdfast.checkpoints.operations import Operating, Running, check_operation, finish
 from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.errors import InvalidInputError
 from holdfast.store.arguments import check_function
@@ -103,8 +103,11 @@ class Checkpoints:
                 raise wrong from cause
         return done
 
-    async def confirm(self, restored: Any) -> Checkpoint:
-        """Say that a restore (its result, or its backup) is good: its backup is let go."""
+    async def confirm(self, restored: Any) -> Checkpoint | None:
+        """Say that a restore (its result, or its backup) is good: its backup is let go.
+
+        None if it has none, as a recovery from what could not be read.
+        """
         return await to_the_end(restoring.confirm, self._handle, restored)
 
     async def recover(self, **where: Any) -> restoring.Recovered:
@@ -156,7 +159,8 @@ class OperationBlock(AbstractAsyncContextManager[Running]):
     or is cancelled, what this block wrote is reverted (`on_error="revert"`): only keys that it
     changed, and of those none that somebody else changed since, which are named in notes on the
     error and in `running.reverted`; or it is left as it is (`keep`), with its checkpoint held.
-    Tasks that are started inside the block are part of it.
+    Tasks that are started inside the block are part of it. A function that it decorates is an
+    `async def`; plain ones and generators are refused.
     """
 
     def __init__(self, state: State, operating: Operating) -> None:
@@ -206,6 +210,8 @@ class OperationBlock(AbstractAsyncContextManager[Running]):
             cause.__exit__(None, None, None)
 
     def __call__(self, function: _F) -> _F:
+        check_operation(function, awaited=True)
+
         @functools.wraps(function)
         async def wrapped(*args: Any, **named: Any) -> Any:
             async with OperationBlock(self._state, self._operating):
@@ -228,8 +234,8 @@ class CheckpointGroups:
         request: CheckpointRequest | str = "",
         **fields: Any,
     ) -> groups.Group:
-        """One checkpoint in each state, at one moment."""
-        handles = [group_member(self._handle, state) for state in states]
+        """One checkpoint in each state, at one moment; a state or a scope that is there."""
+        handles = group_members(self._handle, states)
         asked = checkpoint_request(request, fields)
         return await to_the_end(groups.create_group, handles, asked)
 

@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from holdfast.checkpoints import describing, groups, holding, locating, making, restoring
-from holdfast.checkpoints.asking import checkpoint_request, group_member, locator, restore_request
-from holdfast.checkpoints.operations import Operating, Running, finish
+from holdfast.checkpoints.asking import checkpoint_request, group_members, locator, restore_request
+from holdfast.checkpoints.operations import Operating, Running, check_operation, finish
 from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.errors import InvalidInputError
 from holdfast.store.arguments import check_function
@@ -90,8 +90,11 @@ class Checkpoints:
                 raise wrong from cause
         return done
 
-    def confirm(self, restored: Any) -> Checkpoint:
-        """Say that a restore (its result, or its backup) is good: its backup is let go."""
+    def confirm(self, restored: Any) -> Checkpoint | None:
+        """Say that a restore (its result, or its backup) is good: its backup is let go.
+
+        None if it has none, as a recovery from what could not be read.
+        """
         return restoring.confirm(self._handle, restored)
 
     def recover(self, **where: Any) -> restoring.Recovered:
@@ -140,7 +143,8 @@ class OperationBlock(AbstractContextManager[Running]):
     none that somebody else changed since, which are named in notes on the error and in
     `running.reverted`; or it is left as it is (`keep`), with its checkpoint held. What other
     threads write is no part of it, unless they enter `holdfast.sync.Store.acting` with
-    `operation=running.operation`.
+    `operation=running.operation`. A function that it decorates is a plain one: `async def` and
+    generators, which run later, are refused.
     """
 
     def __init__(self, state: State, operating: Operating) -> None:
@@ -187,6 +191,8 @@ class OperationBlock(AbstractContextManager[Running]):
             self._busy.release()
 
     def __call__(self, function: _F) -> _F:
+        check_operation(function, awaited=False)
+
         @functools.wraps(function)
         def wrapped(*args: Any, **named: Any) -> Any:
             with OperationBlock(self._state, self._operating):
@@ -209,8 +215,8 @@ class CheckpointGroups:
         request: CheckpointRequest | str = "",
         **fields: Any,
     ) -> groups.Group:
-        """One checkpoint in each state, at one moment."""
-        handles = [group_member(self._handle, state) for state in states]
+        """One checkpoint in each state, at one moment; a state or a scope that is there."""
+        handles = group_members(self._handle, states)
         return groups.create_group(handles, checkpoint_request(request, fields))
 
     def of(self, member: Checkpoint) -> groups.Group:

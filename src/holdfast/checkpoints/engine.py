@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoints.conditions import is_number
 from holdfast.checkpoints.metrics import (
+    Measured,
     basis_now,
     measure,
     operations_behind,
     process_memory,
 )
-from holdfast.checkpoints.policy import PREFIX, Policy, merged
+from holdfast.checkpoints.policy import CIPHER, PREFIX, Policy, longest_count, merged
 from holdfast.checkpoints.saving import Saved, Wanted, save_all
 from holdfast.checkpoints.tracker import NOTHING, TIMER, WRITE, Event, Tracker
 from holdfast.checkpoints.worker import Worker
@@ -237,15 +238,15 @@ class Engine(Gate):
         Writers go on meanwhile; what they did is added before anybody else looks.
         """
         handle = self.handle(tracker.scope)
-        own = stored_policies(handle)
-        found = measure(handle)
+        own, policies, found = self._stored(handle)
         with self._lock:
             head = handle.place()[2]
             more = operations_behind(handle, found.head, head)
             if more is None or any(key.startswith(PREFIX) for key in more[1]):
-                found, own, more = measure(handle), stored_policies(handle), (0, [])
+                (own, policies, found), more = self._stored(handle), (0, [])
                 head = found.head
-            tracker.follow(merged(self.defaults, own), own)
+            tracker.follow(policies, own)
+            tracker.metrics.refill([*found.recent, (self.core.clock.ticks(), more[0])])
             keys = found.keys.union(more[1])
             same = found.basis.checkpoint == tracker.metrics.basis.checkpoint
             tracker.active = (same and tracker.active) or bool(keys)
@@ -253,6 +254,21 @@ class Engine(Gate):
             tracker.remember(found.fired)
             tracker.sequence = head
             tracker.stale = False
+
+    def _stored(self, handle: LineHandle) -> tuple[dict[str, Policy], list[Policy], Measured]:
+        """The agent's own policies, all that are in force, and what they look at."""
+        own = stored_policies(handle)
+        policies = [
+            one for one in merged(self.defaults, own) if not self.refused(one, own=one.id in own)
+        ]
+        return own, policies, measure(handle, longest_count(policies))
+
+    def refused(self, policy: Policy, *, own: bool) -> bool:
+        """Whether a policy is not in force because it demands what this store does not do.
+
+        None can be set; it came with a checkpoint of another store.
+        """
+        return own and self.core.ring is None and policy.demands_encryption
 
     def tracked(self, scope: Scope) -> Tracker:
         """What is known of an agent, brought up to date; of one that is not watched, read anew."""
@@ -393,8 +409,8 @@ class Engine(Gate):
             squeezed = policy.compression
             about["compression"] = squeezed.algorithm if squeezed.enabled else "none"
         # A default one demands nothing: who is asked for a plain export may say that it is wanted.
-        if policy.id in tracker.own and policy.encryption is not None and policy.encryption.enabled:
-            about["encryption"] = policy.encryption.algorithm
+        if policy.id in tracker.own and policy.demands_encryption:
+            about["encryption"] = CIPHER
         return {**about, "event": result.event.name} if result.event.name else about
 
 

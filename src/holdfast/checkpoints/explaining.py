@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 COMPRESSED = f"lz4, zstd above {LZ4_UP_TO // 1024} KiB, where it makes a record smaller"
 """How the store compresses, whatever a policy says: an entry is never written twice."""
 
+REFUSED = "it demands encryption, and this store is plain: it is not in force here"
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -68,7 +70,7 @@ def effective(core: Core, policy: Policy, *, own: bool) -> dict[str, str]:
     )
     if setting is not None and not setting.enabled:
         squeezed = "not compressed"
-    demanded = own and policy.encryption is not None and policy.encryption.enabled
+    demanded = own and policy.demands_encryption
     return {
         "encryption": CIPHER if core.ring is not None else "off",
         "compression": COMPRESSED,
@@ -90,7 +92,9 @@ def explain(engine: Engine, scope: Scope) -> tuple[Explained, ...]:
                 policy,
                 "own" if own else "default",
                 ready[:1] == [policy.id],
-                _why(tracker, policy, readings, ready, now),
+                REFUSED
+                if engine.refused(policy, own=own)
+                else _why(tracker, policy, readings, ready, now),
                 readings,
                 effective(engine.core, policy, own=own),
             )

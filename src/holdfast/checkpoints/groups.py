@@ -13,7 +13,12 @@ from typing import Any
 
 from holdfast.checkpoints.making import metadata_of
 from holdfast.checkpoints.requests import CheckpointRequest, said
-from holdfast.errors import CheckpointNotFoundError, CheckpointValidationError
+from holdfast.errors import (
+    CheckpointNotFoundError,
+    CheckpointValidationError,
+    InvalidInputError,
+    ScopeNotFoundError,
+)
 from holdfast.store import rows
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change
@@ -42,6 +47,11 @@ def create_group(handles: Sequence[LineHandle], request: CheckpointRequest) -> G
         problems.append("the states of a group are of one store")
     if problems:
         raise CheckpointValidationError(problems)
+    for handle in handles:
+        if handle.core.known(handle.scope) is None:  # perhaps misspelt; nothing is made of it
+            raise ScopeNotFoundError(
+                f"there is no scope {handle.scope} in this store; write to it before"
+            )
     id_ = os.urandom(8).hex()
     plans = [
         handle.plan_checkpoint(
@@ -60,6 +70,8 @@ def create_group(handles: Sequence[LineHandle], request: CheckpointRequest) -> G
 
 def group_of(handle: StoreHandle, member: Checkpoint) -> Group:
     """The group that a checkpoint is one of."""
+    if not isinstance(member, Checkpoint):
+        raise InvalidInputError("a group is found by a checkpoint of it, as `checkpoints()` gives")
     id_ = said(member.metadata, "group", "")
     if not id_:
         raise CheckpointNotFoundError(f"{member.scope}: {member.id} is no part of a group")
@@ -85,6 +97,8 @@ def restore_group(
     handle: StoreHandle, group: Group, *, verify: str, reason: str | None
 ) -> list[Restored]:
     """Return to the states of a group, in one commit with all the backups."""
+    if not isinstance(group, Group):
+        raise InvalidInputError("a group is what `create` and `of` give")
     lines = [handle.line(one.scope, one.timeline) for one in group.checkpoints]
     plans: list[Any] = [
         line.plan_restore(one, verify, reason, None)

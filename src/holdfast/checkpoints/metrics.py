@@ -3,13 +3,13 @@
 The tree of the state at the last checkpoint is remembered (`Basis`), so that what a key was then
 can be looked up at any time: a write only notes its keys, and bytes are counted when it matters.
 What is noted twice counts once, and what is again as it was then counts nothing. Terms of lookups
-and policies are no change of the agent's; its bytes hold them as of the last checkpoint.
+and policies are no change of the agent's, and their bytes are not among its own.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -30,19 +30,22 @@ from holdfast.store import refs
 from holdfast.store.compare import tree_changes
 from holdfast.store.differing import index_of
 from holdfast.store.entries import shown
-from holdfast.store.lookups import derived
+from holdfast.store.lookups import BUILT, TERMS, derived
 
 if TYPE_CHECKING:
     from holdfast.store.handles import LineHandle
     from holdfast.store.timeline import Timeline
-    from holdfast.store.trees import Node
+    from holdfast.store.trees import Node, Trees
 
+BESIDE = (TERMS, BUILT, PREFIX)
+"""What begins keys that are not the agent's own: of lookups, and policies."""
 ERROR = "error"
 """What `report` takes besides user actions and system events."""
 MOST_KEYS = 100_000
 """Changed keys that are told apart; what comes behind them counts as often as it is written."""
 MOST_ENTRIES = 10_000
-"""Entries that are read back for the operations since the last checkpoint, after opening."""
+"""Entries that are read back for the operations since the last checkpoint, or in a time window,
+after opening and when others wrote; what lies before them is not counted."""
 MOST_MADE = 16
 """Checkpoints that are read back for when policies fired in other processes, or before opening."""
 MOST_NAMES = 1000
@@ -72,7 +75,7 @@ class Window:
 
     def add(self, now: float, count: int = 1) -> None:
         """Note that something happened."""
-        slot = int(now / self._step)
+        slot = int(now // self._step)
         counts = self._counts
         counts[slot] = counts.get(slot, 0) + count
         if len(counts) > 2 * BUCKETS:
@@ -80,7 +83,7 @@ class Window:
 
     def total(self, now: float) -> int:
         """How much there was."""
-        oldest = int(now / self._step) - BUCKETS
+        oldest = int(now // self._step) - BUCKETS
         return sum(count for slot, count in self._counts.items() if slot > oldest)
 
 
@@ -129,6 +132,14 @@ class Metrics:
             if name == metric:
                 window.add(now, count)
 
+    def refill(self, operations: Iterable[tuple[float, int]]) -> None:
+        """Count the operations in the windows anew, from when they were and how many."""
+        for place in self.windows:
+            if place[0] == OPERATIONS:
+                self.windows[place] = Window(place[1])
+        for at, count in operations:
+            self.happened(OPERATIONS, at, count)
+
     def report(self, kind: str, name: str, now: float) -> None:
         """Note an error, a user action or a system event."""
         if kind == ERROR:
@@ -143,7 +154,7 @@ class Metrics:
 
     def settle(self, line: Timeline) -> None:
         """Count the keys that were written since this was last done."""
-        for key in self.fresh:
+        for key in filter(counted, self.fresh):
             old = self.changed.get(key)
             then = old[2] if old is not None else self._then(line, key)
             slot = line.slot(key)
@@ -212,7 +223,26 @@ def _size(key: str, ref: bytes) -> int:
 def basis_now(line: Timeline, ticks: float) -> Basis:
     """The basis behind a checkpoint that is the newest entry: nothing is read."""
     root = index_of(line)
-    return Basis(line.sequence, root, root.size, ticks)
+    return Basis(line.sequence, root, own_size(line.ledger.trees, root), ticks)
+
+
+def own_size(trees: Trees, root: Node) -> int:
+    """Bytes of the keys and values of a state that are the agent's own."""
+    return root.size - sum(_below(trees, root, prefix) for prefix in BESIDE)
+
+
+def _below(trees: Trees, node: Node, prefix: str) -> int:
+    """Bytes of what a prefix begins; only the nodes at its two ends are looked into."""
+    if not node.level:
+        return refs.leaf_size([one for one in node.elements if one[0].startswith(prefix)])
+    total, before = 0, ""
+    for last, hash_, hint, _, size, _ in node.elements:
+        if before.startswith(prefix) and last.startswith(prefix):
+            total += size
+        elif last >= prefix and (before < prefix or before.startswith(prefix)):
+            total += _below(trees, trees.load(hint, hash_), prefix)
+        before = last
+    return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,10 +256,13 @@ class Measured:
     head: int
     fired: dict[str, float] = field(default_factory=dict)
     """When the policies fired that made the last checkpoints, on this process's clock."""
+    recent: list[tuple[float, int]] = field(default_factory=list)
+    """When there were how many operations within the time that was asked for."""
 
 
-def measure(handle: LineHandle) -> Measured:
-    """Count from what is stored: what was changed since the newest checkpoint."""
+def measure(handle: LineHandle, span: float = 0.0) -> Measured:
+    """Count from what is stored: what was changed since the newest checkpoint, and operations
+    within the last `span` milliseconds."""
     core = handle.core
     line = handle.reader.now()
     ticks, claimed = core.clock.ticks(), core.clock.claimed()
@@ -243,14 +276,28 @@ def measure(handle: LineHandle) -> Measured:
     since = ticks - max(0, claimed - made) / 1_000_000
     view = handle.history.points.view
     root = index_of(view(handle.timeline, checkpoint)) if checkpoint else None
-    basis = Basis(checkpoint, root, root.size if root is not None else 0, since)
+    size = own_size(line.ledger.trees, root) if root is not None else 0
+    basis = Basis(checkpoint, root, size, since)
     below = root if root is not None else line.ledger.trees.empty
     changes = tree_changes(line.ledger.trees, below, index_of(view(handle.timeline, head)))
     keys = set(islice((key for key, _, _ in changes if counted(key)), MOST_KEYS))
     found = handle.history.entries(newest_first=True, low=first, high=head)
     pairs = (pair for _, _, body in islice(found, MOST_ENTRIES) for pair in shown(body.ops))
     count = sum(1 for _, key in pairs if key and counted(key))
-    return Measured(basis, keys, count, head, _fired(handle, ticks, claimed))
+    recent = list(_recent(handle, head, span / 1000))
+    return Measured(basis, keys, count, head, _fired(handle, ticks, claimed), recent)
+
+
+def _recent(handle: LineHandle, head: int, span: float) -> Iterator[tuple[float, int]]:
+    """When there were how many operations within the last `span` seconds, by this clock."""
+    if not span:
+        return
+    ticks, claimed = handle.core.clock.ticks(), handle.core.clock.claimed()
+    for _, _, body in islice(handle.history.entries(newest_first=True, high=head), MOST_ENTRIES):
+        ago = max(0, claimed - body.time) / 1_000_000
+        if ago > span:
+            return
+        yield ticks - ago, sum(1 for _, key in shown(body.ops) if key and counted(key))
 
 
 def _fired(handle: LineHandle, ticks: float, claimed: int) -> dict[str, float]:
@@ -280,7 +327,7 @@ def operations_behind(handle: LineHandle, done: int, head: int) -> tuple[int, li
 
 def counted(key: str) -> bool:
     """Whether a key is the agent's own: neither a term of a lookup nor a policy."""
-    return not derived(key) and not key.startswith(PREFIX)
+    return not key.startswith(BESIDE)
 
 
 def process_memory() -> float | None:

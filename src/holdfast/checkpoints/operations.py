@@ -10,6 +10,7 @@ finds it among those that are held.
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from holdfast.checkpoints.making import make
 from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.errors import InvalidInputError, PrunedError
 from holdfast.store import entries, rows
-from holdfast.store.arguments import check_text
+from holdfast.store.arguments import check_function, check_text
 from holdfast.store.cause import WITHIN
 from holdfast.store.handles import LineHandle
 from holdfast.store.items import Checkpoint, Reverted
@@ -84,6 +85,25 @@ class Operating:
             for one in running.reverted.left if running.reverted is not None else ():
                 key = f"{one.key}: " if one.key else ""
                 error.add_note(f"{handle.scope}: left alone: {key}{one.why}")
+
+
+def check_operation(function: object, *, awaited: bool) -> None:
+    """Refuse to decorate what would run behind the operation's end, or not at all inside of it."""
+    check_function(function, "what an operation is around")
+    whole = (function, getattr(function, "__call__", None))  # noqa: B004 an object may be async
+    if any(map(inspect.isgeneratorfunction, whole)) or any(map(inspect.isasyncgenfunction, whole)):
+        raise InvalidInputError(
+            "a generator runs when it is read, not when it is called: put the block "
+            "`with checkpoints.operation(...)` inside of it"
+        )
+    if any(map(inspect.iscoroutinefunction, whole)) != awaited:
+        raise InvalidInputError(
+            "holdfast.Checkpoints decorates an `async def`; for a function that does not await, "
+            "use holdfast.sync.Checkpoints"
+            if awaited
+            else "an `async def` runs when it is awaited, not when it is called: use "
+            "holdfast.Checkpoints, or the block `with checkpoints.operation(...)` inside of it"
+        )
 
 
 def undo(handle: LineHandle, checkpoint: Checkpoint, operation: str) -> Reverted | None:

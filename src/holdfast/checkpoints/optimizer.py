@@ -12,13 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.checkpoints.conditions import MEMORY, OPERATIONS, RATIO, SINCE
+from holdfast.checkpoints.conditions import MEMORY, OPERATIONS, RATIO, SINCE, is_number
 from holdfast.checkpoints.metrics import Basis, Metrics
 from holdfast.checkpoints.policies import Policies, agent_scope
 from holdfast.checkpoints.policy import DEFAULTS, Policy
 from holdfast.checkpoints.recording import Recording, record
 from holdfast.checkpoints.tracker import Tracker
 from holdfast.errors import InvalidInputError
+from holdfast.store.arguments import listed
 
 BYTES = 450
 """What a checkpoint takes, where there is none in the history to measure it by."""
@@ -73,6 +74,7 @@ class Optimizer:
     def record(self, agent: Any) -> Recording:
         """What an agent did, without the values: times, keys and sizes; memory grows with it."""
         scope = agent_scope(agent)
+        self._core.ledger(scope)  # one that is not there has no history: it is misspelt
         return record(self._core, scope, tuple(self._policies.list(scope)))
 
     def costs(self, agent: Any) -> list[Cost]:
@@ -88,7 +90,11 @@ class Optimizer:
     def predict(self, agent: Any, policies: Sequence[Policy] | None = None) -> list[Cost]:
         """What policies (those that the agent has) would have cost, the dearest first."""
         found = self._recorded(agent)
-        return _replayed(found, found.policies if policies is None else policies)
+        if policies is None:
+            return _replayed(found, found.policies)
+        given = listed(policies, "predict")
+        self._policies._check(given, plain_is_fine=True)
+        return _replayed(found, given)
 
     def propose(
         self, agent: Any, bounds: Mapping[str, tuple[float, float]] | None = None
@@ -98,8 +104,8 @@ class Optimizer:
         `bounds` are the least and the most interval, in milliseconds, by the policies' ids; then
         no others are touched.
         """
-        _check_bounds(bounds)
         recorded = self._recorded(agent)
+        _check_bounds(bounds, recorded.policies)
         before = _replayed(recorded, recorded.policies)
         found: list[Proposal] = []
         for policy in recorded.policies:
@@ -113,6 +119,8 @@ class Optimizer:
 
         Gives what was set; empty if nothing would be saved.
         """
+        if bounds is None:
+            raise InvalidInputError("adapt needs bounds; `propose` tells what it would do without")
         found = self.propose(agent, bounds)[:1]
         for one in found:
             default = one.policy.encryption if self._core.ring is not None else None
@@ -233,7 +241,23 @@ def _bytes(costs: list[Cost]) -> int:
     return sum(one.bytes for one in costs)
 
 
-def _check_bounds(bounds: Mapping[str, tuple[float, float]] | None) -> None:
-    for name, (least, most) in (bounds or {}).items():
-        if not 0 < least <= most:
-            raise InvalidInputError(f"the bounds of {name!r} are two intervals, the shorter first")
+def _check_bounds(
+    bounds: Mapping[str, tuple[float, float]] | None, policies: Sequence[Policy]
+) -> None:
+    if bounds is None:
+        return
+    if not isinstance(bounds, Mapping):
+        raise InvalidInputError(
+            'bounds are intervals by the ids of policies: {"id": (least, most)}'
+        )
+    known = [policy.id for policy in policies]
+    for name, pair in bounds.items():
+        if name not in known:
+            raise InvalidInputError(
+                f"bounds are of policies that the agent has, which are {', '.join(known)}"
+            )
+        right = isinstance(pair, tuple | list) and len(pair) == 2 and all(map(is_number, pair))
+        if not right or not 0 < pair[0] <= pair[1]:
+            raise InvalidInputError(
+                f"the bounds of {name!r} are two intervals in milliseconds, the shorter first"
+            )

@@ -16,16 +16,24 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.checkpoints.conditions import METRICS, REPORTED, Condition, base_of, is_number
+from holdfast.checkpoints.conditions import METRICS, REPORTED, base_of, is_number
 from holdfast.checkpoints.engine import Engine, Sampler, Triggered, judged, stored_policies
 from holdfast.checkpoints.explaining import Explained, explain
 from holdfast.checkpoints.metrics import ERROR
-from holdfast.checkpoints.policy import DEFAULTS, PREFIX, Policy, invalid, merged
+from holdfast.checkpoints.policy import (
+    DEFAULTS,
+    EMPTY,
+    PREFIX,
+    Policy,
+    invalid,
+    merged,
+    read_policy,
+)
 from holdfast.checkpoints.policy_schedules import follow_policies, schedule_policies
 from holdfast.checkpoints.schedules import ScheduleInfo, Schedules
 from holdfast.checkpoints.tracker import ASKED, Event
 from holdfast.errors import InvalidInputError, MissingError
-from holdfast.store.arguments import check_function, check_text
+from holdfast.store.arguments import check_function, check_text, listed
 from holdfast.store.gates import Operation
 from holdfast.store.scopes import Scope
 
@@ -58,7 +66,7 @@ class Policies:
         own = dict(metrics or {})
         for name, ask in own.items():
             _check_metric(name, ask)
-        self._engine = Engine(self._core, tuple(defaults), own)
+        self._engine = Engine(self._core, tuple(listed(defaults, "defaults")), own)
         self._check(self._engine.defaults, plain_is_fine=True)
         if watch:
             self._engine.changed = partial(follow_policies, self._engine)
@@ -89,9 +97,11 @@ class Policies:
         Refused with `PolicyValidationError`, which lists everything that is wrong.
         """
         scope = agent_scope(agent)
-        made = policy if isinstance(policy, Policy) else Policy.of(policy)
+        made, wrong = (policy, []) if isinstance(policy, Policy) else read_policy(policy)
+        if made is None:
+            raise invalid(wrong)
+        self._check((made,), wrong)
         made = replace(made, conditions=tuple(made.conditions))
-        self._check((made,))
         handle = self._engine.handle(scope)
         own = stored_policies(handle)
         if made.id not in own and len(own) >= MOST_POLICIES:
@@ -190,16 +200,18 @@ class Policies:
         self._engine.catch_up()
         return self._engine.worker.wait(timeout)
 
-    def _check(self, policies: tuple[Policy, ...], *, plain_is_fine: bool = False) -> None:
+    def _check(
+        self, policies: Iterable[Policy], wrong: Sequence[str] = (), *, plain_is_fine: bool = False
+    ) -> None:
+        """Refuse policies with all that is wrong with them, and what was wrong before."""
         encrypted = plain_is_fine or self._core.ring is not None
-        found = []
+        found = [*wrong]
         for policy in policies:
             if not isinstance(policy, Policy):
                 raise InvalidInputError("a policy is a Policy, or a mapping as of a configuration")
-            if not all(isinstance(one, Condition) for one in policy.conditions):
-                raise invalid([f"{policy.id}: conditions are made with Condition(...)"])
-            wrong = policy.problems(self._engine.metrics, encrypted=encrypted)
-            found += [f"{policy.id}: {text}" for text in wrong]
+            told = policy.problems(self._engine.metrics, encrypted=encrypted)
+            # What could not be read is told already: without it there may be no condition left.
+            found += [f"{policy.id}: {text}" for text in told if not (wrong and text == EMPTY)]
         if found:
             raise invalid(found)
 

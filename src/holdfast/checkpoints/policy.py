@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.checkpoints.conditions import (
+    ERRORS,
     LONGEST,
+    OPERATIONS,
     RATIO,
     REPORTED,
     SINCE,
@@ -22,6 +24,7 @@ from holdfast.store.scopes import check_key
 PREFIX = "$policy/"
 """Where an agent's own policies are kept, in its scope."""
 MOST_CONDITIONS = 32
+EMPTY = "it has no conditions: it would always fire"
 PRIORITIES = ("low", "medium", "high", "critical")
 CIPHER = "AES-256-GCM"
 METHODS = ("lz4", "zstd")
@@ -108,6 +111,11 @@ class Policy:
         told = any(condition.type in REPORTED for condition in self.conditions)
         return "triggered" if told else "automatic"
 
+    @property
+    def demands_encryption(self) -> bool:
+        """Whether its checkpoints must be encrypted, in the store and in exports."""
+        return self.encryption is not None and self.encryption.enabled
+
     def data(self) -> dict[str, Any]:
         """Plain data, which `Policy.of` reads."""
         found: dict[str, Any] = {"id": self.id, "name": self.name}
@@ -126,29 +134,41 @@ class Policy:
         Ages may be written like "7d", a time window `timeWindow` or `window`; without an id the
         name is taken.
         """
-        problems: list[str] = []
-        policy = _read(cls, data, problems)
+        policy, problems = read_policy(data)
         if policy is None or problems:
             raise invalid(problems)
         return policy
 
     def problems(self, own: Collection[str], *, encrypted: bool) -> list[str]:
         """All that is wrong with it in a store that is encrypted or not."""
-        found = list(self._named())
-        if not self.conditions:
-            found.append("it has no conditions: it would always fire")
-        if len(self.conditions) > MOST_CONDITIONS:
-            found.append(f"it has more than {MOST_CONDITIONS} conditions")
-        for number, condition in enumerate(self.conditions, 1):
-            found += [f"condition {number}: {text}" for text in condition.problems(own)]
-        found += self._bounds()
+        found = [*self._named(), *self._conditions(own), *self._bounds()]
         if self.priority not in PRIORITIES:
             found.append(f"unknown priority {self.priority!r}; use {', '.join(PRIORITIES)}")
-        if self.compression is not None and self.compression.algorithm not in METHODS:
-            found.append(f"compression is {' or '.join(METHODS)}")
-        if self.encryption is not None:
-            found += _cipher(self.encryption, encrypted)
+        for name in ("compression", "encryption"):
+            setting = getattr(self, name)
+            if setting is None:
+                continue
+            if not isinstance(setting, PolicySetting) or not isinstance(setting.enabled, bool):
+                found.append(f"{name} is PolicySetting(True or False, algorithm), or None")
+            elif name == "encryption":
+                found += _cipher(setting, encrypted)
+            elif setting.algorithm not in METHODS:
+                found.append(f"compression is {' or '.join(METHODS)}")
         return found
+
+    def _conditions(self, own: Collection[str]) -> Iterator[str]:
+        if not isinstance(self.conditions, tuple | list):
+            yield "conditions is a list"
+            return
+        if not self.conditions:
+            yield EMPTY
+        if len(self.conditions) > MOST_CONDITIONS:
+            yield f"it has more than {MOST_CONDITIONS} conditions"
+        for number, condition in enumerate(self.conditions, 1):
+            if isinstance(condition, Condition):
+                yield from (f"condition {number}: {text}" for text in condition.problems(own))
+            else:
+                yield f"condition {number}: conditions are made with Condition(...)"
 
     def _named(self) -> Iterator[str]:
         try:
@@ -161,9 +181,14 @@ class Policy:
             yield "enabled is True or False"
 
     def _bounds(self) -> Iterator[str]:
+        if not isinstance(self.frequency, PolicyFrequency):
+            yield "frequency is PolicyFrequency(interval, jitter)"
         for name, value in _fields(self.frequency).items():
             if not is_number(value) or not 0 <= value <= LONGEST:
                 yield f"the {name} is from 0 ms to a year"
+        if not isinstance(self.retention, PolicyRetention):
+            yield "retention is PolicyRetention(max_age, max_count, min_count)"
+            return
         age, count = self.retention.max_age, self.retention.max_count
         if age is not None and (not is_number(age) or age <= 0):
             yield "max_age is more than 0 ms"
@@ -219,6 +244,13 @@ def merged(defaults: tuple[Policy, ...], own: Mapping[str, Policy]) -> list[Poli
     return sorted(found.values(), key=lambda one: (-rank(one), one.id))
 
 
+def longest_count(policies: Iterable[Policy]) -> float:
+    """Milliseconds of the longest window in which policies count operations; 0 if none does."""
+    conditions = (one for policy in policies if policy.enabled for one in policy.conditions)
+    spans = (one.span for one in conditions if one.metric in (OPERATIONS, ERRORS))
+    return max((span for span in spans if span is not None), default=0.0)
+
+
 def rank(policy: Policy) -> int:
     """How high its priority is; one that is not known, written by a newer version, is lowest."""
     return PRIORITIES.index(policy.priority) if policy.priority in PRIORITIES else -1
@@ -228,13 +260,15 @@ def rank(policy: Policy) -> int:
 
 
 def _fields(setting: Any) -> dict[str, Any]:
-    return {name: getattr(setting, name) for name in setting.__slots__}
+    return {name: getattr(setting, name) for name in getattr(setting, "__slots__", ())}
 
 
-def _read(cls: type[Policy], data: Any, problems: list[str]) -> Policy | None:
+def read_policy(data: Any) -> tuple[Policy | None, list[str]]:
+    """A policy of plain data, as far as it can be read, and what is wrong with the data."""
+    problems: list[str] = []
     data = _mapping(data, "a policy", problems)
     if data is None:
-        return None
+        return None, problems
     known = {"id", *(name for name in Policy.__slots__), "policyId"}
     problems += [f"unknown field {name!r}" for name in data if name not in known]
     conditions = data.get("conditions", ())
@@ -243,7 +277,7 @@ def _read(cls: type[Policy], data: Any, problems: list[str]) -> Policy | None:
         conditions = ()
     made = [_condition(one, problems) for one in conditions]
     name = data.get("name", "")
-    policy = cls(
+    policy = Policy(
         data.get("id", data.get("policyId", name)),
         tuple(one for one in made if one is not None),
         name,
@@ -255,7 +289,7 @@ def _read(cls: type[Policy], data: Any, problems: list[str]) -> Policy | None:
         parts[part] = _part(kind, data.get(part), part, problems) or kind()
     for part in ("compression", "encryption"):
         parts[part] = _part(PolicySetting, data.get(part), part, problems)
-    return replace(policy, **parts)
+    return replace(policy, **parts), problems
 
 
 _CONDITION = {"timeWindow": "window", "time_window": "window"}

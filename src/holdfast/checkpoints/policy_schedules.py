@@ -49,6 +49,18 @@ def schedule_policies(
     ]
 
 
+def reconcile(engine: Engine, scope: Scope) -> bool:
+    """Store the schedules of an agent's own policies that have none: a restore or an import may
+    have brought the policies back while nobody watched. Whether there were any."""
+    schedules, found = Schedules(engine.core), False
+    for policy in stored_policies(LineHandle(engine.core, scope, "main")).values():
+        wanted = is_scheduled(policy) and not engine.refused(policy, own=True)
+        if wanted and not schedules.has(name_of(scope, policy.id)):
+            schedule_policies(schedules, scope, [policy])
+            found = True
+    return found
+
+
 def follow_policies(engine: Engine, scope: Scope, ids: Iterable[str]) -> None:
     """Let the schedules of some policies be as the policies are now.
 
@@ -60,7 +72,8 @@ def follow_policies(engine: Engine, scope: Scope, ids: Iterable[str]) -> None:
     for id_ in ids:
         name, policy = name_of(scope, id_), known.get(id_)
         there = schedules.has(name)
-        if policy is not None and is_scheduled(policy) and (there or id_ in own):
+        refused = policy is not None and engine.refused(policy, own=id_ in own)
+        if policy is not None and not refused and is_scheduled(policy) and (there or id_ in own):
             schedule_policies(schedules, scope, [policy])
         elif there:
             schedules.discard(name)

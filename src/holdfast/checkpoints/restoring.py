@@ -195,15 +195,15 @@ def roll_back(handle: LineHandle, result: RestoreResult, why: str) -> StateValid
     return StateValidationError(f"{text}; the state before is back{more}", back, between)
 
 
-def confirm(handle: LineHandle, which: Any) -> Checkpoint:
-    """Say that a restore is good: its backup is no longer held."""
+def confirm(handle: LineHandle, which: Any) -> Checkpoint | None:
+    """Say that a restore is good: its backup is no longer held; None if it has none."""
     if isinstance(which, RestoreResult):
         which = which.restored
     if isinstance(which, Recovered):
         which = which.result.restored
     point = which.backup if isinstance(which, Restored) else which
-    if point is None:
-        raise CheckpointNotFoundError(f"{handle.scope}: that restore has no backup to let go")
+    if point is None and which is not None:
+        return None
     found = held_one(handle, point, "restore")
     return release(handle, [found.checkpoint.id], "confirmed")
 

@@ -75,8 +75,10 @@ otherwise in its metadata (`retention`), as those of policies do."""
 def rules_of(given: Mapping[str, Rule] | None) -> dict[str, Rule]:
     """The rules of all types: the default ones, and those given in their place."""
     found = dict(DEFAULTS)
-    for name, rule in (given or {}).items():
-        if name.partition(":")[0] not in TYPES or not isinstance(rule, Rule):
+    if given is None:
+        return found
+    for name, rule in given.items() if isinstance(given, Mapping) else [(given, given)]:
+        if str(name).partition(":")[0] not in TYPES or not isinstance(rule, Rule):
             raise InvalidInputError(
                 "rules are holdfast.Rule(...) by the type of checkpoints, which is "
                 f"{', '.join(TYPES)}; a trigger may stand behind it: automatic:shutdown"

@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,6 +26,7 @@ import msgspec
 from holdfast.checkpoints import calendar
 from holdfast.checkpoints.calendar import Cron
 from holdfast.checkpoints.engine import Engine
+from holdfast.checkpoints.policy_schedules import reconcile
 from holdfast.checkpoints.retention import Retention
 from holdfast.checkpoints.saving import Saved, Wanted, save_all, still
 from holdfast.checkpoints.schedules import Schedule, Schedules
@@ -137,6 +138,8 @@ class Runner:
         """When to look what others added."""
         self._offset = 0.0
         """By which the wall clock is ahead of the monotonic one."""
+        self._unseen: Iterator[Scope] = iter(())
+        """Agents whose policies were not compared with the schedules since this is the runner."""
 
     # turns
 
@@ -150,6 +153,7 @@ class Runner:
             return [], LOOK
         try:
             with lease.fencing(), acting("scheduler"):
+                seen = self._reconcile()
                 self._follow()
                 if not more:
                     self._until = self.core.clock.ticks()
@@ -160,7 +164,7 @@ class Runner:
         if self._heap and self._heap[0][0] <= self._until:
             return ran, 0.0
         left = self._heap[0][0] - self.core.clock.ticks() if self._heap else LOOK
-        return ran, min(max(left, GRAIN), LOOK)
+        return ran, min(max(left, GRAIN), LOOK) if seen else GRAIN
 
     @property
     def held(self) -> bool:
@@ -188,6 +192,7 @@ class Runner:
         if self._lease is None:
             self._lease = self._asking.take()
             self._fresh = True
+            self._unseen = self._agents()
         return self._lease
 
     def _sure(self, lease: Lease) -> bool:
@@ -197,6 +202,22 @@ class Runner:
         return lease.held
 
     # what there is
+
+    def _reconcile(self) -> bool:
+        """Let some agents' policies have their schedules; whether all agents were looked at."""
+        try:
+            some = list(itertools.islice(self._unseen, TOGETHER))
+            for scope in some:
+                with suppress(StateIntegrityError, ScopeNotFoundError):  # `verify` names it
+                    if reconcile(self.engine, scope):
+                        self.stir()
+        except _PASSING:
+            self._unseen = self._agents()  # once more, when the storage serves again
+            return True
+        return len(some) < TOGETHER
+
+    def _agents(self) -> Iterator[Scope]:
+        return (scope for scope, *_ in self.core.scopes() if scope.kind == "agent")
 
     def _follow(self) -> None:
         """Take in what was added or removed, and a clock that was set."""

@@ -68,6 +68,13 @@ def verify(
             f"rows of {report.unswept} of them, which nobody can read any more, are still to be "
             "dropped; `holdfast sweep` does that"
         )
+    if report.pruned:
+        output.say(f"{report.pruned} entries are pruned, as anchors say")
+    if report.pruning:
+        output.say(
+            f"{report.pruning} scopes are being pruned, or that was cut short, which is no damage; "
+            "pruning them again finishes it"
+        )
     if report.unfinished:
         output.say(
             f"{report.unfinished} long values are not finished, which is no damage; "

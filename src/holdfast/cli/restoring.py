@@ -154,7 +154,7 @@ def confirm(session: Session, scope: str, backup: str) -> None:
     with session.writing() as store:
         made = Checkpoints(session.state(store, scope)).confirm(point(backup))
     if session.json:
-        output.document(shapes.checkpoint(made))
+        output.document(shapes.checkpoint(made) if made is not None else None)
     else:
         output.say(output.clean(f"{scope}: {backup} is let go"))
 

@@ -218,6 +218,8 @@ def report(found: Report) -> dict[str, Any]:
         "unswept": found.unswept,
         "unfinished": found.unfinished,
         "leases": found.leases,
+        "pruned": found.pruned,
+        "pruning": found.pruning,
         "subjects": found.subjects,
         "subjects_erased": found.subjects_erased,
         "seconds": round(found.seconds, 3),

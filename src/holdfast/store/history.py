@@ -216,14 +216,14 @@ class History:
         """
         line = self.points.line()
         damage = line.stranded
+        timeline, sequence = self.points.find(point)
+        source = self.points.view(timeline, sequence)
+        root, checked = self.check_point(source, sequence, verify)
         if damage is not None and not past_damage:
             raise StateIntegrityError(
                 f"{damage} The newest state cannot be read, so it cannot be kept: give "
                 "past_damage=True to go back without keeping it"
             ) from None
-        timeline, sequence = self.points.find(point)
-        source = self.points.view(timeline, sequence)
-        root, checked = self.check_point(source, sequence, verify)
         label = f"{timeline}@{sequence}"
         anchors = self.points.anchors(timeline, sequence)
         backup: list[Checkpoint] = []

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import (
     CheckpointNotFoundError,
+    Conflict,
     InvalidInputError,
     LimitExceededError,
     StateIntegrityError,
@@ -23,6 +24,7 @@ from holdfast.store.cosigning import signatures_of
 from holdfast.store.entries import Envelope
 from holdfast.store.ephemeral import refuse_ephemeral
 from holdfast.store.feed import LANES
+from holdfast.store.floors import floor_of
 from holdfast.store.history import fold_once
 from holdfast.store.ledger import Ledger
 from holdfast.store.proof_files import Opened, Proof, chain_file, write_whole
@@ -177,12 +179,13 @@ def export_chain(handle: LineHandle, path: str | os.PathLike[str], feed: bool) -
     def objects() -> Iterator[Any]:
         yield core.lineage, line.ledger.id, line.prefix, first, last - first + 1
         signed: list[Any] = []
-        for key, envelope in _envelopes(line, first, last):
-            yield envelope.data
+        for key, envelope, body in _envelopes(line, first, last):
+            yield envelope.data, int(bool(body))
             found = signatures_of(core, line.ledger, key, envelope)
             signed += [(rows.sequence_of(key), *one) for one in found]
         yield len(signed)
         yield from signed
+        yield _anchor(line)
         lanes = [(lane, end) for lane, end in ends.items() if end]
         yield len(lanes)
         for lane, end in lanes:
@@ -193,14 +196,28 @@ def export_chain(handle: LineHandle, path: str | os.PathLike[str], feed: bool) -
     return last - first + 1
 
 
-def _envelopes(line: Timeline, first: int, last: int) -> Iterator[tuple[bytes, Envelope]]:
+def _anchor(line: Timeline) -> tuple[Any, ...]:
+    """What shows that bodies that are not there were pruned: the newest anchor, opened.
+
+    It is asked for behind the entries: whoever pruned one of them meanwhile had announced it.
+    """
+    floor = floor_of(line.ledger, line.number)
+    if not floor.number:
+        return ()
+    if floor.anchor > line.sequence:
+        raise Conflict(f"{line.ledger.scope} was pruned while it was exported; export it again")
+    body = _plain_body(line.ledger, rows.entry(line.prefix, floor.anchor))
+    return floor.anchor, body, line.ledger.opening(b"body", body)
+
+
+def _envelopes(line: Timeline, first: int, last: int) -> Iterator[tuple[bytes, Envelope, bytes]]:
     low, high = rows.entry(line.prefix, first), rows.entry(line.prefix, last) + b"\0"
     sequence = first
     while page := line.ledger.storage.scan(low, high, limit=_PAGE):
         for key, row in page:
             if rows.sequence_of(key) != sequence:
                 break
-            yield key, entries.split_row(row)[0]
+            yield key, *entries.split_row(row)
             sequence += 1
         low = page[-1][0] + b"\0"
     if sequence != last + 1:

@@ -1,0 +1,170 @@
+"""What policies read of a state is the same, whoever asks and when."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from store_kit import Hands, Place
+
+from holdfast import Condition, Lookup, Policy, PolicyFrequency, PolicySetting, sync
+from holdfast.checkpoints.metrics import BESIDE, own_size
+from holdfast.store.differing import index_of
+
+A = "agent:a"
+
+
+def count(threshold: float, window: float | None = None) -> Condition:
+    return Condition(
+        "operation_count", "operation_count", "greater_than_or_equal", threshold, window
+    )
+
+
+def read(policies: sync.Policies, id_: str) -> float | None:
+    found = next(one for one in policies.explain(A) if one.policy.id == id_)
+    return found.readings[0].value
+
+
+# operations in a time window
+
+
+def test_operations_in_a_window_are_read_from_the_history(place: Place) -> None:
+    """Also those of another process, and of before; a checkpoint does not end them."""
+    hands = Hands()
+    rule = Policy("often", (count(3, 60_000),), frequency=PolicyFrequency(1000))
+    with place.open(clock=hands.clock) as store:
+        sync.Policies(store, defaults=(), watch=False).set(A, rule)
+        state = store.agent("a")
+        state.set("k", 0)
+        hands.move(50)
+        state.set("k", 1)
+        state.checkpoint("between")
+        with state.change() as change:
+            change.set("k", 2)
+            change.set("l", 2)
+    hands.move(5)
+    store = place.open(clock=hands.clock)
+    policies = sync.Policies(store, defaults=(), watch=False)
+    assert read(policies, "often") == 4
+    assert policies.evaluate(A).triggered
+    hands.move(10)
+    assert read(policies, "often") == 3
+    scheduler = sync.Scheduler(store, policies=policies)
+    hands.move(2)
+    assert [run.outcome for run in scheduler.run_due()] == ["saved"]
+    assert store.agent("a").checkpoints()[0].metadata["policy"] == "often"
+    hands.move(120)
+    assert read(policies, "often") == 0
+
+
+def test_operations_of_others_are_added_to_a_window(plain: Place) -> None:
+    """A watching process that finds another's entries counts all of them, and its own once."""
+    store, other = plain.open(), plain.open()
+    with sync.Policies(store, defaults=(Policy("p", (count(1000, 600_000),)),)) as policies:
+        for number in range(3):
+            store.agent("a").set("k", number)
+            other.agent("a").set("l", number)
+        store.agent("a").set("k", 5)
+        policies.wait()
+        assert read(policies, "p") == 7
+
+
+# bytes
+
+
+def test_memory_usage_does_not_change_because_a_checkpoint_is_made(place: Place) -> None:
+    """What policies and lookups take beside the state counts neither before nor after."""
+    store = place.open()
+    state = store.agent("a")
+    rule = Policy("big", (Condition("memory_usage", "memory_usage", "greater_than", 1e9),))
+    with sync.Policies(store, defaults=()) as policies:
+        for number in range(4):
+            policies.set(A, Policy(f"p{number}", (count(1000),), "a name that takes some bytes"))
+        policies.set(A, rule)
+        state.declare(Lookup("by_status", prefix="task/", terms={"status": "status"}))
+        before = read(policies, "big")
+        state.set("task/1", {"status": "open", "text": "x" * 200})
+        size = read(policies, "big")
+        assert size is not None
+        assert before is not None
+        grown = size - before
+        assert 200 < grown < 250
+        state.checkpoint("c")
+        assert read(policies, "big") == size
+        state.set("task/2", {"status": "open", "text": "x" * 200})
+        assert read(policies, "big") == size + grown
+        assert read(sync.Policies(store, defaults=(), watch=False), "big") == size + grown
+        state.checkpoint("d")
+        assert read(policies, "big") == size + grown
+        assert read(sync.Policies(store, defaults=(), watch=False), "big") == size + grown
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.dictionaries(
+        st.tuples(st.sampled_from(["", "a", "~"]), st.integers(0, 999)),
+        st.integers(0, 300),
+        max_size=600,
+    )
+)
+def test_the_own_size_leaves_out_just_what_is_beside(
+    sizes: dict[tuple[str, int], int],
+) -> None:
+    """Of an index of any shape, by going through all of it."""
+    with sync.open("memory:") as store:
+        state = store.agent("a")
+        policies = sync.Policies(store, watch=False, defaults=())
+        for number in range(min(len(sizes), 5)):
+            policies.set(A, Policy(f"p{number}", (count(5),)))
+        state.declare(Lookup("by", prefix="a", terms={"n": "n"}))
+        with state.change() as change:
+            for (start, number), size in sizes.items():
+                change.set(f"{start}{number}", {"n": "y" * size})
+        line = store._core.timeline(store._core.ledger(state.scope))
+        root = index_of(line)
+        trees = line.ledger.trees
+        empty = type(root)(0, (), b"")
+        expected = sum(
+            type(root)(0, (one,), b"").size - empty.size
+            for one in trees.walk(root)
+            if not one[0].startswith(BESIDE)
+        )
+        assert own_size(trees, root) == expected
+
+
+# what a store cannot do
+
+
+def test_a_policy_that_demands_encryption_is_not_in_force_in_a_plain_store(tmp_path: Path) -> None:
+    sealed = Place("memory", tmp_path, sealed=True).open()
+    state = sealed.agent("a")
+    rule = Policy(
+        "sealed",
+        (count(1),),
+        frequency=PolicyFrequency(1000),
+        encryption=PolicySetting(True, "AES-256-GCM"),
+        priority="critical",
+    )
+    sync.Policies(sealed, watch=False).set(state, rule)
+    state.set("k", 1)
+    state.checkpoint("c")
+    sync.export_checkpoint(state, tmp_path / "a.hfx", at="c", plain=True)
+    trust = [sealed.identity().rsplit(":", 1)[1]]
+
+    plain = Place("memory", tmp_path, sealed=False).open()
+    with sync.Policies(plain, defaults=()) as policies:
+        sync.import_checkpoint(plain.agent("a"), tmp_path / "a.hfx", trust=trust)
+        plain.agent("a").set("k", 2)
+        policies.wait()
+        (found,) = policies.explain(A)
+        assert (found.policy, found.fires) == (rule, False)
+        assert "not in force" in found.why
+        assert found.effective["encryption"] == "off"
+        assert not policies.evaluate(A).triggered
+        assert policies.fired() == ()
+        scheduler = sync.Scheduler(plain, policies=policies)
+        assert scheduler.run_due() == []
+        assert scheduler.schedules() == []
+    (found,) = sync.Policies(sealed, defaults=(), watch=False).explain(A)
+    assert found.effective["encryption"] == "AES-256-GCM"

@@ -1,0 +1,123 @@
+"""What is given to policies, rules, the optimizer and groups and cannot be meant is told, whole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Condition, Policy, PolicySetting, sync
+from holdfast.errors import InvalidInputError, PolicyValidationError, ScopeNotFoundError
+
+A = "agent:a"
+OFTEN: Any = (Condition("operation_count", "operation_count", "greater_than", 3),)
+STAR: Any = "default-state-change"
+
+
+@pytest.fixture
+def open_store() -> sync.Store:
+    store = sync.open("memory:")
+    store.agent("a").set("k", 1)
+    return store
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (lambda no: Policy("p", OFTEN, frequency=no), "frequency is PolicyFrequency"),
+        (lambda no: Policy("p", OFTEN, retention=no), "retention is PolicyRetention"),
+        (lambda no: Policy("p", no), "conditions is a list"),
+        (lambda no: Policy("p", (no,)), r"made with Condition\(\.\.\.\)"),
+        (lambda _: Policy("p", OFTEN, compression="lz4"), "PolicySetting"),  # type: ignore[arg-type]
+        (lambda _: Policy("p", OFTEN, compression=PolicySetting("no", "lz4")), "True or False"),  # type: ignore[arg-type]
+    ],
+)
+def test_parts_of_a_policy(
+    open_store: sync.Store, made: Callable[[Any], Policy], told: str
+) -> None:
+    with pytest.raises(PolicyValidationError, match=told):
+        sync.Policies(open_store, watch=False).set(A, made(None))
+    with pytest.raises(PolicyValidationError, match=told):
+        sync.Policies(open_store, watch=False, defaults=[made(None)])
+
+
+def test_all_that_is_wrong_is_listed_at_once(open_store: sync.Store) -> None:
+    """Also what is wrong with the form of a configuration and with what it says."""
+    policies = sync.Policies(open_store, watch=False)
+    wrong = {
+        "id": "p",
+        "conditions": [{"type": "x"}],
+        "speed": 1,
+        "priority": "zz",
+        "frequency": {"interval": -1},
+    }
+    with pytest.raises(PolicyValidationError) as caught:
+        policies.set(A, wrong)
+    for told in ("'speed'", "'metric'", "priority 'zz'", "interval is from 0"):
+        assert told in str(caught.value)
+    with pytest.raises(PolicyValidationError) as caught:
+        policies.set(A, Policy("p", (5,), priority="zz"))  # type: ignore[arg-type]
+    assert len(caught.value.problems) == 2
+    assert policies.get(A, "p") is None
+
+
+def test_rules(open_store: sync.Store) -> None:
+    for wrong in ([1], 5, {"manual": 1}, {5: 1}, "manual"):
+        for made in (sync.Retention, sync.Scheduler):
+            with pytest.raises(InvalidInputError, match="by the type of checkpoints"):
+                made(open_store, rules=wrong)  # type: ignore[arg-type]
+
+
+def test_the_optimizer(open_store: sync.Store) -> None:
+    optimizer = sync.Optimizer(open_store)
+    for bounds, told in [
+        (5, "by the ids"),
+        (None, "needs bounds"),
+        ({"nobody": (1, 2)}, STAR),
+        ({STAR: 5}, "two intervals"),
+        ({STAR: ("a", 2)}, "two intervals"),
+        ({STAR: (2, 1)}, "two intervals"),
+        ({STAR: (float("nan"), 1)}, "two intervals"),
+    ]:
+        with pytest.raises(InvalidInputError, match=told):
+            optimizer.adapt(A, bounds)  # type: ignore[arg-type]
+    for ask in (optimizer.costs, optimizer.predict, optimizer.propose, optimizer.record):
+        with pytest.raises(ScopeNotFoundError, match="agent:none"):
+            ask("agent:none")
+    for policies in ([1], 5):
+        with pytest.raises(InvalidInputError):
+            optimizer.predict(A, policies)  # type: ignore[arg-type]
+
+
+def test_groups(open_store: sync.Store) -> None:
+    groups = sync.CheckpointGroups(open_store)
+    state = open_store.agent("a")
+    for wrong in (state, A, 5, None, [5]):
+        with pytest.raises(InvalidInputError):
+            groups.create(wrong)  # type: ignore[arg-type]
+    for missing in ("agent:misspelt", open_store.agent("misspelt")):
+        with pytest.raises(ScopeNotFoundError, match="agent:misspelt"):
+            groups.create([state, missing])
+    assert [str(one.scope) for one in open_store.scopes().items] == [A]
+    assert state.checkpoints() == []
+    with pytest.raises(InvalidInputError, match="checkpoint of it"):
+        groups.of("main@1")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="`create` and `of`"):
+        groups.restore("main@1")  # type: ignore[arg-type]
+
+
+def test_groups_async() -> None:
+    async def main() -> None:
+        async with holdfast.open("memory:") as store:
+            state = store.agent("a")
+            await state.set("k", 1)
+            groups = holdfast.CheckpointGroups(store)
+            with pytest.raises(InvalidInputError, match="takes several"):
+                await groups.create(state)  # type: ignore[arg-type]
+            with pytest.raises(ScopeNotFoundError):
+                await groups.create([state, "agent:misspelt"])
+
+    asyncio.run(main())
