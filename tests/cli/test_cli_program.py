@@ -210,7 +210,8 @@ def test_ctrl_c_is_clean(agent: str, here: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    writer = open_when_read("phrase")  # now it waits for the passphrase
+    writer = open_when_read("phrase")
+    time.sleep(0.2)  # it has it open; a moment later it waits for the passphrase
     waiting.send_signal(signal.SIGINT)
     out, err = waiting.communicate(timeout=30)
     os.close(writer)

@@ -32,7 +32,8 @@ def test_a_thousand_forks_at_one_moment(plain: Place, commit: str) -> None:
             counting.reset()
             made = await asyncio.gather(*(state.fork(f"trial {n}") for n in range(1000)))
             if commit == "thread":
-                assert counting.calls["commit"] < 50
+                # As many share a commit as are ready while the one before is written.
+                assert counting.calls["commit"] < 500
             assert counting.bytes_written < 1000 * 600 + 60_000  # the tree is saved once
             await asyncio.gather(*(one.append("list", n) for n, one in enumerate(made)))
             assert [(await one.tail("list", 1))[0] for one in made] == list(range(1000))

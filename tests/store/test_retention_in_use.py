@@ -205,6 +205,8 @@ def make_routine(state: sync.State) -> None:
 
 def test_a_group_is_kept_whole_while_a_member_of_it_is_kept(store: sync.Store) -> None:
     a, b, retention = store.agent("a"), store.agent("b"), Retention(store)
+    for state in (a, b):
+        state.set("k", "begin")
     groups = sync.CheckpointGroups(store)
     group = groups.create([a, b], "release", type="routine")
     make_routine(a)
@@ -236,6 +238,8 @@ def test_a_group_that_was_kept_can_be_restored(store: sync.Store) -> None:
 @pytest.mark.parametrize("how", ["delete", "erase"])
 def test_a_member_whose_other_scope_is_gone_goes_by_its_rule(store: sync.Store, how: str) -> None:
     a, b = store.agent("a"), store.agent("b")
+    for state in (a, b):
+        state.set("k", "begin")
     sync.CheckpointGroups(store).create([a, b], "release", type="routine")
     make_routine(a)
     getattr(store, how)(b)
