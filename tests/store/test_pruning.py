@@ -31,6 +31,8 @@ from holdfast.storage.wrappers import MODES, Fault, Faulty
 from holdfast.store import entries, pruning, rows
 from holdfast.store.handles import StoreHandle
 from holdfast.store.opening import open_core
+from holdfast.store.points import Points
+from holdfast.store.timeline import Timeline
 
 LONG = "more than fits beside a key, so that it lies in the row of its entry " * 2
 
@@ -599,3 +601,33 @@ def test_the_async_face(place: Place) -> None:
             assert (await store.verify()).findings == []
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("how", "nth"), [("fork", 1), ("fork", 2), ("fork", 3), *(("restore", n) for n in range(1, 5))]
+)
+def test_what_is_pruned_between_looking_and_resting_on_it_is_not_rested_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch, how: str, nth: int
+) -> None:
+    """Another handle prunes right behind one of the looks at the timeline."""
+    state, other = place.open().agent("1"), place.open().agent("1")
+    fill(state, 0, 30)
+    look, looks = Points.line, 0
+
+    def line(points: Points, name: str | None = None) -> Timeline:
+        nonlocal looks
+        found = look(points, name)
+        if points.core is state._handle.core:
+            looks += 1
+            if looks == nth:
+                other.prune(25, keep=[])
+        return found
+
+    monkeypatch.setattr(Points, "line", line)
+    with suppress(Conflict, PrunedError):
+        state.restore(10) if how == "restore" else state.fork("f", at=10)
+    monkeypatch.undo()
+    assert looks >= nth
+    store = place.open()
+    store.agent("1").prune(28, keep=[])
+    assert store.verify().findings == []

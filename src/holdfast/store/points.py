@@ -20,7 +20,7 @@ from holdfast.errors import (
 from holdfast.store import entries, rows
 from holdfast.store.core import Core
 from holdfast.store.entries import Body, Envelope
-from holdfast.store.floors import NO_FLOOR, pruned
+from holdfast.store.floors import NO_FLOOR, Floor, pruned
 from holdfast.store.items import Checkpoint, Entry
 from holdfast.store.reading import microseconds
 from holdfast.store.saves import BEFORE, read_save
@@ -101,6 +101,11 @@ class Points:
         return point.timeline, point.sequence
 
     def _checked(self, timeline: str, sequence: int) -> tuple[str, int]:
+        sequence, _ = self._held(timeline, sequence)
+        return timeline, sequence
+
+    def _held(self, timeline: str, sequence: int) -> tuple[int, Floor]:
+        """The number of an entry, and the floor by which its state can be had."""
         line = self.line(timeline)
         first, head = line.ledger.before, line.sequence
         sequence = sequence or first  # 0 is the empty state before the first entry
@@ -110,14 +115,17 @@ class Points:
                 f"{self.scope}: timeline {timeline} has entries {first + 1} to {head}, "
                 f"not {sequence}{again}"
             )
-        if not line.floor.holds(sequence, first):
-            raise pruned(line.ledger, timeline, sequence, line.floor)
-        return timeline, sequence
+        floor = line.floor
+        if not floor.holds(sequence, first):
+            raise pruned(line.ledger, timeline, sequence, floor)
+        return sequence, floor
 
     def anchors(self, timeline: str, sequence: int) -> int:
-        """How often a timeline was pruned; what rests on an entry that is kept expects no more."""
-        self._checked(timeline, sequence)
-        return self.line(timeline).floor.number
+        """How often a timeline was pruned; what rests on an entry that is kept expects no more.
+
+        Counted by the very floor that was found to keep it: one that came since may not.
+        """
+        return self._held(timeline, sequence)[1].number
 
     def _named(self, text: str) -> tuple[str, int]:
         timeline, at, number = text.rpartition("@")
