@@ -115,7 +115,7 @@ def test_steps_that_do_not_depend_on_each_other_run_side_by_side(store: sync.Sto
     assert recovery.recover(agent(store), procedure="p").success
 
 
-@pytest.mark.spec("K183", "X20")
+@pytest.mark.spec("K183")
 def test_an_attempt_that_fails_is_made_again_as_often_as_is_said(store: sync.Store) -> None:
     steps = Steps()
     steps.fail = {"a": 2}
@@ -134,7 +134,7 @@ def test_an_attempt_that_fails_is_made_again_as_often_as_is_said(store: sync.Sto
     ]
 
 
-@pytest.mark.spec("K182", "K186")
+@pytest.mark.spec("K182")
 def test_the_time_of_a_procedure_ends_its_attempts(store: sync.Store) -> None:
     steps = Steps()
     steps.fail = {"a": 10_000}
@@ -184,7 +184,6 @@ def test_what_cannot_be_undone_is_said(store: sync.Store) -> None:
     assert any("could not be undone" in one for one in recovery.statistics().alarms)
 
 
-@pytest.mark.spec("X20")
 def test_a_restore_that_throws_half_way_is_undone(store: sync.Store) -> None:
     state = agent(store)
 
@@ -232,7 +231,6 @@ def test_a_result_that_cannot_be_kept_is_a_failure(store: sync.Store) -> None:
         recovery.recover(agent(store), procedure="p")
 
 
-@pytest.mark.spec("K176")
 def test_one_recovery_at_a_time(store: sync.Store) -> None:
     state = agent(store)
     held: list[type] = []

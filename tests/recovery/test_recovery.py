@@ -100,6 +100,7 @@ def test_a_recovery_that_fails_its_check_is_undone_and_says_so(store: sync.Store
     assert (report.status, report.attempts) == ("rolled_back", 4)
 
 
+@pytest.mark.spec("K186")
 def test_what_a_step_writes_after_its_time_is_refused(store: sync.Store) -> None:
     state = agent(store)
 

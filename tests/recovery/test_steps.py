@@ -30,7 +30,7 @@ def run(store: sync.Store, *types: str, **more: Any) -> dict[str, Any]:
     return {one.step: dict(one.result) for _, one in report.steps}
 
 
-@pytest.mark.spec("K188", "K214", "K198")
+@pytest.mark.spec("K188", "K214")
 def test_backup_current_keeps_the_state_as_it_is(store: sync.Store) -> None:
     state = agent(store)
     result = run(store, "backup_current")["backup_current"]
