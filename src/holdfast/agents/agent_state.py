@@ -9,9 +9,8 @@ from typing import Any
 from holdfast.agents.capturing import Captured, Persisted, capture, persisted
 from holdfast.agents.components import Component
 from holdfast.agents.draft import Draft
-from holdfast.agents.keys import ATTEMPTS
 from holdfast.agents.reading import Reading
-from holdfast.errors import Conflict
+from holdfast.agents.retrying import again
 from holdfast.store.arguments import check_function
 from holdfast.store.blocking import State, View
 
@@ -126,19 +125,16 @@ class AgentState:
             self._state._run(plan)
 
     def _write(self, function: Callable[[Draft], Any]) -> Any:
-        for attempt in range(1, ATTEMPTS + 1):
+        def step() -> Any:
             draft, parts = self._reading.draft()
             made = function(draft)
             draft.finish()
             plan = parts.plan()
-            try:
-                if plan is not None:
-                    self._state._run(plan)
-                return made
-            except Conflict:
-                if attempt == ATTEMPTS:
-                    raise
-        raise AssertionError
+            if plan is not None:
+                self._state._run(plan)
+            return made
+
+        return again(step)
 
     # looking at all of it
 

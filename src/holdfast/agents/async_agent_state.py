@@ -11,9 +11,8 @@ from typing import Any
 from holdfast.agents.capturing import Captured, Persisted, capture, persisted
 from holdfast.agents.components import Component
 from holdfast.agents.draft import Draft
-from holdfast.agents.keys import ATTEMPTS
 from holdfast.agents.reading import Reading
-from holdfast.errors import Conflict
+from holdfast.agents.retrying import again_async
 from holdfast.store.arguments import check_function
 from holdfast.store.async_state import State, View
 
@@ -150,21 +149,18 @@ class AgentState:
             await self._state._run(plan)
 
     async def _write(self, function: Callable[[Draft], Any]) -> Any:
-        for attempt in range(1, ATTEMPTS + 1):
+        async def step() -> Any:
             draft, parts = self._reading.draft()
             made = function(draft)
             if inspect.isawaitable(made):
                 made = await made
             draft.finish()
             plan = parts.plan()
-            try:
-                if plan is not None:
-                    await self._state._run(plan)
-                return made
-            except Conflict:
-                if attempt == ATTEMPTS:
-                    raise
-        raise AssertionError
+            if plan is not None:
+                await self._state._run(plan)
+            return made
+
+        return await again_async(step)
 
     # looking at all of it
 

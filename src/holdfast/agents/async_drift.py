@@ -9,8 +9,8 @@ from typing import Any
 from holdfast.agents.drift import CycleBlock
 from holdfast.agents.drift_keeping import DriftStatus, Keeping, NotedAlarm
 from holdfast.agents.drift_signs import Alarm, Signal, Signs
-from holdfast.agents.keys import ATTEMPTS
-from holdfast.errors import Conflict, InvalidInputError
+from holdfast.agents.retrying import again_async
+from holdfast.errors import InvalidInputError
 from holdfast.store.arguments import check_limit, listed
 from holdfast.store.async_state import State
 
@@ -72,15 +72,12 @@ class Drift:
         })  # fmt: skip
 
     async def _note(self, fields: Mapping[str, Any]) -> list[Alarm]:
-        for attempt in range(1, ATTEMPTS + 1):
+        async def step() -> list[Alarm]:
             plan, alarms = self._keeping.note(fields)
-            try:
-                await self._state._run(plan)
-                return alarms
-            except Conflict:
-                if attempt == ATTEMPTS:
-                    raise
-        raise AssertionError
+            await self._state._run(plan)
+            return alarms
+
+        return await again_async(step)
 
     @asynccontextmanager
     async def cycle(self, action: str = "", *, task: str = "") -> AsyncIterator[CycleBlock]:
@@ -106,12 +103,10 @@ class Drift:
 
     async def reset(self) -> None:
         """Begin anew after a refresh: what was usual before counts no more, the count goes on."""
-        for attempt in range(1, ATTEMPTS + 1):
+
+        async def step() -> None:
             plan = self._keeping.reset()
-            try:
-                if plan is not None:
-                    await self._state._run(plan)
-                return
-            except Conflict:
-                if attempt == ATTEMPTS:
-                    raise
+            if plan is not None:
+                await self._state._run(plan)
+
+        await again_async(step)

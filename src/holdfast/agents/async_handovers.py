@@ -16,9 +16,9 @@ from holdfast.agents.handover_records import (
     Package,
     Reconciled,
 )
-from holdfast.agents.keys import ATTEMPTS
+from holdfast.agents.retrying import again_async
 from holdfast.checkpoints.async_checkpoints import to_the_end
-from holdfast.errors import Conflict, InvalidInputError
+from holdfast.errors import InvalidInputError
 from holdfast.store.arguments import check_function
 from holdfast.store.async_state import State
 from holdfast.store.async_store import Store
@@ -176,15 +176,13 @@ class Handovers:
         state: State,
     ) -> Handover:
         """Do both halves of a step; again, with new reads, if somebody was faster."""
-        for attempt in range(1, ATTEMPTS + 1):
+
+        async def step() -> Handover:
             prepared = await asyncio.to_thread(prepare)
             problems = await _judge(check, state, prepared)
-            try:
-                return await to_the_end(commit, prepared, problems)
-            except Conflict:
-                if attempt == ATTEMPTS:
-                    raise
-        raise AssertionError
+            return await to_the_end(commit, prepared, problems)
+
+        return await again_async(step)
 
 
 async def _judge(check: Check | None, state: State, prepared: Prepared) -> list[str]:

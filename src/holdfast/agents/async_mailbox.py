@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.agents.keys import ATTEMPTS
 from holdfast.agents.mailbox_keeping import Box, Letter, MailboxStatus, Taken, post
+from holdfast.agents.retrying import again_async
 from holdfast.errors import Conflict, InvalidInputError
 from holdfast.store.arguments import check_function, check_limit
 from holdfast.store.async_state import ChangePart, State
@@ -75,15 +76,12 @@ class Mailbox:
         await self._state._run(self._box.plan_done(taken))
 
     async def _failed(self, taken: Taken, error: Exception) -> None:
-        for attempt in range(1, ATTEMPTS + 1):
+        async def step() -> None:
             plan = self._box.plan_failed(taken, error)
-            try:
-                if plan is not None:
-                    await self._state._run(plan)
-                return
-            except Conflict:
-                if attempt == ATTEMPTS:
-                    raise
+            if plan is not None:
+                await self._state._run(plan)
+
+        await again_async(step)
 
     async def process(self, function: Callable[[Mail], Any], *, limit: int | None = None) -> int:
         """Process what waits, at most `limit` letters, by `function(mail)`; tells how many.

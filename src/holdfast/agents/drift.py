@@ -8,8 +8,8 @@ from typing import Any
 
 from holdfast.agents.drift_keeping import DriftStatus, Keeping, NotedAlarm
 from holdfast.agents.drift_signs import Alarm, Signal, Signs
-from holdfast.agents.keys import ATTEMPTS
-from holdfast.errors import Conflict, InvalidInputError
+from holdfast.agents.retrying import again
+from holdfast.errors import InvalidInputError
 from holdfast.store.arguments import check_limit, listed
 from holdfast.store.blocking import State
 
@@ -94,15 +94,12 @@ class Drift:
         })  # fmt: skip
 
     def _note(self, fields: Mapping[str, Any]) -> list[Alarm]:
-        for attempt in range(1, ATTEMPTS + 1):
+        def step() -> list[Alarm]:
             plan, alarms = self._keeping.note(fields)
-            try:
-                self._state._run(plan)
-                return alarms
-            except Conflict:
-                if attempt == ATTEMPTS:
-                    raise
-        raise AssertionError
+            self._state._run(plan)
+            return alarms
+
+        return again(step)
 
     @contextmanager
     def cycle(self, action: str = "", *, task: str = "") -> Iterator[CycleBlock]:
@@ -128,12 +125,10 @@ class Drift:
 
     def reset(self) -> None:
         """Begin anew after a refresh: what was usual before counts no more, the count goes on."""
-        for attempt in range(1, ATTEMPTS + 1):
+
+        def step() -> None:
             plan = self._keeping.reset()
-            try:
-                if plan is not None:
-                    self._state._run(plan)
-                return
-            except Conflict:
-                if attempt == ATTEMPTS:
-                    raise
+            if plan is not None:
+                self._state._run(plan)
+
+        again(step)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from holdfast.agents.keys import ATTEMPTS
@@ -19,3 +19,13 @@ def again(step: Callable[[], _T]) -> _T:
         except Conflict:
             continue
     return step()
+
+
+async def again_async(step: Callable[[], Awaitable[_T]]) -> _T:
+    """The same for a step that is awaited."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return await step()
+        except Conflict:
+            continue
+    return await step()

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.agents.keys import ATTEMPTS, own_change
-from holdfast.errors import Conflict
+from holdfast.agents.keys import own_change
+from holdfast.agents.retrying import again
 from holdfast.recovery.records import OWNER, PREFIX
 from holdfast.store.arguments import check_text
 from holdfast.store.blocking import State
@@ -66,7 +66,7 @@ def deliver(
 
 
 def _hand_over(state: State, key: str, function: Callable[[Any, Notice], Any], one: Notice) -> bool:
-    for attempt in range(1, ATTEMPTS + 1):
+    def step() -> bool:
         parts = own_change(state, reason=f"notice of recovery {one.recovery}")
         part = parts.part(state._handle)
         if (part.get(key) or 0) > one.number:
@@ -75,10 +75,7 @@ def _hand_over(state: State, key: str, function: Callable[[Any, Notice], Any], o
         part.set(key, one.number + 1)
         plan = parts.plan()
         assert plan is not None
-        try:
-            state._run(plan)
-            return True
-        except Conflict:
-            if attempt == ATTEMPTS:
-                raise
-    raise AssertionError
+        state._run(plan)
+        return True
+
+    return again(step)
