@@ -222,14 +222,14 @@ async def boot(
 
     Call it before anything works on these scopes (all, if none are given): agents that run under a
     lease are left alone, others cannot be told from those that were interrupted; leases of
-    processes that died are waited for, `wait` seconds in all. `ready()` is waited for first. Then,
-    for each scope: recoveries go on; a state that cannot be read is recovered (`check=False`: not
-    looked at); operations are undone, unless they were to be kept; transitions are settled as
-    `machines` (definitions by the names of machines) declare; effects with an idempotency key are
-    to be done again, about others `effects(state, effect)` says done, repeat or drop, or nothing;
-    handovers are reconciled; and letters that wait are given to `requests(state, letter)`, which
-    may be called again after the next start: they stay in the mailbox until they are processed.
-    What nobody declared anything about is `left` in the report.
+    processes that died are waited for, `wait` seconds in all. `ready()` is waited for first. Then
+    recoveries of groups go on, and for each scope: recoveries go on; a state that cannot be read
+    is recovered (`check=False`: not looked at); operations are undone, unless they were to be kept;
+    transitions are settled as `machines` (definitions by the names of machines) declare; effects
+    with an idempotency key are to be done again, about others `effects(state, effect)` says done,
+    repeat or drop, or nothing; handovers are reconciled; and letters that wait are given to
+    `requests(state, letter)`, which may be called again after the next start: they stay in the
+    mailbox until they are processed. What nobody declared anything about is `left` in the report.
     """
     calls = OnLoop()
     calls.use()

@@ -32,7 +32,8 @@ from holdfast.recovery import failures
 from holdfast.recovery.background import called, log
 from holdfast.recovery.engine import LEASE, Recovery
 from holdfast.recovery.failures import Failure
-from holdfast.recovery.records import OWNER, Records
+from holdfast.recovery.notices import scope as notices_scope
+from holdfast.recovery.records import OWNER, Records, given_scope
 from holdfast.recovery.reports import RecoveryReport
 from holdfast.recovery.strategies import check_state
 from holdfast.recovery.watching import lease_of
@@ -120,14 +121,14 @@ def boot(
 
     Call it before anything works on these scopes (all, if none are given): agents that run under a
     lease are left alone, others cannot be told from those that were interrupted; leases of
-    processes that died are waited for, `wait` seconds in all. `ready()` is waited for first. Then,
-    for each scope: recoveries go on; a state that cannot be read is recovered (`check=False`: not
-    looked at); operations are undone, unless they were to be kept; transitions are settled as
-    `machines` (definitions by the names of machines) declare; effects with an idempotency key are
-    to be done again, about others `effects(state, effect)` says done, repeat or drop, or nothing;
-    handovers are reconciled; and letters that wait are given to `requests(state, letter)`, which
-    may be called again after the next start: they stay in the mailbox until they are processed.
-    What nobody declared anything about is `left` in the report.
+    processes that died are waited for, `wait` seconds in all. `ready()` is waited for first. Then
+    recoveries of groups go on, and for each scope: recoveries go on; a state that cannot be read
+    is recovered (`check=False`: not looked at); operations are undone, unless they were to be kept;
+    transitions are settled as `machines` (definitions by the names of machines) declare; effects
+    with an idempotency key are to be done again, about others `effects(state, effect)` says done,
+    repeat or drop, or nothing; handovers are reconciled; and letters that wait are given to
+    `requests(state, letter)`, which may be called again after the next start: they stay in the
+    mailbox until they are processed. What nobody declared anything about is `left` in the report.
     """
     return run(
         store, recovery, scopes, machines, ready, requests, effects, check, wait, _recover_machine
@@ -161,19 +162,10 @@ def run(
         raise InvalidInputError("machines are definitions by the names of machines")
     asked = Boot(recovery or Recovery(store), given, requests, effects, check, wait, recoverer)
     booting = Booting(StoreHandle(core), asked)
-    wanted = [_scope(one) for one in listed(scopes, "scopes")] if scopes is not None else None
+    wanted = [given_scope(one) for one in listed(scopes, "scopes")] if scopes is not None else None
     if ready is not None:
         called(ready)
     return booting.run(wanted)
-
-
-def _scope(one: Any) -> Scope:
-    found = one if isinstance(one, Scope | str) else getattr(one, "scope", None)
-    if isinstance(found, str):
-        return Scope.parse(found)
-    if not isinstance(found, Scope):
-        raise InvalidInputError("scopes are given as states, or as scopes, for example agent:7")
-    return found
 
 
 def _recover_machine(state: State, definition: MachineDefinition, name: str) -> MachineRecovered:
@@ -196,6 +188,7 @@ class Booting:
         if scopes is None:
             scopes = [one.scope for one in self._handle.scopes(None, "", None, None).items]
         with acting("boot"):
+            self._groups()  # before their members, who are looked at one by one
             for scope in scopes:
                 if scope.kind == "custom" and scope.id.startswith(OWNER):
                     continue  # recoveries are looked at with what they recover
@@ -206,6 +199,17 @@ class Booting:
                     self._failed(scope, "state", "damaged", error)
         self._report.seconds = time.monotonic() - begun
         return self._report
+
+    def _groups(self) -> None:
+        try:
+            for report in self._asked.recovery.resume_groups():
+                outcome = "completed" if report.success else "rolled_back"
+                for scope in report.agents:
+                    self._note(scope, "recovery", report.id, outcome, report.why, report)
+        except (LeaseLostError, StoreClosedError):
+            raise
+        except HoldfastError as error:
+            self._failed(notices_scope(), "recovery", "of a group", error)
 
     def _scope(self, scope: Scope) -> None:
         """Look at a scope; what is to be done there is done under the lease of who runs it."""
