@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from copy import deepcopy
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
@@ -20,6 +19,7 @@ from holdfast.seal.parts import ERASED
 from holdfast.store.arguments import check_count, check_prefixes, check_text, check_version, listed
 from holdfast.store.change import Change, Target
 from holdfast.store.classes import TRUSTED, class_of
+from holdfast.store.copied import copied
 from holdfast.store.core import Core
 from holdfast.store.declared import NOTHING
 from holdfast.store.entries import Cause
@@ -242,7 +242,7 @@ class ScopedChange:
                 [key],
             )
         # The caller may change its object before the block ends; what was meant is what it is now.
-        self.operations.append(Operation(kind, key, deepcopy(value), terms, subject))
+        self.operations.append(Operation(kind, key, copied(value), terms, subject))
 
     # reading
 
@@ -327,7 +327,7 @@ class ScopedChange:
             if operation.key != key:
                 continue
             if operation.kind == "set":
-                value, known = deepcopy(operation.value), True
+                value, known = copied(operation.value), True
             elif operation.kind == "delete":
                 value, known = _MISSING, True
             elif operation.kind in ("append", "trim"):
@@ -335,7 +335,7 @@ class ScopedChange:
                     value, known = self._read(key), True
                 items = self._items(key, value)
                 if operation.kind == "append":
-                    value = items + deepcopy(operation.value)
+                    value = items + copied(operation.value)
                 elif value is not _MISSING:
                     value = items[going(len(items), operation.value) :]
         return value if known else self._read(key)

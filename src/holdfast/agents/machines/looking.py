@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from holdfast.agents.machines.records import (
     Transition,
 )
 from holdfast.errors import DamagedRecordError, PointNotFoundError
+from holdfast.store.copied import copied
 from holdfast.store.reading import microseconds, moment
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Looker:
                 now["version"],
                 moment(now["created"]),
                 moment(now["updated"]),
-                deepcopy(now.get("metadata", {})),
+                copied(now.get("metadata", {})),
                 definition.prompt(now["state"], data),
                 pending,
             )

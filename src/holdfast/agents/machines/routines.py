@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import deepcopy
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from holdfast.errors import (
     TransitionRefusedError,
 )
 from holdfast.store.arguments import check_text
+from holdfast.store.copied import copied
 
 if TYPE_CHECKING:
     from holdfast.agents.machines.definition import MachineArrow, MachineDefinition
@@ -61,7 +61,7 @@ class Routines(Storing):
         initial = self.definition.initial
         here = self.definition.states[initial]
         step = self.step("", initial, "", {}, token_hex(8))
-        step.data = deepcopy({**here.data, **data})
+        step.data = copied({**here.data, **data})
         try:
             if here.enter is not None:
                 merge(step, (yield Call(here.enter, step)))
@@ -116,7 +116,7 @@ class Routines(Storing):
     ) -> Routine[tuple[MachineStep, Seen, MachineArrow]]:
         """All that comes before actions and work; if there is work, the intent is stored."""
         check_text(trigger, "a trigger", 128, least=1)
-        given = deepcopy(dict(input))
+        given = copied(dict(input))
         seen = yield Read(self.looker.look)
         self.refuse_open(seen)
         if seen.now is None:
@@ -147,10 +147,10 @@ class Routines(Storing):
         """Let a step have the data, as functions get them."""
         yield Read(lambda: self.looker.read_data(seen))
         assert seen.now is not None
-        kept = {name: deepcopy(step.input[name]) for name in arrow.keep if name in step.input}
+        kept = {name: copied(step.input[name]) for name in arrow.keep if name in step.input}
         there = self.definition.states[arrow.to]
-        step.data = {**deepcopy(there.data), **deepcopy(seen.data or {}), **kept}
-        step.metadata = deepcopy(seen.now.get("metadata", {}))
+        step.data = {**copied(there.data), **copied(seen.data or {}), **kept}
+        step.metadata = copied(seen.now.get("metadata", {}))
 
     def carry_out(
         self, step: MachineStep, seen: Seen, arrow: MachineArrow, *, work: Any
@@ -246,7 +246,7 @@ def checked_fields(given: Any, what: str) -> dict[str, Any]:
     """A copy of a mapping whose names are texts."""
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise InvalidInputError(f"{what} is a mapping of names to values")
-    return deepcopy(dict(given))
+    return copied(dict(given))
 
 
 def merge(step: MachineStep, answer: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from holdfast.errors import (
     InvalidInputError,
     TransitionRefusedError,
 )
+from holdfast.store.copied import copied
 
 if TYPE_CHECKING:
     from holdfast.agents.machines.definition import MachineArrow
@@ -71,7 +71,7 @@ class Settling:
             raise Conflict(text, conflict.keys) from conflict
         if arrow is not None and seen.now is not None:
             yield from self._routines.give_data(seen, step, arrow)
-        step.data.update(deepcopy(dict(data)))
+        step.data.update(copied(dict(data)))
         if how == "roll_back":
             if arrow is not None and arrow.undo is not None:
                 yield Call(arrow.undo, step)

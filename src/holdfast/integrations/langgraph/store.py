@@ -27,7 +27,7 @@ from langgraph.store.base import (
 from holdfast.errors import Conflict, InvalidInputError, InvalidValueError, Unavailable
 from holdfast.integrations.langgraph.opening import Opening
 from holdfast.integrations.langgraph.store_filters import common_prefix, matches
-from holdfast.integrations.langgraph.store_mirror import MEMORY, Mirror, copied
+from holdfast.integrations.langgraph.store_mirror import MEMORY, Mirror
 from holdfast.integrations.langgraph.store_names import Name, encode, vectors_of
 from holdfast.integrations.langgraph.store_sweeper import Sweeper
 from holdfast.integrations.langgraph.store_vectors import Embedder, Found
@@ -35,6 +35,7 @@ from holdfast.store.async_store import Store as AsyncStore
 from holdfast.store.blocking import Store
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change
+from holdfast.store.copied import copied
 from holdfast.store.gates import Operation
 from holdfast.store.reading import moment
 from holdfast.store.writing import build_change
