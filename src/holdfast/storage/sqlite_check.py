@@ -23,8 +23,9 @@ LONGEST = 2.0
 MOST = 100
 """Findings that are told at most."""
 _SLICE = 10_000
-_OPERATIONS = 10_000
-"""Operations of SQLite between two looks at the clock."""
+_OPERATIONS = 1_000_000
+"""Operations of SQLite between two looks at the clock: each takes the interpreter's lock, for which
+a thread that checks beside others has to wait."""
 _DIFFERS = """
 SELECT rowid FROM {0} AS t NOT INDEXED WHERE rowid > ?1 AND rowid <= ?2 AND NOT EXISTS (
 SELECT 1 FROM {0} AS i INDEXED BY sqlite_autoindex_{0}_1 WHERE i.k = t.k AND i.rowid = t.rowid)

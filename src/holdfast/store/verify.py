@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -113,6 +114,17 @@ class _Check:
         witness = self._witness(expect) if expect is not None else None
         start = _parse_resume(resume)
         self.whole = scope is None and resume is None
+        with ThreadPoolExecutor(1, "verify") as beside:
+            # The engine's check needs no interpreter: it runs meanwhile, unless time is short.
+            checked = beside.submit(self._storage) if scope is None and self.end is None else None
+            self._walk(scope, witness, start)
+            if scope is None:
+                for place, text in checked.result() if checked is not None else self._storage():
+                    self.find("storage", place, text)
+
+    def _walk(
+        self, scope: Scope | None, witness: Witness | None, start: tuple[str, int, int, int]
+    ) -> None:
         self.feed.run(witness)
         found = sorted(self._ledgers(), key=lambda ledger: (str(ledger.scope), ledger.number))
         self.ledgers = found
@@ -128,14 +140,12 @@ class _Check:
             self.known = {ledger.number for ledger in found}
             self._feed_without_scope()
             self._others()
-            self._storage()
 
-    def _storage(self) -> None:
+    def _storage(self) -> list[tuple[str, str]]:
         """What no read shows: the engine's own check of its files."""
         rings = [] if self.core.ring_storage is None else [("ring", self.core.ring_storage)]
-        for place, storage in [("store", self.core.storage), *rings]:
-            for text in storage.check():
-                self.find("storage", place, text)
+        places = [("store", self.core.storage), *rings]
+        return [(place, text) for place, storage in places for text in storage.check()]
 
     def _identity(self, identity: str | None) -> None:
         core = self.core

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class _Stored(msgspec.Struct, array_like=True):
-    """A node as it is stored; most of its hints lead to values and are not looked at."""
+    """A node as it is stored; most of its hints lead to values and are only counted."""
 
     canonical: bytes
-    hints: list[msgspec.Raw]
+    hints: msgspec.Raw
 
 
 class _Links(msgspec.Struct, array_like=True):
@@ -36,9 +36,10 @@ class _Links(msgspec.Struct, array_like=True):
 
 _stored = msgspec.msgpack.Decoder(_Stored).decode
 _links = msgspec.msgpack.Decoder(_Links).decode
+_hints = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _hint = msgspec.msgpack.Decoder(tuple[int, ...]).decode
-_places = msgspec.msgpack.Decoder(tuple[msgspec.Raw, list[tuple[int, int, int, int]]]).decode
-"""What stands in front, and the places of an inner node's children."""
+_places = msgspec.msgpack.Decoder(list[tuple[int, int, int, int]]).decode
+"""The places of an inner node's children."""
 
 _TREES = bytes([refs.TREE])
 """Refs of atoms sort before this, those of all that may be a tree behind it."""
@@ -47,6 +48,14 @@ DAMAGE = (StateIntegrityError, FormatError, KeyMissingError, PrunedError)
 """What a damaged row leads to: its format or key epoch may be what was hit, or it was pruned while
 it was looked at, and then the scope is looked at again. A storage that cannot serve, or a key that
 was retired, is no damage, and stops the check."""
+
+
+def _length(array: msgspec.Raw) -> int:
+    """How many items a list has that was not taken apart."""
+    head = memoryview(array)
+    if head[0] & 0xF0 == 0x90:
+        return head[0] & 15
+    return int.from_bytes(head[1:3], "big") if head[0] == 0xDC else len(_hints(array))
 
 
 class NodeCheck:
@@ -96,19 +105,18 @@ class NodeCheck:
             self.packs.add((timeline, sequence))
         commit = self.ledger.commit_node
         try:
-            stored = self.ledger.atoms_in(key, row)
-            nodes = [_stored(data) for data in stored]
+            nodes = [_stored(data) for data in self.ledger.atoms_in(key, row)]
             hashes = [commit(node.canonical) for node in nodes]
             self.hashes[(timeline, sequence, ordinal)] = b"".join(hashes)
-            for data, node in zip(stored, nodes, strict=True) if sequence > self._below else ():
+            for node in nodes if sequence > self._below else ():
                 links = _links(node.canonical)
                 to: Any = links.to
                 if links.level:
-                    self._children(key, to, _places(data)[1])
-                elif len(to) != len(node.hints):
+                    self._children(key, to, _places(node.hints))
+                elif len(to) != _length(node.hints):
                     raise ValueError("a hint is missing")
                 elif to and max(to) >= _TREES:
-                    self._trees(key, to, node.hints)
+                    self._trees(key, to, _hints(node.hints))
         except DAMAGE as error:
             self.find("damage", key, str(error))
         except (msgspec.MsgspecError, ValueError, TypeError, IndexError):
