@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any
+from typing import Any, TypeVar
 
+_T = TypeVar("_T")
 _ATOMS = frozenset((str, int, float, bool, type(None), bytes))
 
 
-def copied(value: Any) -> Any:
+def copied(value: _T) -> _T:
     """A value of its own: `deepcopy`, six times as fast for plain data."""
     try:
-        return _copied(value)
+        return _copied(value)  # type: ignore[no-any-return]
     except RecursionError:  # it holds itself, or is too deep: who takes it apart says which
         return deepcopy(value)
 
