@@ -707,6 +707,20 @@ BUGS = (
         "tests/store/test_pruning.py",
     ),
     Bug(
+        "a hold not looked at again when what goes is announced",
+        "store/pruning.py",
+        "if not self.kept.issuperset(self._needed()):",
+        "if False:",
+        "tests/store/test_marks.py",
+    ),
+    Bug(
+        "a hold on what is pruned meanwhile",
+        "checkpoints/marks.py",
+        "            stand_on(stage, line.number, sequence, anchors)\n",
+        "",
+        "tests/store/test_marks.py",
+    ),
+    Bug(
         "a wrong clock believed by retention",
         "checkpoints/retention.py",
         "trusted = now if _confirmed(found, now) else None",

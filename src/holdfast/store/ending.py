@@ -22,7 +22,7 @@ from holdfast.store.entries import Body
 from holdfast.store.floors import floor_of
 from holdfast.store.handles import LineHandle
 from holdfast.store.marking import Marks, mark_all, sources_of
-from holdfast.store.pruning import Pruned, prune_state
+from holdfast.store.pruning import Needed, Pruned, prune_state
 from holdfast.store.saves import BEFORE
 from holdfast.store.stage import Stage
 from holdfast.store.timeline import Timeline
@@ -30,8 +30,8 @@ from holdfast.store.timeline import Timeline
 Special = Callable[[Stage, Body], None]
 
 
-def end_line(handle: LineHandle, reason: str | None) -> Pruned:
-    """End a timeline; what it cost is given back. Asks for no pins and holds."""
+def end_line(handle: LineHandle, reason: str | None, needed: Needed = frozenset) -> Pruned:
+    """End a timeline; what it cost is given back. `needed` gives entries that are marked."""
     if handle.timeline == "main":
         raise InvalidInputError(
             f"{handle.scope}: main cannot be ended; a scope is deleted as a whole, and its past "
@@ -42,7 +42,9 @@ def end_line(handle: LineHandle, reason: str | None) -> Pruned:
     handle.ask("prune", handle.timeline)
     _check_unused(handle, handle.history.points.line())
     empty = _entry(handle, reason, _empty)
-    done = prune_state(handle, empty, keep=(), dry_run=False, reason=reason)
+    done = prune_state(handle, empty, keep=(), dry_run=False, reason=reason, needed=needed)
+    if done.kept:
+        raise _needed(handle, f"its entry {done.kept[-1]} was forked, restored or marked meanwhile")
     _entry(handle, reason, _end, head=done.anchor)  # else somebody wrote to it meanwhile
     return done
 
