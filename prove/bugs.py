@@ -702,9 +702,16 @@ BUGS = (
     Bug(
         "a fork that rests on what is pruned meanwhile",
         "store/floors.py",
-        "    stage.absent.append(rows.anchor(ledger.number, timeline, number + 1))",
+        "    stage.absent.append(rows.anchor(ledger.number, source.number, number + 1))",
         "    pass",
         "tests/store/test_pruning.py",
+    ),
+    Bug(
+        "a restore that rests on a scope deleted and made again since",
+        "store/floors.py",
+        "if ledger.number != source.ledger.number:",
+        "if False:",
+        "tests/store/test_restores_beside.py",
     ),
     Bug(
         "a hold not looked at again when what goes is announced",
@@ -716,7 +723,7 @@ BUGS = (
     Bug(
         "a hold on what is pruned meanwhile",
         "checkpoints/marks.py",
-        "            stand_on(stage, line.number, sequence, anchors)\n",
+        "            stand_on(stage, line, sequence, anchors)\n",
         "",
         "tests/store/test_marks.py",
     ),

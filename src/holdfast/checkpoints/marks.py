@@ -18,7 +18,6 @@ from holdfast.store.floors import stand_on
 from holdfast.store.gates import Operation
 from holdfast.store.handles import UPDATES, LineHandle
 from holdfast.store.items import Checkpoint
-from holdfast.store.ledger import gone
 from holdfast.store.stage import Stage
 from holdfast.store.sticky import Sticky
 
@@ -74,9 +73,7 @@ class Marks:
         target = change.targets[0]
 
         def special(stage: Stage, body: Body) -> None:
-            if stage.ledger.number != line.ledger.number:
-                raise gone(line.ledger.scope)
-            stand_on(stage, line.number, sequence, anchors)
+            stand_on(stage, line, sequence, anchors)
             stage.add(main.core.prepared(stage.ledger, target), body)
 
         target.special = special

@@ -11,9 +11,10 @@ anything: rows that are in use could never be dropped once it has ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
-from holdfast.errors import InvalidInputError, StillNeededError
+from holdfast.errors import HoldfastError, InvalidInputError, StillNeededError
 from holdfast.store import entries, rows
 from holdfast.store.arguments import check_text
 from holdfast.store.cause import cause_now
@@ -47,6 +48,17 @@ def end_line(handle: LineHandle, reason: str | None, needed: Needed = frozenset)
         raise _needed(handle, f"its entry {done.kept[-1]} was forked, restored or marked meanwhile")
     _entry(handle, reason, _end, head=done.anchor)  # else somebody wrote to it meanwhile
     return done
+
+
+@contextmanager
+def ended_if_it_fails(line: LineHandle, reason: str) -> Iterator[None]:
+    """Around what puts a state together on a timeline of its own: that is not left behind."""
+    try:
+        yield
+    except Exception:
+        with suppress(HoldfastError):  # then it is left; what failed first is what matters
+            end_line(line, reason)
+        raise
 
 
 def _entry(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -42,7 +42,7 @@ from holdfast.store.reading import Reader, microseconds, moment
 from holdfast.store.saves import BEFORE
 from holdfast.store.scopes import Scope, check_key
 from holdfast.store.stage import Sign, Stage
-from holdfast.store.sticky import Kept, keep_sticky, sticky_prefixes
+from holdfast.store.sticky import Kept, apart, keep_sticky, sticky_prefixes
 from holdfast.store.term_keeper import terms_of_kept
 from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Node
@@ -208,9 +208,12 @@ class History:
         cause: Cause | None,
         if_head: int | None = None,
         past_damage: bool = False,
+        leave: Callable[[Stage], Iterable[str]] = lambda _: (),
     ) -> Plan:
         """Return to the state at a point; the state before is kept as a checkpoint.
 
+        `leave` gives, in the commit, beginnings of further keys that stay as they are, as sticky
+        ones do.
         Where damage keeps the state before from being read, that is done only on demand, and
         there is nothing to keep.
         """
@@ -230,14 +233,14 @@ class History:
         kept = [Kept(root, (), ())]  # what cannot be read cannot be kept
 
         def special(stage: Stage, body: Body) -> None:
+            stand_on(stage, source, sequence, anchors)
             if damage is None:
                 note = f"before restore of {label}"
                 op = [entries.CHECKPOINT, note, "recovery", str(self.scope)]
                 backup[:] = [self.signed(stage, Body(body.time, [op], [], body.cause))]
-                prefixes = sticky_prefixes(stage.declared)
+                prefixes = apart([*sticky_prefixes(stage.declared), *leave(stage)])
                 kept[:] = [keep_sticky(stage.ledger.trees, root, stage.fold(), prefixes)]
             done = kept[0]
-            stand_on(stage, source.number, sequence, anchors)
             stage.become(done.root, stage.sequence + 1)
             stage.save(BEFORE)
             op = [entries.RESTORE, source.number, sequence, done.root.hash]
@@ -334,7 +337,7 @@ class History:
             start = _encode([name, source.number, sequence])
             stage.rows.append((key, ledger.seal_row(key, start, ledger.commit_line)))
             stage.absent += [ended, rekeyed]
-            stand_on(stage, source.number, sequence, anchors)
+            stand_on(stage, source, sequence, anchors)
             stage.become(root, stage.sequence + 1)
             stage.save(BEFORE)
             body.ops = [[entries.FORK, source.number, sequence, root.hash]]
