@@ -200,6 +200,47 @@ def test_parents_and_children_follow_restores_and_forks(
     assert family(four) == (two.id, ())
 
 
+def test_parents_are_known_though_history_is_pruned(
+    store: sync.Store, state: sync.State, checkpoints: sync.Checkpoints
+) -> None:
+    state.set("k", 1)
+    old = state.checkpoint("old", type="routine")
+    state.set("k", 2)
+    checkpoints.confirm(checkpoints.restore("old"))
+    made = []
+    for number in range(6):
+        state.set("k", number)
+        made.append(state.checkpoint(f"n{number}", type="routine"))
+    state.prune(made[0], keep=[old])
+    assert checkpoints.inspect("n0").parent == old.id  # by way of the restore
+    sync.Retention(store).run(state)
+    assert [checkpoints.inspect(one).parent for one in made[3:]] == [
+        None,  # n2 is gone, and what lies before is pruned
+        made[3].id,
+        made[4].id,
+    ]
+    assert store.verify().findings == []
+
+
+def test_an_id_is_told_apart_from_what_is_none(
+    state: sync.State, checkpoints: sync.Checkpoints
+) -> None:
+    state.set("k", 1)
+    one = state.checkpoint("one")
+    state.set("k", 2)
+    two = state.checkpoint("two")
+    assert checkpoints.locate(id=one.id, before=two) == one
+    assert checkpoints.find(id=two.id, before="one") == []
+    for bad in ("main@0", "main@" + "9" * 5000, two.id):
+        with pytest.raises(CheckpointNotFoundError):
+            checkpoints.locate(id=bad, before=one)
+    with pytest.raises(CheckpointNotFoundError):
+        checkpoints.restore(id=two.id, before=one)
+    with pytest.raises(CheckpointNotFoundError):
+        state.at("9" * 5000)
+    assert state.get("k") == 2
+
+
 @pytest.mark.spec("K96", "K97", "D9")
 def test_any_checkpoint_is_found(state: sync.State, checkpoints: sync.Checkpoints) -> None:
     made = []

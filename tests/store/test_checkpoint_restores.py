@@ -23,6 +23,7 @@ from holdfast.errors import (
     Conflict,
     ErasedError,
     GateRefusedError,
+    InvalidInputError,
     OutcomeUnknown,
     PointNotFoundError,
     RestoreValidationError,
@@ -565,6 +566,30 @@ def test_a_simulation_touches_nothing(state: sync.State) -> None:
     assert part.result == NOW | {"plan": 1}
     with pytest.raises(ZeroDivisionError):
         checkpoints.simulate(lambda _: 1 // 0, "safe")
+    assert all_of(state) == NOW
+
+
+def test_a_simulation_does_what_it_is_asked_or_says_that_it_does_not(state: sync.State) -> None:
+    checkpoints = sync.Checkpoints(state)
+    head = state.place()[2]
+    assert checkpoints.simulate(lambda trial: trial.get("plan"), "safe", if_head=head).result == 1
+    with pytest.raises(Conflict):
+        checkpoints.simulate(all_of, "safe", if_head=head - 1)
+    with pytest.raises(RestoreValidationError) as refused:
+        checkpoints.simulate(all_of, "safe", dry_run=True, validate=all_of, verify="?")
+    assert len(refused.value.problems) == 4
+    timelines = len(state.timelines())
+
+    async def later(_: Any) -> bool:
+        return False
+
+    with pytest.raises(InvalidInputError, match="async def"):
+        checkpoints.simulate(later, "safe")
+    with pytest.raises(InvalidInputError, match="async def"):
+        checkpoints.restore("safe", validate=later)
+    assert (all_of(state), len(state.timelines())) == (NOW, timelines)
+    with pytest.raises(StateValidationError, match="awaited"):
+        checkpoints.restore("safe", validate=lambda given: later(given))
     assert all_of(state) == NOW
 
 

@@ -166,6 +166,8 @@ class History:
     def checkpoint_at(self, timeline: str, sequence: int) -> Checkpoint:
         """The checkpoint at an entry; refused if there is none."""
         line = self.points.line(timeline)
+        if sequence <= line.ledger.before:
+            raise CheckpointNotFoundError(f"{self.scope}: no checkpoint lies before all entries")
         key = rows.entry(line.prefix, sequence)
         envelope, body = line.ledger.open_entry(key, line.ledger.storage.get([key])[0])
         if envelope.statement is None:
@@ -212,8 +214,7 @@ class History:
     ) -> Plan:
         """Return to the state at a point; the state before is kept as a checkpoint.
 
-        `leave` gives, in the commit, beginnings of further keys that stay as they are, as sticky
-        ones do.
+        `leave` gives, in the commit, how further keys begin that stay as they are.
         Where damage keeps the state before from being read, that is done only on demand, and
         there is nothing to keep.
         """
