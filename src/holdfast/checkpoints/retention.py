@@ -10,8 +10,8 @@ history behind it, by which the operation is undone; the backup of a restore tha
 the newest `min_count` of a rule.
 
 Clocks are not believed easily. An age counts only if the newest entry of the scope is less than a
-day away from now, and no clock has jumped by as much in the last hundred of a timeline; and only
-as far as somebody has seen it pass (`holdfast.checkpoints.ages`). A plan that would remove more
+day away from now, and no clock has jumped by as much in the last hundred of a timeline, none of
+which is damaged; and only as far as somebody has seen it pass (`holdfast.checkpoints.ages`). A plan that would remove more
 than a fifth of a scope's checkpoints by age alone, or the newest of any type, is not run unless it
 is confirmed.
 """
@@ -29,7 +29,12 @@ from holdfast.checkpoints.holding import held
 from holdfast.checkpoints.marks import PREFIX, Marks
 from holdfast.checkpoints.needing import REASONS, Judged, Needs, Together
 from holdfast.checkpoints.rules import PRIORITIES, Group, Rule, RuleBook, importance, rules_of
-from holdfast.errors import InvalidInputError, NotConfirmedError, StillNeededError
+from holdfast.errors import (
+    InvalidInputError,
+    NotConfirmedError,
+    StateIntegrityError,
+    StillNeededError,
+)
 from holdfast.store import rows
 from holdfast.store.arguments import check_flag
 from holdfast.store.breathing import Breath
@@ -346,8 +351,11 @@ def _judge(
 
 
 def _confirmed(lines: list[LineHandle], now: datetime) -> bool:
-    """Whether the newest entries of a scope confirm what time it is."""
-    newest = [line.history.log(limit=LOOKED_AT) for line in lines]
+    """Whether the newest entries of a scope confirm what time it is; a damaged one does not."""
+    try:
+        newest = [line.history.log(limit=LOOKED_AT) for line in lines]
+    except StateIntegrityError:
+        return False
     if not any(found and abs(now - found[0].time) <= DAY for found in newest):
         return False
     steps = [abs(entry.clock_step) for found in newest for entry in found]
