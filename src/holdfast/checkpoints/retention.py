@@ -11,9 +11,9 @@ the newest `min_count` of a rule.
 
 Clocks are not believed easily. An age counts only if the newest entry of the scope is less than a
 day away from now, and no clock has jumped by as much in the last hundred of a timeline, none of
-which is damaged; and only as far as somebody has seen it pass (`holdfast.checkpoints.ages`). A plan that would remove more
-than a fifth of a scope's checkpoints by age alone, or the newest of any type, is not run unless it
-is confirmed.
+which is damaged; and only as far as somebody has seen it pass (`holdfast.checkpoints.ages`). A plan
+that would remove more than a fifth of a scope's checkpoints by age alone, or the newest of any
+type, is not run unless it is confirmed.
 """
 
 from __future__ import annotations

@@ -209,6 +209,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 def check_path(path: Path) -> Path:
     """Refuse what is no path: Python would take a number for an open file."""
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
+    if not isinstance(text, str) or not text or "\0" in text:
         raise InvalidInputError("a file is named by its path, as text or a pathlib.Path")
     return path
