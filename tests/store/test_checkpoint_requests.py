@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from store_kit import Place, put_row, rows_of
 
 import holdfast
@@ -19,6 +21,7 @@ from holdfast.errors import (
     InvalidInputError,
     RestoreValidationError,
 )
+from holdfast.store.entries import ED25519, signed_text, split_row
 
 
 @pytest.fixture
@@ -166,6 +169,17 @@ def test_compression_and_integrity(place: Place) -> None:
     assert (found.integrity.verification, found.integrity.valid) == ("full", True)
     assert found.integrity.tamper_proof
     assert not checkpoints.inspect("safe", verify="none").integrity.tamper_proof
+    last, signed = rows_of(place.storage(), b"E")[-1]
+    envelope = split_row(signed)[0]
+    statement, ledger = envelope.statement, state._handle.history.points.line().ledger
+    assert statement is not None
+    assert statement.algorithm == ED25519
+    assert statement.key_id.hex() == found.integrity.signed_by
+    text = signed_text(ledger.prefix, last, envelope.data)
+    public = Ed25519PublicKey.from_public_bytes(state._handle.core.public)
+    public.verify(statement.signature, text)
+    with pytest.raises(InvalidSignature):
+        public.verify(statement.signature, text + b"x")
     key, row = rows_of(place.storage(), b"E")[0]
     put_row(place.storage(), key, row[:-1] + bytes([row[-1] ^ 1]))
     damaged = sync.Checkpoints(place.reopen().agent("7")).inspect("main@4")
