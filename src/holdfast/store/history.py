@@ -256,19 +256,12 @@ class History:
         def finish(written: list[Written]) -> Restored:
             if damage is not None:
                 self.core.take_over(line)
+            passed_over = str(damage) if damage is not None else ""
             return Restored(
-                self.scope,
-                self.timeline,
-                written[0].sequence,
-                label,
-                kept[0].root.hash.hex(),
-                backup[0] if backup else None,
-                verify,
-                count_keys(line.ledger.trees, kept[0].root),
-                checked,
-                left=kept[0].keys,
-                passed_over=str(damage) if damage is not None else "",
-            )
+                self.scope, self.timeline, written[0].sequence, label, kept[0].root.hash.hex(),
+                backup[0] if backup else None, verify, count_keys(line.ledger.trees, kept[0].root),
+                checked, left=kept[0].keys, passed_over=passed_over,
+            )  # fmt: skip
 
         target = Target(self.scope, self.timeline, special=special, create=False, head=if_head)
         target.stranded = line if damage is not None else None
