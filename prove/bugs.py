@@ -450,8 +450,8 @@ BUGS = (
     Bug(
         "restore that takes sticky keys back",
         "store/sticky.py",
-        "for prefix in sorted([PREFIX, *(one.prefix for one in declared.of(Sticky))]):",
-        "for prefix in [PREFIX]:",
+        "return apart([PREFIX, *(one.prefix for one in declared.of(Sticky))])",
+        "return (PREFIX,)",
         "tests/store/test_sticky.py",
     ),
     Bug(
@@ -478,8 +478,8 @@ BUGS = (
     Bug(
         "restore in many pieces that drops what others wrote meanwhile",
         "checkpoints/bringing.py",
-        "cause=self.cause, if_head=head",
-        "cause=self.cause",
+        "leave=lambda stage: self._since(begun, stage),",
+        "leave=lambda stage: [],",
         "tests/store/test_checkpoint_restores.py",
     ),
     Bug(
