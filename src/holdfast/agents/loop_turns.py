@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from holdfast.agents.attachment import Attachment
@@ -34,6 +35,7 @@ from holdfast.errors import (
 )
 from holdfast.store.asking import Asking
 from holdfast.store.handles import LineHandle
+from holdfast.store.history import Plan
 from holdfast.store.leasing import Lease
 
 ENDS = (LeaseLostError, StoreClosedError)
@@ -144,9 +146,7 @@ class Turns:
             yield Work(self._store.put_back, (restart,))
         yield from self._made(restart)
         if self._kept is not None:
-            life = self._kept.lives("running", started=True)
-            values = yield from self._held()
-            yield Work(self._save, (values, life))
+            yield from self._saved(self._kept.lives("running", started=True))
         yield from self._finished(restart)
         first = ("session start", "session_start", "start")
         yield from self._note_checkpoint(Work(self._store.save, first))
@@ -191,12 +191,20 @@ class Turns:
         assert self._kept is not None
         self._kept.judge((yield Call(self._kept.hook, ("validate_state",))))
 
-    def _held(self) -> Part:
-        """What the agent holds, if that is fit to be saved."""
+    def _planned(self, life: Any = None) -> Part:
+        """A change that stores what the agent holds, if that is fit for it; None for nothing.
+
+        It is made where the agent's own functions run: none of its tasks changes anything between.
+        """
         if self._kept is None:
             return None
         yield from self._validated()
-        return (yield Call(self._kept.take))
+        values = yield Call(self._kept.take)
+        return (yield Call(partial(self._kept.plan_save, values, life, replaced=False)))
+
+    def _saved(self, life: Any = None) -> Part:
+        plan = yield from self._planned(life)
+        yield Work(self._store.commit, (plan,))
 
     def _finished(self, restart: Restart | None) -> Part:
         if restart is None:
@@ -214,8 +222,7 @@ class Turns:
         if self.result.outcome == "restart":
             return
         if self._kept is not None and self.result.outcome != "drifted":
-            values = yield from self._held()
-            yield Work(self._save, (values, self._kept.lives("stopped")))
+            yield from self._saved(self._kept.lives("stopped"))
         yield from self._note_checkpoint(Work(self._store.save, LAST))
 
     def _ended_by(self, error: BaseException) -> Part:
@@ -271,8 +278,7 @@ class Turns:
         yield Work(self._store.put_back, (restart,))
         yield from self._made(restart)
         if self._kept is not None:
-            values = yield from self._held()
-            yield Work(self._save, (values, self._kept.lives("running")))
+            yield from self._saved(self._kept.lives("running"))
         yield from self._finished(restart)
         self._clocks.refreshed(self._ticks())
 
@@ -283,9 +289,7 @@ class Turns:
         if callable(check):
             yield Call(check)
         step = step_of((yield Call(self._agent.step)))
-        if self._kept is not None:
-            values = yield from self._held()
-            yield Work(self._save, (values, None))
+        yield from self._saved()
         self._clocks.errors = 0
         if step.done:
             self.result.outcome = "done"
@@ -305,8 +309,8 @@ class Turns:
                 break
             try:
                 yield Call(work, (self._running.mail(self._running.state, taken),))
-                values = yield from self._held()
-                yield Work(self._done, (taken, values))
+                saved = yield from self._planned()
+                yield Work(self._done, (taken, saved))
             except Conflict:
                 conflicts += 1
                 if conflicts == ATTEMPTS:
@@ -320,13 +324,9 @@ class Turns:
             self.result.letters += 1
         return count
 
-    def _done(self, taken: Taken, values: Any) -> None:
+    def _done(self, taken: Taken, saved: Plan | None) -> None:
         """A letter is done, what it led to and what the agent holds now: one change."""
-        plan = self._running.box.plan_done(taken)
-        more = None
-        if self._kept is not None:
-            more = self._kept.plan_save(values, None, replaced=False)
-        self._store.commit(joined(plan, more))
+        self._store.commit(joined(self._running.box.plan_done(taken), saved))
 
     def _letter_failed(self, taken: Taken, error: Exception) -> None:
         self._commit(lambda: self._running.box.plan_failed(taken, error))
@@ -407,10 +407,6 @@ class Turns:
                 yield Call(self._kept.give, (values,))
 
     # storing
-
-    def _save(self, values: Any, life: Any) -> None:
-        assert self._kept is not None
-        self._store.commit(self._kept.plan_save(values, life, replaced=False))
 
     def _commit(self, planned: Callable[[], Any]) -> None:
         """Commit what rests on reads; planned again when somebody was faster."""
