@@ -139,6 +139,10 @@ def test_a_fork_has_a_mailbox_of_its_own(store: sync.Store) -> None:
     assert sync.Mailbox(trial).process(answer) == 1
     assert trial.get("answers") == ["a"]
     assert sync.Mailbox(state).status().waiting == 1
+    for one in (trial, state, trial):
+        assert sync.Mailbox(one).send("b", id="order-1") == "order-1"
+    assert [one.content for one in sync.Mailbox(state).waiting()] == ["a", "b"]
+    assert [one.content for one in sync.Mailbox(trial).waiting()] == ["b"], "an id of its own, too"
 
 
 def test_a_letter_to_another_agent_goes_with_the_answer(store: sync.Store) -> None:

@@ -116,7 +116,7 @@ class Box:
         """A change that adds a letter."""
         if id is not None:
             check_text(id, "the id of a letter", 200, least=1)
-        parts = own_change(self, id=None if id is None else MAILBOX + id)
+        parts = own_change(self, id=None if id is None else self._change_id(id))
         part = parts.part(self._handle)
         made = post(self._handle, part, content, sender, id)
         # Sent again it has another time: under its id it is the same letter all the same.
@@ -124,6 +124,11 @@ class Box:
         plan = parts.plan()
         assert plan is not None
         return plan, made
+
+    def _change_id(self, id: str) -> str:
+        """Ids of changes are those of a scope; each of its timelines has a mailbox of its own."""
+        line = self._handle.reader.now()
+        return f"{MAILBOX}{line.number if line is not None else 0}/{id}"
 
     # processing
 
