@@ -893,8 +893,8 @@ BUGS = (
     Bug(
         "a letter that two may process",
         "agents/mailbox_keeping.py",
-        "part.get(DONE, {}), part.get(TRIES, {})\n            at",
-        "self._handle.reader.get(DONE, {}), part.get(TRIES, {})\n            at",
+        "part.get(FIRST, 0), part.get(DONE, {})\n            at",
+        "part.get(FIRST, 0), self._handle.reader.get(DONE, {})\n            at",
         "tests/agents/test_mailbox.py",
     ),
     Bug(

@@ -237,6 +237,47 @@ def test_an_agent_of_ours_uses_one_way_of_keeping(place: Place) -> None:
     assert again.greeted == [0, 1, 2]
 
 
+class Reader(Worker):
+    """Cannot read every letter."""
+
+    def on_letter(self, mail: sync.Mail) -> None:
+        if mail.content == "bad":
+            raise ValueError("what is this?")
+        self.notes.append(mail.content)
+
+    def step(self) -> Worked:
+        self.count += 1
+        return Worked(done=len(self.notes) >= self._steps)
+
+
+@pytest.mark.parametrize("on_error", ["continue", "restore"])
+@pytest.mark.parametrize("letters", [["bad", "a"], ["a", "bad", "b", "bad", "bad", "c"]])
+def test_letters_that_cannot_be_read_do_not_end_it(
+    store: sync.Store, letters: list[str], on_error: str
+) -> None:
+    state = store.agent("7")
+    mailbox = sync.Mailbox(state)
+    for content in letters:
+        mailbox.send(content)
+    good = [content for content in letters if content != "bad"]
+    bad = len(letters) - len(good)
+    result = sync.run(Reader(len(good)), state, on_error=on_error, **QUICK)
+    assert (result.outcome, result.errors) == ("done", 5 * bad)
+    assert [letter.tries for letter in mailbox.set_aside()] == [5] * bad
+    again = Reader(0)
+    sync.attach(again, state).restore()
+    assert again.notes == good
+
+
+def test_if_no_letter_can_be_read_it_is_not_the_letters(store: sync.Store) -> None:
+    mailbox = sync.Mailbox(store.agent("7"))
+    for _ in range(9):
+        mailbox.send("bad")
+    with pytest.raises(ValueError, match="what is this"):
+        sync.run(Reader(1), store.agent("7"), max_errors=3, **QUICK)
+    assert (mailbox.status().set_aside, mailbox.status().waiting) == (3, 6)
+
+
 def test_what_is_not_valid_is_not_saved(store: sync.Store) -> None:
     class Careful(Worker):
         def validate_state(self) -> list[str]:

@@ -103,6 +103,8 @@ class Turns:
         self._lease: Lease | None = None
         self._ticks = running.handle.core.clock.ticks
         self._clocks = Clocks(running.settings, self._ticks())
+        self._tries = 0
+        """How often a letter has failed that ended the turn and will be tried again."""
         self.result = LoopResult()
         self.stopped = False
         """Set by whoever wants the loop to end after what it is doing."""
@@ -244,6 +246,7 @@ class Turns:
         if self.stopped:
             self.result.outcome = "stopped"
             return
+        self._tries = 0
         try:
             restart = yield Work(self._store.restart)
             if restart is not None:
@@ -319,6 +322,7 @@ class Turns:
                 continue
             except Exception as error:
                 yield Work(self._letter_failed, (taken, error))
+                self._tries = 0 if self._running.box.last_try(taken) else taken.letter.tries + 1
                 raise
             count, conflicts = count + 1, 0
             self.result.letters += 1
@@ -378,7 +382,7 @@ class Turns:
         kind = type(error).__name__
         self.result.errors += 1
         log.error("%s: Error during operation: %s", self._handle.scope, kind, exc_info=error)
-        wait = self._clocks.failed()
+        wait = self._clocks.failed(self._tries)
         try:
             yield from self._judged(Worked(), None, failed=True)
             made = yield from self._note_checkpoint(
