@@ -34,6 +34,7 @@ from holdfast.errors import (
     StoreClosedError,
 )
 from holdfast.store.asking import Asking
+from holdfast.store.copied import copied
 from holdfast.store.handles import LineHandle
 from holdfast.store.history import Plan
 from holdfast.store.leasing import Lease
@@ -103,6 +104,8 @@ class Turns:
         self._lease: Lease | None = None
         self._ticks = running.handle.core.clock.ticks
         self._clocks = Clocks(running.settings, self._ticks())
+        self._new: dict[str, Any] | None = None
+        """What the agent held before anything was restored, if some of it may not survive."""
         self._tries = 0
         """How often a letter has failed that ended the turn and will be tried again."""
         self.result = LoopResult()
@@ -157,8 +160,9 @@ class Turns:
     def _made(self, restart: Restart | None) -> Part:
         """The agent, made or at hand, with what is stored of it."""
         given = self._running.agent
-        self._agent = given if hasattr(given, "step") and not isinstance(given, type) else None
-        if self._agent is None:
+        at_hand = hasattr(given, "step") and not isinstance(given, type)
+        self._agent = given if at_hand else None
+        if not at_hand:
             self._agent = yield Call(agent_by, (given, self._running.state))
             if not callable(getattr(self._agent, "step", None)):
                 kind = type(self._agent).__name__
@@ -166,6 +170,8 @@ class Turns:
         self._kept = self._attachment()
         if self._kept is not None:
             self._kept.begin("start")
+            if self._settings.survive is not None and not (at_hand and self._new is not None):
+                self._new = copied((yield Call(self._kept.take)))
             yield from self._loaded(restart)
 
     def _attachment(self) -> Attachment | None:
@@ -183,7 +189,8 @@ class Turns:
         if values is None:
             return
         if restart is not None and restart.clean and self._settings.survive is not None:
-            values = {name: one for name, one in values.items() if name in self._settings.survive}
+            stay = {name: one for name, one in values.items() if name in self._settings.survive}
+            values = copied(self._new or {}) | stay
         yield Call(self._kept.give, (values,))
         if restart is not None or self._kept.interrupted:
             yield Call(self._kept.hook, ("handle_recovery",))
