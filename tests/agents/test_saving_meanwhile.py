@@ -32,8 +32,8 @@ class Bell(pydantic.BaseModel):
 
 @dataclass
 class Talker:
-    talk: list[dict[str, Any]] = field(default_factory=list)
-    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    talk: Any = field(default_factory=list)
+    facts: Any = field(default_factory=dict)
     bell: Bell = field(default_factory=Bell)
 
 
