@@ -22,7 +22,9 @@ from holdfast.store.stage import Stage
 from holdfast.store.sticky import Sticky
 
 PREFIX = "$retention/"
-NEEDED = {"pin": "pinned", "hold": "on hold"}
+RESTART = "restart"
+"""Marks a checkpoint from which an agent is to be started again, until that is done."""
+NEEDED = {"pin": "pinned", "hold": "on hold", RESTART: "a restart"}
 PAUSE = 0.001
 """Seconds until a mark is tried again beside a pruning that is being announced."""
 
@@ -41,7 +43,7 @@ class Marks:
                 yield key.removeprefix(prefix)
 
     def needed(self) -> dict[str, str]:
-        """Ids of the checkpoints that are pinned or on hold, and why."""
+        """Ids of the checkpoints that are pinned, on hold or to go on from, and why."""
         return {
             id_: f"{word}: {self._main.reader.get(f'{PREFIX}{kind}/{id_}')}"
             for kind, word in NEEDED.items()

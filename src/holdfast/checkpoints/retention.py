@@ -252,7 +252,7 @@ class Retention:
         return self._marks(checkpoint).remove("hold", checkpoint)
 
     def marked(self, scope: Any) -> dict[str, str]:
-        """Ids of the checkpoints of a scope that are pinned or on hold, and why."""
+        """Ids of the checkpoints of a scope that are pinned, on hold or to go on from, and why."""
         return Marks(self._line(scope)).needed()
 
     def clear(self, checkpoint: Checkpoint, reason: str = "cleared") -> None:
