@@ -166,7 +166,7 @@ class Handovers:
         return await to_the_end(self._book.answer, self._state(agent)._handle, id, status, reason)
 
     def _state(self, agent: State | Scope | str) -> State:
-        return agent if isinstance(agent, State) else self._store.scope(agent)
+        return State(self._store._handle.of(agent), self._store._pump)
 
     async def _again(
         self,

@@ -31,6 +31,7 @@ from holdfast.errors import (
     InvalidInputError,
     NewerFormatError,
 )
+from holdfast.store.arguments import check_own
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle
 from holdfast.store.history import Plan
@@ -56,6 +57,7 @@ class Attachment:
         self.obj = obj
         self.handle = handle
         self.fields = _chosen(obj, fields)
+        check_own(handle.core, "that lease", lease)
         self.lease = lease
         self.saved = Saved()
         self.status: str | None = None

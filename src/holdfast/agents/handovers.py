@@ -161,7 +161,7 @@ class Handovers:
         return self._book.answer(self._state(agent)._handle, id, status, reason)
 
     def _state(self, agent: State | Scope | str) -> State:
-        return agent if isinstance(agent, State) else self._store.scope(agent)
+        return State(self._store._handle.of(agent))
 
     def _again(
         self,

@@ -32,6 +32,7 @@ from holdfast.errors import (
     LeaseLostError,
     StoreClosedError,
 )
+from holdfast.store.arguments import check_own
 from holdfast.store.asking import Asking
 from holdfast.store.handles import LineHandle
 from holdfast.store.leasing import Lease
@@ -86,6 +87,9 @@ class Running:
     box: Box
     mail: Callable[[Any, Taken], Any]
     drift: Keeping | None
+
+    def __post_init__(self) -> None:
+        check_own(self.handle.core, "that drift", self.drift and self.drift._handle)
 
 
 class Turns:

@@ -188,7 +188,7 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
 
         Its records stay in the storage, as all history does; `erase` removes them.
         """
-        name = scope.scope if isinstance(scope, State) else scope
+        name = self._handle.of(scope).scope
         await asyncio.to_thread(self._blocking.delete, name)
 
     async def erase(self, scope: Scope | str | State, *, wait: bool = True) -> Erased:
@@ -197,7 +197,7 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
         `wait=False`: in an encrypted store it returns when the key is gone, however much the scope
         holds; `sweep` drops the rows.
         """
-        name = scope.scope if isinstance(scope, State) else scope
+        name = self._handle.of(scope).scope
         return await asyncio.to_thread(self._blocking.erase, name, wait=wait)
 
     # changes

@@ -18,6 +18,7 @@ from holdfast.store.arguments import (
     check_flag,
     check_function,
     check_limit,
+    check_own,
     check_prefixes,
     check_timeline,
     check_version,
@@ -254,6 +255,14 @@ class StoreHandle:
             scope = Scope.parse(scope)
         return LineHandle(self.core, scope, timeline)
 
+    def of(self, given: Any) -> LineHandle:
+        """The timeline of a state or view of this store, or the main one of a scope."""
+        line = getattr(given, "_handle", given)
+        if not isinstance(line, LineHandle):
+            return self.line(given)
+        check_own(self.core, f"that state of {line.scope}", line)
+        return line
+
     def scopes(self, kind: str | None, prefix: str, limit: int | None, after: str | None) -> Page:
         """Scopes in the order of their names."""
         if kind is not None and kind not in KINDS:
@@ -273,12 +282,12 @@ class StoreHandle:
         more = limit is not None and len(found) > limit
         return Page(page, found[len(page) - 1][0] if more and page else None)
 
-    def plan_delete(self, scope: Scope | str, cause: Cause | None, *, erase: bool = False) -> Plan:
+    def plan_delete(self, scope: Any, cause: Cause | None, *, erase: bool = False) -> Plan:
         """End a scope: its timelines get a last entry, its name can be used again.
 
         With `erase` the same commit says that the rest of it is to be dropped: `erase_scope`.
         """
-        handle = self.line(scope)
+        handle = self.of(scope)
         handle.ask("erase scope" if erase else "delete scope", str(handle.scope))
         core = self.core
         main = core.current(handle.scope)
@@ -326,12 +335,9 @@ class ChangeParts:
         self._owner = owner
         self.parts: dict[tuple[Scope, str], ScopedChange] = {}
 
-    def line(self, scope: Scope | str) -> LineHandle:
-        """The main timeline of a scope."""
-        return self._handle.line(scope)
-
-    def part(self, line: LineHandle) -> ScopedChange:
-        """The part for one timeline."""
+    def part(self, given: Any) -> ScopedChange:
+        """The part for the timeline of a state of this store, or the main one of a scope."""
+        line = self._handle.of(given)
         if line.reader.at is not None:
             raise ReadOnlyError(f"{line.scope}: a view of the past cannot be changed; fork it")
         name = (line.scope, line.timeline)
