@@ -279,7 +279,7 @@ class _Erasure:
             found.add(rows.correlation(tag, ledger.number, line, rows.sequence_of(key)))
         if body.change is not None:
             alone = not body.also and not body.reads
-            name = rows.change(id_tag(self.core, ledger.scope if alone else None, body.change))
+            name = rows.change(id_tag(self.core, ledger if alone else None, body.change))
             if all(self._is_erased(number) for number, _, _ in body.also):
                 found.add(name)
             else:
