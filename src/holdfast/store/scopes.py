@@ -78,15 +78,18 @@ def _check_id(kind: str, text: str) -> None:
     if not isinstance(text, str) or not text:
         raise InvalidScopeError(f"a scope of kind {kind} needs an id, for example {kind}:7")
     if len(text) > KEY_LENGTH:
-        raise InvalidScopeError(f"the id of a scope has at most {KEY_LENGTH} characters")
+        raise InvalidScopeError(
+            f"the id of a scope has at most {KEY_LENGTH} characters; {text[:40]!a}... has "
+            f"{len(text)}"
+        )
     if text.startswith(RESERVED) and kind != "custom":
-        raise InvalidScopeError("ids that begin with $ are reserved")
+        raise InvalidScopeError(f"ids that begin with $ are reserved: {kind} {text[:40]!a}")
     problem = _problem(text)
     if problem:
-        raise InvalidScopeError(f"the id of a {kind} scope {problem}")
+        raise InvalidScopeError(f"the id {text[:40]!a} of a {kind} scope {problem}")
     parts = text.split("/")
     if kind == "step" and (len(parts) != 2 or not all(parts)):
-        raise InvalidScopeError("a step is named step:WORKFLOW/STEP")
+        raise InvalidScopeError(f"a step is named step:WORKFLOW/STEP, not {text[:40]!a}")
 
 
 def _problem(text: str) -> str | None:
