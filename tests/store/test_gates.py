@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import sync
-from holdfast.errors import GateRefusedError, InvalidValueError
+from holdfast.errors import GateRefusedError, InvalidInputError, InvalidValueError
 
 
 class Asked(holdfast.Gate):
@@ -23,9 +23,8 @@ class Asked(holdfast.Gate):
         return self.answer(request)
 
 
-class Later(holdfast.Gate):
-    async def before(self, request: holdfast.Request) -> None:  # type: ignore[override]
-        return None
+async def later() -> None:
+    return None
 
 
 class Reads(holdfast.Gate):
@@ -50,10 +49,18 @@ def test_an_answer_that_is_no_request_refuses(store: sync.Store, answer: Any) ->
 
 
 @pytest.mark.filterwarnings("error")
-def test_an_async_gate_refuses(store: sync.Store) -> None:
-    store.add_gate(Later())
+def test_an_async_gate_is_refused(store: sync.Store) -> None:
+    async def method(*_: Any) -> None:
+        return None
+
+    for name in ("before", "after", "reading"):
+        gate = type("Later", (holdfast.Gate,), {name: method})()
+        with pytest.raises(InvalidInputError, match=r"Later\..* is async"):
+            store.add_gate(gate)
+    store.agent("1").set("k", 1)
+    store.add_gate(Asked(lambda _: later()))
     with pytest.raises(GateRefusedError, match="not async"):
-        store.agent("1").set("k", 1)
+        store.agent("1").set("k", 2)
 
 
 def test_an_answer_about_a_read_refuses_it(store: sync.Store) -> None:

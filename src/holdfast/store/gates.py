@@ -199,3 +199,11 @@ def _check_request(gate: Gate, scope: Scope, request: Request) -> None:
 def _check(gate: object) -> None:
     if not isinstance(gate, Gate):
         raise InvalidInputError("a gate is an object of a class made from holdfast.Gate")
+    from inspect import iscoroutinefunction  # here, because it loads slowly
+
+    for method in (gate.before, gate.after, gate.reading):
+        if iscoroutinefunction(method):
+            raise InvalidInputError(
+                f"{type(gate).__name__}.{method.__name__} is async, which a gate is on neither "
+                "face; what has to wait reads the feed"
+            )
