@@ -11,7 +11,7 @@ from store_kit import Place
 
 import holdfast
 from holdfast import sync
-from holdfast.errors import InvalidInputError
+from holdfast.errors import InvalidInputError, ReadOnlyError
 
 
 def filled(store: sync.Store) -> sync.Store:
@@ -88,6 +88,14 @@ def test_a_state_of_another_store_is_refused(what: str, tmp_path: Any) -> None:
     assert kept == ["before", None] * 2
     if what != "mail":  # which wrote the letter before
         assert before == [store.agent(id).root() for store in (here, there) for id in "xy"]
+
+
+def test_a_view_ends_no_scope(store: sync.Store) -> None:
+    view = filled(store).agent("x").at(1)
+    for call in (store.delete, store.erase, lambda one: changed(store, one)):
+        with pytest.raises(ReadOnlyError, match="view"):
+            call(view)  # type: ignore[arg-type]
+    assert store.agent("x").exists("k")
 
 
 def test_the_same_store_opened_twice_is_two(plain: Place) -> None:

@@ -425,7 +425,7 @@ class Store(StoreFollowing, StoreStreaming, StoreUndoing, StoreKeys, StoreLeasin
         `wait=False`: in an encrypted store it returns when the key is gone, however much the scope
         holds; `sweep` drops the rows.
         """
-        return erase_scope(self._handle, self._handle.of(scope).scope, wait)
+        return erase_scope(self._handle, scope, wait)
 
     # changes
 

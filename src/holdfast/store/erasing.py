@@ -49,7 +49,7 @@ _Life = dict[int, tuple[bytes, bytes]]
 _decode = msgspec.msgpack.Decoder().decode
 
 
-def erase_scope(handle: StoreHandle, scope: Scope, wait: bool = True) -> Erased:
+def erase_scope(handle: StoreHandle, scope: Any, wait: bool = True) -> Erased:
     """End a scope and remove what it held: its rows, and its keys from the ring.
 
     All scopes that ever had this name are erased, deleted ones included; one that somebody makes
@@ -64,7 +64,9 @@ def erase_scope(handle: StoreHandle, scope: Scope, wait: bool = True) -> Erased:
     reach: copies of the files, of the ring and of values made before, and memory of processes.
     """
     check_flag(wait, "wait")
-    return _Erasure(handle, scope, wait or handle.core.ring is None).run()
+    line = handle.of(scope)
+    line.check_present()
+    return _Erasure(handle, line.scope, wait or handle.core.ring is None).run()
 
 
 def finish_erasures(handle: StoreHandle) -> tuple[int, int, int]:

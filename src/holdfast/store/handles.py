@@ -73,8 +73,7 @@ class LineHandle:
         cause: Cause | None = None,
         attempt: int = 1,
     ) -> Plan:
-        if self.reader.at is not None:
-            raise ReadOnlyError(f"{self.scope}: a view of the past cannot be changed; fork it")
+        self.check_present()
         target = (self.scope, self.timeline, operations, expects or {}, None)
         change = build_change(self.core, [target], cause=cause or cause_now(), attempt=attempt)
         return change, finish
@@ -185,11 +184,15 @@ class LineHandle:
     def ask(self, kind: str, what: str) -> None:
         """Lead what is no operation on keys through the gates, which may only refuse it."""
         self.core.check_writable()
-        if self.reader.at is not None:
-            raise ReadOnlyError(f"{self.scope}: a view of the past cannot be changed; fork it")
+        self.check_present()
         if self.core.gates.front:
             operation = Operation(kind, "", what)
             self.core.gates.ask(Request(self.scope, self.timeline, [operation], cause_now()))
+
+    def check_present(self) -> None:
+        """Refuse to change a view."""
+        if self.reader.at is not None:
+            raise ReadOnlyError(f"{self.scope}: a view of the past cannot be changed; fork it")
 
     # looking
 
@@ -338,8 +341,7 @@ class ChangeParts:
     def part(self, given: Any) -> ScopedChange:
         """The part for the timeline of a state of this store, or the main one of a scope."""
         line = self._handle.of(given)
-        if line.reader.at is not None:
-            raise ReadOnlyError(f"{line.scope}: a view of the past cannot be changed; fork it")
+        line.check_present()
         name = (line.scope, line.timeline)
         if name not in self.parts:
             self.parts[name] = ScopedChange(line.reader, owner=self._owner)
