@@ -323,7 +323,7 @@ BUGS = (
     Bug(
         "plain text of a sealed value in the digest of a change's content",
         "store/writing.py",
-        "core.subjects.sealed(t[2], subjects)) for t in targets]",
+        "core.subjects.sealed(t[0], t[2], subjects)) for t in targets]",
         "t[2]) for t in targets]",
         "tests/store/test_subjects.py",
     ),
