@@ -339,20 +339,33 @@ def translate(error: apsw.Error, path: str) -> HoldfastError:
         )
     if isinstance(error, apsw.NotADBError):
         return NotAStoreError(f"{path!r} is not a store; name another file")
-    if isinstance(error, (apsw.CorruptError, apsw.FormatError)):
-        return DamagedRecordError(
-            f"the file {path!r} is damaged; run recovery or restore it from a backup", place=path
-        )
+    if isinstance(error, (apsw.CorruptError, apsw.FormatError, apsw.ConstraintError)):
+        return damaged(path)
     if isinstance(error, (apsw.SQLError, apsw.SchemaChangeError)):
         return foreign(path, "a changed schema")
     kind = type(error).__name__
     return Unavailable(f"SQLite could not serve {path!r} ({kind}); check the disk and try again")
 
 
-def blob(value: Any) -> bytes:
-    """The bytes of a row. SQLite keeps text or a number in any column if somebody puts it there."""
-    if type(value) is bytes:
-        return value
-    raise DamagedRecordError(
-        "a row holds something else than bytes: somebody changed it with another program"
+def damaged(path: str) -> DamagedRecordError:
+    """The error for what SQLite cannot make sense of, or would give in a senseless order."""
+    return DamagedRecordError(
+        f"the file {path!r} is damaged; run recovery or restore it from a backup", place=path
     )
+
+
+Rows = list[tuple[bytes, bytes]]
+
+
+def sound(found: list[Any], low: bytes, high: bytes, path: str) -> Rows:
+    """The rows that SQLite gives for a range, without what only damage puts there: NULL, which is
+    read as no bytes, and ends outside of the range, with which who reads page by page would go
+    round in circles."""
+    rows: Rows = found
+    for key, value in found:
+        if key is None or value is None:
+            rows = [(key or b"", value or b"") for key, value in found]
+            break
+    if rows and not (low <= rows[0][0] < high and low <= rows[-1][0] < high):
+        raise damaged(path)
+    return rows
