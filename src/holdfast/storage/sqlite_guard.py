@@ -358,14 +358,17 @@ Rows = list[tuple[bytes, bytes]]
 
 
 def sound(found: list[Any], low: bytes, high: bytes, path: str) -> Rows:
-    """The rows that SQLite gives for a range, without what only damage puts there: NULL, which is
-    read as no bytes, and ends outside of the range, with which who reads page by page would go
-    round in circles."""
-    rows: Rows = found
-    for key, value in found:
-        if key is None or value is None:
-            rows = [(key or b"", value or b"") for key, value in found]
-            break
-    if rows and not (low <= rows[0][0] < high and low <= rows[-1][0] < high):
-        raise damaged(path)
-    return rows
+    """The rows that SQLite gives for a range, up or down, if a sound index can give them: with a
+    key of elsewhere among them, a reader would go round in circles or take it for its own. A
+    value that is NULL is read as no bytes."""
+    try:
+        keys = [key for key, _ in found]
+        up = sorted(keys)
+        if up and not (low <= up[0] and up[-1] < high and (keys == up or keys[::-1] == up)):
+            raise damaged(path)
+    except TypeError:  # NULL, which does not compare
+        raise damaged(path) from None
+    for _, value in found:
+        if value is None:
+            return [(key, value or b"") for key, value in found]
+    return found
