@@ -18,6 +18,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import apsw
@@ -84,6 +85,13 @@ def forget(closed: Identity | None) -> None:
         OPEN[closed] -= 1
     elif closed:
         OPEN.pop(closed, None)
+
+
+def remove(path: str) -> None:
+    """Take away a database that was never finished, and what SQLite put beside it."""
+    for end in ("", "-journal", "-wal", "-shm"):
+        with suppress(OSError):
+            os.remove(path + end)
 
 
 def file_size(path: str) -> int:
@@ -331,7 +339,9 @@ def translate(error: apsw.Error, path: str) -> HoldfastError:
             f"another program holds {path!r} for longer than {BUSY_SECONDS:g} s; "
             "close it there (a database browser, a backup?) and try again"
         )
-    if isinstance(error, apsw.FullError):
+    # Without room for its `-shm` file, SQLite cannot even read.
+    no_room = getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
+    if no_room or isinstance(error, apsw.FullError):
         return DiskFullError(f"no room is left for {path!r}; free some space and try again")
     if isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError, apsw.CantOpenError)):
         return StorageReadOnlyError(
