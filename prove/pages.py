@@ -26,6 +26,8 @@ from prove.sample import Sample, options
 LEAF_INDEX, LEAF_TABLE, INNER_INDEX, INNER_TABLE = 10, 13, 2, 5
 HEADER = 30
 """Bytes from a cell's beginning in which all that SQLite keeps of a row lies, and its key."""
+SCHEMA = 120
+"""The same for rows that say which tables there are: all of such a row."""
 
 
 def own_bytes(data: bytes) -> Iterator[int]:
@@ -42,7 +44,8 @@ def own_bytes(data: bytes) -> Iterator[int]:
         for number in range(cells):
             pointer = at + head + 2 * number
             start = page + int.from_bytes(data[pointer : pointer + 2], "big")
-            yield from range(start, min(start + HEADER, page + PAGE))
+            size = HEADER if page else SCHEMA
+            yield from range(start, min(start + size, page + PAGE))
 
 
 def inspect(where: dict[str, Any], sample: Sample) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import sync
-from holdfast.errors import DamagedRecordError
+from holdfast.errors import DamagedRecordError, ForeignSchemaError
 from holdfast.storage import sqlite_check
 from holdfast.storage.contract import Batch
 from holdfast.storage.sqlite import SqliteStorage
@@ -139,6 +139,15 @@ def test_a_row_whose_class_is_neither(tmp_path: Path) -> None:
     assert storage.get([b"other", b"key"])[0] is None
     assert any("null" in text.lower() for text in storage.check())
     storage.close()
+
+
+def test_a_schema_that_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    SqliteStorage(str(path)).close()
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"BLOB NOT NULL UNIQUE", b"BLOB NOT NULL UNIQU\xc5"))
+    with pytest.raises((ForeignSchemaError, DamagedRecordError)):
+        SqliteStorage(str(path))
 
 
 @pytest.mark.parametrize("sealed", [False, True], ids=["plain", "sealed"])

@@ -111,7 +111,10 @@ def check_schema(connection: apsw.Connection, path: str) -> None:
     application = connection.execute("PRAGMA application_id").get
     number = connection.execute("PRAGMA user_version").get
     guard.check_format(path, application, number)
-    found = set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema"))
+    try:
+        found = set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema"))
+    except UnicodeDecodeError:
+        raise guard.foreign(path, "a table whose name is no text") from None
     for row in sorted(found ^ _SCHEMA, key=str):
         if guard.file_size(path + "-wal"):
             # The last one to close moves the log into the database, unless told otherwise.
