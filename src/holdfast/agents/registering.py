@@ -24,6 +24,7 @@ from holdfast.store.core import Core
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.history import Plan
+from holdfast.store.lease_names import running_lease
 from holdfast.store.proof_files import write_whole
 from holdfast.store.reading import Reader
 from holdfast.store.scopes import Scope
@@ -81,7 +82,7 @@ class Registering:
 
     def lease(self, id: str) -> str:
         """The name of the lease that who runs an agent holds."""
-        return f"agent/{Scope('agent', id).id}"
+        return running_lease(Scope("agent", id))
 
     # identities
 
