@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import enum
 import threading
 from datetime import UTC, datetime
 from typing import Any
@@ -23,6 +24,8 @@ from holdfast.errors import (
     Conflict,
     InvalidInputError,
     InvalidKeyError,
+    InvalidValueError,
+    LimitExceededError,
     MissingError,
     NewerFormatError,
     ReadOnlyError,
@@ -443,6 +446,52 @@ def test_components_of_ones_own(store: sync.Store) -> None:
         agent.append("places", {"where": "x", "visits": [1, "y"]})
     with pytest.raises(InvalidInputError, match="already"):
         AgentState(store.agent("7"), components=[Component("goals", Notes)])
+
+
+class Mood(enum.Enum):
+    CALM = "calm"
+    ANGRY = "angry"
+
+
+@dataclasses.dataclass
+class Spots:
+    seen: set[str] = dataclasses.field(default_factory=set)
+    at: tuple[int, int] = (0, 0)
+    moods: dict[str, Mood] = dataclasses.field(default_factory=dict)
+    more: list[frozenset[int]] = dataclasses.field(default_factory=list)
+    other: Any = None
+
+
+class Bag(pydantic.BaseModel):
+    seen: set[str] = set()
+    spots: list[Spots] = []
+
+
+def test_sets_tuples_and_enums_come_back_where_the_type_says_so(store: sync.Store) -> None:
+    own = [Component("spots", Spots), Component("bags", Bag, form="keyed")]
+    agent = AgentState(store.agent("7"), components=own)
+    spots = Spots({"a", "b"}, (1, 2), {"x": Mood.ANGRY}, [frozenset([3])])
+    agent.set("spots", spots)
+    agent.append("spots/more", {4, 5})
+    agent.put("bags", "b", Bag(seen={"c"}, spots=[spots]))
+    spots.more.append(frozenset([4, 5]))
+    assert agent.get("spots") == spots
+    assert agent.item("bags", "b").seen == {"c"}
+    assert agent.item("bags", "b").spots[0].at == (1, 2)
+    agent.validate()
+    with pytest.raises(InvalidValueError, match="set"):
+        agent.set("spots", Spots(other={1}))
+    assert agent.get("spots") == spots
+
+
+def test_what_contains_itself_is_refused(store: sync.Store) -> None:
+    agent = AgentState(store.agent("7"))
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(LimitExceededError, match="contains itself"):
+        agent.put("short_term_memory", "x", endless)
+    with pytest.raises(LimitExceededError, match="contains itself"):
+        agent.set("configuration", {"x": endless})
 
 
 @pytest.mark.spec("L58")

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.agents import rules
-from holdfast.agents.checking import build, plain, problems
+from holdfast.agents.checking import build, plain, problems, stored
 from holdfast.agents.components import SCHEMA, TASK_HISTORY, Component
 from holdfast.agents.keys import CURRENT_TASK, task_key
 from holdfast.agents.shapes import Task
@@ -67,7 +67,7 @@ class Draft:
         if found:
             raise _refused(name, found)
         self._versioned(component, replaced=True)
-        self._whole(component, plain(build(component.whole, data)))
+        self._whole(component, stored(component.whole, build(component.whole, data)))
 
     def append(self, path: str, *items: Any) -> None:
         """Add items to a list: a component (`conversation`), or a list of one.
@@ -228,7 +228,7 @@ class Draft:
                 if key.removeprefix(component.below) not in component.lists:
                     self._note(Operation("delete", key))
         if not replaced:
-            self._whole(component, plain(component.built(found)))
+            self._whole(component, stored(component.whole, component.built(found)))
 
     def _slide(self, component: Component, key: str) -> None:
         settings = self._part.get(component.key, {})
@@ -245,7 +245,7 @@ class Draft:
         found = problems(kind, data, path)
         if found:
             raise _refused(path, found)
-        return plain(build(kind, data))
+        return stored(kind, build(kind, data))
 
     def _note(self, operation: Operation) -> None:
         # Not by its own methods: they would copy what was made for this change alone.
