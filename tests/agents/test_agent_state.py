@@ -18,6 +18,7 @@ import holdfast
 from holdfast import Component, Message, Task, ToolCall, sync
 from holdfast.agents import shapes
 from holdfast.agents.components import BUILT_IN
+from holdfast.agents.keys import own_change, task_key
 from holdfast.agents.shapes import Command, Goal, TaskStack
 from holdfast.errors import (
     AgentValidationError,
@@ -313,6 +314,59 @@ def test_tasks_are_refused_that_cannot_be(store: sync.Store) -> None:
     agent.update_task("a", status="running")
     agent.remove("tasks", "a")
     assert agent.get("tasks").tasks() == []
+
+
+def test_what_others_name_is_not_removed(store: sync.Store) -> None:
+    agent = AgentState(store.agent("7"))
+    agent.put("tasks", "p", Task(id="p"))
+    agent.put("tasks", "c", Task(id="c", parent="p"))
+    agent.set("goals", {"a": Goal(id="a"), "b": Goal(id="b", dependencies=["a"])})
+    for remove in (
+        lambda: agent.remove("tasks", "p"),
+        lambda: agent.set("tasks", {"pending": [{"id": "c", "parent": "p"}]}),
+    ):
+        with pytest.raises(AgentValidationError, match=r"tasks.c.parent: there is no task 'p'"):
+            remove()
+    for remove in (
+        lambda: agent.remove("goals", "a"),
+        lambda: agent.set("goals", {"b": Goal(id="b", dependencies=["a"])}),
+    ):
+        with pytest.raises(AgentValidationError, match=r"goals.b.dependencies: there is no goal"):
+            remove()
+    with agent.change() as change:
+        change.remove("tasks", "p")
+        change.remove("tasks", "c")
+        change.remove("goals", "a")
+        change.put("goals", "a", Goal(id="a", status="paused"))
+    assert (agent.ids("tasks"), agent.ids("goals")) == ([], ["a", "b"])
+    agent.set("goals", None)
+    agent.validate()
+
+
+def test_nothing_is_below_itself(store: sync.Store) -> None:
+    agent = AgentState(store.agent("7"))
+    with pytest.raises(AgentValidationError, match="a: is below itself: a -> a"):
+        agent.put("tasks", "a", Task(id="a", parent="a"))
+    for id, parent in (("a", ""), ("b", "a"), ("c", "b")):
+        agent.put("tasks", id, Task(id=id, parent=parent))
+    with pytest.raises(AgentValidationError, match="a: is below itself: a -> c -> b -> a"):
+        agent.update_task("a", parent="c")
+    agent.set("goals", {"a": Goal(id="a"), "b": Goal(id="b", dependencies=["a"])})
+    with (
+        pytest.raises(AgentValidationError, match=r"goals.b: is below itself: b -> a -> b"),
+        agent.change() as change,
+    ):
+        change.put("goals", "c", Goal(id="c", dependencies=["b", "a"]))
+        change.put("goals", "a", Goal(id="a", dependencies=["b"]))
+    assert agent.problems() == []
+    parts = own_change(store.agent("7"))
+    for id, parent in (("a", "b"), ("x", "y"), ("y", "x"), ("z", "y")):
+        parts.part(store.agent("7")._handle).set(task_key(id), {"id": id, "parent": parent})
+    store.agent("7")._run(parts.plan())
+    assert agent.problems() == [
+        "tasks.a: is below itself: a -> b -> a",
+        "tasks.x: is below itself: x -> y -> x",
+    ]
 
 
 @pytest.mark.spec("X4")

@@ -196,7 +196,7 @@ class Other:
 
 
 @pytest.mark.parametrize(
-    "hint, value",
+    ("hint", "value"),
     [
         (PurePath, PurePath("/a")),
         (list[PurePath], [PurePath("/a")]),
