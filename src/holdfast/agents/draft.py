@@ -150,10 +150,10 @@ class Draft:
                     found[key.removeprefix(below)] = item
         return found
 
-    def _missing(self, name: str) -> set[str]:
+    def _missing(self, name: str) -> frozenset[str]:
         """The ids of items that were removed, and not put again."""
         has = self._has(name)
-        return {id for id in self._gone[name] if not has(id)}
+        return frozenset(id for id in self._gone[name] if not has(id))
 
     def _went(self, component: Component, ids: Iterable[str]) -> None:
         """Note which items are removed, where others may name them."""
