@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from store_kit import Place, same
+from store_kit import Place, rows_of, same
 
 import holdfast
 from holdfast import PersistentAgent, sync
@@ -582,6 +582,30 @@ def test_a_save_is_whole_or_not_at_all(place: Place) -> None:
         assert view.tail(f"{ATTACHED}/log", 1) == [turn]
         items = dict(view.items(f"{ATTACHED}/facts/"))
         assert set(items.values()) <= {turn}
+
+
+def test_a_field_that_is_sensitive_by_its_name_is_treated_so(tmp_path: Path) -> None:
+    place = Place("sqlite", tmp_path, sealed=True)
+    state = place.open().agent("7")
+
+    class Night(holdfast.Gate):
+        def reading(self, reading: Any) -> None:
+            raise holdfast.errors.GateRefusedError("nobody reads secrets at night")
+
+    def stored(token: str) -> list[int]:
+        known = dict(rows_of(place.storage(), b"E"))
+        attach(Free({"api_token": token}), state).save(replace=True)
+        return [len(row) for key, row in rows_of(place.storage(), b"E") if key not in known]
+
+    stored("")
+    assert stored("a" * 30) == stored("b" * 70), "padded"
+    state.set("plain", 1)
+    assert str(state.diff(1)).count("<sensitive>") == 2
+    store = place.open()
+    store.add_gate(Night())
+    with pytest.raises(holdfast.errors.GateRefusedError):
+        attach(Free(), store.agent("7")).restore()
+    place.close()
 
 
 def test_what_cannot_be_stored_is_told_with_its_field(store: sync.Store) -> None:
