@@ -181,7 +181,7 @@ def test_slips() -> None:
         crash(careful, every=0)
     with pytest.raises(InvalidInputError, match="there is no option nope"):
         crash(careful, nope=1)
-    with pytest.raises(InvalidInputError, match="^key is text, not bytes"):
+    with pytest.raises(InvalidInputError, match=r"^key is text, not bytes"):
         crash(careful, key=b"k")
     with pytest.raises(KeyMissingError):
         crash(careful, key="env:NO_SUCH_VARIABLE")
