@@ -204,14 +204,13 @@ class Other:
         (complex, 1j),
         (range, range(3)),
         (Callable, print),
+        (dict[str, int], {1: 2}),
         (dict[str, set[PurePath]], {"a": {PurePath("/a")}}),
     ],
 )
 def test_a_type_that_cannot_be_stored_is_refused(store: sync.Store, hint: Any, value: Any) -> None:
     kind = type("Kind", (Other,), {"__annotations__": {"value": hint}})
-    with pytest.raises(
-        AgentValidationError, match="'value' would not come back as it is; value: a"
-    ):
+    with pytest.raises(AgentValidationError, match="would not come back as it is; value"):
         attach(kind(value), store.agent("7"), fields=["value"]).save()
     assert store.agent("7").keys("$agent/") == []
 

@@ -141,6 +141,7 @@ def test_a_watchdog_takes_over_from_one_that_died(place: Place, hands: Hands) ->
     assert [one.outcome for one in second.look()] == ["recovered"]
 
 
+@pytest.mark.spec("M96")
 def test_a_function_may_answer_and_is_asked_again_if_it_fails(place: Place, hands: Hands) -> None:
     spawned(by_hand(place.open(clock=hands.clock)))
     guard = by_hand(place.open(clock=hands.clock))

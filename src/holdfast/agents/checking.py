@@ -215,11 +215,14 @@ def _look(kind: Any, value: Any, path: str, found: list[str]) -> None:
             _look(present, value, path, found)
     elif isinstance(bare, type) and is_structured(bare) and not is_model(bare):
         _look_at_fields(bare, value, path, found)
-    elif origin is list and isinstance(value, list):
+    elif isinstance(value, dict) and (meant := _meant(origin, args)) is not None:
+        _look_at_fields(meant, value, path, found)
+    elif (origin is list or args[1:] == (...,)) and isinstance(value, list):
         for number, part in enumerate(value):
             _look(args[0], part, f"{path}[{number}]", found)
     elif origin is dict and isinstance(value, dict):
         for name, part in value.items():
+            _look(args[0], name, f"{path} (a key)", found)
             _look(args[1], part, f"{path}.{name}", found)
     elif origin is Literal:
         if value not in args:
@@ -228,7 +231,18 @@ def _look(kind: Any, value: Any, path: str, found: list[str]) -> None:
         _look_whole(kind, value, path, found)
 
 
+def _meant(origin: Any, args: tuple[Any, ...]) -> Any:
+    """The class of several types that a mapping is meant for; None if that is not plain."""
+    if origin not in (typing.Union, types.UnionType):
+        return None
+    found = [one for one in args if is_structured(one)]
+    others = [one for one in args if typing.get_origin(one) is dict or one in (dict, Any)]
+    return found[0] if len(found) == 1 and not others and not is_model(found[0]) else None
+
+
 def _look_at_fields(kind: Any, value: Any, path: str, found: list[str]) -> None:
+    if isinstance(value, kind):
+        return  # it is made already, and checked itself
     if not isinstance(value, dict):
         found.append(f"{path}: Expected `object`, got `{type(value).__name__}`")
         return

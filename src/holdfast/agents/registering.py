@@ -17,8 +17,10 @@ from holdfast.agents.shapes import Identity
 from holdfast.errors import (
     AgentValidationError,
     InvalidInputError,
+    InvalidValueError,
     MissingError,
 )
+from holdfast.store import json_values
 from holdfast.store.arguments import check_filters, check_limit, check_prefixes
 from holdfast.store.core import Core
 from holdfast.store.gates import Operation
@@ -169,9 +171,11 @@ class Registering:
     def write_file(self, path: str | os.PathLike[str]) -> int:
         """All identities as JSON for people, whole or not at all; tells how many."""
         found = self.infos((), None, "", None, None)
-        agents = {one.id: plain(one.identity) for one in found}
-        text = msgspec.json.encode({"format": FORMAT, "agents": agents})
-        write_whole(path, [msgspec.json.format(text, indent=2), b"\n"])
+        agents = {
+            one.id: self.handle(one.id).reader.get(IDENTITY, None, None, True) for one in found
+        }
+        text = json_values.dumps({"format": FORMAT, "agents": agents}, indent=2)
+        write_whole(path, [text.encode(), b"\n"])
         return len(agents)
 
     def read_file(self, path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
@@ -188,8 +192,8 @@ class Registering:
         if len(data) > LARGEST_FILE:
             raise InvalidInputError(f"{path} is larger than {LARGEST_FILE >> 20} MiB")
         try:
-            found = msgspec.json.decode(data, type=_File)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            found = msgspec.convert(json_values.loads(data.decode()), _File)
+        except (msgspec.ValidationError, UnicodeDecodeError, InvalidValueError):
             raise InvalidInputError(
                 f"{path} is no file of identities; `export_identities` writes such"
             ) from None
