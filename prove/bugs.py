@@ -926,6 +926,13 @@ BUGS = (
         "tests/agents/test_attaching.py",
     ),
     Bug(
+        "one lease for two agents",
+        "store/lease_names.py",
+        'name = "/".join(map(escape, parts))',
+        'name = "/".join(parts)',
+        "tests/store/test_lease_names.py",
+    ),
+    Bug(
         "task of a command not looked for",
         "agents/rules.py",
         'if not has(command["task_id"])',
