@@ -1047,8 +1047,8 @@ BUGS = (
     Bug(
         "two recoveries of an agent at once",
         "recovery/running.py",
-        'return f"recovery/{agent}"',
-        'return f"recovery/{agent}/{time.monotonic_ns()}"',
+        'return lease_name("recovery", str(agent), *slot)',
+        'return lease_name("recovery", str(agent), str(time.monotonic_ns()))',
         "tests/recovery/test_procedures.py",
     ),
     Bug(
