@@ -31,7 +31,6 @@ def table(title: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.split("|")] for row in rows[2:]]
 
 
-@pytest.mark.spec("L119")
 def test_the_page_names_the_classes() -> None:
     assert tuple(row[0].strip("`") for row in table("The classes")) == CLASSES
 
@@ -58,6 +57,7 @@ def test_names_below_an_agent_tell_their_class() -> None:
         assert classes.inferred(key) == "standard"
 
 
+@pytest.mark.spec("L119")
 def test_which_class_wins(store: sync.Store) -> None:
     state = store.agent("a")
     assert state.class_of("billing/token_count") == "standard"
