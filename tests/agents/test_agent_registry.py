@@ -266,7 +266,7 @@ def test_a_file_of_identities_is_replaced_whole_or_not_at_all(tmp_path: Path) ->
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, limits[1]))
         try:
-            with pytest.raises(InvalidInputError, match="cannot write"):
+            with pytest.raises(InvalidInputError, match="cannot be written"):
                 agents.export_identities(file)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
