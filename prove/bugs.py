@@ -954,6 +954,13 @@ BUGS = (
         "tests/agents/test_attaching.py",
     ),
     Bug(
+        "one lease for two agents",
+        "store/lease_names.py",
+        'name = "/".join(map(escape, parts))',
+        'name = "/".join(parts)',
+        "tests/store/test_lease_names.py",
+    ),
+    Bug(
         "task of a command not looked for",
         "agents/rules.py",
         'if not has(command["task_id"])',
@@ -1068,8 +1075,8 @@ BUGS = (
     Bug(
         "two recoveries of an agent at once",
         "recovery/running.py",
-        'return f"recovery/{agent}"',
-        'return f"recovery/{agent}/{time.monotonic_ns()}"',
+        'return lease_name("recovery", str(agent), *slot)',
+        'return lease_name("recovery", str(agent), str(time.monotonic_ns()))',
         "tests/recovery/test_procedures.py",
     ),
     Bug(

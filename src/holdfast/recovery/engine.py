@@ -39,7 +39,7 @@ from holdfast.recovery.reports import (
     report_of,
     statistics_of,
 )
-from holdfast.recovery.running import Progress, Running, lease_name
+from holdfast.recovery.running import Progress, Running, recovering_lease
 from holdfast.recovery.steps import STEPS
 from holdfast.recovery.strategies import STRATEGIES, Strategy, look
 from holdfast.recovery.together import GroupRecoveryReport, Together
@@ -185,7 +185,7 @@ class Recovery:
         asked = _failure(failure, point, at)
         chosen = self.select(asked, procedure)
         self._check_there(scope)
-        with self._store.lease(lease_name(scope), duration=LEASE, wait=wait):
+        with self._store.lease(recovering_lease(scope), duration=LEASE, wait=wait):
             self._end_unfinished(scope)
             return self._go_on(Records(self._handle, scope).begin(asked, chosen), progress)
 
@@ -316,7 +316,7 @@ class Recovery:
         if not records.running():
             return []
         try:
-            with self._store.lease(lease_name(scope), duration=LEASE, wait=wait):
+            with self._store.lease(recovering_lease(scope), duration=LEASE, wait=wait):
                 return [self._go_on(one, progress) for one in records.running()]
         except LeaseHeldError:
             return []  # somebody is at it

@@ -57,21 +57,27 @@ class Scope:
         """The scope of one step of a workflow."""
         if not isinstance(workflow, str) or not isinstance(step, str):
             raise InvalidScopeError("a step is named by two texts, its workflow's id and its own")
-        return cls("step", f"{_escape(workflow)}/{_escape(step)}")
+        return cls("step", f"{escape(workflow)}/{escape(step)}")
 
     @property
     def workflow(self) -> str | None:
         """The workflow that a step belongs to."""
         if self.kind != "step":
             return None
-        return self.id.split("/")[0].replace("%2F", "/").replace("%25", "%")
+        return unescape(self.id.split("/")[0])
 
     def __str__(self) -> str:
         return self.kind if self.kind == "global" else f"{self.kind}:{self.id}"
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
+    """A text as one part of several that are joined by `/`."""
     return text.replace("%", "%25").replace("/", "%2F")
+
+
+def unescape(part: str) -> str:
+    """The text of such a part."""
+    return part.replace("%2F", "/").replace("%25", "%")
 
 
 def _check_id(kind: str, text: str) -> None:
