@@ -50,6 +50,20 @@ BUGS = (
         "flips",
     ),
     Bug(
+        "rows read in the class that SQLite says they have",
+        "storage/sqlite.py",
+        '_K, _V = "CAST(k AS BLOB)", "CAST(v AS BLOB)"',
+        '_K, _V = "k", "v"',
+        "tests/storage/test_sqlite_check.py",
+    ),
+    Bug(
+        "verify stopped by rows that cannot be listed",
+        "store/verify.py",
+        "        except StateIntegrityError as error:\n            self.whole = False",
+        "        except ScopeNotFoundError as error:\n            self.whole = False",
+        "pages",
+    ),
+    Bug(
         "unknown outcome taken for success",
         "store/committer.py",
         "found = self._core.storage.get([key])[0]",
@@ -323,7 +337,7 @@ BUGS = (
     Bug(
         "plain text of a sealed value in the digest of a change's content",
         "store/writing.py",
-        "core.subjects.sealed(t[2], subjects)) for t in targets]",
+        "core.subjects.sealed(t[0], t[2], subjects)) for t in targets]",
         "t[2]) for t in targets]",
         "tests/store/test_subjects.py",
     ),
@@ -961,6 +975,13 @@ BUGS = (
         "tests/agents/test_attaching.py",
     ),
     Bug(
+        "one lease for two agents",
+        "store/lease_names.py",
+        'name = "/".join(map(escape, parts))',
+        'name = "/".join(parts)',
+        "tests/store/test_lease_names.py",
+    ),
+    Bug(
         "task of a command not looked for",
         "agents/rules.py",
         'if not has(command["task_id"])',
@@ -1075,8 +1096,8 @@ BUGS = (
     Bug(
         "two recoveries of an agent at once",
         "recovery/running.py",
-        'return f"recovery/{agent}"',
-        'return f"recovery/{agent}/{time.monotonic_ns()}"',
+        'return lease_name("recovery", str(agent), *slot)',
+        'return lease_name("recovery", str(agent), str(time.monotonic_ns()))',
         "tests/recovery/test_procedures.py",
     ),
     Bug(

@@ -110,17 +110,7 @@ def restore(handle: LineHandle, request: RestoreRequest) -> RestoreResult:
 
 
 def _source(handle: LineHandle, request: RestoreRequest) -> LineHandle:
-    given = request.source
-    if given is None:
-        return handle
-    found: LineHandle | None = getattr(given, "_handle", None)
-    if found is None:
-        return StoreHandle(handle.core).line(given)
-    if found.core is not handle.core:
-        raise RestoreValidationError(
-            ["the source is a state of another store; export it there and import it here"]
-        )
-    return found
+    return StoreHandle(handle.core).of(request.source) if request.source is not None else handle
 
 
 def _about(source: LineHandle, timeline: str, sequence: int) -> dict[str, Any]:

@@ -144,9 +144,9 @@ class Ledger:
         """An entry, with its body checked against the envelope's commitment."""
         return self._checked(key, row, self._open_entry)
 
-    def envelope(self, row: bytes) -> Envelope:
+    def envelope(self, key: bytes, row: bytes) -> Envelope:
         """The clear part of an entry that others made; its key epoch is the one to seal under."""
-        found, _ = entries.split_row(row)
+        found = self._checked(key, row, lambda _, row: entries.split_row(row)[0])
         self.seal.know(found.epoch)
         return found
 
@@ -182,6 +182,11 @@ class Ledger:
     def erased(self) -> bool:
         """Whether the scope has been erased, by whomever: then missing rows are no damage."""
         return self.storage.get([self.tombstone])[0] is not None
+
+    def over(self) -> bool:
+        """Whether the scope has been deleted or erased, by whomever."""
+        ends = [rows.deletion(self.tombstone), self.tombstone]
+        return any(row is not None for row in self.storage.get(ends))
 
     def damage(self, key: bytes, what: str, advice: str = _ADVICE) -> HoldfastError:
         """The error for a damaged row; it says where and what to do."""
