@@ -26,6 +26,7 @@ from holdfast.errors import (
     InvalidInputError,
     OutcomeUnknown,
     PointNotFoundError,
+    RestoreValidationError,
     StateIntegrityError,
     StateValidationError,
     Unavailable,
