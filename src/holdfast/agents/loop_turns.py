@@ -32,7 +32,7 @@ from holdfast.errors import (
     LeaseLostError,
     StoreClosedError,
 )
-from holdfast.store.asking import Asking
+from holdfast.store.asking import Asking, given_back
 from holdfast.store.handles import LineHandle
 from holdfast.store.leasing import Lease
 
@@ -59,6 +59,8 @@ class Work:
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
+    undo: Callable[[Any], object] | None = None
+    """Called with what it gave, if the loop was cancelled meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ class Turns:
         asking = Asking(self._handle.core, name, duration, 2 * duration, None)
         told = False
         while True:
-            lease = yield Work(asking.take)
+            lease = yield Work(asking.take, undo=given_back)
             if lease is not None:
                 return lease  # type: ignore[no-any-return]
             if not told:
@@ -223,12 +225,14 @@ class Turns:
         if isinstance(error, ENDS):
             return
         try:
-            kept = self._kept
-            if kept is not None:
-                yield Work(lambda: self._store.commit(kept.plan_fail(error)))
-            yield Work(self._store.save, LAST)
+            yield Work(self._leave, (error,))
         except HoldfastError as failure:
             error.add_note(f"{self._handle.scope}: no last checkpoint: {failure}")
+
+    def _leave(self, error: BaseException) -> None:
+        if self._kept is not None:
+            self._store.commit(self._kept.plan_fail(error))
+        self._store.save(*LAST)
 
     # turns
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Any, TypeVar
 
 from holdfast.errors import InvalidInputError
+from holdfast.store.cancelling import read_away, surely, to_the_end
 from holdfast.store.expiring import sweep_store
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.items import Swept
@@ -16,14 +16,13 @@ from holdfast.store.long_files import PIECE, Path, check_piece, load_file, save_
 from holdfast.store.long_reading import LongReader
 from holdfast.store.long_writing import LongWriter, as_bytes
 
-_T = TypeVar("_T")
-
 
 class WriteStream:
     """Bytes on their way to a key: `async with state.open_write(key) as f: await f.write(data)`.
 
     The key changes when the block ends; with an error, nothing happens to it. A write that is
-    cancelled ends it, too. It is written by one task at a time.
+    cancelled ends it, too: what follows in the block is refused. It is written by one task at a
+    time.
     """
 
     def __init__(self, handle: LineHandle, key: str, if_version: int | None) -> None:
@@ -45,18 +44,23 @@ class WriteStream:
         data = as_bytes(data)
         if self._writer.holds(len(data)):
             return self._writer.write(data)
-        return await _done(self._writer.write, data)
+        try:
+            return await to_the_end(self._writer.write, data)
+        except asyncio.CancelledError:
+            # Whether it was written nobody is told: to write on would leave it out, or double it.
+            await surely(self._writer.abort, "a write was cancelled")
+            raise
 
     async def close(self) -> None:
         """Let the key have what was written; a second call does nothing."""
         if not self._closed:
             self._closed = True
-            await _done(self._writer.commit)
+            await surely(self._writer.commit)
 
     async def abort(self) -> None:
         """Forget what was written."""
         self._closed = True
-        await _done(self._writer.abort)
+        await surely(self._writer.abort)
 
     async def __aenter__(self) -> WriteStream:
         return self
@@ -110,7 +114,7 @@ class ReadStream:
         if reader.holds(self._at, stop):
             found = reader.read(self._at, stop)
         else:
-            found = await _done(reader.read, self._at, stop)
+            found = await to_the_end(reader.read, self._at, stop)
         self._at += len(found)
         return found
 
@@ -133,7 +137,7 @@ class ReadStream:
         return self.chunks()
 
     async def __aenter__(self) -> ReadStream:
-        self._opened = await _done(LongReader, self._handle.reader, self._key)
+        self._opened = await read_away(LongReader, self._handle.reader, self._key)
         self._at = 0
         return self
 
@@ -159,11 +163,14 @@ class ViewStreaming:
         self, key: str, start: int | None = None, stop: int | None = None
     ) -> bytes:
         """Bytes from start to stop, as with Python's slices, without reading the rest."""
-        return await _done(lambda: LongReader(self._handle.reader, key).range(start, stop))
+        return await read_away(lambda: LongReader(self._handle.reader, key).range(start, stop))
 
     async def get_file(self, key: str, path: Path) -> int:
-        """Write bytes into a file, which is there whole or not at all; returns how many."""
-        return await _done(lambda: save_file(LongReader(self._handle.reader, key), path))
+        """Write bytes into a file, which is there whole or not at all; returns how many.
+
+        Cancelled, it stops after the piece at work, and the file is as it was.
+        """
+        return await to_the_end(lambda: save_file(LongReader(self._handle.reader, key), path))
 
 
 class StateStreaming:
@@ -182,8 +189,12 @@ class StateStreaming:
         return WriteStream(self._handle, key, if_version)
 
     async def put_file(self, key: str, path: Path, *, if_version: int | None = None) -> int:
-        """Set a key to the content of a file; returns the entry's number."""
-        return await _done(load_file, LongWriter(self._handle, key, if_version), path)
+        """Set a key to the content of a file; returns the entry's number.
+
+        Cancelled, it stops after the piece at work, and the key is as it was, unless all of the
+        file was there already.
+        """
+        return await to_the_end(load_file, LongWriter(self._handle, key, if_version), path)
 
 
 class StoreStreaming:
@@ -199,17 +210,4 @@ class StoreStreaming:
         clock, while this process looked: at every sweep, and whenever it writes long values itself.
         With `wait` it takes that minute if there is reason to.
         """
-        return await asyncio.to_thread(sweep_store, self._handle, limit, wait)
-
-
-async def _done(function: Callable[..., _T], *args: Any) -> _T:
-    """Run something in a thread to its end, also if the task is cancelled meanwhile.
-
-    It cannot be stopped, and what follows may not meet it.
-    """
-    work = asyncio.ensure_future(asyncio.to_thread(function, *args))
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        await asyncio.wait([work])
-        raise
+        return await to_the_end(sweep_store, self._handle, limit, wait)

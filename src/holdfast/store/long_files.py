@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from holdfast.errors import InvalidInputError
+from holdfast.store.cancelling import safe_point
 from holdfast.store.long_reading import LongReader
 from holdfast.store.long_writing import LongWriter
 
@@ -164,6 +165,7 @@ def load_file(writer: LongWriter, path: Path) -> int:
     try:
         with open(check_path(path), "rb") as source:
             while piece := source.read(PIECE):
+                safe_point()
                 writer.write(piece)
     except BaseException as error:
         writer.abort()
@@ -177,6 +179,7 @@ def save_file(reader: LongReader, path: Path) -> int:
     """Write all bytes into a file."""
     with whole_file(path) as target:
         for piece in reader.pieces(0, reader.size):
+            safe_point()
             target.write(piece)
     return reader.size
 
