@@ -110,6 +110,9 @@ class Turns:
     def run(self) -> Generator[Asked, Any, LoopResult]:
         """The whole run: one holder of the lease, from its first to its last checkpoint."""
         self._lease = lease = yield from self._leased()
+        if lease is None:
+            self.result.outcome = "stopped"
+            return self.result
         try:
             with lease.fencing():
                 yield from self._begin()
@@ -124,12 +127,13 @@ class Turns:
             lease.release()
         return self.result
 
-    def _leased(self) -> Generator[Asked, Any, Lease]:
+    def _leased(self) -> Generator[Asked, Any, Lease | None]:
+        """The lease, which is waited for; None if the loop is stopped meanwhile."""
         name = lease_name(self._handle)
         duration = self._settings.lease
         asking = Asking(self._handle.core, name, duration, 2 * duration, None)
         told = False
-        while True:
+        while not self.stopped:
             lease = yield Work(asking.take, undo=given_back)
             if lease is not None:
                 return lease  # type: ignore[no-any-return]
@@ -137,6 +141,7 @@ class Turns:
                 told = True
                 log.warning(WAITS, self._handle.scope)
             yield Wait(asking.pause())
+        return None
 
     # beginning and ending
 

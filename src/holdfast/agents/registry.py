@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from holdfast.agents.agent import Agent
 from holdfast.agents.attaching import Attached, attach
-from holdfast.agents.loop import Loop
+from holdfast.agents.loop import LOOK, Loop
 from holdfast.agents.looping import LoopResult
 from holdfast.agents.registering import AgentInfo, Make, Registering
 from holdfast.agents.shapes import Identity
@@ -220,8 +220,9 @@ class Agents:
                 self.stop(id)
             except Exception as error:
                 errors.append(error)
-        for _, thread, over in loops:
+        for loop, thread, over in loops:
             if thread is not threading.current_thread():  # an agent may end all, itself included
-                over.wait()
+                while not over.wait(LOOK):
+                    loop.stop()  # it may not have begun when it was told before
         if errors:
             raise errors[0]

@@ -166,10 +166,7 @@ class ViewStreaming:
         return await read_away(lambda: LongReader(self._handle.reader, key).range(start, stop))
 
     async def get_file(self, key: str, path: Path) -> int:
-        """Write bytes into a file, which is there whole or not at all; returns how many.
-
-        Cancelled, it stops after the piece at work, and the file is as it was.
-        """
+        """Write bytes into a file, which is there whole or not at all; returns how many."""
         return await to_the_end(lambda: save_file(LongReader(self._handle.reader, key), path))
 
 
@@ -189,11 +186,7 @@ class StateStreaming:
         return WriteStream(self._handle, key, if_version)
 
     async def put_file(self, key: str, path: Path, *, if_version: int | None = None) -> int:
-        """Set a key to the content of a file; returns the entry's number.
-
-        Cancelled, it stops after the piece at work, and the key is as it was, unless all of the
-        file was there already.
-        """
+        """Set a key to the content of a file; returns the entry's number."""
         return await to_the_end(load_file, LongWriter(self._handle, key, if_version), path)
 
 
