@@ -257,6 +257,22 @@ def test_an_attachment_knows_what_was_saved() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_an_agent_that_was_not_spawned_does_not_run(number: int) -> None:
+    async def test(store: holdfast.Store, middle: Middle) -> None:
+        agents = holdfast.Agents(store, {"": lambda _: Counter()})
+        await agents.register("1")
+        spawning = asyncio.create_task(agents.spawn("1"))
+        middle.cancels(spawning, number=number)
+        with contextlib.suppress(asyncio.CancelledError):
+            await spawning
+        [info] = await agents.list()
+        assert (info.status == "running") == (not spawning.cancelled())
+        assert (info.owner is None) == spawning.cancelled()
+
+    run(test)
+
+
 def test_a_retention_run_stops_and_is_finished_by_the_next() -> None:
     async def test(store: holdfast.Store, middle: Middle) -> None:
         state = store.agent("1")

@@ -152,7 +152,7 @@ class Agents:
             lease = await taken(asked)
             try:
                 kept = self._attached(make(), self._store.agent(id), fields, lease)
-                await kept.start()
+                await kept.__aenter__()
             except BaseException:
                 await surely(lease.release)
                 raise
