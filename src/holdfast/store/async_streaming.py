@@ -50,7 +50,7 @@ class WriteStream:
             try:
                 return await to_the_end(self._writer.write, data)
             except asyncio.CancelledError:
-                # Whether it was written nobody is told: writing on would leave it out, or double it.
+                # Nobody is told whether it was written: going on would leave it out, or double it.
                 await surely(self._writer.abort, "a write was cancelled")
                 raise
 
