@@ -50,6 +50,20 @@ BUGS = (
         "flips",
     ),
     Bug(
+        "rows read in the class that SQLite says they have",
+        "storage/sqlite.py",
+        '_K, _V = "CAST(k AS BLOB)", "CAST(v AS BLOB)"',
+        '_K, _V = "k", "v"',
+        "tests/storage/test_sqlite_check.py",
+    ),
+    Bug(
+        "verify stopped by rows that cannot be listed",
+        "store/verify.py",
+        "        except StateIntegrityError as error:\n            self.whole = False",
+        "        except ScopeNotFoundError as error:\n            self.whole = False",
+        "pages",
+    ),
+    Bug(
         "unknown outcome taken for success",
         "store/committer.py",
         "found = self._core.storage.get([key])[0]",

@@ -163,7 +163,7 @@ class Core:
         if found:
             key, row = found[0]
             incarnation = int.from_bytes(key[17:21], "big")
-            if key[21] == rows.THERE:
+            if rows.state_of(key) == rows.THERE:
                 try:
                     ledger = self.ledger_of(key, row)
                 except ScopeNotFoundError:
@@ -261,11 +261,11 @@ class Core:
         last: tuple[bytes, bytes] | None = None
         while page := self.storage.scan(low, high, limit=1000):
             for key, row in page:
-                if last is not None and key[1:17] != last[0][1:17] and last[0][21] == 0:
+                if last is not None and key[1:17] != last[0][1:17] and rows.state_of(last[0]) == 0:
                     yield last
                 last = (key, row)
             low = page[-1][0] + b"\0"
-        if last is not None and last[0][21] == 0:
+        if last is not None and rows.state_of(last[0]) == 0:
             yield last
 
     def forget(self, ledger: Ledger) -> None:
