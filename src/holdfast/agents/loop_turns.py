@@ -33,10 +33,12 @@ from holdfast.errors import (
     LeaseLostError,
     StoreClosedError,
 )
+from holdfast.store.arguments import check_own
 from holdfast.store.asking import Asking, given_back
 from holdfast.store.copied import copied
 from holdfast.store.handles import LineHandle
 from holdfast.store.history import Plan
+from holdfast.store.lease_names import running_lease
 from holdfast.store.leasing import Lease
 
 ENDS = (LeaseLostError, StoreClosedError)
@@ -92,6 +94,9 @@ class Running:
     mail: Callable[[Any, Taken], Any]
     drift: Keeping | None
 
+    def __post_init__(self) -> None:
+        check_own(self.handle.core, "that drift", self.drift and self.drift._handle)
+
 
 class Turns:
     """One run of a loop."""
@@ -136,7 +141,7 @@ class Turns:
 
     def _leased(self) -> Generator[Asked, Any, Lease | None]:
         """The lease, which is waited for; None if the loop is stopped meanwhile."""
-        name = lease_name(self._handle)
+        name = running_lease(self._handle.scope, self._handle.timeline)
         duration = self._settings.lease
         asking = Asking(self._handle.core, name, duration, 2 * duration, None)
         told = False
@@ -443,9 +448,3 @@ class Turns:
         if made is not None:
             self.result.checkpoint = made.id
         return made
-
-
-def lease_name(handle: LineHandle) -> str:
-    """The lease of who runs an agent, which a registry takes too; another timeline has its own."""
-    name = str(handle.scope).replace(":", "/", 1)
-    return name if handle.timeline == "main" else f"{name}/{handle.timeline}"

@@ -33,11 +33,11 @@ from holdfast.recovery.background import called, log
 from holdfast.recovery.engine import LEASE, Recovery
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.notices import scope as notices_scope
-from holdfast.recovery.records import OWNER, Records, given_scope
+from holdfast.recovery.records import OWNER, Records
 from holdfast.recovery.reports import RecoveryReport
 from holdfast.recovery.strategies import check_state
 from holdfast.recovery.watching import lease_of
-from holdfast.store.arguments import check_flag, check_function, check_seconds, listed
+from holdfast.store.arguments import check_flag, check_function, check_own, check_seconds, listed
 from holdfast.store.blocking import State, Store
 from holdfast.store.cancelling import safe_point
 from holdfast.store.cause import acting
@@ -158,12 +158,15 @@ def run(
             check_function(function, name)
     check_flag(check, "check")
     check_seconds(wait, "wait")
-    given = machines or {}
-    if not all(isinstance(one, MachineDefinition) for one in given.values()):
+    check_own(core, "that recovery", recovery and recovery._handle)
+    known = machines or {}
+    if not all(isinstance(one, MachineDefinition) for one in known.values()):
         raise InvalidInputError("machines are definitions by the names of machines")
-    asked = Boot(recovery or Recovery(store), given, requests, effects, check, wait, recoverer)
-    booting = Booting(StoreHandle(core), asked)
-    wanted = [given_scope(one) for one in listed(scopes, "scopes")] if scopes is not None else None
+    asked = Boot(recovery or Recovery(store), known, requests, effects, check, wait, recoverer)
+    handle = StoreHandle(core)
+    booting = Booting(handle, asked)
+    given = listed(scopes, "scopes") if scopes is not None else None
+    wanted = [handle.of(one).scope for one in given] if given is not None else None
     if ready is not None:
         called(ready)
     return booting.run(wanted)

@@ -32,14 +32,14 @@ from holdfast.recovery.notices import PAGE, Notice, deliver, notices
 from holdfast.recovery.placement import Placement
 from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.quarantine import Quarantine
-from holdfast.recovery.records import Record, Records, given_scope, recovered_agents
+from holdfast.recovery.records import Record, Records, recovered_agents
 from holdfast.recovery.reports import (
     RecoveryReport,
     RecoveryStatistics,
     report_of,
     statistics_of,
 )
-from holdfast.recovery.running import Progress, Running, lease_name
+from holdfast.recovery.running import Progress, Running, recovering_lease
 from holdfast.recovery.steps import STEPS
 from holdfast.recovery.strategies import STRATEGIES, Strategy, look
 from holdfast.recovery.together import GroupRecoveryReport, Together
@@ -182,12 +182,12 @@ class Recovery:
         not succeed was undone, and raises `RecoveryFailedError`, which names the report. A scope
         that is not there is refused, unless there are copies or defaults to begin it anew from.
         """
-        scope = given_scope(agent)
+        scope = self._handle.of(agent).scope
         asked = _failure(failure, point, at)
         chosen = self.select(asked, procedure)
         self._check_there(scope)
         safe_point()
-        with self._store.lease(lease_name(scope), duration=LEASE, wait=wait):
+        with self._store.lease(recovering_lease(scope), duration=LEASE, wait=wait):
             self._end_unfinished(scope)
             return self._go_on(Records(self._handle, scope).begin(asked, chosen), progress)
 
@@ -222,7 +222,7 @@ class Recovery:
         Gives each one's report, also of a recovery that failed; or the error, if none was begun.
         """
         check_count(beside, "beside")
-        scopes = list(dict.fromkeys(given_scope(agent) for agent in agents))
+        scopes = list(dict.fromkeys(self._handle.of(agent).scope for agent in agents))
 
         def one(scope: Scope) -> RecoveryReport | HoldfastError:
             try:
@@ -255,7 +255,7 @@ class Recovery:
         such moment, `RecoveryFailedError`, and nothing was changed.
         """
         asked = _failure(failure, point, at)
-        scopes = [given_scope(agent) for agent in agents]
+        scopes = [self._handle.of(agent).scope for agent in agents]
         return self._together.recover(scopes, asked, wait, self._end_unfinished)
 
     def resume_groups(self, *, wait: float = 0) -> list[GroupRecoveryReport]:
@@ -281,7 +281,7 @@ class Recovery:
         """What `recover` would do; nothing is written, and nothing is waited for."""
         asked = _failure(failure, point, at)
         chosen = self.select(asked, procedure)
-        records = Records(self._handle, given_scope(agent))
+        records = Records(self._handle, self._handle.of(agent).scope)
         context = self._context(records.draft(asked, chosen))
         looked = look(context, context.order())
         target = looked.target
@@ -301,7 +301,7 @@ class Recovery:
 
         It is used unless `order` pins another one.
         """
-        records = Records(self._handle, given_scope(agent))
+        records = Records(self._handle, self._handle.of(agent).scope)
         fixed = kind_of(kind).strategies
         return propose(kind, fixed, outcomes(records.all(REMEMBERED)))
 
@@ -313,12 +313,12 @@ class Recovery:
         Gives nothing if there are none, or if somebody is at it, for `wait` seconds. The lease of a
         process that died runs out half a minute after its end.
         """
-        scope = given_scope(agent)
+        scope = self._handle.of(agent).scope
         records = Records(self._handle, scope)
         if not records.running():
             return []
         try:
-            with self._store.lease(lease_name(scope), duration=LEASE, wait=wait):
+            with self._store.lease(recovering_lease(scope), duration=LEASE, wait=wait):
                 return [self._go_on(one, progress) for one in records.running()]
         except LeaseHeldError:
             return []  # somebody is at it
@@ -338,16 +338,18 @@ class Recovery:
 
     def reports(self, agent: Any, limit: int | None = None) -> list[RecoveryReport]:
         """What became of an agent's recoveries, the newest first."""
-        records = Records(self._handle, given_scope(agent))
+        records = Records(self._handle, self._handle.of(agent).scope)
         return [report_of(record) for record in records.all(limit)]
 
     def report(self, agent: Any, id: str) -> RecoveryReport:
         """What became of one recovery."""
-        return report_of(Records(self._handle, given_scope(agent)).get(id))
+        return report_of(Records(self._handle, self._handle.of(agent).scope).get(id))
 
     def statistics(self, agent: Any = None) -> RecoveryStatistics:
         """How recoveries went, of one agent or of all, with alarms over what took too long."""
-        agents = [given_scope(agent)] if agent is not None else recovered_agents(self._handle)
+        agents = (
+            [self._handle.of(agent).scope] if agent is not None else recovered_agents(self._handle)
+        )
         found = [one for scope in agents for one in self.reports(scope)]
         return statistics_of(found)
 
@@ -364,7 +366,7 @@ class Recovery:
         `function` gets a change of the consumer's state and the notice: what it writes there is
         committed together with the note that the notice was had, in whatever process.
         """
-        return deliver(self._handle, State(state._handle), consumer, function)
+        return deliver(self._handle, State(self._handle.of(state)), consumer, function)
 
     # how it is, and what was damaged
 
@@ -385,13 +387,13 @@ class Recovery:
         secrets lie beside the store and whether the disk is full.
         """
         check_seconds(budget, "budget")
-        scope = given_scope(agent) if agent is not None else None
+        scope = self._handle.of(agent).scope if agent is not None else None
         placement = Placement(url, key, signer, durability)
         return health_of(self._handle, scope, budget=budget, placement=placement)
 
     def quarantine(self, agent: Any) -> Quarantine:
         """The damaged rows of an agent that recoveries set aside: list, get, release."""
-        return Quarantine(self._handle, given_scope(agent))
+        return Quarantine(self._handle, self._handle.of(agent).scope)
 
 
 def _failure(failure: Failure | str, point: Any, at: Any) -> Failure:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from holdfast.errors import InvalidInputError, MissingError, StateIntegrityError
+from holdfast.errors import MissingError, StateIntegrityError
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.procedure import ROLLBACK, Procedure
 from holdfast.store.cause import cause_now
@@ -28,18 +28,6 @@ OWNER = "$recovery"
 PREFIX = OWNER + "/"
 PROCEDURE = "/procedure"
 RUNNING, SUCCEEDED, ROLLED_BACK, FAILED = "running", "succeeded", "rolled_back", "failed"
-
-
-def given_scope(agent: Any) -> Scope:
-    """The scope that is meant by a state, a scope or its text."""
-    if isinstance(agent, Scope):
-        return agent
-    if isinstance(agent, str):
-        return Scope.parse(agent)
-    found = getattr(agent, "scope", None)
-    if not isinstance(found, Scope):
-        raise InvalidInputError("an agent is given as its state, or its scope, for example agent:7")
-    return found
 
 
 def scope_of(agent: Scope) -> Scope:

@@ -41,7 +41,7 @@ from holdfast.errors import (
 from holdfast.recovery import failures, notices
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.records import FAILED, PREFIX, RUNNING, SUCCEEDED
-from holdfast.recovery.running import lease_name
+from holdfast.recovery.running import recovering_lease
 from holdfast.recovery.strategies import check_state
 from holdfast.store.blocking import State, Store
 from holdfast.store.cause import cause_now
@@ -159,7 +159,7 @@ class Together:
         """All of their leases, in one order, so that no two wait for each other."""
         with ExitStack() as stack:
             for scope in sorted(scopes, key=str):
-                name = lease_name(scope)
+                name = recovering_lease(scope)
                 stack.enter_context(self._blocking.lease(name, duration=LEASE, wait=wait))
             return stack.pop_all()
 
