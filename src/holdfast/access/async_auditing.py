@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import datetime
 from types import TracebackType
 from typing import Any
 
 from holdfast.access import auditing as blocking
 from holdfast.access.auditing import Read
+from holdfast.store.cancelling import read_away, surely, to_the_end
 
 
 class Audit:
@@ -41,11 +41,11 @@ class Audit:
 
     async def stop(self) -> None:
         """Note no more reads, and commit what waits; raises what keeps it from being committed."""
-        await asyncio.shield(asyncio.to_thread(self._blocking.stop))
+        await surely(self._blocking.stop)
 
     async def flush(self) -> None:
         """Commit all notes that wait; what fails stays, to be tried again."""
-        await asyncio.to_thread(self._blocking.flush)
+        await to_the_end(self._blocking.flush)
 
     async def reads(
         self,
@@ -57,7 +57,7 @@ class Audit:
         limit: int | None = 100,
     ) -> list[Read]:
         """What was read, by whom and when, newest first: of one scope, or of all."""
-        return await asyncio.to_thread(
+        return await read_away(
             lambda: self._blocking.reads(scope, actor=actor, since=since, until=until, limit=limit)
         )
 
@@ -66,4 +66,4 @@ class Audit:
 
         The past of `custom:$audit` keeps them until that is pruned.
         """
-        return await asyncio.to_thread(self._blocking.trim, before)
+        return await to_the_end(self._blocking.trim, before)

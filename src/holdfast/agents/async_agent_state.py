@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -15,6 +14,7 @@ from holdfast.agents.reading import Reading
 from holdfast.agents.retrying import again_async
 from holdfast.store.arguments import check_function
 from holdfast.store.async_state import State, View
+from holdfast.store.cancelling import read_away
 
 
 class AsyncDraft:
@@ -166,16 +166,16 @@ class AgentState:
 
     async def problems(self) -> list[str]:
         """All that is wrong with what is stored, by types and rules, each with its path."""
-        return await asyncio.to_thread(self._reading.problems)
+        return await read_away(self._reading.problems)
 
     async def validate(self) -> None:
         """Raise `AgentValidationError` if something is wrong with what is stored."""
-        await asyncio.to_thread(self._reading.validate)
+        await read_away(self._reading.validate)
 
     async def capture(self, checkpoint: Any, *, verify: str = "full") -> Captured:
         """All that a checkpoint covers and all that is known of it, as one object."""
-        return await asyncio.to_thread(capture, self._reading, checkpoint, verify)
+        return await read_away(capture, self._reading, checkpoint, verify)
 
     async def persisted(self) -> Persisted | None:
         """The state as one flat record; None if nothing was ever written."""
-        return await asyncio.to_thread(persisted, self._reading)
+        return await read_away(persisted, self._reading)

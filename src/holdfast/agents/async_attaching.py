@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
+from holdfast.agents import attaching as blocking
 from holdfast.agents.attachment import Attachment
 from holdfast.agents.shapes import ExecutionState
 from holdfast.errors import Conflict, HoldfastError, InvalidInputError
 from holdfast.store.async_state import State
+from holdfast.store.blocking import State as BlockingState
+from holdfast.store.cancelling import surely
 from holdfast.store.leasing import Lease
 
 
@@ -138,11 +142,15 @@ class Attached:
 
     async def fail(self, error: BaseException) -> None:
         """End because of an error: what the agent holds is not saved, the last save stands."""
-        with self._core.fenced():
-            await self._state._run(self._core.plan_fail(error))
+        await surely(blocking.Attached(self._core, BlockingState(self._core.handle)).fail, error)
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except asyncio.CancelledError as error:
+            if self.status == "running":  # it was begun, and nobody is there to end it
+                await self.fail(error)
+            raise
         return self
 
     async def __aexit__(

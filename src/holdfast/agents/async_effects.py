@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -16,10 +15,10 @@ from holdfast.agents.effect_records import Asked, Effect
 from holdfast.agents.effects import Errors, checked_errors, end_block
 from holdfast.agents.keys import CONVERSATION
 from holdfast.agents.repairing import Orphan, Repaired, orphans, repair
-from holdfast.checkpoints.async_checkpoints import to_the_end
 from holdfast.errors import InvalidInputError
 from holdfast.store.arguments import check_function
 from holdfast.store.async_state import ChangePart, State
+from holdfast.store.cancelling import read_away, surely, to_the_end
 
 
 class Effects:
@@ -97,15 +96,15 @@ class Effects:
         self, name: str, *, id: str | None = None, key: str | None = None
     ) -> Effect | None:
         """What is known of an effect; None if that is nothing."""
-        return await asyncio.to_thread(self._book.effect, Asked.of(name, id, key))
+        return await read_away(self._book.effect, Asked.of(name, id, key))
 
     async def all(self) -> list[Effect]:
         """All effects, in the order in which they were planned or begun."""
-        return await asyncio.to_thread(lambda: self._book.effects(done=True))
+        return await read_away(lambda: self._book.effects(done=True))
 
     async def unfinished(self) -> list[Effect]:
         """Effects that are not done: planned ones, and those whose end is unknown."""
-        return await asyncio.to_thread(lambda: self._book.effects(done=False))
+        return await read_away(lambda: self._book.effects(done=False))
 
     async def settle(
         self,
@@ -128,7 +127,7 @@ class Effects:
 
         The id of the effect is that of the call. The whole list is read.
         """
-        return await asyncio.to_thread(orphans, self._state, self._book, key)
+        return await read_away(orphans, self._state, self._book, key)
 
     async def repair(self, key: str = CONVERSATION) -> Repaired:
         """Give every tool call of a conversation its result, so that a model takes it again.
@@ -157,14 +156,13 @@ class OnceBlock(AbstractAsyncContextManager[Doing]):
     async def __aenter__(self) -> Doing:
         if self._doing is not None:
             raise InvalidInputError("a block of an effect is used once; make another")
-        begun: list[Attempt] = []
-        try:
-            await to_the_end(lambda: begun.append(self._book.begin(self._asked)))
-        except asyncio.CancelledError:
-            if begun and begun[0].due:  # nobody is there any more to do it
-                await to_the_end(self._book.withdraw, begun[0])
-            raise
-        self._doing = Doing(begun[0])
+
+        def withdraw(begun: Attempt) -> None:
+            if begun.due:  # nobody is there any more to do it
+                self._book.withdraw(begun)
+
+        begun = await to_the_end(self._book.begin, self._asked, undo=withdraw)
+        self._doing = Doing(begun)
         return self._doing
 
     async def __aexit__(
@@ -174,4 +172,4 @@ class OnceBlock(AbstractAsyncContextManager[Doing]):
         trace: TracebackType | None,
     ) -> None:
         assert self._doing is not None
-        await to_the_end(end_block, self._book, self._doing, error, self._harmless)
+        await surely(end_block, self._book, self._doing, error, self._harmless)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -24,11 +23,11 @@ from holdfast.agents.handover_records import (
     Reconciled,
 )
 from holdfast.agents.retrying import again_async
-from holdfast.checkpoints.async_checkpoints import to_the_end
 from holdfast.errors import InvalidInputError
 from holdfast.store.arguments import check_function
 from holdfast.store.async_state import State
 from holdfast.store.async_store import Store
+from holdfast.store.cancelling import read_away, to_the_end
 from holdfast.store.scopes import Scope
 
 Check = Callable[[State, Package], Any]
@@ -145,20 +144,20 @@ class Handovers:
 
     async def offers(self, taker: State | Scope | str) -> list[Handover]:
         """Offers to an agent that wait for its answer, oldest first."""
-        return await asyncio.to_thread(self._book.offers, self._state(taker)._handle)
+        return await read_away(self._book.offers, self._state(taker)._handle)
 
     async def history(self, agent: State | Scope | str, task: str | None = None) -> list[Handover]:
         """All handovers by and to an agent, oldest first: who handed what to whom, and why."""
-        return await asyncio.to_thread(self._book.history, self._state(agent)._handle, task)
+        return await read_away(self._book.history, self._state(agent)._handle, task)
 
     async def owner(self, agent: State | Scope | str, task: str) -> Scope:
         """Who has a task that an agent has, or had once."""
-        found = await asyncio.to_thread(self._book.owner, self._state(agent)._handle, task)
+        found = await read_away(self._book.owner, self._state(agent)._handle, task)
         return found.scope
 
     async def chain(self, agent: State | Scope | str, task: str) -> list[Handover]:
         """The way of a task that an agent has, or had once: what was accepted, oldest first."""
-        return await asyncio.to_thread(self._book.chain, self._state(agent)._handle, task)
+        return await read_away(self._book.chain, self._state(agent)._handle, task)
 
     async def reconcile(self, agent: State | Scope | str) -> Reconciled:
         """Make a state that was restored fit what was handed over since; call it after a restore.
@@ -186,7 +185,7 @@ class Handovers:
         """Do both halves of a step; again, with new reads, if somebody was faster."""
 
         async def step() -> Handover:
-            prepared = await asyncio.to_thread(prepare)
+            prepared = await to_the_end(prepare)
             problems = await _judge(check, state, prepared)
             return await to_the_end(commit, prepared, problems)
 

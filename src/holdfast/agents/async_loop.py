@@ -15,11 +15,11 @@ from holdfast.agents.loop_checking import MOST, LoopReport, check_line
 from holdfast.agents.loop_store import LoopStore
 from holdfast.agents.loop_turns import Asked, Call, Running, Turns, Wait
 from holdfast.agents.looping import LoopResult, LoopSettings
-from holdfast.checkpoints.async_checkpoints import to_the_end
 from holdfast.checkpoints.rules import Rule
 from holdfast.errors import InvalidInputError
 from holdfast.store.arguments import check_flag, listed
 from holdfast.store.async_state import State
+from holdfast.store.cancelling import read_away, surely, to_the_end
 
 
 class Loop:
@@ -117,7 +117,7 @@ class Loop:
         if isinstance(asked, Call):
             answer = asked.function(*asked.arguments)
             return await answer if hasattr(answer, "__await__") else answer
-        return await to_the_end(asked.function, *asked.arguments)
+        return await surely(asked.function, *asked.arguments, undo=asked.undo)
 
     def stop(self) -> None:
         """Let the loop end after the step at work; from any thread."""
@@ -163,4 +163,4 @@ async def check_loop(
     """
     if not isinstance(state, State):
         raise InvalidInputError("check_loop takes a state; those of holdfast.sync have their own")
-    return await asyncio.to_thread(check_line, state._handle, interval, tolerance, limit)
+    return await read_away(check_line, state._handle, interval, tolerance, limit)

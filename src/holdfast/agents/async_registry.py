@@ -19,6 +19,7 @@ from holdfast.store.asking import Asking
 from holdfast.store.async_leasing import taken
 from holdfast.store.async_state import State
 from holdfast.store.async_store import Store
+from holdfast.store.cancelling import read_away, surely, to_the_end
 from holdfast.store.leasing import Lease
 from holdfast.store.scopes import Scope
 
@@ -49,7 +50,7 @@ class Agents:
         self._store = store
         self._core = Registering(store._core, kinds or {}, fields or {}, duration)
         self._running: dict[str, tuple[Attached, Lease]] = {}
-        self._loops: dict[str, Loop] = {}
+        self._loops: dict[str, tuple[Loop, asyncio.Task[Any] | None, asyncio.Event]] = {}
         self._lock = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -108,15 +109,15 @@ class Agents:
         Each of them is looked at: the time grows with their number.
         """
         here = (*self.running(), *self._loops)
-        return await asyncio.to_thread(self._core.infos, here, kind, prefix, limit, after)
+        return await read_away(self._core.infos, here, kind, prefix, limit, after)
 
     async def export_identities(self, path: str | os.PathLike[str]) -> int:
         """Write all identities to a file, as JSON for people, whole or not at all; how many."""
-        return await asyncio.to_thread(self._core.write_file, path)
+        return await to_the_end(self._core.write_file, path)
 
     async def import_identities(self, path: str | os.PathLike[str]) -> int:
         """Register those agents of such a file that are not registered; tells how many."""
-        found = await asyncio.to_thread(self._core.read_file, path)
+        found = await read_away(self._core.read_file, path)
         new = {id: given for id, given in found.items() if await self.identity(id) is None}
         for id, given in new.items():
             await self._register(id, given)
@@ -151,9 +152,9 @@ class Agents:
             lease = await taken(asked)
             try:
                 kept = self._attached(make(), self._store.agent(id), fields, lease)
-                await kept.start()
+                await kept.__aenter__()
             except BaseException:
-                await asyncio.to_thread(lease.release)
+                await surely(lease.release)
                 raise
             self._running[id] = kept, lease
             return kept
@@ -179,15 +180,17 @@ class Agents:
         loop = Loop(self._store.agent(id), lambda _: make(), fields=fields, **options)
         if id in self._loops or self._here(id) is not None:
             raise InvalidInputError(f"agent:{id} runs here already; stop() it first")
-        self._loops[id] = loop
+        over = asyncio.Event()
+        self._loops[id] = loop, asyncio.current_task(), over
         try:
             return await loop.run()
         finally:
             del self._loops[id]
+            over.set()
 
     def loops(self) -> Mapping[str, Loop]:
         """The loops that `run` runs here, by the ids of their agents."""
-        return dict(self._loops)
+        return {id: loop for id, (loop, _, _) in self._loops.items()}
 
     async def stop(self, id: str) -> None:
         """Stop an agent that runs here, which saves it, and give its lease back.
@@ -196,7 +199,7 @@ class Agents:
         """
         async with self._lock:
             if Scope("agent", id).id in self._loops:
-                self._loops[id].stop()
+                self._loops[id][0].stop()
                 return
             if Scope("agent", id).id not in self._running:
                 raise MissingError(f"agent:{id} does not run here")
@@ -205,15 +208,22 @@ class Agents:
                 if kept.status in ("running", "paused"):
                     await kept.stop()
             finally:
-                await asyncio.to_thread(lease.release)
+                await surely(lease.release)
 
     async def close(self) -> None:
-        """Stop all that run here; of several errors, the first is raised at the end."""
+        """Stop all that run here, and wait until they have ended: loops, after the step at work.
+
+        Of several errors, the first is raised at the end; those of loops are raised by `run`.
+        """
         errors: list[Exception] = []
+        loops = list(self._loops.values())
         for id in (*self._running, *self._loops):
             try:
                 await self.stop(id)
             except Exception as error:
                 errors.append(error)
+        for _, task, over in loops:
+            if task is not asyncio.current_task():  # an agent may end all, itself included
+                await over.wait()
         if errors:
             raise errors[0]

@@ -34,7 +34,7 @@ from holdfast.errors import (
     StoreClosedError,
 )
 from holdfast.store.arguments import check_own
-from holdfast.store.asking import Asking
+from holdfast.store.asking import Asking, given_back
 from holdfast.store.copied import copied
 from holdfast.store.handles import LineHandle
 from holdfast.store.history import Plan
@@ -64,6 +64,8 @@ class Work:
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
+    undo: Callable[[Any], object] | None = None
+    """Called with what it gave, if the loop was cancelled meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,9 @@ class Turns:
     def run(self) -> Generator[Asked, Any, LoopResult]:
         """The whole run: one holder of the lease, from its first to its last checkpoint."""
         self._lease = lease = yield from self._leased()
+        if lease is None:
+            self.result.outcome = "stopped"
+            return self.result
         try:
             with lease.fencing():
                 yield from self._begin()
@@ -134,19 +139,21 @@ class Turns:
             lease.release()
         return self.result
 
-    def _leased(self) -> Generator[Asked, Any, Lease]:
+    def _leased(self) -> Generator[Asked, Any, Lease | None]:
+        """The lease, which is waited for; None if the loop is stopped meanwhile."""
         name = running_lease(self._handle.scope, self._handle.timeline)
         duration = self._settings.lease
         asking = Asking(self._handle.core, name, duration, 2 * duration, None)
         told = False
-        while True:
-            lease = yield Work(asking.take)
+        while not self.stopped:
+            lease = yield Work(asking.take, undo=given_back)
             if lease is not None:
                 return lease  # type: ignore[no-any-return]
             if not told:
                 told = True
                 log.warning(WAITS, self._handle.scope)
             yield Wait(asking.pause())
+        return None
 
     # beginning and ending
 
@@ -244,12 +251,14 @@ class Turns:
         if isinstance(error, ENDS):
             return
         try:
-            kept = self._kept
-            if kept is not None:
-                yield Work(lambda: self._store.commit(kept.plan_fail(error)))
-            yield Work(self._store.save, LAST)
+            yield Work(self._leave, (error,))
         except HoldfastError as failure:
             error.add_note(f"{self._handle.scope}: no last checkpoint: {failure}")
+
+    def _leave(self, error: BaseException) -> None:
+        if self._kept is not None:
+            self._store.commit(self._kept.plan_fail(error))
+        self._store.save(*LAST)
 
     # turns
 

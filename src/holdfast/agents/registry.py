@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from holdfast.agents.agent import Agent
 from holdfast.agents.attaching import Attached, attach
-from holdfast.agents.loop import Loop
+from holdfast.agents.loop import LOOK, Loop
 from holdfast.agents.looping import LoopResult
 from holdfast.agents.registering import AgentInfo, Make, Registering
 from holdfast.agents.shapes import Identity
@@ -47,7 +47,7 @@ class Agents:
         self._store = store
         self._core = Registering(store._core, kinds or {}, fields or {}, duration)
         self._running: dict[str, tuple[Attached, Lease]] = {}
-        self._loops: dict[str, Loop] = {}
+        self._loops: dict[str, tuple[Loop, threading.Thread, threading.Event]] = {}
         self._lock = threading.RLock()
 
     def __enter__(self) -> Self:
@@ -178,15 +178,17 @@ class Agents:
         with self._lock:
             if id in self._loops or self._here(id) is not None:
                 raise InvalidInputError(f"agent:{id} runs here already; stop() it first")
-            self._loops[id] = loop
+            over = threading.Event()
+            self._loops[id] = loop, threading.current_thread(), over
         try:
             return loop.run()
         finally:
             del self._loops[id]
+            over.set()
 
     def loops(self) -> Mapping[str, Loop]:
         """The loops that `run` runs here, by the ids of their agents."""
-        return dict(self._loops)
+        return {id: loop for id, (loop, _, _) in self._loops.items()}
 
     def stop(self, id: str) -> None:
         """Stop an agent that runs here, which saves it, and give its lease back.
@@ -195,7 +197,7 @@ class Agents:
         """
         with self._lock:
             if Scope("agent", id).id in self._loops:
-                self._loops[id].stop()
+                self._loops[id][0].stop()
                 return
             if Scope("agent", id).id not in self._running:
                 raise MissingError(f"agent:{id} does not run here")
@@ -207,12 +209,20 @@ class Agents:
                 lease.release()
 
     def close(self) -> None:
-        """Stop all that run here; of several errors, the first is raised at the end."""
+        """Stop all that run here, and wait until they have ended: loops, after the step at work.
+
+        Of several errors, the first is raised at the end; those of loops are raised by `run`.
+        """
         errors: list[Exception] = []
+        loops = list(self._loops.values())
         for id in (*self._running, *self._loops):
             try:
                 self.stop(id)
             except Exception as error:
                 errors.append(error)
+        for loop, thread, over in loops:
+            if thread is not threading.current_thread():  # an agent may end all, itself included
+                while not over.wait(LOOK):
+                    loop.stop()  # it may not have begun when it was told before
         if errors:
             raise errors[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -18,11 +17,11 @@ from holdfast.errors import InvalidInputError
 from holdfast.store.arguments import check_function
 from holdfast.store.async_state import State
 from holdfast.store.async_store import Store
+from holdfast.store.cancelling import read_away, surely, to_the_end
 from holdfast.store.cause import acting
 from holdfast.store.items import Checkpoint, Restored, Reverted
 
 _F = TypeVar("_F", bound=Callable[..., Awaitable[Any]])
-_T = TypeVar("_T")
 
 
 class Checkpoints:
@@ -64,15 +63,15 @@ class Checkpoints:
         `at` is a time, and means the last one not later; `before` a point, and means the last one
         before it; with `valid=True` damaged ones are passed over.
         """
-        return await asyncio.to_thread(locating.locate, self._handle, locator(where))
+        return await read_away(locating.locate, self._handle, locator(where))
 
     async def find(self, *, limit: int | None = None, **where: Any) -> list[Checkpoint]:
         """All checkpoints that fit what `locate` takes, newest first."""
-        return await asyncio.to_thread(locating.find, self._handle, locator(where), limit)
+        return await read_away(locating.find, self._handle, locator(where), limit)
 
     async def inspect(self, which: Any, *, verify: str = "full") -> describing.Description:
         """All that is known of a checkpoint, after looking at what it covers."""
-        return await asyncio.to_thread(describing.describe, self._handle, which, verify)
+        return await read_away(describing.describe, self._handle, which, verify)
 
     async def restore(self, request: Any = None, **fields: Any) -> restoring.RestoreResult:
         """Return to a point as a `RestoreRequest` says, given whole or by its fields.
@@ -82,14 +81,12 @@ class Checkpoints:
         None and True, the state before is put back, and `StateValidationError` says so.
         """
         asked = restore_request(request, fields)
-        made: list[restoring.RestoreResult] = []
-        try:
-            await to_the_end(lambda: made.append(restoring.restore(self._handle, asked)))
-        except asyncio.CancelledError:
-            if made and asked.validate is not None:  # nobody is there any more to validate it
-                await to_the_end(restoring.roll_back, self._handle, made[0], "cancelled")
-            raise
-        [done] = made
+
+        def unvalidated(done: restoring.RestoreResult) -> None:
+            if asked.validate is not None:  # nobody is there any more to validate it
+                restoring.roll_back(self._handle, done, "cancelled")
+
+        done = await to_the_end(restoring.restore, self._handle, asked, undo=unvalidated)
         if asked.validate is not None:
             why, cause = None, None
             try:
@@ -97,7 +94,7 @@ class Checkpoints:
             except BaseException as error:
                 why, cause = type(error).__name__, error
             if why is not None:
-                wrong = await to_the_end(restoring.roll_back, self._handle, done, why)
+                wrong = await surely(restoring.roll_back, self._handle, done, why)
                 if cause is not None and not isinstance(cause, Exception):
                     raise cause  # the task or the program is to end; the state is as it was
                 raise wrong from cause
@@ -130,11 +127,11 @@ class Checkpoints:
         check_function(function, "what a simulation runs")
         trial, done = await to_the_end(restoring.rehearse, self._handle, asked)
         answer = await _answer(function(self._state.on(trial.timeline)))
-        return await asyncio.to_thread(restoring.simulated, trial, done, answer)
+        return await read_away(restoring.simulated, trial, done, answer)
 
     async def held(self) -> list[holding.Held]:
         """Checkpoints that may not be removed: of operations, and backups of restores."""
-        return await asyncio.to_thread(holding.held, self._handle)
+        return await read_away(holding.held, self._handle)
 
     def operation(
         self,
@@ -149,7 +146,7 @@ class Checkpoints:
 
     async def finish(self, checkpoint: Any, how: str) -> Reverted | None:
         """Decide about an operation that never ended: `revert` what it did, or `keep` it."""
-        found = await asyncio.to_thread(holding.held_one, self._handle, checkpoint, "operation")
+        found = await read_away(holding.held_one, self._handle, checkpoint, "operation")
         return await to_the_end(finish, self._handle, found, how)
 
 
@@ -177,17 +174,20 @@ class OperationBlock(AbstractAsyncContextManager[Running]):
         cause = acting(operation=self._operating.label())
         operation = cause.__enter__().operation
         assert operation is not None
-        handle, made = self._state._handle, []
+        handle, operating = self._state._handle, self._operating
         try:
-            await to_the_end(lambda: made.append(self._operating.begin(handle, operation)))
+            running = await to_the_end(
+                operating.begin,
+                handle,
+                operation,
+                undo=lambda begun: operating.end(handle, begun, None),  # nothing was done in it
+            )
         except BaseException:
-            if made:  # cancelled meanwhile: what never began needs no way back
-                await to_the_end(self._operating.end, handle, made[0], None)
             self._begun = False
             cause.__exit__(None, None, None)
             raise
-        self._entered = (cause, made[0])
-        return made[0]
+        self._entered = (cause, running)
+        return running
 
     async def __aexit__(
         self,
@@ -198,7 +198,7 @@ class OperationBlock(AbstractAsyncContextManager[Running]):
         assert self._entered is not None
         cause, running = self._entered
         try:
-            await to_the_end(self._operating.end, self._state._handle, running, error)
+            await surely(self._operating.end, self._state._handle, running, error)
         except Exception as wrong:
             if error is None:
                 raise
@@ -242,7 +242,7 @@ class CheckpointGroups:
 
     async def of(self, member: Checkpoint) -> groups.Group:
         """The group that a checkpoint is one of."""
-        return await asyncio.to_thread(groups.group_of, self._handle, member)
+        return await read_away(groups.group_of, self._handle, member)
 
     async def restore(
         self,
@@ -263,17 +263,6 @@ class CheckpointGroups:
                 reason=reason,
             )
         )
-
-
-async def to_the_end(function: Callable[..., _T], *args: Any) -> _T:
-    """Run in a thread, and wait for the outcome also if the task is cancelled meanwhile."""
-    task = asyncio.ensure_future(asyncio.to_thread(function, *args))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        while not task.done():  # it is on its way: its outcome stands, then the task ends
-            await asyncio.wait([task])
-        raise
 
 
 async def _answer(given: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from holdfast.checkpoints.exporting import export_state, line_of
 from holdfast.checkpoints.exports import LIMIT
 from holdfast.checkpoints.importing import Imported, import_state, inspect_file
 from holdfast.store.async_state import State
+from holdfast.store.cancelling import read_away, to_the_end
 
 
 async def export_checkpoint(
@@ -38,7 +38,7 @@ async def export_checkpoint(
     Every value is read and checked. Memory is bounded by the longest value, of long bytes and
     lists by a piece; json and protobuf hold values whole.
     """
-    return await asyncio.to_thread(
+    return await to_the_end(
         export_state,
         line_of(state),
         path,
@@ -71,7 +71,7 @@ async def import_checkpoint(
     from: all or nothing, sticky keys and declarations left alone, and `restore(result.backup)`
     undoes it. A scope that declares nothing gets the declarations of the file.
     """
-    return await asyncio.to_thread(
+    return await to_the_end(
         import_state,
         line_of(state),
         path,
@@ -91,4 +91,4 @@ async def inspect_export(
     With `trust`, a file that none of these public keys signed is refused; without, `Export.signer`
     is whoever says so.
     """
-    return await asyncio.to_thread(inspect_file, path, key=key, trust=trust)
+    return await read_away(inspect_file, path, key=key, trust=trust)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ from holdfast.checkpoints import optimizer as blocking
 from holdfast.checkpoints.optimizer import Cost, Proposal
 from holdfast.checkpoints.policy import DEFAULTS, Policy
 from holdfast.checkpoints.recording import Recording
+from holdfast.store.cancelling import read_away, to_the_end
 
 
 class Optimizer:
@@ -20,15 +20,15 @@ class Optimizer:
 
     async def record(self, agent: Any) -> Recording:
         """What an agent did, without the values: times, keys and sizes; memory grows with it."""
-        return await asyncio.to_thread(self._blocking.record, agent)
+        return await read_away(self._blocking.record, agent)
 
     async def costs(self, agent: Any) -> list[Cost]:
         """What policies have cost, the dearest first, by the checkpoints in the history."""
-        return await asyncio.to_thread(self._blocking.costs, agent)
+        return await read_away(self._blocking.costs, agent)
 
     async def predict(self, agent: Any, policies: Sequence[Policy] | None = None) -> list[Cost]:
         """What policies (those that the agent has) would have cost, the dearest first."""
-        return await asyncio.to_thread(self._blocking.predict, agent, policies)
+        return await read_away(self._blocking.predict, agent, policies)
 
     async def propose(
         self, agent: Any, bounds: Mapping[str, tuple[float, float]] | None = None
@@ -38,11 +38,11 @@ class Optimizer:
         `bounds` are the least and the most interval, in milliseconds, by the policies' ids; then
         no others are touched.
         """
-        return await asyncio.to_thread(self._blocking.propose, agent, bounds)
+        return await read_away(self._blocking.propose, agent, bounds)
 
     async def adapt(self, agent: Any, bounds: Mapping[str, tuple[float, float]]) -> list[Proposal]:
         """Set the best of the intervals that are proposed within the bounds, one policy at a time.
 
         Gives what was set; empty if nothing would be saved.
         """
-        return await asyncio.to_thread(self._blocking.adapt, agent, bounds)
+        return await to_the_end(self._blocking.adapt, agent, bounds)

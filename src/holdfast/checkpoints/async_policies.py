@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -13,6 +12,7 @@ from holdfast.checkpoints.explaining import Explained
 from holdfast.checkpoints.policy import DEFAULTS, Policy
 from holdfast.checkpoints.schedules import ScheduleInfo
 from holdfast.checkpoints.tracker import ASKED, Event
+from holdfast.store.cancelling import read_away, surely, to_the_end
 from holdfast.store.scopes import Scope
 
 
@@ -42,26 +42,26 @@ class Policies:
 
     async def close(self) -> None:
         """Make the checkpoints that are on their way, and watch no longer."""
-        await asyncio.to_thread(self._blocking.close)
+        await surely(self._blocking.close)
 
     async def set(self, agent: Any, policy: Policy | Mapping[str, Any]) -> Policy:
         """Give an agent a policy, in place of the one of its id, its own or a default one.
 
         Refused with `PolicyValidationError`, which lists everything that is wrong.
         """
-        return await asyncio.to_thread(self._blocking.set, agent, policy)
+        return await to_the_end(self._blocking.set, agent, policy)
 
     async def get(self, agent: Any, id: str) -> Policy | None:
         """The policy that an agent has under an id, its own or a default one."""
-        return await asyncio.to_thread(self._blocking.get, agent, id)
+        return await read_away(self._blocking.get, agent, id)
 
     async def list(self, agent: Any) -> list[Policy]:
         """All policies of an agent, the highest priority first; also those that are off."""
-        return await asyncio.to_thread(self._blocking.list, agent)
+        return await read_away(self._blocking.list, agent)
 
     async def remove(self, agent: Any, id: str) -> None:
         """Take a policy of its own from an agent; a default one of that id is in force again."""
-        await asyncio.to_thread(self._blocking.remove, agent, id)
+        await to_the_end(self._blocking.remove, agent, id)
 
     async def schedule(self, agent: Any) -> Sequence[ScheduleInfo]:
         """Store a schedule for each policy of an agent that has an interval, default ones too.
@@ -69,26 +69,26 @@ class Policies:
         An agent's own policies have theirs from the moment they are set. A `Scheduler` of any
         process then makes their checkpoints in time, also if the process that wrote is gone.
         """
-        return await asyncio.to_thread(self._blocking.schedule, agent)
+        return await to_the_end(self._blocking.schedule, agent)
 
     async def report(self, agent: Any, kind: str, name: str = "") -> None:
         """Tell of an `error`, a `user_action` or a `system_event`, which may have a name."""
-        await asyncio.to_thread(self._blocking.report, agent, kind, name)
+        await to_the_end(self._blocking.report, agent, kind, name)
 
     async def record(self, agent: Any, metric: str, value: float) -> None:
         """Give the newest value of a metric of your own."""
-        await asyncio.to_thread(self._blocking.record, agent, metric, value)
+        await to_the_end(self._blocking.record, agent, metric, value)
 
     async def evaluate(self, agent: Any, event: Event = ASKED) -> Triggered:
         """Whether a policy would fire now, which, and why; nothing is done.
 
         With an event of your own: if this happened now, with the metrics that it brings along.
         """
-        return await asyncio.to_thread(self._blocking.evaluate, agent, event)
+        return await read_away(self._blocking.evaluate, agent, event)
 
     async def explain(self, agent: Any) -> tuple[Explained, ...]:
         """For each policy what each condition reads now, and why it does or does not fire."""
-        return await asyncio.to_thread(self._blocking.explain, agent)
+        return await read_away(self._blocking.explain, agent)
 
     def fired(self) -> tuple[tuple[Scope, Triggered], ...]:
         """The last hundred checkpoints that policies made in this process, oldest first."""
@@ -100,4 +100,4 @@ class Policies:
 
     async def wait(self, timeout: float | None = None) -> bool:
         """Wait until all that is due is done; False if it took longer than `timeout` seconds."""
-        return await asyncio.to_thread(self._blocking.wait, timeout)
+        return await read_away(self._blocking.wait, timeout)

@@ -15,6 +15,7 @@ from holdfast.checkpoints.runner import Job, Run
 from holdfast.checkpoints.schedules import ScheduleInfo, Target
 from holdfast.errors import InvalidInputError
 from holdfast.store.async_store import Store
+from holdfast.store.cancelling import read_away, surely, to_the_end
 
 
 class Scheduler:
@@ -91,7 +92,7 @@ class Scheduler:
         With `retention` no checkpoints are made: those of `target` that may go are let go. What has
         to be confirmed stays, and the schedule says `failed`: NotConfirmedError.
         """
-        return await asyncio.to_thread(
+        return await to_the_end(
             lambda: self._blocking.every(
                 seconds, target, jitter=jitter, job=job, name=name, retention=retention
             )
@@ -113,7 +114,7 @@ class Scheduler:
         Each moment that the expression names is run once, through daylight saving and whatever
         else is done to clocks; of several that were missed, one is run.
         """
-        return await asyncio.to_thread(
+        return await to_the_end(
             lambda: self._blocking.cron(
                 expression,
                 target,
@@ -127,11 +128,11 @@ class Scheduler:
 
     async def remove(self, name: str) -> None:
         """Remove a schedule; what it made stays."""
-        await asyncio.to_thread(self._blocking.remove, name)
+        await to_the_end(self._blocking.remove, name)
 
     async def schedules(self) -> list[ScheduleInfo]:
         """All schedules of the store, by their names."""
-        return await asyncio.to_thread(self._blocking.schedules)
+        return await read_away(self._blocking.schedules)
 
     async def start(self) -> None:
         """Begin to run what is due."""
@@ -140,7 +141,7 @@ class Scheduler:
 
     async def stop(self) -> None:
         """Stop running, after what is being saved or done just now; another may take over."""
-        await asyncio.shield(asyncio.to_thread(self._blocking.stop))
+        await surely(self._blocking.stop)
 
     @property
     def running(self) -> bool:
@@ -153,4 +154,4 @@ class Scheduler:
         From then on this process is the runner, until `stop`.
         """
         self._loop = asyncio.get_running_loop()
-        return await asyncio.shield(asyncio.to_thread(self._blocking.run_due))
+        return await to_the_end(self._blocking.run_due)

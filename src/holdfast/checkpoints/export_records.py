@@ -29,6 +29,7 @@ from holdfast.checkpoints.export_files import ExportFile, damaged
 from holdfast.errors import HoldfastError, LimitExceededError
 from holdfast.seal.codec import Codec, Unbuilt, ValueLimits
 from holdfast.seal.signer import Signer
+from holdfast.store.cancelling import safe_point
 from holdfast.store.entries import Cause
 from holdfast.store.lifetimes import LATEST, Meta, check_class, read_meta
 from holdfast.store.reading import moment
@@ -216,6 +217,7 @@ class Content:
     def _read(self, size: int) -> bytes:
         if size > self._left:
             raise damaged("holds more than its description says")
+        safe_point()
         found = self._file.read(size)
         self._left -= size
         self._hash.update(found)

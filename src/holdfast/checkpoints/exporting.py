@@ -26,6 +26,7 @@ from holdfast.seal.compress import NAMES
 from holdfast.seal.keys import parse_key
 from holdfast.store import refs
 from holdfast.store.arguments import check_flag
+from holdfast.store.cancelling import safe_point
 from holdfast.store.declared import PREFIX
 from holdfast.store.files import whole_file
 from holdfast.store.handles import LineHandle
@@ -64,6 +65,7 @@ class Source:
         assert view is not None
         own = ((k, s) for k, s in view.scan() if not (k.startswith(PREFIX) or derived(k)))
         while page := list(islice(own, PAGE)):
+            safe_point()
             page = [(key, slot) for key, slot in page if self.reader.judged(slot) is not None]
             view.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in page)
             for key, slot in page:
@@ -131,6 +133,7 @@ class Source:
         for found in self.slots():
             keys += 1
             for piece in self._record(*found):
+                safe_point()
                 size += len(piece)
                 check.update(piece)
         return keys, size, check.digest()
@@ -194,6 +197,7 @@ def export_state(
         parts = protobuf_parts(said, source, reveal)
     with whole_file(path) as file:
         for part in parts:
+            safe_point()
             file.write(part)
     return public_export(said, key is not None)
 

@@ -45,6 +45,7 @@ from holdfast.seal.keys import parse_key
 from holdfast.seal.parts import SEALED
 from holdfast.store.arguments import check_count, check_flag
 from holdfast.store.blocking import State
+from holdfast.store.cancelling import safe_point, undivided
 from holdfast.store.cause import cause_now
 from holdfast.store.classes import Classed
 from holdfast.store.cosigning import Trust
@@ -153,11 +154,13 @@ def import_state(
         with ended_if_it_fails(handle.on(name), "the import was not taken over"):
             staged = _staged(handle, name, file, said, reason, rules)
             _check_erased(handle, said)
+            safe_point()
             done = state.restore(staged, verify="references", reason=reason)
     if handle.reader.stored_keys(PREFIX):
         declared = ()
     elif declared:
-        state.declare(*declared)
+        with undivided():  # the state is that of the file by now
+            state.declare(*declared)
     return Imported(
         handle.scope,
         handle.timeline,

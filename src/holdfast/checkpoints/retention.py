@@ -38,6 +38,7 @@ from holdfast.errors import (
 from holdfast.store import rows
 from holdfast.store.arguments import check_flag
 from holdfast.store.breathing import Breath
+from holdfast.store.cancelling import safe_point
 from holdfast.store.ending import end_line
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle, StoreHandle
@@ -173,6 +174,7 @@ class Retention:
             raise NotConfirmedError(f"{what.scope}: {'; '.join(what.questions)}")
         done = []
         for line in plan.lines:
+            safe_point()
             handle = self._line(plan.scope).on(line.timeline)
             floor = line.floor or _cut_short(handle)
             if floor:
@@ -231,6 +233,7 @@ class Retention:
                 age = ages.of(one.sequence) if ages is not None and aged else None
                 yield _judge(one, rules, why, released, age)
             breath()
+            safe_point()
 
     # marks
 

@@ -17,6 +17,7 @@ from holdfast.checkpoints.schedules import ScheduleInfo, Target, target_of
 from holdfast.errors import InvalidInputError, StoreClosedError
 from holdfast.store.arguments import check_flag, check_function
 from holdfast.store.blocking import Store
+from holdfast.store.cancelling import safe_point, undivided
 
 _log = logging.getLogger("holdfast.schedules")
 
@@ -194,7 +195,9 @@ class Scheduler:
         found: list[Run] = []
         with self._lock:
             while True:
-                ran, pause = self._runner.turn(more=bool(found))
+                safe_point()
+                with undivided():
+                    ran, pause = self._runner.turn(more=bool(found))
                 found += ran
                 if pause:
                     return found

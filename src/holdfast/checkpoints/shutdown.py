@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import signal
@@ -15,6 +14,7 @@ from holdfast.checkpoints.saving import Wanted, save_all
 from holdfast.checkpoints.schedules import Target, target_of
 from holdfast.errors import InvalidInputError
 from holdfast.store.arguments import listed
+from holdfast.store.cancelling import surely
 from holdfast.store.cause import acting
 from holdfast.store.change import Change, Written
 from holdfast.store.core import Core
@@ -89,7 +89,7 @@ class ShutdownCheckpoints:
         trace: TracebackType | None,
     ) -> None:
         try:
-            await asyncio.shield(asyncio.to_thread(self._finish_quietly))
+            await surely(self._finish_quietly)
         finally:
             self._leave()
 

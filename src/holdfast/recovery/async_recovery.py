@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from holdfast.recovery.reports import RecoveryReport, RecoveryStatistics
 from holdfast.recovery.running import Progress
 from holdfast.recovery.strategies import Strategy
 from holdfast.recovery.together import GroupRecoveryReport
+from holdfast.store.cancelling import read_away, to_the_end
 from holdfast.store.scopes import Scope
 
 
@@ -91,7 +91,7 @@ class Recovery:
         not succeed was undone, and raises `RecoveryFailedError`, which names the report. A scope
         that is not there is refused, unless there are copies or defaults to begin it anew from.
         """
-        return await asyncio.to_thread(
+        return await to_the_end(
             self._blocking.recover,
             agent,
             failure,
@@ -116,7 +116,7 @@ class Recovery:
 
         Gives each one's report, also of a recovery that failed; or the error, if none was begun.
         """
-        return await asyncio.to_thread(
+        return await to_the_end(
             self._blocking.recover_each,
             agents,
             failure,
@@ -142,7 +142,7 @@ class Recovery:
         change in which they processed another, are taken back: they are sent again. If there is no
         such moment, `RecoveryFailedError`, and nothing was changed.
         """
-        return await asyncio.to_thread(
+        return await to_the_end(
             self._blocking.recover_group, agents, failure, point=point, at=at, wait=wait
         )
 
@@ -151,11 +151,11 @@ class Recovery:
 
         If somebody is at one, that is waited for `wait` seconds, then `LeaseHeldError`.
         """
-        return await asyncio.to_thread(self._blocking.resume_groups, wait=wait)
+        return await to_the_end(self._blocking.resume_groups, wait=wait)
 
     async def group_reports(self, limit: int | None = None) -> list[GroupRecoveryReport]:
         """What became of the recoveries of groups, the newest first."""
-        return await asyncio.to_thread(self._blocking.group_reports, limit)
+        return await read_away(self._blocking.group_reports, limit)
 
     async def plan(
         self,
@@ -167,7 +167,7 @@ class Recovery:
         at: Any = None,
     ) -> RecoveryPlan:
         """What `recover` would do; nothing is written, and nothing is waited for."""
-        return await asyncio.to_thread(
+        return await read_away(
             self._blocking.plan, agent, failure, procedure=procedure, point=point, at=at
         )
 
@@ -176,7 +176,7 @@ class Recovery:
 
         It is used unless `order` pins another one.
         """
-        return await asyncio.to_thread(self._blocking.proposal, agent, kind)
+        return await read_away(self._blocking.proposal, agent, kind)
 
     async def resume(
         self, agent: Any, *, wait: float = 0, progress: Progress | None = None
@@ -186,23 +186,23 @@ class Recovery:
         Gives nothing if there are none, or if somebody is at it, for `wait` seconds. The lease of a
         process that died runs out half a minute after its end.
         """
-        return await asyncio.to_thread(self._blocking.resume, agent, wait=wait, progress=progress)
+        return await to_the_end(self._blocking.resume, agent, wait=wait, progress=progress)
 
     async def reports(self, agent: Any, limit: int | None = None) -> list[RecoveryReport]:
         """What became of an agent's recoveries, the newest first."""
-        return await asyncio.to_thread(self._blocking.reports, agent, limit)
+        return await read_away(self._blocking.reports, agent, limit)
 
     async def report(self, agent: Any, id: str) -> RecoveryReport:
         """What became of one recovery."""
-        return await asyncio.to_thread(self._blocking.report, agent, id)
+        return await read_away(self._blocking.report, agent, id)
 
     async def statistics(self, agent: Any = None) -> RecoveryStatistics:
         """How recoveries went, of one agent or of all, with alarms over what took too long."""
-        return await asyncio.to_thread(self._blocking.statistics, agent)
+        return await read_away(self._blocking.statistics, agent)
 
     async def notices(self, since: int = 0, limit: int = PAGE) -> list[Notice]:
         """Notices of recoveries of the whole store that came to a good end, from a number on."""
-        return await asyncio.to_thread(self._blocking.notices, since, limit)
+        return await read_away(self._blocking.notices, since, limit)
 
     async def deliver(
         self, state: Any, consumer: str, function: Callable[[Any, Notice], Any]
@@ -212,7 +212,7 @@ class Recovery:
         `function` gets a change of the consumer's state and the notice: what it writes there is
         committed together with the note that the notice was had, in whatever process.
         """
-        return await asyncio.to_thread(self._blocking.deliver, state, consumer, function)
+        return await to_the_end(self._blocking.deliver, state, consumer, function)
 
     async def health(
         self,
@@ -230,7 +230,7 @@ class Recovery:
         store was opened with (`url`, `key`, `signer`, `durability`), it is also told whether
         secrets lie beside the store and whether the disk is full.
         """
-        return await asyncio.to_thread(
+        return await read_away(
             self._blocking.health,
             agent,
             budget=budget,
@@ -253,12 +253,12 @@ class Quarantine:
 
     async def list(self) -> list[Quarantined]:
         """All that was set aside, released ones included."""
-        return await asyncio.to_thread(self._blocking.list)
+        return await read_away(self._blocking.list)
 
     async def get(self, id: str) -> Quarantined:
         """One of them."""
-        return await asyncio.to_thread(self._blocking.get, id)
+        return await read_away(self._blocking.get, id)
 
     async def release(self, id: str, reason: str = "") -> Quarantined:
         """Say that one is dealt with; its copy is let go, and stays in the history alone."""
-        return await asyncio.to_thread(self._blocking.release, id, reason)
+        return await to_the_end(self._blocking.release, id, reason)

@@ -24,6 +24,7 @@ from holdfast.recovery.sightings import Unanswered
 from holdfast.recovery.watchdog import Answered
 from holdfast.store import blocking
 from holdfast.store.arguments import check_function
+from holdfast.store.cancelling import read_away, surely, to_the_end
 from holdfast.store.scopes import Scope
 from holdfast.store.verify_report import Finding
 
@@ -105,16 +106,16 @@ class Scrubber:
 
     async def stop(self) -> None:
         """Stop, after the slice at work."""
-        await asyncio.to_thread(self._blocking.stop)
+        await surely(self._blocking.stop)
 
     async def slice(self) -> Scrubbed | None:
         """Look at the next part of the store, now; None if another is at it."""
         self._calls.use()
-        return await asyncio.to_thread(self._blocking.slice)
+        return await to_the_end(self._blocking.slice)
 
     async def status(self) -> ScrubStatus:
         """How far it is."""
-        return await asyncio.to_thread(self._blocking.status)
+        return await read_away(self._blocking.status)
 
 
 class Watchdog:
@@ -183,7 +184,7 @@ class Watchdog:
 
     async def stop(self) -> None:
         """Stop after the look at work; another process may take over at once."""
-        await asyncio.to_thread(self._blocking.stop)
+        await surely(self._blocking.stop)
 
     @property
     def acting(self) -> bool:
@@ -193,11 +194,11 @@ class Watchdog:
     async def look(self) -> list[Answered]:
         """Look once, now, and answer what is found; nothing if another watchdog acts."""
         self._use()
-        return await asyncio.to_thread(self._blocking.look)
+        return await to_the_end(self._blocking.look)
 
     async def unanswered(self) -> list[Unanswered]:
         """Failures that were found and are not answered, those found first in front."""
-        return await asyncio.to_thread(self._blocking.unanswered)
+        return await read_away(self._blocking.unanswered)
 
 
 def _recovery(given: Any) -> Any:
@@ -239,7 +240,7 @@ async def boot(
         answer: MachineRecovered = calls.wait(machine.recover())
         return answer
 
-    return await asyncio.to_thread(
+    return await to_the_end(
         booting.run,
         store,
         _recovery(recovery),

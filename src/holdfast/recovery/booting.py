@@ -39,6 +39,7 @@ from holdfast.recovery.strategies import check_state
 from holdfast.recovery.watching import lease_of
 from holdfast.store.arguments import check_flag, check_function, check_own, check_seconds, listed
 from holdfast.store.blocking import State, Store
+from holdfast.store.cancelling import safe_point
 from holdfast.store.cause import acting
 from holdfast.store.core import Core
 from holdfast.store.handles import StoreHandle
@@ -195,6 +196,7 @@ class Booting:
             for scope in scopes:
                 if scope.kind == "custom" and scope.id.startswith(OWNER):
                     continue  # recoveries are looked at with what they recover
+                safe_point()
                 try:
                     self._scope(scope)
                 except StateIntegrityError as error:

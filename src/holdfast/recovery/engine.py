@@ -45,6 +45,7 @@ from holdfast.recovery.strategies import STRATEGIES, Strategy, look
 from holdfast.recovery.together import GroupRecoveryReport, Together
 from holdfast.store.arguments import check_count, check_function, check_seconds, check_text
 from holdfast.store.blocking import State, Store
+from holdfast.store.cancelling import safe_point, undivided
 from holdfast.store.cause import acting
 from holdfast.store.handles import StoreHandle
 from holdfast.store.scopes import Scope
@@ -185,6 +186,7 @@ class Recovery:
         asked = _failure(failure, point, at)
         chosen = self.select(asked, procedure)
         self._check_there(scope)
+        safe_point()
         with self._store.lease(recovering_lease(scope), duration=LEASE, wait=wait):
             self._end_unfinished(scope)
             return self._go_on(Records(self._handle, scope).begin(asked, chosen), progress)
@@ -323,7 +325,7 @@ class Recovery:
 
     def _go_on(self, record: Record, progress: Progress | None) -> RecoveryReport:
         record.procedure.check(self.steps)
-        with acting("recovery", correlation=f"recovery/{record.id}"):
+        with undivided(), acting("recovery", correlation=f"recovery/{record.id}"):
             Running(self._context(record), self.steps, progress).run()
         return report_of(record)
 

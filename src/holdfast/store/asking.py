@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import InvalidInputError, InvalidKeyError, LeaseHeldError
 from holdfast.store.arguments import check_seconds, check_text
+from holdfast.store.cancelling import safe_point
 from holdfast.store.leasing import Lease, LeaseInfo
 from holdfast.store.scopes import check_key
 
@@ -76,8 +77,15 @@ def check_name(name: str) -> str:
 def taken(asked: Asking) -> Lease:
     """The lease, once it can be had; `LeaseHeldError` if that takes too long."""
     while (lease := asked.take()) is None:
+        safe_point()
         time.sleep(asked.pause())
     return lease
+
+
+def given_back(lease: Lease | None) -> None:
+    """Undo a `take`."""
+    if lease is not None:
+        lease.release()
 
 
 class StoreLeasing:

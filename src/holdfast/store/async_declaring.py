@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
-from holdfast.store.declaring import plan_declare, plan_undeclare, settle
+from holdfast.store.cancelling import to_the_end
+from holdfast.store.declaring import declare, undeclare
 from holdfast.store.trimming import plan_trim, trim_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ class StateDeclaring:
     """What a state's owner can declare of it."""
 
     _handle: LineHandle
-    _pump: Pump
 
     async def declare(self, *declarations: Declaration) -> int:
         """Set rules that every writer of this timeline follows from now on; see `holdfast.Sticky`.
@@ -36,18 +35,11 @@ class StateDeclaring:
         One entry, whose number is returned; what is declared already is not written again. A
         declaration of the same kind and name replaces the one before. A fork takes them along.
         """
-        plan = plan_declare(self._handle, declarations)
-        handle = self._handle
-        entry: int = await self._pump.commit(plan) if plan is not None else handle.place()[2]
-        await asyncio.to_thread(settle, handle, declarations)
-        return entry
+        return await to_the_end(declare, self._handle, declarations)
 
     async def undeclare(self, *declarations: Declaration) -> int:
         """Take declarations back, by their kind and name; tells how many of them there were."""
-        plan = plan_undeclare(self._handle, declarations)
-        count: int = await self._pump.commit(plan) if plan is not None else 0
-        await asyncio.to_thread(settle, self._handle, declarations)
-        return count
+        return await to_the_end(undeclare, self._handle, declarations)
 
 
 class StateTrimming:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+from holdfast.store.cancelling import to_the_end
 from holdfast.store.expiring import sweep_state
 from holdfast.store.handles import LineHandle
 from holdfast.store.history import Plan
@@ -45,4 +45,4 @@ class StateLasting:
         They read as absent without it. Each step looks at some thousand keys, not at values, and
         writes one entry (actor `system`); the state before can be travelled to, as always.
         """
-        return await asyncio.to_thread(sweep_state, self._handle, limit)
+        return await to_the_end(sweep_state, self._handle, limit)

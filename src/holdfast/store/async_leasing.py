@@ -7,29 +7,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from holdfast.store.asking import Asking, check_name
+from holdfast.store.asking import Asking, check_name, given_back
+from holdfast.store.cancelling import read_away, surely, to_the_end
 from holdfast.store.leasing import Lease, LeaseInfo
 
 if TYPE_CHECKING:
     from holdfast.store.core import Core
 
 
-async def _take(asked: Asking) -> Lease | None:
-    """Try to take it, away from the loop; what is taken while being cancelled is given back."""
-    trying = asyncio.ensure_future(asyncio.to_thread(asked.take))
-    try:
-        return await asyncio.shield(trying)
-    except asyncio.CancelledError:
-        lease = await trying
-        if lease is not None:
-            await asyncio.to_thread(lease.release)
-        raise
-
-
 async def taken(asked: Asking) -> Lease:
     """The lease, once it can be had; `LeaseHeldError` if that takes too long."""
     while True:
-        lease = await _take(asked)
+        lease = await to_the_end(asked.take, undo=given_back)
         if lease is not None:
             return lease
         await asyncio.sleep(asked.pause())
@@ -64,15 +53,15 @@ class StoreLeasing:
             with lease.fencing():
                 yield lease
         finally:
-            await asyncio.shield(asyncio.to_thread(lease.release))
+            await surely(lease.release)
 
     async def leases(self) -> list[LeaseInfo]:
         """All leases that were ever taken, by their names."""
-        return await asyncio.to_thread(self._core.leases.infos)
+        return await read_away(self._core.leases.infos)
 
     async def break_lease(self, name: str) -> str | None:
         """Take a lease from its holder, whose changes are refused from now on; tells who it was.
 
         For operators: without asking the holder, which may be at work.
         """
-        return await asyncio.to_thread(self._core.leases.break_, check_name(name))
+        return await to_the_end(self._core.leases.break_, check_name(name))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from holdfast.store.cancelling import to_the_end
 from holdfast.store.finding import question
 from holdfast.store.lookup_building import rebuild_lookup
 
@@ -52,4 +52,4 @@ class StateLookups:
 
     async def rebuild(self, lookup: str) -> None:
         """Make a lookup anew from the values, in entries of bounded size, beside other writers."""
-        await asyncio.to_thread(rebuild_lookup, self._handle, lookup)
+        await to_the_end(rebuild_lookup, self._handle, lookup)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from typing import Any
 
+from holdfast.store.cancelling import read_away, to_the_end
 from holdfast.store.cosigning import cosign
 from holdfast.store.handles import LineHandle
 from holdfast.store.items import Checkpoint
@@ -26,7 +26,7 @@ class StateProving:
         Whoever has it can read the value, the checkpoint's name, time and cause, and what
         `Proof.reveals` names. A value of more than 1 MiB is refused.
         """
-        return await asyncio.to_thread(prove_key, self._handle, key, at)
+        return await read_away(prove_key, self._handle, key, at)
 
     async def export_chain(self, path: str | os.PathLike[str], *, feed: bool = False) -> int:
         """Write the timeline's chain to a file: envelopes and signatures, no content.
@@ -35,7 +35,7 @@ class StateProving:
         of the store (numbers and hashes, some 80 bytes a commit), so that a witness can be compared
         with it. Returns the number of entries.
         """
-        return await asyncio.to_thread(export_chain, self._handle, path, feed)
+        return await to_the_end(export_chain, self._handle, path, feed)
 
     async def cosign(self, checkpoint: Any, *, signer: str, verify: str = "full") -> Checkpoint:
         """Add a signature to a checkpoint: yours, who looked at the state and vouch for it.
@@ -43,4 +43,4 @@ class StateProving:
         The state is checked first, as `restore` does. `signer` is `file:PATH`. The checkpoint's
         own bytes and hash stay; `verify(trust=[…], require=…)` counts the signatures.
         """
-        return await asyncio.to_thread(cosign, self._handle, checkpoint, signer, verify)
+        return await to_the_end(cosign, self._handle, checkpoint, signer, verify)

@@ -6,14 +6,13 @@ Reads of embedded engines run in the event loop: they take microseconds. What ma
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from holdfast.errors import Conflict
-from holdfast.store.arguments import check_flag
+from holdfast.store import blocking
 from holdfast.store.async_declaring import StateDeclaring, StateTrimming, ViewDeclaring
 from holdfast.store.async_keeping import made
 from holdfast.store.async_lasting import StateLasting
@@ -22,6 +21,7 @@ from holdfast.store.async_proving import StateProving
 from holdfast.store.async_streaming import StateStreaming, ViewStreaming
 from holdfast.store.async_watching import LineFollowing
 from holdfast.store.blaming import Blame, blame_value
+from holdfast.store.cancelling import read_away, to_the_end
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Written
 from holdfast.store.compare import Diff
@@ -29,7 +29,6 @@ from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, Reverted, TimelineInfo
 from holdfast.store.lifetimes import asked_terms
-from holdfast.store.lookup_building import settle_after
 from holdfast.store.merges import AsyncStateMerging
 from holdfast.store.pruning_faces import AsyncStatePruning
 from holdfast.store.pump import Pump
@@ -51,7 +50,7 @@ class View(ViewDeclaring, ViewFinding, ViewStreaming):
         """Run a read: here if the engine does not wait for a network, else in a thread."""
         if self._handle.core.storage.limits.embedded:
             return function(*args)
-        return await asyncio.to_thread(function, *args)
+        return await read_away(function, *args)
 
     @property
     def scope(self) -> Scope:
@@ -125,7 +124,7 @@ class View(ViewDeclaring, ViewFinding, ViewStreaming):
 
     async def root(self) -> str:
         """Commitment to the whole state: equal for equal states of this scope."""
-        return await asyncio.to_thread(self._handle.root)
+        return await read_away(self._handle.root)
 
 
 class State(
@@ -248,7 +247,7 @@ class State(
         limit: int | None = None,
     ) -> list[Checkpoint]:
         """Checkpoints of this timeline, newest first."""
-        return await asyncio.to_thread(
+        return await read_away(
             lambda: self._handle.history.checkpoints(type=type, tag=tag, name=name, limit=limit)
         )
 
@@ -272,15 +271,15 @@ class State(
         If damaged entries keep the newest state from being read, a restore is refused unless
         `past_damage` is given: then nothing can be kept of that state, and the result says why.
         """
-        history = self._handle.history
-        if check_flag(dry_run, "dry_run"):
-            return await asyncio.to_thread(lambda: history.dry_restore(point, verify=verify))
-        plan = await asyncio.to_thread(
-            self._handle.plan_restore, point, verify, reason, if_head, past_damage
+        return await to_the_end(
+            blocking.State(self._handle).restore,
+            point,
+            verify=verify,
+            reason=reason,
+            dry_run=dry_run,
+            if_head=if_head,
+            past_damage=past_damage,
         )
-        restored: Restored = await self._pump.commit_away(plan)
-        await asyncio.to_thread(settle_after, self._handle)
-        return restored
 
     async def adopt(self, timeline: str | State, *, reason: str | None = None) -> Restored:
         """Take over the newest state of another timeline of the scope."""
@@ -297,25 +296,19 @@ class State(
 
     async def fork(self, name: str, *, at: Any = None) -> State:
         """A new timeline that starts from a point (the newest state); nothing is copied."""
-        for _ in range(50):
-            try:
-                plan = await asyncio.to_thread(self._handle.plan_fork, name, at)
-                return self.on(await self._pump.commit_away(plan))
-            except Conflict as conflict:
-                if name in conflict.keys:
-                    raise
-        raise Conflict(f"{self.scope}: other forks were always faster; try again")
+        made = await to_the_end(blocking.State(self._handle).fork, name, at=at)
+        return self.on(made.timeline)
 
     async def timelines(self) -> list[TimelineInfo]:
         """All timelines of the scope."""
-        return await asyncio.to_thread(self._handle.history.timelines)
+        return await read_away(self._handle.history.timelines)
 
     async def diff(self, since: Any, until: Any = None, *, reveal: bool = False) -> Diff:
         """What changed from one point to another, or to the newest state.
 
         Values of class sensitive are masked, unless `reveal` is given.
         """
-        return await asyncio.to_thread(self._handle.diff, since, until, reveal)
+        return await read_away(self._handle.diff, since, until, reveal)
 
     async def log(
         self,
@@ -330,7 +323,7 @@ class State(
         newest_first: bool = True,
     ) -> list[Entry]:
         """Entries that fit all that is given; bounds are entries' numbers or times."""
-        return await asyncio.to_thread(
+        return await read_away(
             lambda: self._handle.history.log(
                 key=key,
                 kind=kind,
@@ -358,7 +351,7 @@ class State(
         entry, which can be reverted in turn. A key that somebody else changed since is left alone
         and named in `left`, with their entry. Checkpoints, restores and forks stay.
         """
-        return await asyncio.to_thread(
+        return await to_the_end(
             lambda: revert_state(
                 self._handle,
                 correlation=correlation,
@@ -383,7 +376,7 @@ class State(
         versions of the key are looked at; what is older than those is marked so. Values of class
         sensitive are masked, unless `reveal` is given.
         """
-        return await asyncio.to_thread(blame_value, self._handle, key, path, limit, reveal)
+        return await read_away(blame_value, self._handle, key, path, limit, reveal)
 
     async def replay(
         self,
@@ -394,7 +387,7 @@ class State(
         until: int | None = None,
     ) -> Any:
         """Lead entries, oldest first, through `function(state, entry) -> state`."""
-        return await asyncio.to_thread(self._handle.replay, function, start, since, until)
+        return await read_away(self._handle.replay, function, start, since, until)
 
 
 class ChangePart:

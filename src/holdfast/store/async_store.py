@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from types import TracebackType
@@ -18,8 +17,10 @@ from holdfast.store.async_leasing import StoreLeasing
 from holdfast.store.async_state import Change, State
 from holdfast.store.async_streaming import StoreStreaming
 from holdfast.store.async_watching import StoreFollowing
+from holdfast.store.cancelling import read_away, surely, to_the_end
 from holdfast.store.cause import acting, cause_now
 from holdfast.store.clock import Clock
+from holdfast.store.core import Core
 from holdfast.store.entries import Cause
 from holdfast.store.gates import Gate
 from holdfast.store.handles import ChangeParts, StoreHandle
@@ -44,7 +45,7 @@ class Opening:
     async def _open(self) -> Store:
         if self._commit not in (None, "thread", "inline"):
             raise InvalidInputError("commit is 'thread' or 'inline'")
-        core = await asyncio.to_thread(open_core, self._url, **self._options)
+        core = await to_the_end(open_core, self._url, undo=Core.close, **self._options)
         full = self._options.get("durability", "full") == "full"
         return Store(StoreHandle(core), self._commit or ("thread" if full else "inline"))
 
@@ -134,7 +135,7 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
 
     async def close(self) -> None:
         """Commit what waits and release everything; a second call does nothing."""
-        await asyncio.to_thread(self._close)
+        await surely(self._close)
 
     def _close(self) -> None:
         if not self._core.closed:
@@ -181,7 +182,7 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
         after: str | None = None,
     ) -> Page:
         """Scopes in the order of their names, by kind and by the beginning of their ids."""
-        return await asyncio.to_thread(self._handle.scopes, kind, prefix, limit, after)
+        return await read_away(self._handle.scopes, kind, prefix, limit, after)
 
     async def delete(self, scope: Scope | str | State) -> None:
         """End a scope with all its timelines. A scope made again under its name starts empty.
@@ -189,7 +190,7 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
         Its records stay in the storage, as all history does; `erase` removes them.
         """
         state = blocking.State(self._handle.of(scope))
-        await asyncio.to_thread(self._blocking.delete, state)
+        await to_the_end(self._blocking.delete, state)
 
     async def erase(self, scope: Scope | str | State, *, wait: bool = True) -> Erased:
         """End a scope and remove its content, its rows and its key; see `Erased` for what stays.
@@ -198,7 +199,7 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
         holds; `sweep` drops the rows.
         """
         state = blocking.State(self._handle.of(scope))
-        return await asyncio.to_thread(self._blocking.erase, state, wait=wait)
+        return await to_the_end(self._blocking.erase, state, wait=wait)
 
     # changes
 
@@ -225,7 +226,7 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
         self, *, correlation: str, dry_run: bool = False, reason: str | None = None
     ) -> list[Reverted]:
         """Undo what a correlation did in all scopes, as one change; see `State.revert`."""
-        return await asyncio.to_thread(
+        return await to_the_end(
             lambda: revert_store(self._handle, correlation, dry_run=dry_run, reason=reason)
         )
 
@@ -265,7 +266,7 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
 
     async def witness(self) -> str:
         """A small signed token over all that is in the store now. Keep it elsewhere."""
-        return await asyncio.to_thread(make_witness, self._core)
+        return await to_the_end(make_witness, self._core)
 
     async def verify(
         self,
@@ -285,7 +286,7 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
         checkpoint must be signed by `require` (1) of them. With a `budget` in seconds it
         stops when that is used up, and `resume=report.resume` goes on.
         """
-        return await asyncio.to_thread(
+        return await to_the_end(
             lambda: self._blocking.verify(
                 scope,
                 expect=expect,
@@ -300,4 +301,4 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
 
     async def stats(self) -> dict[str, Any]:
         """Figures of the store: scopes, entries, bytes, caches."""
-        return await asyncio.to_thread(store_stats, self._core)
+        return await read_away(store_stats, self._core)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Any, TypeVar
 
 from holdfast.errors import InvalidInputError
+from holdfast.store.cancelling import read_away, surely, to_the_end
 from holdfast.store.expiring import sweep_store
 from holdfast.store.files import Path
 from holdfast.store.handles import LineHandle, StoreHandle
@@ -17,14 +17,13 @@ from holdfast.store.long_files import PIECE, check_piece, load_file, save_file, 
 from holdfast.store.long_reading import LongReader
 from holdfast.store.long_writing import LongWriter, as_bytes
 
-_T = TypeVar("_T")
-
 
 class WriteStream:
     """Bytes on their way to a key: `async with state.open_write(key) as f: await f.write(data)`.
 
     The key changes when the block ends; with an error, nothing happens to it. A write that is
-    cancelled ends it, too. Tasks take turns, each with a whole piece.
+    cancelled ends it, too: what follows in the block is refused. Tasks take turns, each with a
+    whole piece.
     """
 
     def __init__(self, handle: LineHandle, key: str, if_version: int | None) -> None:
@@ -48,18 +47,23 @@ class WriteStream:
         async with self._turn:
             if self._writer.holds(len(data)):
                 return self._writer.write(data)
-            return await _done(self._writer.write, data)
+            try:
+                return await to_the_end(self._writer.write, data)
+            except asyncio.CancelledError:
+                # Nobody is told whether it was written: going on would leave it out, or double it.
+                await surely(self._writer.abort, "a write was cancelled")
+                raise
 
     async def close(self) -> None:
         """Let the key have what was written; a second call does nothing."""
         if not self._closed:
             self._closed = True
-            await _done(self._writer.commit)
+            await surely(self._writer.commit)
 
     async def abort(self) -> None:
         """Forget what was written."""
         self._closed = True
-        await _done(self._writer.abort)
+        await surely(self._writer.abort)
 
     async def __aenter__(self) -> WriteStream:
         return self
@@ -115,7 +119,7 @@ class ReadStream:
             if reader.holds(self._at, stop):
                 found = reader.read(self._at, stop)
             else:
-                found = await _done(reader.read, self._at, stop)
+                found = await to_the_end(reader.read, self._at, stop)
             self._at += len(found)
         return found
 
@@ -138,7 +142,7 @@ class ReadStream:
         return self.chunks()
 
     async def __aenter__(self) -> ReadStream:
-        self._opened = await _done(LongReader, self._handle.reader, self._key)
+        self._opened = await read_away(LongReader, self._handle.reader, self._key)
         self._at = 0
         return self
 
@@ -164,11 +168,11 @@ class ViewStreaming:
         self, key: str, start: int | None = None, stop: int | None = None
     ) -> bytes:
         """Bytes from start to stop, as with Python's slices, without reading the rest."""
-        return await _done(lambda: LongReader(self._handle.reader, key).range(start, stop))
+        return await read_away(lambda: LongReader(self._handle.reader, key).range(start, stop))
 
     async def get_file(self, key: str, path: Path) -> int:
         """Write bytes into a file, which is there whole or not at all; returns how many."""
-        return await _done(lambda: save_file(LongReader(self._handle.reader, key), path))
+        return await to_the_end(lambda: save_file(LongReader(self._handle.reader, key), path))
 
 
 class StateStreaming:
@@ -188,7 +192,7 @@ class StateStreaming:
 
     async def put_file(self, key: str, path: Path, *, if_version: int | None = None) -> int:
         """Set a key to the content of a file; returns the entry's number."""
-        return await _done(load_file, LongWriter(self._handle, key, if_version), path)
+        return await to_the_end(load_file, LongWriter(self._handle, key, if_version), path)
 
 
 class StoreStreaming:
@@ -204,17 +208,4 @@ class StoreStreaming:
         clock, while this process looked: at every sweep, and whenever it writes long values itself.
         With `wait` it takes that minute if there is reason to.
         """
-        return await asyncio.to_thread(sweep_store, self._handle, limit, wait)
-
-
-async def _done(function: Callable[..., _T], *args: Any) -> _T:
-    """Run something in a thread to its end, also if the task is cancelled meanwhile.
-
-    It cannot be stopped, and what follows may not meet it.
-    """
-    work = asyncio.ensure_future(asyncio.to_thread(function, *args))
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        await asyncio.wait([work])
-        raise
+        return await to_the_end(sweep_store, self._handle, limit, wait)

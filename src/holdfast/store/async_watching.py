@@ -12,6 +12,7 @@ from types import TracebackType
 
 from holdfast.errors import HoldfastError
 from holdfast.store import blocking
+from holdfast.store.cancelling import read_away, to_the_end
 from holdfast.store.core import Core
 from holdfast.store.following import Follower
 from holdfast.store.handles import LineHandle, StoreHandle
@@ -53,7 +54,7 @@ class Watch(Watching):
         """Read on: here if it can only be a little, else in a thread."""
         if self._near() and self._core.storage.limits.embedded:
             return self._fill()
-        return await asyncio.to_thread(self._fill)
+        return await to_the_end(self._fill)
 
     def _worth_while(self) -> bool:
         try:
@@ -129,7 +130,7 @@ class StoreFollowing:
 
     async def position(self) -> Position:
         """Where the feed ends now."""
-        return await asyncio.to_thread(self._blocking.position)
+        return await read_away(self._blocking.position)
 
     async def feed(self, since: Position | None = None) -> AsyncIterator[Entry]:
         """Every entry committed since a position (the beginning); go on from `entry.position`.
@@ -138,7 +139,7 @@ class StoreFollowing:
         ends; ask again with the last position, or use `watch`.
         """
         rows = self._blocking.feed(since)
-        while page := await asyncio.to_thread(_take, rows, 200):
+        while page := await to_the_end(_take, rows, 200):
             for entry in page:
                 yield entry
 
@@ -171,7 +172,7 @@ class StoreFollowing:
     ) -> list[Entry]:
         """Entries of all scopes that carry this correlation, by their time."""
         follower = Follower(self._core)
-        return await asyncio.to_thread(follower.correlated, correlation, since, until, limit)
+        return await read_away(follower.correlated, correlation, since, until, limit)
 
 
 def _take(rows: Iterator[Entry], count: int) -> list[Entry]:

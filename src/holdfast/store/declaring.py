@@ -38,20 +38,30 @@ class StateDeclaring:
         One entry, whose number is returned; what is declared already is not written again. A
         declaration of the same kind and name replaces the one before. A fork takes them along.
         """
-        plan = plan_declare(self._handle, declarations)
-        entry: int = _run(self._handle, plan) if plan is not None else self._handle.place()[2]
-        settle(self._handle, declarations)
-        return entry
+        return declare(self._handle, declarations)
 
     def undeclare(self, *declarations: Declaration) -> int:
         """Take declarations back, by their kind and name; tells how many of them there were."""
-        plan = plan_undeclare(self._handle, declarations)
-        count: int = _run(self._handle, plan) if plan is not None else 0
-        settle(self._handle, declarations)
-        return count
+        return undeclare(self._handle, declarations)
 
 
-def settle(handle: LineHandle, declarations: tuple[Declaration, ...]) -> None:
+def declare(handle: LineHandle, declarations: tuple[Declaration, ...]) -> int:
+    """Declare, and do what follows; the entry's number."""
+    plan = plan_declare(handle, declarations)
+    entry: int = _run(handle, plan) if plan is not None else handle.place()[2]
+    _settle(handle, declarations)
+    return entry
+
+
+def undeclare(handle: LineHandle, declarations: tuple[Declaration, ...]) -> int:
+    """Take declarations back, and do what follows; how many of them there were."""
+    plan = plan_undeclare(handle, declarations)
+    count: int = _run(handle, plan) if plan is not None else 0
+    _settle(handle, declarations)
+    return count
+
+
+def _settle(handle: LineHandle, declarations: tuple[Declaration, ...]) -> None:
     """Do what follows from declarations, or goes on after it was cut short: build lookups."""
     if any(isinstance(one, Lookup) for one in declarations):
         settle_lookups(handle)

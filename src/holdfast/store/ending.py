@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from holdfast.errors import HoldfastError, InvalidInputError, StillNeededError
 from holdfast.store import entries, rows
 from holdfast.store.arguments import check_text
+from holdfast.store.cancelling import undivided
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target
 from holdfast.store.entries import Body
@@ -55,8 +56,8 @@ def ended_if_it_fails(line: LineHandle, reason: str) -> Iterator[None]:
     """Around what puts a state together on a timeline of its own: that is not left behind."""
     try:
         yield
-    except Exception:
-        with suppress(HoldfastError):  # then it is left; what failed first is what matters
+    except BaseException:
+        with suppress(HoldfastError), undivided():  # else it is left; what failed first matters
             end_line(line, reason)
         raise
 

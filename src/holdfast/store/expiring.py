@@ -15,6 +15,7 @@ from typing import Any
 
 from holdfast.errors import Conflict, HoldfastError, ScopeNotFoundError
 from holdfast.store.arguments import check_flag, check_limit
+from holdfast.store.cancelling import safe_point
 from holdfast.store.change import Change, Target
 from holdfast.store.core import Core
 from holdfast.store.entries import Body, Cause
@@ -85,6 +86,7 @@ def sweep_state(handle: LineHandle, limit: int | None) -> int:
     after = ""
     more = True
     while more and (limit is None or removed < limit):
+        safe_point()
         most = REMOVED if limit is None else min(REMOVED, limit - removed)
         keys, after, more = _expired(handle, after, most)
         if keys:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.errors import InvalidInputError
+from holdfast.store.cancelling import safe_point
 from holdfast.store.files import Path, check_path, whole_file
 from holdfast.store.long_reading import LongReader
 from holdfast.store.long_writing import LongWriter
@@ -167,6 +168,7 @@ def load_file(writer: LongWriter, path: Path) -> int:
     try:
         with open(check_path(path), "rb") as source:
             while piece := source.read(PIECE):
+                safe_point()
                 writer.write(piece)
     except BaseException as error:
         writer.abort()
@@ -180,5 +182,6 @@ def save_file(reader: LongReader, path: Path) -> int:
     """Write all bytes into a file."""
     with whole_file(path) as target:
         for piece in reader.pieces(0, reader.size):
+            safe_point()
             target.write(piece)
     return reader.size

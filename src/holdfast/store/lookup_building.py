@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError, LookupNotFoundError
+from holdfast.store.cancelling import safe_point, undivided
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target
 from holdfast.store.lookups import BUILT, MOST_TERMS, TERMS, Lookup, check_lookup_name
@@ -56,7 +57,7 @@ def settle_after(handle: LineHandle) -> None:
 
     Then a question says that the lookup is not built, and what to do.
     """
-    with suppress(HoldfastError):
+    with suppress(HoldfastError), undivided():
         settle_lookups(handle)
 
 
@@ -113,6 +114,7 @@ def _settle(handle: LineHandle, name: str) -> None:
     """Build a lookup, or remove it, entry by entry."""
     step = _Step(name)
     while (timeline := handle.reader.now()) is not None and step.wanted(timeline):
+        safe_point()
         _run(handle, step.take, f"building of lookup {name}")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.store.cancelling import to_the_end
+
 if TYPE_CHECKING:
     from holdfast.store.handles import LineHandle
     from holdfast.store.merging import Merged, Strategy
@@ -66,10 +68,8 @@ class AsyncStateMerging:
         merge that has conflicts changes nothing and raises `MergeConflictError`, which lists all
         of them. A dry run returns them, with the diff of what would change.
         """
-        from asyncio import to_thread
-
         from holdfast.store.merging import merge_state
 
-        return await to_thread(
+        return await to_the_end(
             merge_state, self._handle, other, strategy=strategy, dry_run=dry_run, reason=reason
         )

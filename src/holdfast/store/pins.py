@@ -22,6 +22,7 @@ from holdfast.errors import Conflict, HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.storage.contract import Batch, Storage
 from holdfast.store import rows
 from holdfast.store.arguments import check_flag
+from holdfast.store.cancelling import safe_point
 from holdfast.store.items import Swept
 
 BEAT = 10.0
@@ -183,6 +184,7 @@ class Pins:
             done = self._sweep(done)
             if last or not wait or not done.waiting:
                 return done
+            safe_point()
             time.sleep(min(1.0, TERM / 10))
 
     def _sweep(self, done: Swept) -> Swept:

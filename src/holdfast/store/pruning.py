@@ -53,6 +53,7 @@ from holdfast.storage.contract import Batch
 from holdfast.store import entries, rows
 from holdfast.store.arguments import check_flag, check_text
 from holdfast.store.breathing import Breath
+from holdfast.store.cancelling import safe_point
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target
 from holdfast.store.entries import Body
@@ -241,6 +242,7 @@ class _Pruning:
             self._tally(batch, dropped)
             for key in given_up:
                 self._count(*self.core.pins.drop(key))
+            safe_point()
             time.sleep(PAUSE)
         self.storage.commit(Batch(cells=[(self.cell, self.token, None)]))
         return self._pruned(floor)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from holdfast.store.cancelling import to_the_end
+
 if TYPE_CHECKING:
     from holdfast.store.handles import LineHandle
     from holdfast.store.pruning import Pruned
@@ -59,10 +61,8 @@ class AsyncStatePruning:
         what would go, without writing. For keeping secrets use `erase`: copies and free pages may
         still hold what is dropped here.
         """
-        from asyncio import to_thread
-
         from holdfast.store.pruning import prune_state
 
-        return await to_thread(
+        return await to_the_end(
             prune_state, self._handle, before, keep=keep, dry_run=dry_run, reason=reason
         )

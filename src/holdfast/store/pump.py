@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from typing import Any
 
 from holdfast.errors import StoreClosedError
+from holdfast.store.cancelling import to_the_end
 from holdfast.store.change import Change, Ticket
 from holdfast.store.core import Core
 from holdfast.store.history import Plan
@@ -27,10 +29,11 @@ class _Waiter:
         self.told = False
 
     async def again(self) -> None:
-        """Wait on, after the first wait was cancelled."""
-        if not self.told:
+        """Wait on, after the first wait was cancelled, however often that happens again."""
+        while not self.told:
             self.future = self.loop.create_future()
-            await self.future
+            with suppress(asyncio.CancelledError):
+                await self.future
 
     def tell(self) -> None:
         """Wake the task; called in its loop."""
@@ -70,6 +73,8 @@ class Pump:
         except asyncio.CancelledError:
             if not self._core.committer.withdraw(ticket):
                 await waiter.again()  # it is on its way: its outcome stands, then the task ends
+                with suppress(Exception):  # if nothing was committed, there is nothing to know
+                    finish(ticket.outcome())
             raise
         return finish(ticket.outcome())
 
@@ -87,7 +92,7 @@ class Pump:
         if not self._inline:
             return await self.commit(plan)
         change, finish = plan
-        return finish(await asyncio.to_thread(self._core.run, change))
+        return await to_the_end(lambda: finish(self._core.run(change)))
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._inline:

@@ -25,6 +25,7 @@ from holdfast.errors import Conflict, DamagedRecordError, KeyMissingError, Scope
 from holdfast.seal.sealer import sealed_under
 from holdfast.storage.contract import Batch
 from holdfast.store import entries, rows
+from holdfast.store.cancelling import safe_point
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target
 from holdfast.store.core import Core
@@ -92,6 +93,7 @@ def reseal_all(handle: StoreHandle) -> list[Resealed]:
 def _each(handle: StoreHandle, do: Callable[[StoreHandle, Scope], _T]) -> Iterator[_T]:
     ring_of(handle.core, write=True)
     for scope in sorted((scope for scope, _, _, _ in handle.core.scopes()), key=str):
+        safe_point()
         with suppress(ScopeNotFoundError):  # deleted meanwhile
             yield do(handle, scope)
 
@@ -165,6 +167,7 @@ class _Resealing:
         for kind in rows.OF_SCOPE:
             low = kind + number
             while page := self.storage.scan(low, rows.after(kind + number), limit=SLICE):
+                safe_point()
                 damage = self._slice(page) or damage
                 low = page[-1][0] + b"\0"
         if damage is not None:

@@ -25,6 +25,7 @@ from holdfast.errors import (
 )
 from holdfast.seal.signer import parse_identity
 from holdfast.store import rows
+from holdfast.store.cancelling import safe_point
 from holdfast.store.core import Core
 from holdfast.store.cosigning import Trust
 from holdfast.store.floors import Floor
@@ -359,7 +360,8 @@ class _Check:
                 self.find("damage", rows.describe(key), str(error), str(ledger.scope))
 
     def pause(self, ledger: Ledger, timeline: int, sequence: int) -> None:
-        """Tell how far it is, and stop if the time is used up."""
+        """Tell how far it is, and stop if the time is used up, or nobody waits any more."""
+        safe_point()
         if self.progress is not None:
             self.progress(str(ledger.scope), self.report.entries)
         if self.end is not None and time.monotonic() > self.end:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.agents.machines.driving import Call, Read, Routine
+from holdfast.store.cancelling import read_away
 
 if TYPE_CHECKING:
     from holdfast.store.async_state import State
@@ -22,7 +22,7 @@ async def drive_async(state: State, routine: Routine[_T]) -> _T:
             try:
                 if isinstance(asked, Read):
                     if asked.long:
-                        answer = await asyncio.to_thread(asked.function)
+                        answer = await read_away(asked.function)
                     else:
                         answer = await state._do(asked.function)
                 elif isinstance(asked, Call):

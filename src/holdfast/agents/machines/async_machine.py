@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -26,6 +25,7 @@ from holdfast.agents.machines.versions import MachineLimits, Past, transitions_o
 from holdfast.errors import InvalidInputError
 from holdfast.store.arguments import check_flag, check_function
 from holdfast.store.async_state import State
+from holdfast.store.cancelling import read_away
 
 _T = TypeVar("_T")
 
@@ -132,7 +132,7 @@ class Machine:
 
     async def validate(self) -> tuple[str, ...]:
         """What is wrong with what is stored, as texts; empty if nothing is."""
-        return await asyncio.to_thread(problems_of, self._routines)
+        return await read_away(problems_of, self._routines)
 
     async def transitions(
         self,
@@ -143,7 +143,7 @@ class Machine:
         limit: int | None = 100,
     ) -> list[Transition]:
         """The newest transitions that fit, oldest first; bounds are numbers or times, inclusive."""
-        return await asyncio.to_thread(
+        return await read_away(
             lambda: transitions_of(
                 self._routines.looker, since=since, until=until, success=success, limit=limit
             )
@@ -153,11 +153,11 @@ class Machine:
 
     async def version(self, version: int) -> MachineSnapshot:
         """The machine at one of its versions, as far as history is kept."""
-        return await asyncio.to_thread(self._past.snapshot, version)
+        return await read_away(self._past.snapshot, version)
 
     async def entry(self, version: int) -> str:
         """The entry that made a version, as a point: for `at`, `diff`, `fork`, `prune`."""
-        return await asyncio.to_thread(self._routines.looker.entry_of, version)
+        return await read_away(self._routines.looker.entry_of, version)
 
     async def roll_back(self, point: Any) -> MachineSnapshot:
         """Make the machine what it was at a version (a number) or a checkpoint, as a new version.

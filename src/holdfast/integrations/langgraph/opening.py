@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from holdfast.store.blocking import Store
+from holdfast.store.cancelling import surely, to_the_end
 from holdfast.store.handles import StoreHandle
 from holdfast.store.opening import open_core
 
@@ -47,7 +47,7 @@ class Opening(Generic[T]):
             store.close()
 
     async def __aenter__(self) -> T:
-        return await asyncio.to_thread(self.__enter__)
+        return await to_the_end(self.__enter__, undo=lambda _: self.__exit__())
 
     async def __aexit__(self, *_: object) -> None:
-        await asyncio.to_thread(self.__exit__)
+        await surely(self.__exit__)

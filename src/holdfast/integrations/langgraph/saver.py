@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from contextvars import copy_context
 from itertools import islice
 from typing import Any, TypeVar, cast
 
@@ -46,6 +45,7 @@ from holdfast.integrations.langgraph.tuples import (
 )
 from holdfast.integrations.langgraph.types import Types
 from holdfast.store.arguments import listed as several
+from holdfast.store.cancelling import to_the_end
 from holdfast.store.erasing import erase_scope
 from holdfast.store.following import Follower
 from holdfast.store.handles import StoreHandle
@@ -440,9 +440,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         The loop's own threads may all be taken by runs that wait for their turn.
         """
         self._core.storage.version()  # threads do not live on in a forked process: it says so
-        context = copy_context()
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, lambda: context.run(work, *given))
+        return await to_the_end(work, *given, pool=self._pool)
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> HoldfastSaver:
         """A saver on the same store that, if it is strict, takes these classes too."""

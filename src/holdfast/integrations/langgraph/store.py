@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import threading
@@ -33,6 +32,7 @@ from holdfast.integrations.langgraph.store_sweeper import Sweeper
 from holdfast.integrations.langgraph.store_vectors import Embedder, Found
 from holdfast.store.async_store import Store as AsyncStore
 from holdfast.store.blocking import Store
+from holdfast.store.cancelling import read_away, to_the_end
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change
 from holdfast.store.copied import copied
@@ -198,7 +198,7 @@ class HoldfastStore(BaseStore):
         if job.only_gets:
             results = await self._do(self._read, job)
         else:
-            results = await asyncio.to_thread(self._read, job)
+            results = await read_away(self._read, job)
         for attempt in range(1, TRIES + 1):
             change = await self._do(self._change, job, attempt)
             if change is None:
@@ -215,13 +215,13 @@ class HoldfastStore(BaseStore):
         """Run what is short: here if the engine does not wait for a network, else in a thread."""
         if self._core.storage.limits.embedded:
             return function(*args)
-        return await asyncio.to_thread(function, *args)
+        return await read_away(function, *args)
 
     async def _commit(self, change: Change) -> None:
         if self._pump is not None:
             await self._pump.commit((change, lambda written: written))
         else:
-            await asyncio.to_thread(self._core.run, change)
+            await to_the_end(self._core.run, change)
 
     def _job(self, ops: Iterable[Op]) -> _Job:
         """Everything that can be refused is refused here, before a text is embedded."""
@@ -419,7 +419,7 @@ class HoldfastStore(BaseStore):
 
     async def asweep_ttl(self) -> int:
         """The same, awaited."""
-        return await asyncio.to_thread(self.sweep_ttl)
+        return await to_the_end(self.sweep_ttl)
 
     def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> Future[None]:
         """Sweep now and then in a thread, until the future is cancelled or it is stopped.

@@ -1,0 +1,137 @@
+"""Work of the async face on threads, and what becomes of it when its task is cancelled.
+
+A thread cannot be stopped from outside. So a call that changes something is told that it is
+cancelled only when its work has an end: work that has not begun never begins; work that has begun
+is finished, or stops itself at a safe point, where nothing is half done. That holds however often
+the task is cancelled. Only reads are left behind: nobody sees what they find.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+_T = TypeVar("_T")
+
+
+class Stopped(BaseException):
+    """Work ends at a safe point, because its task was cancelled; no `except Exception` keeps it."""
+
+
+class _Work(Generic[_T]):
+    """A function on its way to a thread, or running there."""
+
+    def __init__(self, function: Callable[[], _T], pool: Executor | None = None) -> None:
+        self._function = function
+        self._lock = threading.Lock()
+        self._begun = False
+        self.unwanted = False
+        run = partial(copy_context().run, self._run)
+        self.done = asyncio.get_running_loop().run_in_executor(pool, run)
+
+    def _run(self) -> _T | None:
+        with self._lock:
+            if self.unwanted:
+                return None
+            self._begun = True
+        _current.set(self)
+        return self._function()
+
+    def give_up(self) -> bool:
+        """Let it not begin, or stop at its next safe point; tells whether it will never begin."""
+        with self._lock:
+            self.unwanted = True
+            return not self._begun
+
+    def leave(self) -> None:
+        """Wait for it no longer; what it comes to is nobody's."""
+        self.give_up()
+        self.done.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+_current: ContextVar[_Work[Any] | None] = ContextVar("holdfast_work", default=None)
+
+
+def safe_point() -> None:
+    """Stop here if whoever asked for this work was cancelled; for between two steps of long work.
+
+    What was done so far stands for itself, or the errors' way undoes it.
+    """
+    work = _current.get()
+    if work is not None and work.unwanted:
+        raise Stopped
+
+
+@contextmanager
+def undivided() -> Iterator[None]:
+    """A block in which no safe point stops: what is begun in it is also finished."""
+    token = _current.set(None)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+async def to_the_end(
+    function: Callable[..., _T],
+    *args: Any,
+    undo: Callable[[_T], object] | None = None,
+    pool: Executor | None = None,
+    **named: Any,
+) -> _T:
+    """Run on a thread what changes something; cancelled, it has its end first (see above).
+
+    What was finished all the same is given to `undo`, if nobody is there to have it any more: a
+    lease, an open file.
+    """
+    return await _ended(_Work(partial(function, *args, **named), pool), undo, sure=False)
+
+
+async def surely(
+    function: Callable[..., _T],
+    *args: Any,
+    undo: Callable[[_T], object] | None = None,
+    **named: Any,
+) -> _T:
+    """The same for what must also begin: what ends, closes, undoes or gives back something."""
+    return await _ended(_Work(partial(function, *args, **named)), undo, sure=True)
+
+
+async def _ended(work: _Work[_T], undo: Callable[[_T], object] | None, *, sure: bool) -> _T:
+    cancelled: asyncio.CancelledError | None = None
+    while not work.done.done():
+        try:
+            await asyncio.wait([work.done])
+        except asyncio.CancelledError as error:
+            cancelled = cancelled or error
+            if not sure and work.give_up():
+                work.leave()
+                raise
+    if cancelled is None:
+        return work.done.result()  # type: ignore[return-value]
+    wrong = work.done.exception()
+    if wrong is None and undo is not None:
+        try:
+            await surely(undo, work.done.result())
+        except Exception as error:
+            wrong = error
+    raise cancelled from None if isinstance(wrong, Stopped) else wrong
+
+
+async def read_away(
+    function: Callable[..., _T], *args: Any, pool: Executor | None = None, **named: Any
+) -> _T:
+    """Run on a thread what only reads; cancelled, it is told so at once, and the read is left."""
+    work = _Work(partial(function, *args, **named), pool)
+    try:
+        await asyncio.wait([work.done])
+    except asyncio.CancelledError:
+        work.leave()
+        raise
+    return work.done.result()  # type: ignore[return-value]
