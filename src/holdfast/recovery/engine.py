@@ -17,22 +17,41 @@ from typing import Any
 from holdfast.errors import (
     HoldfastError,
     InvalidInputError,
+    InvalidValueError,
     LeaseHeldError,
     ProcedureNotFoundError,
+    ProcedureValidationError,
     RecoveryFailedError,
     ScopeNotFoundError,
     StateIntegrityError,
 )
-from holdfast.recovery.builtin import BUILT_IN
+from holdfast.recovery.builtin import BUILT_IN, STANDARD
 from holdfast.recovery.choice import Proposal, outcomes, propose
-from holdfast.recovery.context import Context, Settings, StepFunction
-from holdfast.recovery.failures import Failure, kind_of
+from holdfast.recovery.context import ANY, Context, Settings, StepFunction
+from holdfast.recovery.failures import (
+    COPY,
+    DEFAULTS,
+    JOURNAL,
+    KEYS,
+    NEWEST,
+    NOTHING,
+    Failure,
+    kind_of,
+)
 from holdfast.recovery.health import BUDGET, Health, health_of
 from holdfast.recovery.notices import PAGE, Notice, deliver, notices
+from holdfast.recovery.notices import scope as notices_scope
 from holdfast.recovery.placement import Placement
 from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.quarantine import Quarantine
-from holdfast.recovery.records import Record, Records, given_scope, recovered_agents
+from holdfast.recovery.records import (
+    Record,
+    Records,
+    given_scope,
+    is_own,
+    readable,
+    recovered_agents,
+)
 from holdfast.recovery.reports import (
     RecoveryReport,
     RecoveryStatistics,
@@ -41,9 +60,16 @@ from holdfast.recovery.reports import (
 )
 from holdfast.recovery.running import Progress, Running, lease_name
 from holdfast.recovery.steps import STEPS
-from holdfast.recovery.strategies import STRATEGIES, Strategy, look
+from holdfast.recovery.strategies import Strategy, look
 from holdfast.recovery.together import GroupRecoveryReport, Together
-from holdfast.store.arguments import check_count, check_function, check_seconds, check_text
+from holdfast.store.arguments import (
+    check_count,
+    check_function,
+    check_limit,
+    check_seconds,
+    check_text,
+    listed,
+)
 from holdfast.store.blocking import State, Store
 from holdfast.store.cause import acting
 from holdfast.store.handles import StoreHandle
@@ -53,6 +79,8 @@ LEASE = 30.0
 """Seconds after which the recovery of a process that died can be taken up by another."""
 
 
+OWN_ORDER = (NOTHING, KEYS, JOURNAL, NEWEST, COPY, DEFAULTS)
+"""How the scopes that keep recoveries are mended: what loses least first."""
 REMEMBERED = 200
 """Recoveries of an agent that the order of strategies is learned from: the newest."""
 
@@ -90,7 +118,9 @@ class Recovery:
     `copies` are other open stores that hold copies of the agents, `defaults` what an agent begins
     with if nothing of it can be read. `validate` are functions that get the recovered state: what
     is not None or True fails the recovery. `strategies` are ways of your own to a good state, and
-    `order` pins the order in which they are tried.
+    `order` pins the order in which they are tried: one for all kinds of failure, or a mapping from
+    kinds to orders ("" for those that it does not name). Groups take of an order what leads to one
+    moment (`as_it_is`, `newest_valid`), and nothing from copies.
     """
 
     def __init__(
@@ -100,7 +130,7 @@ class Recovery:
         procedures: Iterable[Procedure | Mapping[str, Any]] = (),
         steps: Mapping[str, StepFunction] | None = None,
         strategies: Mapping[str, Strategy] | None = None,
-        order: Sequence[str] | None = None,
+        order: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
         copies: Sequence[Any] = (),
         defaults: Mapping[str, Any] | None = None,
         validate: Sequence[Callable[[Any], Any]] = (),
@@ -110,17 +140,9 @@ class Recovery:
         self.steps: dict[str, StepFunction] = {**STEPS}
         for name, function in (steps or {}).items():
             self.register(name, function)
-        known = {**STRATEGIES, **(strategies or {})}
-        unknown = [name for name in order or () if name not in known]
-        if unknown:
-            raise InvalidInputError(
-                f"no strategy is called {', '.join(map(repr, unknown))}; there are "
-                f"{', '.join(known)}"
-            )
-        self._settings = Settings(
-            tuple(copies), defaults, tuple(validate), known, tuple(order) if order else None
-        )
-        self._together = Together(self._handle, tuple(validate))
+        core = self._handle.core
+        self._settings = Settings.of(core, strategies, order, copies, defaults, validate)
+        self._together = Together(self._handle, self._settings)
         self._procedures: dict[str, Procedure] = {}
         for one in (*BUILT_IN, *procedures):
             self.set(one)
@@ -141,6 +163,10 @@ class Recovery:
         """
         made = procedure if isinstance(procedure, Procedure) else Procedure.of(procedure)
         made.check(self.steps)
+        try:
+            self._handle.core.codec.plain(made.data())  # it is kept with each recovery
+        except InvalidValueError as error:
+            raise ProcedureValidationError([f"it cannot be kept: {error}"]) from None
         self._procedures.pop(made.id, None)
         self._procedures[made.id] = made
         return made
@@ -183,11 +209,35 @@ class Recovery:
         """
         scope = given_scope(agent)
         asked = _failure(failure, point, at)
-        chosen = self.select(asked, procedure)
+        chosen = self._chosen(scope, asked, procedure)
         self._check_there(scope)
+        if progress is not None:
+            check_function(progress, "progress")
         with self._store.lease(lease_name(scope), duration=LEASE, wait=wait):
+            self._mend_records(scope)
             self._end_unfinished(scope)
             return self._go_on(Records(self._handle, scope).begin(asked, chosen), progress)
+
+    def _chosen(self, scope: Scope, asked: Failure, procedure: str | None) -> Procedure:
+        """What answers a failure; of records themselves, what changes nothing but damage."""
+        if not is_own(scope):
+            return self.select(asked, procedure)
+        if procedure is not None or asked.point is not None or asked.at is not None:
+            raise InvalidInputError(
+                f"{scope} keeps what recoveries did: it is mended where it is damaged, and neither "
+                "put back to a point nor recovered by another procedure"
+            )
+        return STANDARD
+
+    def _mend_records(self, scope: Scope) -> None:
+        """See to it that recoveries of a scope can be kept, and those that were read.
+
+        Damaged rows are set aside, with what is kept of this in the records of the records.
+        """
+        records = Records(self._handle, scope)
+        why = records.look()[1]
+        if why is not None:
+            self.recover(records.handle.scope, Failure("corruption_detected", why[:1000]))
 
     def _check_there(self, scope: Scope) -> None:
         settings = self._settings
@@ -202,8 +252,12 @@ class Recovery:
 
     def _end_unfinished(self, scope: Scope) -> None:
         for unfinished in Records(self._handle, scope).running():
-            with suppress(RecoveryFailedError):  # it is over, and its report says how
-                self._go_on(unfinished, None)
+            self._end(unfinished, None)
+
+    def _end(self, record: Record, progress: Progress | None) -> RecoveryReport:
+        with suppress(RecoveryFailedError):  # it is over, and its report says how
+            self._go_on(record, progress)
+        return report_of(record)
 
     def recover_each(
         self,
@@ -220,7 +274,7 @@ class Recovery:
         Gives each one's report, also of a recovery that failed; or the error, if none was begun.
         """
         check_count(beside, "beside")
-        scopes = list(dict.fromkeys(given_scope(agent) for agent in agents))
+        scopes = list(dict.fromkeys(given_scope(one) for one in listed(agents, "agents")))
 
         def one(scope: Scope) -> RecoveryReport | HoldfastError:
             try:
@@ -253,7 +307,8 @@ class Recovery:
         such moment, `RecoveryFailedError`, and nothing was changed.
         """
         asked = _failure(failure, point, at)
-        scopes = [given_scope(agent) for agent in agents]
+        scopes = [given_scope(agent) for agent in listed(agents, "agents")]
+        self._mend_groups()
         return self._together.recover(scopes, asked, wait, self._end_unfinished)
 
     def resume_groups(self, *, wait: float = 0) -> list[GroupRecoveryReport]:
@@ -261,7 +316,15 @@ class Recovery:
 
         If somebody is at one, that is waited for `wait` seconds, then `LeaseHeldError`.
         """
+        self._mend_groups()
         return self._together.resume(wait)
+
+    def _mend_groups(self) -> None:
+        """What is kept of groups, of notices and of scrubbing is in one scope."""
+        try:
+            self._together.reports(None)
+        except StateIntegrityError as error:
+            self.recover(notices_scope(), Failure("corruption_detected", str(error)[:1000]))
 
     def group_reports(self, limit: int | None = None) -> list[GroupRecoveryReport]:
         """What became of the recoveries of groups, the newest first."""
@@ -278,8 +341,9 @@ class Recovery:
     ) -> RecoveryPlan:
         """What `recover` would do; nothing is written, and nothing is waited for."""
         asked = _failure(failure, point, at)
-        chosen = self.select(asked, procedure)
-        records = Records(self._handle, given_scope(agent))
+        scope = given_scope(agent)
+        chosen = self._chosen(scope, asked, procedure)
+        records = Records(self._handle, scope)
         context = self._context(records.draft(asked, chosen))
         looked = look(context, context.order())
         target = looked.target
@@ -299,6 +363,7 @@ class Recovery:
 
         It is used unless `order` pins another one.
         """
+        check_text(kind, "the kind of a failure", 100, least=1)
         records = Records(self._handle, given_scope(agent))
         fixed = kind_of(kind).strategies
         return propose(kind, fixed, outcomes(records.all(REMEMBERED)))
@@ -309,38 +374,49 @@ class Recovery:
         """Go on with recoveries of an agent whose process ended in the middle.
 
         Gives nothing if there are none, or if somebody is at it, for `wait` seconds. The lease of a
-        process that died runs out half a minute after its end.
+        process that died runs out half a minute after its end. One with steps of a type that is not
+        known here cannot go on: it is undone, which ends it. Gives also reports of those that did
+        not succeed.
         """
         scope = given_scope(agent)
         records = Records(self._handle, scope)
-        if not records.running():
+        if not records.unsettled():
             return []
         try:
             with self._store.lease(lease_name(scope), duration=LEASE, wait=wait):
-                return [self._go_on(one, progress) for one in records.running()]
+                self._mend_records(scope)
+                return [self._end(one, progress) for one in records.running()]
         except LeaseHeldError:
             return []  # somebody is at it
 
     def _go_on(self, record: Record, progress: Progress | None) -> RecoveryReport:
-        record.procedure.check(self.steps)
+        unknown = record.procedure.unknown(self.steps)
+        lost = "what is kept of it was damaged" if not record.procedure.steps else ""
         with acting("recovery", correlation=f"recovery/{record.id}"):
-            Running(self._context(record), self.steps, progress).run()
+            running = Running(self._context(record), self.steps, progress)
+            if lost or unknown:
+                why = lost or f"Unknown recovery step type: {', '.join(unknown)}"
+                running.abandon(f"it cannot go on here: {why}")
+            else:
+                running.run()
         return report_of(record)
 
     def _context(self, record: Record) -> Context:
-        settings = self._settings
-        if settings.order is None:
-            order = self.proposal(record.agent, record.failure.kind).order
-            settings = replace(settings, order=order)
+        settings, kind = self._settings, record.failure.kind
+        if is_own(record.agent):  # checks and defaults are for agents
+            settings = Settings(settings.copies, {}, order={ANY: OWN_ORDER})
+        elif settings.pinned(kind) is None:
+            settings = replace(settings, order={kind: self.proposal(record.agent, kind).order})
         return Context(self._handle, record, settings)
 
     def reports(self, agent: Any, limit: int | None = None) -> list[RecoveryReport]:
         """What became of an agent's recoveries, the newest first."""
-        records = Records(self._handle, given_scope(agent))
-        return [report_of(record) for record in records.all(limit)]
+        check_limit(limit)
+        return readable(Records(self._handle, given_scope(agent)).all(limit), report_of)
 
     def report(self, agent: Any, id: str) -> RecoveryReport:
         """What became of one recovery."""
+        check_text(id, "the id of a recovery", 100, least=1)
         return report_of(Records(self._handle, given_scope(agent)).get(id))
 
     def statistics(self, agent: Any = None) -> RecoveryStatistics:
@@ -353,6 +429,7 @@ class Recovery:
 
     def notices(self, since: int = 0, limit: int = PAGE) -> list[Notice]:
         """Notices of recoveries of the whole store that came to a good end, from a number on."""
+        check_count(since, "since")
         check_count(limit, "limit")
         return notices(self._handle, since, limit)
 
@@ -362,6 +439,7 @@ class Recovery:
         `function` gets a change of the consumer's state and the notice: what it writes there is
         committed together with the note that the notice was had, in whatever process.
         """
+        check_function(function, "the function that gets notices")
         return deliver(self._handle, State(state._handle), consumer, function)
 
     # how it is, and what was damaged
@@ -393,6 +471,8 @@ class Recovery:
 
 
 def _failure(failure: Failure | str, point: Any, at: Any) -> Failure:
+    if not isinstance(failure, str | Failure):
+        raise InvalidInputError("a failure is its kind, for example agent_crash, or a Failure")
     if isinstance(failure, str):
         failure = Failure(failure, point=point, at=at)
     elif point is not None or at is not None:

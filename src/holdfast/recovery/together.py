@@ -39,6 +39,8 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.recovery import failures, notices
+from holdfast.recovery.background import called
+from holdfast.recovery.context import Settings
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.records import FAILED, PREFIX, RUNNING, SUCCEEDED
 from holdfast.recovery.running import lease_name
@@ -109,10 +111,10 @@ class _Moment:
 class Together:
     """Recovers several agents of a store at once."""
 
-    def __init__(self, store: StoreHandle, validate: Sequence[Callable[[Any], Any]]) -> None:
+    def __init__(self, store: StoreHandle, settings: Settings) -> None:
         self._store = store
         self._blocking = Store(store)
-        self._validate = validate
+        self._settings = settings
         self._handle = store.line(notices.scope())
 
     # from the failure to the end
@@ -206,7 +208,11 @@ class Together:
             points = {one: self._store.line(one).history.points.find(failure.at) for one in scopes}
             yield str(failure.at), _Moment(failures.TIME, points)
             return
-        order = [one for one in failures.kind_of(failure.kind).strategies if one in _FIT]
+        kind = failure.kind
+        known = self._settings.pinned(kind) or failures.kind_of(kind).strategies
+        order = [one for one in known if one in _FIT]
+        if not order:
+            passed["order"] = f"none of {', '.join(known)} leads several agents to one moment"
         for name in [failures.NAMED] if failure.point is not None else order:
             if name == failures.NOTHING:
                 yield name, _Moment(name, {})
@@ -239,8 +245,8 @@ class Together:
         state: Any = State(handle)
         if point is not None:
             state = state.at(f"{timeline}@{sequence}")
-        for check in self._validate:
-            why = failed(check(state))
+        for check in self._settings.validate:
+            why = failed(called(check, state))
             if why is not None:
                 raise RecoveryValidationError(f"{scope}: {why}")
 
