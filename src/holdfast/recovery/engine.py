@@ -11,14 +11,16 @@ import contextvars
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from holdfast.errors import (
     HoldfastError,
     InvalidInputError,
     LeaseHeldError,
+    MissingError,
     ProcedureNotFoundError,
+    ProcedureValidationError,
     RecoveryFailedError,
     ScopeNotFoundError,
     StateIntegrityError,
@@ -26,27 +28,41 @@ from holdfast.errors import (
 from holdfast.recovery.builtin import BUILT_IN
 from holdfast.recovery.choice import Proposal, outcomes, propose
 from holdfast.recovery.context import Context, Settings, StepFunction
-from holdfast.recovery.failures import Failure, kind_of
+from holdfast.recovery.failures import DAMAGED, Failure, kind_of
+from holdfast.recovery.group_reports import GroupRecoveryReport
 from holdfast.recovery.health import BUDGET, Health, health_of
+from holdfast.recovery.meanwhile import correlation_of, first_of_others
 from holdfast.recovery.notices import PAGE, Notice, deliver, notices
 from holdfast.recovery.placement import Placement
+from holdfast.recovery.plans import RecoveryPlan
 from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.quarantine import Quarantine
-from holdfast.recovery.records import Record, Records, given_scope, recovered_agents
+from holdfast.recovery.records import (
+    FAILED,
+    RUNNING,
+    Record,
+    Records,
+    given_scope,
+    recovered_agents,
+)
 from holdfast.recovery.reports import (
+    SLOW,
     RecoveryReport,
     RecoveryStatistics,
     report_of,
     statistics_of,
+    with_tail,
 )
 from holdfast.recovery.running import Progress, Running, lease_name
-from holdfast.recovery.steps import STEPS
-from holdfast.recovery.strategies import STRATEGIES, Strategy, look
-from holdfast.recovery.together import GroupRecoveryReport, Together
+from holdfast.recovery.steps import STEPS, action_problems
+from holdfast.recovery.strategies import STRATEGIES, Looked, Strategy, look
+from holdfast.recovery.tails import NEWEST_ROWS, Tail, Tails
+from holdfast.recovery.together import Together
 from holdfast.store.arguments import check_count, check_function, check_seconds, check_text
 from holdfast.store.blocking import State, Store
 from holdfast.store.cause import acting
 from holdfast.store.handles import StoreHandle
+from holdfast.store.reading import moment
 from holdfast.store.scopes import Scope
 
 LEASE = 30.0
@@ -55,31 +71,6 @@ LEASE = 30.0
 
 REMEMBERED = 200
 """Recoveries of an agent that the order of strategies is learned from: the newest."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveryPlan:
-    """What a recovery would do."""
-
-    agent: Scope
-    failure: Failure
-    procedure: Procedure
-    strategy: str | None
-    """None if none serves."""
-    point: str | None
-    lost: str
-    passed: dict[str, str]
-    """Strategies that would not serve, and why."""
-    keys: tuple[str, ...] = ()
-    """The keys that would go back, if not all of them."""
-
-    def __str__(self) -> str:
-        head = f"{self.agent}: {self.failure.kind} is answered by {self.procedure.id}"
-        lines = [f"  {step.key}" for step in self.procedure.steps]
-        lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
-        served = f"{self.strategy}, {self.point or 'nothing'}" if self.strategy else "none serves"
-        keys = [f"  keys: {', '.join(self.keys)}"] if self.keys else []
-        return "\n".join([head, *lines, f"  strategy: {served}", *keys, f"  lost: {self.lost}"])
 
 
 class Recovery:
@@ -121,6 +112,7 @@ class Recovery:
             tuple(copies), defaults, tuple(validate), known, tuple(order) if order else None
         )
         self._together = Together(self._handle, tuple(validate))
+        self._tails = Tails(self._handle)
         self._procedures: dict[str, Procedure] = {}
         for one in (*BUILT_IN, *procedures):
             self.set(one)
@@ -141,6 +133,9 @@ class Recovery:
         """
         made = procedure if isinstance(procedure, Procedure) else Procedure.of(procedure)
         made.check(self.steps)
+        problems = list(action_problems(made, self.steps, self._settings.strategies))
+        if problems:
+            raise ProcedureValidationError(problems)
         self._procedures.pop(made.id, None)
         self._procedures[made.id] = made
         return made
@@ -179,7 +174,8 @@ class Recovery:
 
         If another recovers it, that is waited for `wait` seconds, then `LeaseHeldError`. What did
         not succeed was undone, and raises `RecoveryFailedError`, which names the report. A scope
-        that is not there is refused, unless there are copies or defaults to begin it anew from.
+        that is not there is refused, unless there are copies or defaults to begin it anew from; so
+        is a point or a time that it does not have. What `progress` raises is logged.
         """
         scope = given_scope(agent)
         asked = _failure(failure, point, at)
@@ -187,7 +183,27 @@ class Recovery:
         self._check_there(scope)
         with self._store.lease(lease_name(scope), duration=LEASE, wait=wait):
             self._end_unfinished(scope)
-            return self._go_on(Records(self._handle, scope).begin(asked, chosen), progress)
+            self._check_asked(scope, asked)
+            return self._go_on(self._begun(scope, asked, chosen), progress)
+
+    def _begun(self, scope: Scope, failure: Failure, procedure: Procedure) -> Record:
+        gone = self._gone(scope, failure)
+        record = Records(self._handle, scope).begin(failure, procedure, gone)
+        if gone is not None:  # whatever is written next takes the number of what is lost
+            found = self._tails.finding(scope, gone)
+            Quarantine(self._handle, scope).add([found], record.id)
+        return record
+
+    def _gone(self, scope: Scope, failure: Failure) -> Tail | None:
+        depth = None if failure.kind in DAMAGED else NEWEST_ROWS
+        return self._tails.lost(scope, depth)
+
+    def _check_asked(self, scope: Scope, failure: Failure) -> None:
+        """Refuse a point or a time that is not there, before anything is kept."""
+        for wanted in (failure.point, failure.at):
+            if wanted is not None:
+                with suppress(StateIntegrityError):  # then the recovery says what it can do
+                    self._handle.line(scope).history.points.find(wanted)
 
     def _check_there(self, scope: Scope) -> None:
         settings = self._settings
@@ -203,7 +219,7 @@ class Recovery:
     def _end_unfinished(self, scope: Scope) -> None:
         for unfinished in Records(self._handle, scope).running():
             with suppress(RecoveryFailedError):  # it is over, and its report says how
-                self._go_on(unfinished, None)
+                self._take_up(unfinished, None)
 
     def recover_each(
         self,
@@ -259,7 +275,9 @@ class Recovery:
     def resume_groups(self, *, wait: float = 0) -> list[GroupRecoveryReport]:
         """Go on with recoveries of groups whose process ended in the middle.
 
-        If somebody is at one, that is waited for `wait` seconds, then `LeaseHeldError`.
+        Gives the report of each that ended, well or not. If somebody is at one, that is waited for
+        `wait` seconds, then it is left out. One whose agents were changed by others since it began
+        is ended as failed, and changes nothing.
         """
         return self._together.resume(wait)
 
@@ -279,17 +297,22 @@ class Recovery:
         """What `recover` would do; nothing is written, and nothing is waited for."""
         asked = _failure(failure, point, at)
         chosen = self.select(asked, procedure)
-        records = Records(self._handle, given_scope(agent))
-        context = self._context(records.draft(asked, chosen))
-        looked = look(context, context.order())
+        scope = given_scope(agent)
+        self._check_asked(scope, asked)
+        record = Records(self._handle, scope).draft(asked, chosen)
+        record.data["gone"] = self._gone(scope, asked)
+        context = self._context(record)
+        locating = [step for step in chosen.steps if step.type == "locate_checkpoint"]
+        looked = look(context, context.order(locating[-1].action)) if locating else Looked()
         target = looked.target
+        strategy = target.strategy if target is not None else None
         return RecoveryPlan(
-            context.agent,
+            scope,
             asked,
             chosen,
-            target.strategy if target is not None else None,
+            strategy,
             target.point if target is not None else None,
-            target.lost if target is not None else "nothing",
+            with_tail(record, strategy, target.lost if target is not None else "nothing"),
             looked.passed,
             target.keys if target is not None else (),
         )
@@ -309,7 +332,8 @@ class Recovery:
         """Go on with recoveries of an agent whose process ended in the middle.
 
         Gives nothing if there are none, or if somebody is at it, for `wait` seconds. The lease of a
-        process that died runs out half a minute after its end.
+        process that died runs out half a minute after its end. One whose agent was changed by
+        others since it began is ended as failed, and changes nothing: recover the agent anew.
         """
         scope = given_scope(agent)
         records = Records(self._handle, scope)
@@ -317,13 +341,45 @@ class Recovery:
             return []
         try:
             with self._store.lease(lease_name(scope), duration=LEASE, wait=wait):
-                return [self._go_on(one, progress) for one in records.running()]
+                return [self._take_up(one, progress) for one in records.running()]
         except LeaseHeldError:
             return []  # somebody is at it
 
+    def abandon(self, id: str, reason: str = "") -> RecoveryReport | GroupRecoveryReport:
+        """End a recovery that was begun and never ended, of an agent or of a group.
+
+        The agents are left as they are, and nobody goes on with it. If somebody is at it,
+        `LeaseHeldError`.
+        """
+        check_text(id, "the id of a recovery", 100, least=1)
+        check_text(reason, "the reason", 2000)
+        why = f"abandoned: {reason}" if reason else "abandoned"
+        group = self._together.abandon(id, why)
+        if group is not None:
+            return group
+        for scope in recovered_agents(self._handle):
+            records = Records(self._handle, scope)
+            if any(one.id == id for one in records.running()):
+                with self._store.lease(lease_name(scope), duration=LEASE, wait=0):
+                    record = records.get(id)
+                    if record.status == RUNNING:
+                        record.finish(FAILED, why)
+                    return report_of(record)
+        raise MissingError(f"no recovery {id!r} is unfinished; `holdfast recovery list` shows all")
+
+    def _take_up(self, record: Record, progress: Progress | None) -> RecoveryReport:
+        """Go on with one that another began, unless that would undo what was done since."""
+        handle = self._handle.line(record.agent)
+        other = first_of_others(handle, record.id, record.data.get("head"))
+        if other is None:
+            return self._go_on(record, progress)
+        why = f"others wrote since it began (entry {other.sequence}), so it was not taken up again"
+        record.finish(FAILED, why)
+        return report_of(record)
+
     def _go_on(self, record: Record, progress: Progress | None) -> RecoveryReport:
         record.procedure.check(self.steps)
-        with acting("recovery", correlation=f"recovery/{record.id}"):
+        with acting("recovery", correlation=correlation_of(record.id)):
             Running(self._context(record), self.steps, progress).run()
         return report_of(record)
 
@@ -343,16 +399,23 @@ class Recovery:
         """What became of one recovery."""
         return report_of(Records(self._handle, given_scope(agent)).get(id))
 
-    def statistics(self, agent: Any = None) -> RecoveryStatistics:
-        """How recoveries went, of one agent or of all, with alarms over what took too long."""
-        agents = [given_scope(agent)] if agent is not None else recovered_agents(self._handle)
+    def statistics(self, agent: Any = None, *, slow: float = SLOW) -> RecoveryStatistics:
+        """How recoveries went, of one agent or of all, with groups that it was part of.
+
+        Alarms tell of those that failed, took longer than `slow` seconds, or are still running
+        after that time.
+        """
+        check_seconds(slow, "slow")
+        wanted = given_scope(agent) if agent is not None else None
+        agents = [wanted] if wanted is not None else recovered_agents(self._handle)
         found = [one for scope in agents for one in self.reports(scope)]
-        return statistics_of(found)
+        groups = [one for one in self.group_reports() if wanted is None or wanted in one.agents]
+        return statistics_of([*found, *groups], slow, moment(self._handle.core.clock.claimed()))
 
     # those who want to know
 
     def notices(self, since: int = 0, limit: int = PAGE) -> list[Notice]:
-        """Notices of recoveries of the whole store that came to a good end, from a number on."""
+        """Notices of recoveries of the whole store that ended, from a number on."""
         check_count(limit, "limit")
         return notices(self._handle, since, limit)
 
@@ -397,4 +460,6 @@ def _failure(failure: Failure | str, point: Any, at: Any) -> Failure:
         failure = Failure(failure, point=point, at=at)
     elif point is not None or at is not None:
         failure = replace(failure, point=point, at=at)
+    if failure.point is not None and failure.at is not None:
+        raise InvalidInputError("give either point or at: one state is returned to")
     return failure.check()

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from copy import copy as shallow
 from dataclasses import dataclass
 
-from holdfast.errors import Conflict, InvalidInputError, ReadOnlyError
+from holdfast.errors import Conflict, InvalidInputError, ReadOnlyError, ScopeNotFoundError
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.storage.contract import Batch, Storage
 from holdfast.store import rows
@@ -115,6 +115,29 @@ def heal(
     if done:
         core.lost()  # what is held of the scope was read around the damage
     return list(done.values())
+
+
+def heal_all(
+    store: StoreHandle, scope: Scope, findings: Sequence[Finding], copies: Sequence[Core]
+) -> tuple[list[Finding], list[Healed]]:
+    """Heal a scope as far as copies go: what is still wrong, and what is no more.
+
+    A damaged row hides what is behind it: what is wrong is looked for again after each time.
+    """
+    left = list(findings)
+    healed: list[Healed] = []
+    while left and copies and (done := heal(store, scope, left, copies)):
+        healed += done
+        left = _still(store.core, scope)
+    return left, healed
+
+
+def _still(core: Core, scope: Scope) -> list[Finding]:
+    try:
+        report = verify_store(core, scope)
+    except ScopeNotFoundError:
+        return []  # deleted since
+    return [one for one in report.findings if one.scope == str(scope)]
 
 
 def _missing(scope: Scope, key: bytes) -> Finding:
