@@ -21,7 +21,9 @@ from holdfast.errors import (
     InvalidInputError,
     ProcedureValidationError,
 )
+from holdfast.recovery.meanwhile import correlation_of
 from holdfast.recovery.records import Records
+from holdfast.store.cause import acting
 
 STEPS = [{"type": "locate_checkpoint"}, {"type": "restore_state"}, {"type": "validate_state"}]
 QUICK = {"id": "quick", "triggers": ["quick"], "steps": [{"type": "backup_current"}, *STEPS]}
@@ -257,7 +259,7 @@ def killed(store: sync.Store, state: sync.State) -> None:
     context = recovery._context(record)
     results = recovery.steps["backup_current"](context, {})
     record.note_result("steps", result_of("backup_current", results))
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit), acting("recovery", correlation=correlation_of(record.id)):
         mine(context, {})
 
 

@@ -25,7 +25,7 @@ from holdfast.store.json_values import tagged, write
 from holdfast.store.proof_files import write_whole
 
 if TYPE_CHECKING:
-    from holdfast.recovery.engine import RecoveryPlan
+    from holdfast.recovery.plans import RecoveryPlan
     from holdfast.recovery.reports import RecoveryReport
 
 FORMATS = {".md": "markdown", ".markdown": "markdown", ".html": "html", ".json": "json"}
@@ -308,14 +308,34 @@ def resume(session: Session, scope: str, wait: float) -> int:
 
 
 @recovery.command()
-@click.argument("scope", required=False, shell_complete=complete_scope)
+@click.argument("id")
+@click.option("--reason", default="", help="Kept with its report.")
 @pass_session
-def stats(session: Session, scope: str | None) -> None:
-    """How recoveries went, of one agent or of all; alarms are those that failed or were slow."""
+def abandon(session: Session, id: str, reason: str) -> None:
+    """End a recovery that never ended, of an agent or of a group; the agents stay as they are."""
+    from holdfast.sync import Recovery
+
+    with session.writing() as store:
+        done = Recovery(store).abandon(id, reason)
+    if session.json:
+        output.document({"id": done.id, "status": done.status, "why": done.why})
+    else:
+        output.say(output.clean(f"recovery {done.id} of {done.about}: {done.status}, {done.why}"))
+
+
+@recovery.command()
+@click.argument("scope", required=False, shell_complete=complete_scope)
+@click.option("--slow", type=click.FloatRange(0), default=300, help="Seconds one may take. [300]")
+@pass_session
+def stats(session: Session, scope: str | None, slow: float) -> None:
+    """How recoveries went, of one agent or of all.
+
+    Alarms are those that failed, were slow, or have not ended after that time.
+    """
     from holdfast.sync import Recovery
 
     with session.reading() as store:
-        found = Recovery(store).statistics(scope)
+        found = Recovery(store).statistics(scope, slow=slow)
     told = {name: getattr(found, name) for name in found.__slots__}
     told["success_rate"] = found.success_rate
     if session.json:

@@ -24,8 +24,8 @@ from holdfast.errors import InvalidInputError
 from holdfast.store.scopes import Scope
 
 if TYPE_CHECKING:
-    from holdfast.recovery.engine import RecoveryPlan
     from holdfast.recovery.healing import Healed
+    from holdfast.recovery.plans import RecoveryPlan
     from holdfast.recovery.quarantine import Quarantined
     from holdfast.recovery.reports import RecoveryReport
     from holdfast.store.verify_report import Finding
@@ -114,8 +114,10 @@ class _Damage:
     def _plan(self, scope: str, found: list[Finding]) -> None:
         from holdfast.recovery.failures import found_failure
         from holdfast.recovery.strategies import readable
+        from holdfast.recovery.tails import Tails
 
-        if readable(self._store.scope(scope)._handle):
+        state = self._store.scope(scope)
+        if readable(state._handle) and Tails(self._store._handle).lost(state.scope) is None:
             places = ", ".join(one.place for one in found[:3]) + (", …" if len(found) > 3 else "")
             self.left.append(f"{scope}: its newest state is whole, its past is not: {places}")
             return
@@ -129,13 +131,13 @@ class _Damage:
 
     def mend(self) -> None:
         """Heal rows that a copy still has, which loses nothing; then do what plans say."""
-        from holdfast.recovery.healing import heal, heal_directory
+        from holdfast.recovery.healing import heal_all, heal_directory
 
         if self.copies:
             handle = self._store._handle
             for scope, mine in self._by_scope().items():
                 if scope:
-                    self.healed += heal(handle, Scope.parse(scope), mine, self.copies)
+                    self.healed += heal_all(handle, Scope.parse(scope), mine, self.copies)[1]
                 else:
                     self.healed += heal_directory(handle, mine, self.copies)
             self.look()

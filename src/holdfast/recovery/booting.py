@@ -32,10 +32,16 @@ from holdfast.recovery import failures
 from holdfast.recovery.background import called, log
 from holdfast.recovery.engine import LEASE, Recovery
 from holdfast.recovery.failures import Failure
-from holdfast.recovery.notices import scope as notices_scope
-from holdfast.recovery.records import Records, every_scope, given_scope, is_own
+from holdfast.recovery.records import (
+    Records,
+    every_scope,
+    given_scope,
+    is_own,
+    notices_scope,
+)
 from holdfast.recovery.reports import RecoveryReport
 from holdfast.recovery.strategies import check_state
+from holdfast.recovery.tails import Tails, tail_text
 from holdfast.recovery.watching import lease_of
 from holdfast.store import rows
 from holdfast.store.arguments import check_flag, check_function, check_seconds, listed
@@ -184,6 +190,7 @@ class Booting:
         self._handle = store
         self._store = Store(store)
         self._asked = asked
+        self._tails = Tails(store)
         self._end = time.monotonic() + asked.wait
         self._report = BootReport()
 
@@ -212,10 +219,15 @@ class Booting:
 
     def _groups(self) -> None:
         try:
-            for report in self._asked.recovery.resume_groups():
+            recovery = self._asked.recovery
+            for report in recovery.resume_groups():
                 outcome = "completed" if report.success else "rolled_back"
                 for scope in report.agents:
                     self._note(scope, "recovery", report.id, outcome, report.why, report)
+            for report in recovery.group_reports():
+                if report.finished_at is None:
+                    why = "somebody is at it, or died a moment ago"
+                    self._note(notices_scope(), "recovery", report.id, "left", why, report)
         except (LeaseLostError, StoreClosedError):
             raise
         except HoldfastError as error:
@@ -255,6 +267,9 @@ class Booting:
             check_state(handle, handle.timeline, handle.place()[2])
         except StateIntegrityError as error:
             return Failure("corruption_detected", str(error)[:1000])
+        tail = self._tails.lost(scope)
+        if tail is not None:  # nothing in what is left of it shows that
+            return Failure("structure_invalid", f"lost: {tail_text(tail)}")
         return None
 
     def _is_unfinished(self, scope: Scope) -> bool:

@@ -132,13 +132,18 @@ class Context:
         """All strategies, by name."""
         return self.settings.strategies
 
-    def order(self) -> tuple[str, ...]:
-        """The order of strategies: what was asked for first, then as pinned, or by the failure."""
-        kind = self.failure.kind
-        known = self.settings.pinned(kind) or failures.kind_of(kind).strategies
+    def order(self, action: Mapping[str, Any]) -> tuple[str, ...]:
+        """The order of strategies of a step that looks for a state.
+
+        A point or a time that was asked for is all that is tried: nobody gets something else
+        without a word. Else what the step's `action` says, what is pinned, or what answers the
+        failure.
+        """
         asked = [failures.NAMED] if self.failure.point is not None else []
         asked += [failures.TIME] if self.failure.at is not None else []
-        return (*asked, *(name for name in known if name not in asked))
+        kind = self.failure.kind
+        known = self.settings.pinned(kind) or failures.kind_of(kind).strategies
+        return tuple(asked or action.get("strategies", ()) or known)
 
     def had(self, type: str) -> Mapping[str, Any] | None:
         """What the step of a type came to in this attempt; None if none has succeeded."""

@@ -19,9 +19,10 @@ from holdfast.errors import (
     HoldfastError,
     InvalidInputError,
     ReadOnlyError,
+    ScopeNotFoundError,
 )
-from holdfast.recovery import notices
 from holdfast.recovery.quarantine import Quarantine
+from holdfast.recovery.records import notices_scope
 from holdfast.storage.contract import Batch, Storage
 from holdfast.store import rows
 from holdfast.store.core import Core
@@ -142,7 +143,7 @@ def heal_directory(
             row = other.storage.get([key])[0]
             if row is None or key in done or not _opens(core, key, row):
                 continue
-            Quarantine(store, notices.scope()).add([one])
+            Quarantine(store, notices_scope()).add([one])
             if _replace(core, key, row):
                 done[key] = Healed(None, key.hex(), rows.describe(key), number)
     return list(done.values())
@@ -155,6 +156,29 @@ def _opens(core: Core, key: bytes, row: bytes) -> bool:
         return named and bool(core.timelines(ledger))
     except (HoldfastError, ValueError):
         return False  # damaged as well, or of a scope that is none of this store's
+
+
+def heal_all(
+    store: StoreHandle, scope: Scope, findings: Sequence[Finding], copies: Sequence[Core]
+) -> tuple[list[Finding], list[Healed]]:
+    """Heal a scope as far as copies go: what is still wrong, and what is no more.
+
+    A damaged row hides what is behind it: what is wrong is looked for again after each time.
+    """
+    left = list(findings)
+    healed: list[Healed] = []
+    while left and copies and (done := heal(store, scope, left, copies)):
+        healed += done
+        left = _still(store.core, scope)
+    return left, healed
+
+
+def _still(core: Core, scope: Scope) -> list[Finding]:
+    try:
+        report = verify_store(core, scope)
+    except ScopeNotFoundError:
+        return []  # deleted since
+    return [one for one in report.findings if one.scope == str(scope)]
 
 
 def _missing(scope: Scope, key: bytes) -> Finding:

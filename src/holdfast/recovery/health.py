@@ -173,7 +173,8 @@ def _damage(store: StoreHandle, findings: list[Finding]) -> Iterator[Concern]:
             names = ", ".join(keys[:5]) + (", …" if len(keys) > 5 else "")
             what = f"damaged keys: {names}: {what}"
         if scope:
-            yield _damaged(store.line(scope), what, known=bool(keys))
+            newest = bool(keys) or any(one.kind == "feed" for one in mine)
+            yield _damaged(store.line(scope), what, known=newest)
         else:
             yield _concern("damaged_store", "", what, HEAL)
 

@@ -32,6 +32,9 @@ PREFIX = OWNER + "/"
 PROCEDURE = "/procedure"
 _ID = re.compile(r"\d{8}T\d{6}\.\d{6}-[0-9a-f]{4}")
 _T = TypeVar("_T")
+NOTICES = PREFIX + "notices"
+LOST_TAIL = PREFIX + "lost/tail"
+"""The newest entry that a recovery reported as lost though the feed names it."""
 RUNNING, SUCCEEDED, ROLLED_BACK, FAILED = "running", "succeeded", "rolled_back", "failed"
 
 
@@ -44,6 +47,12 @@ def given_scope(agent: Any) -> Scope:
     found = getattr(agent, "scope", None)
     if not isinstance(found, Scope):
         raise InvalidInputError("an agent is given as its state, or its scope, for example agent:7")
+    timeline = getattr(agent, "timeline", "main")
+    if timeline != "main":
+        raise InvalidInputError(
+            f"recoveries are of the timeline main, not of {timeline}: give the state itself; to "
+            "take what is on another timeline, adopt it (`restore`)"
+        )
     return found
 
 
@@ -60,12 +69,25 @@ def is_own(scope: Scope) -> bool:
     return scope.kind == "custom" and (scope.id == OWNER or scope.id.startswith(PREFIX))
 
 
-def write(handle: LineHandle, values: Mapping[str, Any], sign: Plan | None = None) -> None:
-    """Set keys that this layer owns, in one change; a checkpoint over them goes along with it."""
-    parts = ChangeParts(StoreHandle(handle.core), cause_now(), None, owner=True)
+def notices_scope() -> Scope:
+    """The scope whose list tells of every recovery of the store."""
+    return Scope("custom", OWNER)
+
+
+def write(
+    handle: LineHandle,
+    values: Mapping[str, Any],
+    sign: Plan | None = None,
+    notice: Mapping[str, Any] | None = None,
+) -> None:
+    """Set keys that this layer owns, and add a notice, in one change; a checkpoint goes along."""
+    store = StoreHandle(handle.core)
+    parts = ChangeParts(store, cause_now(), None, owner=True)
     part = parts.part(handle)
     for key, value in values.items():
         part.set(key, value)
+    if notice is not None:
+        parts.part(store.line(notices_scope())).append(NOTICES, notice)
     plan = parts.plan()
     assert plan is not None
     tickets = [handle.core.submit(one[0]) for one in (plan, sign) if one is not None]
@@ -90,6 +112,20 @@ class RecoveryStepResult:
     def data(self) -> dict[str, Any]:
         """Plain data."""
         return {name: getattr(self, name) for name in self.__slots__}
+
+
+def notice_of(
+    agent: str, recovery: str, failure: Failure, status: str, message: str = ""
+) -> dict[str, Any]:
+    """What dependent systems are told of the end of a recovery."""
+    return {
+        "agent": agent,
+        "recovery": recovery,
+        "failure": failure.kind,
+        "severity": failure.severity,
+        "status": status,
+        "message": message,
+    }
 
 
 class Record:
@@ -141,12 +177,33 @@ class Record:
         if not hold:
             self.flush()
 
+    @property
+    def gone(self) -> tuple[int, int] | None:
+        """The first and last of the newest entries that were lost before it began, if any were."""
+        found = self.data.get("gone")
+        return (found[0], found[1]) if found else None
+
     def finish(self, status: str, why: str) -> None:
-        """Keep how it ended, with a checkpoint over all of it: that signs the report."""
+        """Keep how it ended, with a checkpoint over all of it: that signs the report.
+
+        The notice of it is added in the same change: there is one for each end, and no other.
+        """
         now = moment(self._handle.core.clock.claimed())
-        self.note(hold=True, status=status, why=why, finished_at=now)
+        self.note(hold=True, status=status, why=why[:4000], finished_at=now)
+        if status == SUCCEEDED and self.gone is not None:
+            self._held[LOST_TAIL] = self.gone[1]
+        failure = self.failure
+        notice = notice_of(str(self.agent), self.id, failure, status, self.data.get("message", ""))
+        try:
+            self.flush(self._signed(status), notice)
+        except StateIntegrityError:
+            # The list of notices is damaged; that may keep no recovery from its end.
+            log.warning("%s: nobody is told of recovery %s", self.agent, self.id, exc_info=True)
+            self.flush(self._signed(status))
+
+    def _signed(self, status: str) -> Plan:
         name = f"recovery {self.id}"
-        self.flush(self._handle.plan_checkpoint(name, "recovery", [status], "", None))
+        return self._handle.plan_checkpoint(name, "recovery", [status], "", None)
 
     def note_result(self, part: str, result: RecoveryStepResult, hold: bool = False) -> None:
         """Keep what became of a step: at once, or with whatever is written next."""
@@ -155,10 +212,10 @@ class Record:
         if not hold:
             self.flush()
 
-    def flush(self, sign: Plan | None = None) -> None:
+    def flush(self, sign: Plan | None = None, notice: Mapping[str, Any] | None = None) -> None:
         """Keep what was held back, in one change."""
         if self._held:
-            write(self._handle, self._held, sign)
+            write(self._handle, self._held, sign, notice)
             self._held = {}
 
     def done(self, part: str) -> dict[str, RecoveryStepResult]:
@@ -188,9 +245,12 @@ class Records:
         self._store = store
         self.handle = store.line(scope_of(agent))
 
-    def begin(self, failure: Failure, procedure: Procedure) -> Record:
+    def begin(
+        self, failure: Failure, procedure: Procedure, gone: tuple[int, int] | None = None
+    ) -> Record:
         """A new one, which is kept before anything is done."""
         record = self.draft(failure, procedure)
+        record.data["gone"] = list(gone) if gone is not None else None
         with suppress(StateIntegrityError):  # a head that cannot be read is not known
             record.data["head"] = self._store.line(self.agent).place()[2]
         record.begin()

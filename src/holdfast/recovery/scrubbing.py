@@ -13,19 +13,13 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
-from holdfast.errors import (
-    InvalidInputError,
-    LeaseHeldError,
-    ScopeNotFoundError,
-    StateIntegrityError,
-)
+from holdfast.errors import InvalidInputError, LeaseHeldError, StateIntegrityError
 from holdfast.recovery.background import Background, called, log
 from holdfast.recovery.engine import Recovery
 from holdfast.recovery.failures import Failure
-from holdfast.recovery.healing import Healed, check_copies, heal, heal_directory
-from holdfast.recovery.notices import scope as notices_scope
+from holdfast.recovery.healing import Healed, check_copies, heal_all, heal_directory
 from holdfast.recovery.quarantine import Quarantine
-from holdfast.recovery.records import PREFIX, write
+from holdfast.recovery.records import PREFIX, notices_scope, write
 from holdfast.store.arguments import check_function, check_seconds
 from holdfast.store.asking import LONGEST
 from holdfast.store.blocking import Store
@@ -185,17 +179,14 @@ class Scrubber:
         left: list[Finding] = []
         healed: list[Healed] = []
         for scope, those in grouped(findings).items():
-            if not scope and (found := heal_directory(self._handle, those, self._copies)):
-                healed += found
-                continue  # what else the rows had hidden, or had shown, the next pass finds
-            while scope and those and self._copies:
-                done = heal(self._handle, Scope.parse(scope), those, self._copies)
-                if not done:
-                    break
-                healed += done
-                # A damaged row hides what is behind it: what is wrong now is looked for again.
-                those = _still(self._core, Scope.parse(scope))
-            left += those
+            if not scope:
+                rows = heal_directory(self._handle, those, self._copies)
+                healed += rows
+                left += those if not rows else []  # what they had hidden, the next pass finds
+                continue
+            still, done = heal_all(self._handle, Scope.parse(scope), those, self._copies)
+            left += still
+            healed += done
         return left, healed
 
     def _set_aside(self, findings: Sequence[Finding]) -> None:
@@ -210,14 +201,6 @@ def grouped(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
     for one in findings:
         found.setdefault(one.scope, []).append(one)
     return found
-
-
-def _still(core: Core, scope: Scope) -> list[Finding]:
-    try:
-        report = verify_store(core, scope)
-    except ScopeNotFoundError:
-        return []  # deleted since
-    return [one for one in report.findings if one.scope == str(scope)]
 
 
 def _digest(one: Finding) -> str:

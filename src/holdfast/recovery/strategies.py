@@ -260,13 +260,23 @@ def timeline(context: Context) -> Target:
     handle = context.handle
     why = "there is no other timeline"
     others = [one for one in handle.history.timelines() if one.name != handle.timeline]
-    for one in sorted(others, key=lambda info: info.head, reverse=True):
+    for one in sorted(others, key=lambda info: _written(handle.on(info.name)), reverse=True):
         try:
             sequence = handle.on(one.name).place()[2]
             return _whole(context, failures.TIMELINE, one.name, sequence)
         except (Unfit, StateIntegrityError, MissingError) as error:
             why = f"{one.name}: {error}"
     raise Unfit(why)
+
+
+def _written(handle: LineHandle) -> float:
+    """When the newest entry of a timeline was written; 0 if that cannot be read."""
+    try:
+        for entry in handle.history.log(limit=1):
+            return entry.time.timestamp()
+    except StateIntegrityError:
+        pass
+    return 0.0
 
 
 def copy(context: Context) -> Target:
