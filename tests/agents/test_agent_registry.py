@@ -247,7 +247,7 @@ def test_identities_as_a_file(place: Place, tmp_path: Path) -> None:
                 into.import_identities(file)
         with pytest.raises(InvalidInputError, match="cannot read"):
             into.import_identities(tmp_path / "none.json")
-        with pytest.raises(InvalidInputError, match="cannot write"):
+        with pytest.raises(InvalidInputError, match="cannot be written"):
             into.export_identities(tmp_path / "none" / "x.json")
 
 

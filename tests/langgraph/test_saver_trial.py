@@ -47,7 +47,7 @@ def test_looking_at_a_thread_does_not_license_what_a_run_puts(look: str, other: 
             else:
                 graph.update_state(CONFIG, {"xs": ["OTHER"]}, as_node="c")
 
-        with pytest.raises(Conflict, match="input is stored already"):
+        with pytest.raises(Conflict, match="run's input, which an earlier step stored"):
             for number, _ in enumerate(graph.stream({"xs": ["slow"]}, CONFIG, durability="sync")):
                 if number == 0:
                     thread = threading.Thread(target=meddle)

@@ -31,7 +31,6 @@ def table(title: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.split("|")] for row in rows[2:]]
 
 
-@pytest.mark.spec("L119")
 def test_the_page_names_the_classes() -> None:
     assert tuple(row[0].strip("`") for row in table("The classes")) == CLASSES
 
@@ -51,6 +50,7 @@ def test_the_page_says_what_a_key_tells() -> None:
             assert tuple(re.findall(r"`([^`]+)`", words)) == classes.OUTSIDE
 
 
+@pytest.mark.spec("L119")
 def test_which_class_wins(store: sync.Store) -> None:
     state = store.agent("a")
     assert state.class_of("billing/token_count") == "standard"

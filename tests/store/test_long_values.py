@@ -21,6 +21,7 @@ from holdfast import Gate, Request, ValueLimits, sync
 from holdfast.errors import (
     Conflict,
     DamagedRecordError,
+    DiskFullError,
     GateRefusedError,
     InvalidInputError,
     LimitExceededError,
@@ -149,6 +150,19 @@ def test_files(place: Place, tmp_path: Path) -> None:
         assert sum(1 for _ in file) == 20_000
         file.seek(-6, io.SEEK_END)
         assert file.readline() == b"19999\n"
+
+
+def test_a_file_that_is_replaced_keeps_who_may_read_it(place: Place, tmp_path: Path) -> None:
+    state = place.open().agent("1")
+    state.set("k", b"secret")
+    target = tmp_path / "out"
+    target.write_bytes(b"before")
+    target.chmod(0o600)
+    state.get_file("k", target)
+    assert (target.read_bytes(), target.stat().st_mode & 0o777) == (b"secret", 0o600)
+    if Path("/dev/full").exists():
+        with pytest.raises(DiskFullError):
+            state.get_file("k", "/dev/full")
 
 
 def test_the_async_face(place: Place, tmp_path: Path) -> None:

@@ -794,3 +794,17 @@ def test_verify_notices_that_what_was_merged_is_another_history(place: Place) ->
 def test_copies_of_deleted_are_itself() -> None:
     assert copy(DELETED) is deepcopy(DELETED) is DELETED
     assert repr(DELETED) == "DELETED"
+
+
+@pytest.mark.parametrize("length", [248, 249, 256])
+def test_keys_of_any_length_are_kept_beside_each_other(place: Place, length: int) -> None:
+    key = "z" * length
+    _, main, trial = forked(place, **{key: 1})
+    trial.set(key, 2)
+    main.set(key, 3)
+    main.merge(trial, strategy="both")
+    (beside,) = set(main.keys()) - {key, "started"}
+    assert (main.get(key), main.get(beside)) == (3, 2)
+    assert beside.endswith("~theirs")
+    main.delete(beside)
+    assert main.exists(key)

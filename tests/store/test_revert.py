@@ -574,3 +574,26 @@ def test_against_a_plain_model(run: list[Any], actor: str) -> None:
     finally:
         for module, name, number in old:
             setattr(module, name, number)
+
+
+# ---- pruned ----------------------------------------------------------------------------------
+
+
+def test_what_is_pruned_is_left_alone_and_named(place: Place) -> None:
+    store = place.open()
+    old, new = store.agent("old"), store.agent("new")
+    with store.acting("bot", correlation="run"):
+        old.set("kept", 5)
+    old.set("other", 1)
+    old.checkpoint("c")
+    old.prune("c")
+    with store.acting("bot", correlation="run"):
+        new.set("k", 1)
+        old.set("later", 1)
+    for result in (old.revert(correlation="run", dry_run=True), old.revert(actor="bot")):
+        assert result.done == ["later"]
+        assert "what was before it is pruned" in why(result.left)[""]
+    assert [one.done for one in store.revert(correlation="run")] == [["k"], []]
+    assert (old.get("kept"), new.get("k")) == (5, None)
+    with pytest.raises(PointNotFoundError, match="pruned up to"):
+        old.revert(correlation="nobody's")

@@ -36,7 +36,6 @@ def keys_of(entries: list[Entry]) -> list[tuple[str, ...]]:
 # ---- what is given -------------------------------------------------------------------------
 
 
-@pytest.mark.spec("S28")
 def test_from_now_on_in_any_handle(place: Place) -> None:
     store = place.open()
     store.agent("1").set("before", 0)
@@ -368,6 +367,7 @@ with sync.open(url, key=key or None, signer=signer, durability="normal") as stor
 """
 
 
+@pytest.mark.spec("S28")
 @pytest.mark.parametrize("sealed", [False, True])
 def test_another_process_is_heard_within_100_ms(tmp_path: Any, sealed: bool) -> None:
     place = Place("sqlite", tmp_path, sealed=sealed)

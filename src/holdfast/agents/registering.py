@@ -21,10 +21,10 @@ from holdfast.errors import (
 )
 from holdfast.store.arguments import check_filters, check_limit, check_prefixes
 from holdfast.store.core import Core
+from holdfast.store.files import write_whole
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.history import Plan
-from holdfast.store.proof_files import write_whole
 from holdfast.store.reading import Reader
 from holdfast.store.scopes import Scope
 

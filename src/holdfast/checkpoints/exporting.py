@@ -27,8 +27,8 @@ from holdfast.seal.keys import parse_key
 from holdfast.store import refs
 from holdfast.store.arguments import check_flag
 from holdfast.store.declared import PREFIX
+from holdfast.store.files import whole_file
 from holdfast.store.lifetimes import read_meta
-from holdfast.store.long_files import whole_file
 from holdfast.store.long_reading import ByteTree
 from holdfast.store.lookups import derived
 from holdfast.store.masking import MASK

@@ -50,11 +50,11 @@ from holdfast.store.classes import Classed
 from holdfast.store.cosigning import Trust
 from holdfast.store.declared import PREFIX, Declaration, parse_declared
 from holdfast.store.ending import end_line
+from holdfast.store.files import check_path
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle
 from holdfast.store.items import Checkpoint
 from holdfast.store.lifetimes import Meta, Terms, terms_of
-from holdfast.store.long_files import check_path
 from holdfast.store.long_writing import LongWriter
 from holdfast.store.lookups import derived
 from holdfast.store.scopes import RESERVED, Scope

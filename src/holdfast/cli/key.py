@@ -281,7 +281,7 @@ def fetch(
     """The bytes under a key, of any size, as they are; of a sensitive one only with --reveal."""
     if session.json and path is None:
         raise InvalidInputError("stdout takes the bytes themselves; use --output with --json")
-    from holdfast.store.long_files import whole_file
+    from holdfast.store.files import whole_file
 
     with session.reading() as store:
         state: Any = session.state(store, scope)

@@ -16,7 +16,7 @@ from holdfast.cli.key import key_argument, scope_argument
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, Unavailable
-from holdfast.store.proof_files import write_whole
+from holdfast.store.files import write_whole
 
 
 @click.command(cls=Command)
@@ -137,6 +137,13 @@ def witness(session: Session, out: str | None, command: str | None) -> None:
         output.say(token)
 
 
+def _named(_: click.Context, __: click.Parameter, name: str) -> str:
+    """A file is written whole or not at all, which stdout cannot promise."""
+    if name == "-":
+        raise InvalidInputError("--out takes a file, not stdout; one of this name is ./-")
+    return name
+
+
 def _words(command: str) -> list[str]:
     try:
         words = shlex.split(command)
@@ -168,7 +175,14 @@ def _hand_over(words: list[str], text: str) -> None:
     metavar="CHECKPOINT",
     help="What it was there. [default the newest in the present state's past]",
 )
-@click.option("--out", "-o", metavar="FILE", required=True, help="Where to write the proof.")
+@click.option(
+    "--out",
+    "-o",
+    metavar="FILE",
+    required=True,
+    callback=_named,
+    help="Where to write the proof.",
+)
 @pass_session
 def prove(session: Session, scope: str, name: str, at: str | None, out: str) -> None:
     """A small proof of what a key was at a checkpoint, for somebody without the store.
@@ -198,7 +212,14 @@ def prove(session: Session, scope: str, name: str, at: str | None, out: str) -> 
 @click.command("export-chain", cls=Command)
 @scope_argument
 @click.option("--feed", is_flag=True, help="With the store's feed, to compare witnesses with.")
-@click.option("--out", "-o", metavar="FILE", required=True, help="Where to write the chain.")
+@click.option(
+    "--out",
+    "-o",
+    metavar="FILE",
+    required=True,
+    callback=_named,
+    help="Where to write the chain.",
+)
 @pass_session
 def export_chain(session: Session, scope: str, feed: bool, out: str) -> None:
     """The chain of a scope's entries, without any content; `holdfast-verify FILE` checks it."""

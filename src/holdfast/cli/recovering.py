@@ -20,8 +20,8 @@ from holdfast.cli.session import Session
 from holdfast.cli.settling import boot, scrub
 from holdfast.cli.shapes import time_text
 from holdfast.errors import InvalidInputError, MissingError, RecoveryFailedError
+from holdfast.store.files import write_whole
 from holdfast.store.json_values import tagged, write
-from holdfast.store.proof_files import write_whole
 
 if TYPE_CHECKING:
     from holdfast.recovery.plans import RecoveryPlan

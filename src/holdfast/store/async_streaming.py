@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 from holdfast.errors import InvalidInputError
 from holdfast.store.expiring import sweep_store
+from holdfast.store.files import Path
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.items import Swept
-from holdfast.store.long_files import PIECE, Path, check_piece, load_file, save_file, sought
+from holdfast.store.long_files import PIECE, check_piece, load_file, save_file, sought
 from holdfast.store.long_reading import LongReader
 from holdfast.store.long_writing import LongWriter, as_bytes
 
@@ -23,12 +24,13 @@ class WriteStream:
     """Bytes on their way to a key: `async with state.open_write(key) as f: await f.write(data)`.
 
     The key changes when the block ends; with an error, nothing happens to it. A write that is
-    cancelled ends it, too. It is written by one task at a time.
+    cancelled ends it, too. Tasks take turns, each with a whole piece.
     """
 
     def __init__(self, handle: LineHandle, key: str, if_version: int | None) -> None:
         self._writer = LongWriter(handle, key, if_version)
         self._closed = False
+        self._turn = asyncio.Lock()
 
     @property
     def version(self) -> int | None:
@@ -43,9 +45,10 @@ class WriteStream:
     async def write(self, data: bytes | bytearray | memoryview) -> int:
         """Add bytes; returns how many."""
         data = as_bytes(data)
-        if self._writer.holds(len(data)):
-            return self._writer.write(data)
-        return await _done(self._writer.write, data)
+        async with self._turn:
+            if self._writer.holds(len(data)):
+                return self._writer.write(data)
+            return await _done(self._writer.write, data)
 
     async def close(self) -> None:
         """Let the key have what was written; a second call does nothing."""
@@ -76,7 +79,7 @@ class WriteStream:
 class ReadStream:
     """The bytes under a key as they are when it is opened: `async with state.open_read(key) as f`.
 
-    `async for piece in f` gives all that is left, in pieces. It is read by one task at a time.
+    `async for piece in f` gives all that is left, in pieces. Tasks take turns.
     """
 
     def __init__(self, handle: LineHandle, key: str) -> None:
@@ -84,6 +87,7 @@ class ReadStream:
         self._key = key
         self._opened: LongReader | None = None
         self._at = 0
+        self._turn = asyncio.Lock()
 
     @property
     def _reader(self) -> LongReader:
@@ -106,12 +110,13 @@ class ReadStream:
     async def read(self, size: int | None = -1) -> bytes:
         """So many bytes, fewer only at the end; all that is left if none is given."""
         reader = self._reader
-        stop = reader.size if size is None or size < 0 else self._at + size
-        if reader.holds(self._at, stop):
-            found = reader.read(self._at, stop)
-        else:
-            found = await _done(reader.read, self._at, stop)
-        self._at += len(found)
+        async with self._turn:
+            stop = reader.size if size is None or size < 0 else self._at + size
+            if reader.holds(self._at, stop):
+                found = reader.read(self._at, stop)
+            else:
+                found = await _done(reader.read, self._at, stop)
+            self._at += len(found)
         return found
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-import os
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.errors import InvalidInputError
+from holdfast.store.files import Path, check_path, whole_file
 from holdfast.store.long_reading import LongReader
 from holdfast.store.long_writing import LongWriter
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 PIECE = 1 << 20
-Path = str | os.PathLike[str]
 
 
 class WriteFile(io.BufferedIOBase):
@@ -24,8 +23,8 @@ class WriteFile(io.BufferedIOBase):
 
     Inside a block closing only ends the writing, so that what wraps a file and closes it, as text
     files do, cannot finish what an error cuts short. An error gives it up, as does letting go of it
-    unclosed: then the key stays as it is. It is written from the beginning to the end, by one
-    thread at a time.
+    unclosed: then the key stays as it is. It is written from the beginning to the end; threads take
+    turns, each with a whole piece.
     """
 
     def __init__(self, writer: LongWriter) -> None:
@@ -82,11 +81,12 @@ class WriteFile(io.BufferedIOBase):
 
 
 class ReadFile(io.BufferedIOBase):
-    """The bytes under a key as they were when it was opened; for one thread at a time."""
+    """The bytes under a key as they were when it was opened; threads take turns."""
 
     def __init__(self, reader: LongReader) -> None:
         self._reader = reader
         self._at = 0
+        self._turn = threading.RLock()
 
     @property
     def size(self) -> int:
@@ -109,9 +109,10 @@ class ReadFile(io.BufferedIOBase):
     def read(self, size: int | None = -1, /) -> bytes:
         """So many bytes, fewer only at the end; all that is left if none is given."""
         self._open()
-        stop = self.size if size is None or size < 0 else self._at + size
-        found = self._reader.read(self._at, stop)
-        self._at += len(found)
+        with self._turn:
+            stop = self.size if size is None or size < 0 else self._at + size
+            found = self._reader.read(self._at, stop)
+            self._at += len(found)
         return found
 
     def read1(self, size: int = -1, /) -> bytes:
@@ -121,7 +122,8 @@ class ReadFile(io.BufferedIOBase):
     def peek(self, size: int = 0, /) -> bytes:
         """Some of the bytes that come next, without going on."""
         self._open()
-        return self._reader.read(self._at, self._at + 8192)
+        with self._turn:
+            return self._reader.read(self._at, self._at + 8192)
 
     def chunks(self, size: int = PIECE) -> Iterator[bytes]:
         """All that is left, in pieces of this size; a loop over the file itself gives lines."""
@@ -132,8 +134,9 @@ class ReadFile(io.BufferedIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Go to a place; returns where it is."""
         self._open()
-        self._at = sought(self._at, self.size, offset, whence)
-        return self._at
+        with self._turn:
+            self._at = sought(self._at, self.size, offset, whence)
+            return self._at
 
     def tell(self) -> int:
         """Where the next read begins."""
@@ -179,36 +182,3 @@ def save_file(reader: LongReader, path: Path) -> int:
         for piece in reader.pieces(0, reader.size):
             target.write(piece)
     return reader.size
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes its place when the block ends, durably; after an error all is as before.
-
-    What is no plain file, such as a pipe, is written as it is.
-    """
-    place = os.path.realpath(check_path(path))
-    plain = os.path.isfile(place) or not os.path.exists(place)
-    made = f"{place}.{os.urandom(6).hex()}.part" if plain else place
-    try:
-        with open(made, "xb" if plain else "wb") as target:
-            yield target
-            target.flush()
-            if plain:
-                os.fsync(target.fileno())
-        if plain:
-            os.replace(made, place)
-    except BaseException as error:
-        if plain:
-            with suppress(OSError):
-                os.unlink(made)
-        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
-            raise InvalidInputError(f"{path!r} cannot be written: {error.strerror}") from error
-        raise
-
-
-def check_path(path: Path) -> Path:
-    """Refuse what is no path: Python would take a number for an open file."""
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        raise InvalidInputError("a file is named by its path, as text or a pathlib.Path")
-    return path

@@ -5,6 +5,7 @@ What turns out to be short is set like any other value. What is long becomes an 
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from copy import deepcopy
 from typing import Any
@@ -41,7 +42,7 @@ class _Moved(Conflict):
 
 
 class LongWriter:
-    """Bytes on their way to a key; not for several threads at once.
+    """Bytes on their way to a key; several threads take turns, each with a whole piece.
 
     It ends by `commit` or `abort`. An error ends it, too: then nothing of it is ever seen.
     """
@@ -57,6 +58,7 @@ class LongWriter:
         self._cause = cause_now()
         self._short = bytearray()
         self._upload: Upload | None = None
+        self._turn = threading.RLock()
         self.over = ""
         """Why it has ended; empty while it has not."""
         self.size = 0
@@ -70,20 +72,25 @@ class LongWriter:
     def write(self, data: bytes | bytearray | memoryview) -> int:
         """Take more bytes; returns how many."""
         data = as_bytes(data)
-        self._check()
-        try:
-            if self.holds(len(data)):
-                self._short += data
-            else:
-                self._begin().write(data)
-        except BaseException:
-            self.abort("it failed before")
-            raise
-        self.size += len(data)
+        with self._turn:
+            self._check()
+            try:
+                if self.holds(len(data)):
+                    self._short += data
+                else:
+                    self._begin().write(data)
+            except BaseException:
+                self.abort("it failed before")
+                raise
+            self.size += len(data)
         return len(data)
 
     def commit(self) -> int:
         """Let the key have what was written; returns the entry's number."""
+        with self._turn:
+            return self._commit()
+
+    def _commit(self) -> int:
         self._check()
         try:
             if self._upload is None:
@@ -104,11 +111,12 @@ class LongWriter:
 
     def abort(self, why: str = "it was given up") -> None:
         """Forget what was written; the key stays as it is."""
-        if not self.over:
-            self.over = why
-            self._short.clear()
-            if self._upload is not None:
-                self._upload.abandon()
+        with self._turn:
+            if not self.over:
+                self.over = why
+                self._short.clear()
+                if self._upload is not None:
+                    self._upload.abandon()
 
     def __del__(self) -> None:
         # Let go of unfinished. This runs anywhere, even inside a commit, so it only says so: the

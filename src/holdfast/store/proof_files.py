@@ -9,14 +9,13 @@ import hashlib
 import itertools
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from holdfast.errors import InvalidInputError
 from holdfast.store import rows
+from holdfast.store.files import write_whole
 
 PROOF = b"holdfast-proof/1\0"
 CHAIN = b"holdfast-chain/1\0"
@@ -108,28 +107,6 @@ class Proof(msgspec.Struct, array_like=True, frozen=True, repr_omit_defaults=Tru
     def __repr__(self) -> str:
         said = "is absent" if self.absent else "has a value"
         return f"<Proof that {self.key!r} {said} at entry {self.sequence}>"
-
-
-def write_whole(path: str | os.PathLike[str], parts: Iterable[bytes]) -> None:
-    """Make a file of parts, or put it in the place of another, once all of it is durable."""
-    if not isinstance(path, str | os.PathLike) or not str(path) or "\0" in str(path):
-        raise InvalidInputError("a path is text, not empty and without a NUL character")
-    place = Path(path)
-    passing = place.with_name(f".{place.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    try:
-        with open(passing, "xb") as file:
-            file.writelines(parts)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(passing, place)
-    except BaseException as error:
-        with suppress(OSError, UnicodeEncodeError):
-            os.unlink(passing)
-        if isinstance(error, OSError):
-            raise InvalidInputError(f"cannot write {path}: {error.strerror}") from None
-        if isinstance(error, UnicodeEncodeError):
-            raise InvalidInputError("a path is valid text") from None
-        raise
 
 
 def chain_file(objects: Iterable[Any]) -> Iterator[bytes]:

@@ -24,10 +24,11 @@ from holdfast.store.cosigning import signatures_of
 from holdfast.store.entries import Envelope
 from holdfast.store.ephemeral import refuse_ephemeral
 from holdfast.store.feed import LANES
+from holdfast.store.files import write_whole
 from holdfast.store.floors import floor_of
 from holdfast.store.history import fold_once
 from holdfast.store.ledger import Ledger
-from holdfast.store.proof_files import Opened, Proof, chain_file, write_whole
+from holdfast.store.proof_files import Opened, Proof, chain_file
 from holdfast.store.reading import Reader
 from holdfast.store.scopes import check_key
 from holdfast.store.slots import slot_of

@@ -11,7 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from holdfast.errors import Conflict, DamagedIndexError, InvalidInputError, PointNotFoundError
+from holdfast.errors import (
+    Conflict,
+    DamagedIndexError,
+    InvalidInputError,
+    PointNotFoundError,
+    PrunedError,
+)
 from holdfast.store import entries, rows
 from holdfast.store.arguments import check_flag, check_text, listed
 from holdfast.store.cause import cause_now
@@ -46,6 +52,7 @@ _STAYS = {
     entries.PRUNE: "pruned what was before it: that does not come back",
 }
 """Why an operation that names no key is not undone."""
+_PRUNED = "stays: what was before it is pruned, and does not come back"
 _BUILT = "built or removed a lookup, which follows from what is declared"
 Choice = Callable[[int, Body], bool]
 """Whether an entry, by its number and body, is one of those to undo."""
@@ -205,6 +212,8 @@ class Undoing:
         points = handle.history.points
         line = points.line()
         self.head = line.sequence
+        self.floor = line.floor.sequence
+        """What was before this entry and those below it is not known any more."""
         self.now = points.view(handle.timeline, self.head)
         self.ledger = self.now.ledger
         self.first: dict[str, int] = {}
@@ -252,9 +261,9 @@ class Undoing:
 
     def _scan(self, low: int, chosen: Choice, what: str) -> None:
         """Note, oldest first, what the entries changed and who changed it since."""
-        found = False
+        found = self._note_pruned(low, chosen)
         for row, _, body in self.handle.history.entries(
-            newest_first=False, low=low, high=self.head
+            newest_first=False, low=max(low, self.floor + 1), high=self.head
         ):
             sequence = rows.sequence_of(row)
             mine = chosen(sequence, body)
@@ -266,7 +275,25 @@ class Undoing:
             if mine and body.also:
                 self.together.append(sequence)
         if not found:
+            if self.floor > self.ledger.before:
+                what = f"{what}, as far as they are there: they are pruned up to {self.floor}"
             raise PointNotFoundError(_nobody(str(self.scope), what))
+
+    def _note_pruned(self, low: int, chosen: Choice) -> bool:
+        """Note entries of those that are pruned whose content is there still; whether any is."""
+        high = rows.entry(self.now.prefix, self.floor) + b"\0"
+        at, found = rows.entry(self.now.prefix, low), False
+        while at < high and (page := self.core.storage.scan(at, high, limit=200)):
+            for key, row in page:
+                try:
+                    body = self.ledger.open_entry(key, row)[1]
+                except PrunedError:
+                    continue
+                if chosen(rows.sequence_of(key), body):
+                    found = True
+                    self.stays.setdefault(_PRUNED, []).append(rows.sequence_of(key))
+            at = page[-1][0] + b"\0"
+        return found
 
     def _note(self, sequence: int, code: int, kind: str, key: str, mine: bool) -> None:
         if derived(key):

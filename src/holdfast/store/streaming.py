@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from holdfast.store.files import Path
     from holdfast.store.handles import LineHandle, StoreHandle
     from holdfast.store.items import Swept
-    from holdfast.store.long_files import Path, ReadFile, WriteFile
+    from holdfast.store.long_files import ReadFile, WriteFile
 
 
 class ViewStreaming:

@@ -14,11 +14,13 @@ different ways, somebody has to decide: `decide` is asked, and only there.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from holdfast.seal.codec import Typed
 from holdfast.store.compare import DELETED, identity, same
+from holdfast.store.scopes import KEY_LENGTH
 from holdfast.store.sequence import aligned
 
 
@@ -97,12 +99,20 @@ def _fields(path: str, base: Any, ours: Any, theirs: Any, decide: Decide) -> Any
 
 
 def free_name(name: str, taken: Callable[[str], bool]) -> str:
-    """What theirs is called beside ours: NAME~theirs, NAME~theirs2 and so on."""
-    found, number = f"{name}~theirs", 1
-    while taken(found):
+    """What theirs is called beside ours: NAME~theirs, NAME~theirs2 and so on.
+
+    A key has a length: of a name that is too long for this, a hash stands for its end.
+    """
+    number = 1
+    while True:
+        end = f"~theirs{number if number > 1 else ''}"
+        found = name + end
+        if len(found) > KEY_LENGTH:
+            digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:16]
+            found = f"{name[: KEY_LENGTH - len(end) - len(digest) - 1]}~{digest}{end}"
+        if not taken(found):
+            return found
         number += 1
-        found = f"{name}~theirs{number}"
-    return found
 
 
 # lists

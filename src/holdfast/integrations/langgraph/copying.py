@@ -35,7 +35,7 @@ def copy(source: Thread, target: Thread) -> None:
     last = source.line.place()[2]
     if not last:
         return
-    if target.line.place()[2] and not target.reader.exists(COPYING):
+    if target.namespaces() and not target.reader.exists(COPYING):
         raise Conflict(
             f"thread {target.id!r} has checkpoints already; delete it first, or copy to another"
         )
@@ -62,8 +62,13 @@ def _all_keys(thread: Thread) -> Iterator[str]:
 
 
 def _entries(source: Thread, last: int) -> Iterator[tuple[int, list[Operation]]]:
-    """(entry, operations) of all entries that changed keys."""
-    steps: Iterable[Trace] = trace(source.line.history, None, 1, last)
+    """(entry, operations) of all entries that changed keys; first the state, if it was pruned."""
+    line = source.reader.now()
+    pruned = line.floor.sequence if line is not None else 0
+    if pruned:
+        state = source.at(pruned).items("", None, "", True)
+        yield pruned, [Operation("set", key, value) for key, value in state]
+    steps: Iterable[Trace] = trace(source.line.history, None, pruned + 1, last)
     for number, group in groupby(steps, key=lambda step: step.sequence):
         operations: list[Operation] = []
         for step in group:

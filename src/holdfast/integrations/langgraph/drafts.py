@@ -7,8 +7,9 @@ from typing import Any
 
 from holdfast.integrations.langgraph.kept import Growth, Kept, simple
 from holdfast.integrations.langgraph.messages import BEGIN, short_list
+from holdfast.integrations.langgraph.past import Loaded
 from holdfast.integrations.langgraph.records import INLINE, NAMES, PARTS, Record, Space
-from holdfast.integrations.langgraph.thread import Loaded, Thread
+from holdfast.integrations.langgraph.thread import Thread
 from holdfast.integrations.langgraph.types import LISTED
 from holdfast.seal.codec import Typed
 from holdfast.store.change import Written
@@ -41,6 +42,7 @@ class Draft:
         thread = self.thread
         self.reader = reader = thread.pinned()
         self._before = reader.at.sequence if reader.at is not None else 0
+        self.life = reader.at.ledger.number if reader.at is not None else 0
         self._alone = 0 < self._before == thread.last
         """Whether nobody else has written since this thread's last change."""
         self._versions = {NAMES: thread.learn_names(reader)}
@@ -78,8 +80,10 @@ class Draft:
         thread.parts.stored()
         follows = written[0].sequence == self._before + 1
         thread.last = written[0].sequence if follows else 0
+        life = (self.life or thread.life_now()) if self.heads else 0
         for ns, record in self.heads.items():
             thread.heads[ns] = (written[0].sequence, record)
+            thread.note_life(record.id, life)
         for ns, kept in self.kept.items():
             known = {k: v.kept() if type(v) is Growth else v for k, v in kept.items()}
             thread.kept[ns] = (written[0].sequence, known)

@@ -9,9 +9,11 @@ from typing import Any
 
 from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
 
+from holdfast.integrations.langgraph.past import PAGE, Loaded, Past
 from holdfast.integrations.langgraph.putting import RECORDS
 from holdfast.integrations.langgraph.records import Space, merged
-from holdfast.integrations.langgraph.thread import PAGE, Loaded, Past, Thread
+from holdfast.integrations.langgraph.thread import Thread
+from holdfast.store.arguments import check_limit
 
 DELTAS = 16
 """Checkpoints that are read together on the way back to a stored value."""
@@ -25,6 +27,8 @@ def listed(
     limit: int | None,
 ) -> Iterator[tuple[Thread, Space, Loaded]]:
     """Checkpoints of these places that fit, the newest id first."""
+    if limit is not None:
+        check_limit(limit)
     page = min(limit, PAGE) if limit and not filter and id is None else PAGE
     pasts = [Past(*place, page=max(1, page)) for place in places]
     if id is not None:
@@ -53,8 +57,12 @@ def _named(
 
 def _older(past: Past, before: str | None) -> Iterator[Loaded]:
     """Checkpoints in the order of their ids, the newest first."""
-    last = len(past) if before is None else past.first_not_before(before)
-    return (past.at(position) for position in reversed(range(last)))
+    order: Sequence[int]
+    if past.mixed:
+        order = sorted(range(len(past)), key=lambda position: past.record(position).id)
+    else:
+        order = range(len(past) if before is None else past.first_not_before(before))
+    return (past.at(position) for position in reversed(order))
 
 
 def _fits(metadata: dict[str, Any], filter: dict[str, Any]) -> bool:

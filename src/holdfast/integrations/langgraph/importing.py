@@ -21,11 +21,12 @@ from holdfast.errors import Conflict, RefusedError, StateIntegrityError
 from holdfast.integrations.langgraph import putting
 from holdfast.integrations.langgraph.digests import Digests
 from holdfast.integrations.langgraph.drafts import Draft
+from holdfast.integrations.langgraph.past import Loaded, Past
 from holdfast.integrations.langgraph.records import Space, Writes
 from holdfast.integrations.langgraph.runs import parent_of
 from holdfast.integrations.langgraph.saver import HoldfastSaver
 from holdfast.integrations.langgraph.sources import Place, Row, Source, Write
-from holdfast.integrations.langgraph.thread import Loaded, Past, Thread
+from holdfast.integrations.langgraph.thread import Thread
 from holdfast.integrations.langgraph.types import Types
 from holdfast.store.cause import cause_now
 

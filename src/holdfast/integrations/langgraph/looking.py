@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP
-from langgraph.checkpoint.serde.types import ERROR, TASKS
+from langgraph.checkpoint.serde.types import TASKS
 
 from holdfast.errors import CheckpointNotFoundError, InvalidInputError, ScopeNotFoundError
 from holdfast.integrations.langgraph.messages import number_of, numbers, whole
+from holdfast.integrations.langgraph.past import Loaded, Past
 from holdfast.integrations.langgraph.records import Record, Space, merged
-from holdfast.integrations.langgraph.runs import node_of, triggered, unanswered
+from holdfast.integrations.langgraph.runs import answered, node_of, triggered, unanswered
 from holdfast.integrations.langgraph.saver import HoldfastSaver
-from holdfast.integrations.langgraph.thread import Loaded, Past, Thread
+from holdfast.integrations.langgraph.thread import Thread
 from holdfast.integrations.langgraph.types import MESSAGE, Types
 from holdfast.seal.codec import Typed
 from holdfast.store.compare import MISSING, Diff, Difference, value_changes
@@ -131,19 +132,19 @@ def _nodes(loaded: Loaded, tasks: Any) -> tuple[list[str], list[str]]:
         if type(one) is Typed and one.name == "Send"
     ]
 
-    def but_for(channels: set[str]) -> list[str]:
-        """Nodes without a task that wrote to anything but these channels."""
-        done = {
-            call.path
-            for call in loaded.calls
-            if call.checkpoint == loaded.record.id
-            and any(channel not in channels for _, channel, _ in call.items)
-        }
+    def but_for(done: set[str]) -> list[str]:
+        """Nodes without those whose tasks have these paths."""
         return sorted((triggered(loaded.record) - {*map(node_of, done)}) | unanswered(sends, done))
 
     if not loaded.newest:  # what ran after an older one is known: nothing is open
-        return but_for({name for call in loaded.calls for _, name, _ in call.items}), []
-    return but_for(set(WRITES_IDX_MAP)), but_for({ERROR})
+        return but_for(set()), []
+    calls = [call for call in loaded.calls if call.checkpoint == loaded.record.id]
+    stored = {
+        call.path
+        for call in calls
+        if any(channel not in WRITES_IDX_MAP for _, channel, _ in call.items)
+    }
+    return but_for(stored), but_for(answered(calls))
 
 
 def difference(before: Seen | None, after: Seen) -> Diff:

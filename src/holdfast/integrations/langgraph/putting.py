@@ -9,7 +9,9 @@ from urllib.parse import unquote
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.checkpoint.serde.types import ERROR
 
+from holdfast.errors import Conflict
 from holdfast.integrations.langgraph.drafts import Draft
+from holdfast.integrations.langgraph.past import Loaded, Past
 from holdfast.integrations.langgraph.records import (
     LOT,
     Record,
@@ -18,7 +20,7 @@ from holdfast.integrations.langgraph.records import (
     long_id,
     short_entries,
 )
-from holdfast.integrations.langgraph.thread import Loaded, Past, Thread
+from holdfast.integrations.langgraph.thread import REFUSED, Thread
 from holdfast.integrations.langgraph.turns import Job
 from holdfast.integrations.langgraph.types import Types
 from holdfast.store.cause import cause_now
@@ -46,7 +48,16 @@ def put(
 
     def apply(draft: Draft) -> None:
         before = thread.newest(space, draft.reader)
-        check(before.record if before else None)
+        try:
+            check(before.record if before else None)
+        except Conflict:
+            thread.note_life(checkpoint["id"], REFUSED)
+            if before and parent and thread.find(space, parent) is None:
+                raise Conflict(
+                    f"thread {thread.id!r} has no checkpoint {parent} to go on from: there never "
+                    "was one, or the thread was deleted since; nothing of this step is stored"
+                ) from None
+            raise
         short, apart = draft.channels(space, checkpoint.get("channel_values", {}), before)
         more = {name: value for name, value in checkpoint.items() if name not in _FIELDS}
         record = Record(
@@ -97,6 +108,8 @@ def _head(made: Draft, space: Space, record: Record, before: Loaded | None) -> N
         recent = before.record.recent
         if before.record.id != record.id:
             recent = (*recent, before.entry)
+        if before.record.id > record.id and not made.reader.exists(space.mixed):
+            made.note("set", space.mixed, True)
         twin = Past(thread, space).get(record.id) if before.record.id > record.id else None
         if twin is not None:  # put again: the newer one counts
             _log(made, space, [entry for entry in thread.log(space) if entry != twin.entry])
@@ -122,7 +135,10 @@ def put_writes(
     task: str,
     path: str,
 ) -> None:
-    """Note what a task wrote on top of a checkpoint, which may be put only later."""
+    """Note what a task wrote on top of a checkpoint, which may be put only later.
+
+    If the thread was deleted since the checkpoint was put, `Conflict`.
+    """
     given = [
         # An error is kept as the text that LangGraph's own savers give back.
         (WRITES_IDX_MAP.get(name, n), name, _told(value) if name == ERROR else value)
@@ -147,6 +163,11 @@ def put_calls(
     """The same, with the index of each write."""
 
     def apply(draft: Draft) -> None:
+        if thread.lives.get(checkpoint, draft.life) != draft.life:
+            raise Conflict(
+                f"thread {thread.id!r}: it was deleted since checkpoint {checkpoint} was stored; "
+                "nothing of this step is stored"
+            )
         before = thread.newest(space, draft.reader)
         plain = [(n, name, thread.types.plain(v, thread.parts.ref)) for n, name, v in writes]
         call = Writes(checkpoint, task, path, plain)
@@ -189,7 +210,13 @@ def remove(thread: Thread, space: Space, gone: set[str]) -> None:
 
 
 def _clear(made: Draft, space: Space, before: Loaded) -> None:
-    for key in (space.head, space.log, space.writes, *map(space.channel, before.record.apart)):
+    for key in (
+        space.head,
+        space.log,
+        space.mixed,
+        space.writes,
+        *map(space.channel, before.record.apart),
+    ):
         if made.thread.reader.exists(key):
             made.note("delete", key)
 

@@ -9,6 +9,7 @@ A thread is the scope `custom:langgraph/THREAD`. The state after an entry that p
 | `channel/NAME` | a long value of a channel; a list grows by appending |
 | `log` | the entries that put the checkpoints before, in order and in lots of some; the head has
 |       | those since the last lot |
+| `mixed` | there if ids, which tell the time, are not in the order of putting: a clock went back |
 | `writes` | what tasks wrote on top of the newest checkpoint; the next one takes it away, and what
 |          | was written on top of an older one is told by the entries that wrote it |
 | `late/ID` | what was written on top of a checkpoint that was not the head any more |
@@ -103,6 +104,11 @@ class Space(NamedTuple):
     def log(self) -> str:
         """Key of the list of those before."""
         return self._key("log")
+
+    @property
+    def mixed(self) -> str:
+        """Key of the mark that ids are not in the order of putting."""
+        return self._key("mixed")
 
     @property
     def writes(self) -> str:

@@ -8,24 +8,30 @@ same context; the last one triggers no further node.
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 
 from holdfast.errors import Conflict
-from holdfast.integrations.langgraph.records import PULL, Record
+from holdfast.integrations.langgraph.records import PULL, Record, Writes
 
+_T = TypeVar("_T")
 START = "__start__"
 _TRIGGERS = ("branch:", "join:", "__pregel_tasks", START)
 TASKS = "__pregel_tasks"
 """The channel that holds what was sent to nodes, in order."""
 _PUSH = "~__pregel_push, "
+_DONE = "done"
 MOST_READINGS = 64
+_LOOK = 0.25
+MOST_REMEMBERED = 10_000
 
 
 class _Reading(NamedTuple):
@@ -114,7 +120,10 @@ class Sight:
 def _advice(source: Any) -> str:
     if source == "input":
         return "Nor is this run's input: invoke again with it to go on from the newest state"
-    return "This run's input is stored already: look at the newest state before you send it again"
+    return (
+        "Look in the newest state for this run's input, which an earlier step stored and the other "
+        "run may have passed over"
+    )
 
 
 def run_of(config: Any) -> Any:
@@ -161,16 +170,17 @@ class Queue:
             return True
         with self._lock:
             run = self._runs.get(thread)
-            if run is not None and run.mark() is not mark and run.busy(self.patience):
-                return False
-            self._runs[thread] = _Run(mark)
-            return True
+            if run is None or run.mark() is mark or not run.busy(self.patience):
+                self._runs[thread] = _Run(mark)
+                return True
+        run.look_for_end()
+        return False
 
-    def noticed(self, thread: str, *, over: bool) -> None:
-        """The run that has the thread wrote something; perhaps its last."""
+    def noticed(self, thread: str, config: Any, *, over: bool) -> None:
+        """A run wrote something, or failed to; perhaps its last. Only who has the turn counts."""
         with self._lock:
             run = self._runs.get(thread)
-            if run is None:
+            if run is None or run.mark() is not _mark(config):
                 return
             run.last = time.monotonic()
             if over:
@@ -181,9 +191,22 @@ class _Run:
     def __init__(self, mark: Any) -> None:
         self.mark = weakref.ref(mark)
         self.last = time.monotonic()
+        self.look: float | None = None
+        """When to look whether it is gone, while others wait."""
 
     def busy(self, patience: float) -> bool:
         return self.mark() is not None and time.monotonic() - self.last < patience
+
+    def look_for_end(self) -> None:
+        """Now and then, while somebody waits: what is left of a run that failed refers to itself,
+        and is gone only once the collector has found it."""
+        begun = time.monotonic()
+        if self.look is not None and begun >= self.look:
+            gc.collect()
+            self.look = None
+        if self.look is None:
+            took = time.monotonic() - begun
+            self.look = begun + max(_LOOK, 20 * took)
 
 
 def _mark(config: dict[str, Any]) -> Any:
@@ -193,8 +216,23 @@ def _mark(config: dict[str, Any]) -> Any:
 
 
 def triggered(record: Record) -> set[str]:
-    """Nodes that a checkpoint makes run next, as far as its channels tell."""
+    """Nodes that a checkpoint makes run next, as far as its channels tell.
+
+    Graphs that are not built by `StateGraph` have channels of any name: of theirs only the nodes
+    that ran before are known, by what they had seen then.
+    """
     found: set[str] = set()
+    if not any(name.startswith(_TRIGGERS) for name in record.versions):
+        return {
+            node
+            for node, seen in record.seen.items()
+            if any(
+                record.versions.get(name, version) != version
+                for name, version in seen.items()
+                if name in record.values
+                or name in record.apart  # an empty channel triggers nothing
+            )
+        }
     for name in record.updated or ():
         if name.startswith("branch:to:"):
             found.add(name.removeprefix("branch:to:"))
@@ -205,9 +243,31 @@ def triggered(record: Record) -> set[str]:
     return found
 
 
-def finished(updated: list[str] | None) -> bool:
-    """Whether a checkpoint triggers nothing more."""
-    return updated is not None and not any(name.startswith(_TRIGGERS) for name in updated)
+def finished(checkpoint: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint triggers nothing more; not known of graphs of another make."""
+    updated = checkpoint.get("updated_channels")
+    if updated is None or any(name.startswith(_TRIGGERS) for name in updated):
+        return False
+    return any(name.startswith(_TRIGGERS) for name in checkpoint.get("channel_versions", ()))
+
+
+def answered(calls: Iterable[Writes]) -> set[str]:
+    """Paths of the tasks that stored something, or that wait for an answer.
+
+    One that failed may have run, and so may one that was given the answer it waited for: LangGraph
+    notes an answer before the task goes on, for the task itself or for whichever waits.
+    """
+    found: dict[str, str] = {}
+    for call in calls:
+        channels = {channel for _, channel, _ in call.items}
+        if channels - {ERROR, INTERRUPT, RESUME}:
+            found[call.path] = _DONE
+        elif INTERRUPT in channels:
+            found[call.path] = INTERRUPT
+        elif RESUME in channels:
+            waiting = [call.path] if call.path else list(found)
+            found.update((path, "") for path in waiting if found.get(path) != _DONE)
+    return {path for path, what in found.items() if what}
 
 
 def unanswered(sends: list[Any], paths: set[str]) -> set[str]:
@@ -230,3 +290,10 @@ def check_may_wait(thread: str) -> None:
         f"thread {thread!r}: another run is at work on it, and a blocking call in a running event "
         "loop cannot wait for that; use ainvoke"
     )
+
+
+def remember(known: dict[str, _T], name: str, what: _T, most: int = MOST_REMEMBERED) -> None:
+    """Note something; what was noted first is forgotten."""
+    known[name] = what
+    while len(known) > most:
+        known.pop(next(iter(known)), None)

@@ -33,10 +33,11 @@ from holdfast.integrations.langgraph import putting
 from holdfast.integrations.langgraph.copying import copy
 from holdfast.integrations.langgraph.history import delta_history, listed, put_by
 from holdfast.integrations.langgraph.opening import Opening
+from holdfast.integrations.langgraph.past import Loaded
 from holdfast.integrations.langgraph.records import SCOPES, Space, is_thread, thread_of
-from holdfast.integrations.langgraph.runs import Queue, Sight, check_may_wait, finished
+from holdfast.integrations.langgraph.runs import Queue, Sight, check_may_wait, finished, remember
 from holdfast.integrations.langgraph.serialised import Serialised
-from holdfast.integrations.langgraph.thread import Loaded, Thread
+from holdfast.integrations.langgraph.thread import Thread
 from holdfast.integrations.langgraph.tuples import (
     config_of,
     open_nodes,
@@ -44,13 +45,13 @@ from holdfast.integrations.langgraph.tuples import (
     tuple_of,
 )
 from holdfast.integrations.langgraph.types import Types
+from holdfast.store.arguments import listed as several
 from holdfast.store.erasing import erase_scope
 from holdfast.store.following import Follower
 from holdfast.store.handles import StoreHandle
 from holdfast.store.scopes import Scope
 
 MOST_THREADS = 256
-MOST_WARNED = 10_000
 MOST_KEPT = 128 << 20
 _PAUSE = 0.01
 
@@ -110,6 +111,8 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         self._threads: OrderedDict[str, Thread] = OrderedDict()
         self._lock = threading.Lock()
         self._warned: dict[str, None] = {}
+        self._lives: dict[str, dict[str, int]] = {}
+        """What threads know of their checkpoints; it outlives them."""
         self._puts = 0
         self._pool = ThreadPoolExecutor(8, thread_name_prefix="holdfast-langgraph")
 
@@ -168,6 +171,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         if id is None:
             self._warn(thread, space, loaded, config)
         values = thread.values(space, loaded)
+        thread.note_life(loaded.record.id, thread.life_now())
         thread.weigh()
         return tuple_of(thread, space, loaded, values, config if id else None)
 
@@ -274,7 +278,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         id = loaded.record.id
         if id in self._warned or "__pregel_runtime" not in config["configurable"]:
             return
-        self._known(id)
+        remember(self._warned, id, None)
         nodes = open_nodes(thread, space, loaded)
         if nodes:
             logger.warning(
@@ -285,12 +289,6 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
                 id,
                 ", ".join(nodes),
             )
-
-    def _known(self, id: str) -> None:
-        """A checkpoint of which nothing needs to be said any more."""
-        self._warned[id] = None
-        while len(self._warned) > MOST_WARNED:
-            del self._warned[next(iter(self._warned))]
 
     # writing
 
@@ -312,17 +310,15 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         if isinstance(counters, dict):  # pairs, which LangGraph takes for lists once stored
             stored["counters_since_delta_snapshot"] = {k: list(v) for k, v in counters.items()}
         id = checkpoint["id"]
-        self._known(id)
-        putting.put(
-            thread,
-            space,
-            cast(dict[str, Any], checkpoint),
-            stored,
-            parent,
-            self._sight.check(thread.id, space.ns, config, parent, id, stored.get("source")),
-        )
-        if self._queue is not None and not space.ns:
-            self._queue.noticed(thread.id, over=finished(checkpoint.get("updated_channels")))
+        remember(self._warned, id, None)
+        check = self._sight.check(thread.id, space.ns, config, parent, id, stored.get("source"))
+        over = True  # what cannot be put ends its run
+        try:
+            putting.put(thread, space, cast(dict[str, Any], checkpoint), stored, parent, check)
+            over = finished(checkpoint)
+        finally:
+            if self._queue is not None and not space.ns:
+                self._queue.noticed(thread.id, config, over=over)
         thread.weigh()
         self._bound()
         return config_of(config["configurable"]["thread_id"], space.ns, id)
@@ -348,10 +344,13 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         thread, space, id = self._place(config)
         if id is None:
             raise InvalidInputError("put_writes needs config['configurable']['checkpoint_id']")
-        putting.put_writes(thread, space, id, writes, task_id, task_path)
-        if self._queue is not None and not space.ns:
+        over = True
+        try:
+            putting.put_writes(thread, space, id, writes, task_id, task_path)
             over = any(channel in (ERROR, INTERRUPT) for channel, _ in writes)
-            self._queue.noticed(thread.id, over=over)
+        finally:
+            if self._queue is not None and not space.ns:
+                self._queue.noticed(thread.id, config, over=over)
 
     async def aput_writes(
         self,
@@ -391,7 +390,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
 
         Delta channels of checkpoints that stay may need them: prune such threads instead.
         """
-        wanted = {str(run) for run in run_ids}
+        wanted = {str(run) for run in several(run_ids, "run_ids")}
         names: set[str] = set()
         for run in wanted:
             entries = Follower(self._core).correlated(run, None, None, None)
@@ -421,7 +420,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         """
         if strategy not in ("keep_latest", "delete"):
             raise InvalidInputError("strategy is 'keep_latest' or 'delete'")
-        for name in thread_ids:
+        for name in several(thread_ids, "thread_ids"):
             if strategy == "delete":
                 self.delete_thread(name)
                 continue
@@ -440,6 +439,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
 
         The loop's own threads may all be taken by runs that wait for their turn.
         """
+        self._core.storage.version()  # threads do not live on in a forked process: it says so
         context = copy_context()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, lambda: context.run(work, *given))
@@ -456,7 +456,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
 
     def _place(self, config: RunnableConfig) -> tuple[Thread, Space, str | None]:
         where = config.get("configurable") or {}
-        if "thread_id" not in where:
+        if where.get("thread_id") is None:
             raise InvalidInputError(
                 "a checkpointer needs a thread: config={'configurable': {'thread_id': ...}}"
             )
@@ -469,7 +469,8 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         with self._lock:
             thread = self._threads.get(name)
             if thread is None:
-                thread = self._threads[name] = Thread(self._core, name, self.types)
+                remember(self._lives, name, lives := self._lives.get(name, {}))
+                thread = self._threads[name] = Thread(self._core, name, self.types, lives)
             self._threads.move_to_end(name)
             while len(self._threads) > MOST_THREADS:
                 self._threads.popitem(last=False)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import DamagedRecordError
+from holdfast.errors import DamagedRecordError, ScopeNotFoundError
 from holdfast.integrations.langgraph.kept import Kept, simple
 from holdfast.integrations.langgraph.messages import (
     Parts,
@@ -18,6 +16,7 @@ from holdfast.integrations.langgraph.messages import (
     runs,
     whole,
 )
+from holdfast.integrations.langgraph.past import Loaded, Past
 from holdfast.integrations.langgraph.records import (
     COPYING,
     NAMES,
@@ -31,6 +30,7 @@ from holdfast.integrations.langgraph.records import (
     scope_of,
     thread_of,
 )
+from holdfast.integrations.langgraph.runs import remember
 from holdfast.integrations.langgraph.snapshots import Snapshot
 from holdfast.integrations.langgraph.turns import Turns
 from holdfast.integrations.langgraph.types import MESSAGE, Types
@@ -38,26 +38,14 @@ from holdfast.seal.codec import Typed
 from holdfast.store.core import Core
 from holdfast.store.handles import LineHandle
 from holdfast.store.reading import Reader
-from holdfast.store.tracing import PATCHED, trace
 
 if TYPE_CHECKING:
     from holdfast.integrations.langgraph.drafts import Draft
 
-MOST_READ = 512
 MOST_SNAPSHOTS = 4
-PAGE = 100
-"""Checkpoints whose records are read together."""
-
-
-class Loaded(NamedTuple):
-    """A checkpoint as stored, before its objects are built."""
-
-    record: Record
-    calls: list[Writes]
-    """What was written on top of it, and perhaps of others."""
-    entry: int
-    """The state at this entry is this checkpoint."""
-    newest: bool = False
+MOST_LIVES = 64
+REFUSED = -1
+"""The scope of a checkpoint that could not be put: nothing goes on top of it."""
 
 
 class Thread:
@@ -67,7 +55,9 @@ class Thread:
     by their change, so that other processes cannot come between.
     """
 
-    def __init__(self, core: Core, thread_id: Any, types: Types) -> None:
+    def __init__(
+        self, core: Core, thread_id: Any, types: Types, lives: dict[str, int] | None = None
+    ) -> None:
         self.core = core
         self.types = types
         self.scope = scope_of(thread_id)
@@ -86,6 +76,8 @@ class Thread:
         """By namespace: version of the head, and what its long channels held."""
         self.size = 0
         """Bytes held in memory, roughly, when it was weighed last."""
+        self.lives = {} if lives is None else lives
+        """By checkpoints that were put or read, the number of the scope that they lie in."""
         self.last = 0
         """The entry that was written last from here; while it is the newest of all, what was known
         then still holds."""
@@ -124,6 +116,20 @@ class Thread:
         """Reads of the newest state that do not ask again and again whether it still is."""
         line = self.reader.now()
         return Reader(self.core, self.scope, "main", line) if line is not None else self.reader
+
+    def life_now(self) -> int:
+        """The number of the scope; 0 if it is not there."""
+        line = self.reader.now()
+        return line.ledger.number if line is not None else 0
+
+    def note_life(self, id: str, life: int) -> None:
+        """Note which scope a checkpoint lies in; what was noted first is forgotten."""
+        remember(self.lives, id, life, MOST_LIVES)
+
+    def check_life(self, life: int) -> None:
+        """Refuse to go on reading a thread that was deleted: what is missing is no damage."""
+        if life and self.life_now() != life:
+            raise ScopeNotFoundError(f"thread {self.id!r} was deleted since it was listed")
 
     def learn_names(self, reader: Reader) -> int:
         """Know all names that are stored; the version of their list."""
@@ -284,7 +290,8 @@ class Thread:
     # older ones
 
     def log(self, space: Space) -> list[int]:
-        """The entries that put the checkpoints of a namespace, oldest first."""
+        """The entries that put the checkpoints of a namespace, oldest first; those that were
+        pruned are not among them, but for the newest, which needs no entry."""
         reader = self.pinned()
         found = reader.versioned([space.head, space.log])
         self.learn_names(reader)
@@ -292,7 +299,9 @@ class Thread:
             return []
         head, version = found[space.head]
         lots = chain.from_iterable(map(long_entries, found.get(space.log, ([], 0))[0]))
-        return [*lots, *Record.unpack(head, self.names).recent, version]
+        before = [*lots, *Record.unpack(head, self.names).recent]
+        pruned = reader.at.floor.sequence if reader.at is not None else 0
+        return [*(before if not pruned else (e for e in before if e > pruned)), version]
 
     def find(self, space: Space, id: str) -> Loaded | None:
         """A checkpoint by its id."""
@@ -322,162 +331,6 @@ class Thread:
         wanted = _numbers(long_list(held))
         for number, part in self.read_parts(wanted - self.parts.ids.keys()).items():
             self.parts.learn(number, part)
-
-
-class Past:
-    """The checkpoints of one namespace; those near each other are read together."""
-
-    def __init__(
-        self, thread: Thread, space: Space, *, page: int = PAGE, known: Past | None = None
-    ) -> None:
-        self.thread = thread
-        self.space = space
-        self._page = page
-        self.order = thread.log(space)
-        self._read: dict[int, Loaded] = {}
-        if known is not None and self.order[: len(known.order)] == known.order:
-            # What was put before is what it was; only the newest may have got more writes.
-            self._read = {e: loaded for e, loaded in known._read.items() if not loaded.newest}
-            while len(self._read) > MOST_READ:
-                del self._read[min(self._read)]
-        self._records: dict[int, Record] = {}
-        self._late = set(thread.reader.keys(space.late("")))
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-    def at(self, position: int) -> Loaded:
-        """A checkpoint by its position in the order of putting."""
-        position %= len(self.order)
-        entry = self.order[position]
-        if entry not in self._read:
-            self._load(position)
-        loaded = self._read[entry]
-        if not self._late:
-            return loaded
-        key = self.space.late(loaded.record.id)
-        if key not in self._late:
-            return loaded
-        late = self.thread.reader.get(key, [], None, True)
-        more = [Writes.unpack(call, self.thread.names) for call in late]
-        return loaded._replace(calls=loaded.calls + more)
-
-    def __iter__(self) -> Iterator[Loaded]:
-        """All checkpoints, the newest first."""
-        return (self.at(position) for position in reversed(range(len(self.order))))
-
-    def get(self, id: str) -> Loaded | None:
-        """A checkpoint by its id, or None if there is no such."""
-        if self.order and self.at(-1).record.id == id:
-            return self.at(-1)
-        position = self.first_not_before(id)
-        if position < len(self.order) and self.at(position).record.id == id:
-            return self.at(position)
-        # Ids tell the time: only clocks that went back, or an import, bring them out of order.
-        self._page = PAGE
-        return next((loaded for loaded in self if loaded.record.id == id), None)
-
-    def parent(self, loaded: Loaded) -> Loaded | None:
-        """The checkpoint that one rests on, if it is there: mostly the one that was put before."""
-        id = loaded.record.parent
-        if id is None:
-            return None
-        before = bisect_left(self.order, loaded.entry) - 1
-        if before >= 0 and self.at(before).record.id == id:
-            return self.at(before)
-        return self.get(id)
-
-    def first_not_before(self, id: str) -> int:
-        """Position of the first checkpoint whose id is not less, as far as ids are in order."""
-        return bisect_left(range(len(self.order)), id, key=lambda n: self._record(n).id)
-
-    def _record(self, position: int) -> Record:
-        entry = self.order[position]
-        if entry in self._read:
-            return self._read[entry].record
-        if entry not in self._records:
-            self._records |= scan(self.thread, self.space, entry, entry).records
-        return self._found(self._records, entry)
-
-    def _found(self, records: dict[int, Record], entry: int) -> Record:
-        if entry not in records:
-            raise DamagedRecordError(
-                f"{self.thread.scope}: entry {entry} should put a checkpoint and does not"
-            )
-        return records[entry]
-
-    def _load(self, at: int) -> None:
-        """Read one checkpoint and some that were put before it, with their writes."""
-        order, thread, space = self.order, self.thread, self.space
-        first = at
-        while first and at - first + 1 < self._page and order[first - 1] not in self._read:
-            first -= 1
-        newest = at + 1 == len(order)
-        found = scan(thread, space, order[first], order[at if newest else at + 1])
-        for entry in order[first : at + 1]:
-            record = self._found(found.records, entry)
-            own = found.calls.get(record.id, [])
-            self._read[entry] = Loaded(record, own, entry)
-        if newest:
-            record = self._found(found.records, order[at])
-            calls = thread.calls(space, record)
-            self._read[order[at]] = Loaded(record, calls, order[at], newest=True)
-
-
-class Scan:
-    """What a range of entries put: checkpoints, and what was written on top of each."""
-
-    def __init__(self, thread: Thread) -> None:
-        self._thread = thread
-        self.records: dict[int, Record] = {}
-        """By entry."""
-        self.calls: dict[str, list[Writes]] = {}
-        """By the id of the checkpoint; the last one may have got more."""
-        self._open: list[Any] = []
-
-    def head(self, entry: int, packed: Any) -> None:
-        """A checkpoint was put."""
-        if packed is not None:
-            self.records[entry] = Record.unpack(packed, self._thread.names)
-
-    def writes(self, held: list[Any]) -> None:
-        """The list of writes was this; a short list that grows is told whole every time."""
-        if held[: len(self._open)] != self._open:
-            self.close()
-        self._open = held
-
-    def more(self, calls: list[Any]) -> None:
-        """The list of writes grew by these."""
-        self._open = self._open + calls
-
-    def close(self) -> None:
-        """The list of writes is another one from here on."""
-        for packed in self._open:
-            call = Writes.unpack(packed, self._thread.names)
-            self.calls.setdefault(call.checkpoint, []).append(call)
-        self._open = []
-
-
-def scan(thread: Thread, space: Space, low: int, high: int) -> Scan:
-    """Checkpoints that were put by entries low..high, and what was written meanwhile."""
-    found = Scan(thread)
-    for step in trace(thread.line.history, (space.head, space.writes), low, high):
-        value = step.value
-        if step.kind == "restore":
-            now = thread.at(step.sequence)
-            found.head(step.sequence, now.get(space.head, None, None, True))
-            found.writes(now.get(space.writes, [], None, True))
-            continue
-        if value is PATCHED:
-            value = thread.at(step.sequence).get(step.key, None, None, True)
-        if step.key == space.head:
-            found.head(step.sequence, value)
-        elif step.kind == "append":
-            found.more(value)
-        elif step.key == space.writes:
-            found.writes(value or [])
-    found.close()
-    return found
 
 
 def _numbers(plain: Any) -> set[int]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, CheckpointTuple
-from langgraph.checkpoint.serde.types import ERROR
 
+from holdfast.errors import StateIntegrityError
+from holdfast.integrations.langgraph.past import Loaded
 from holdfast.integrations.langgraph.putting import RECORDS
-from holdfast.integrations.langgraph.records import Space, Writes
-from holdfast.integrations.langgraph.runs import TASKS, node_of, triggered, unanswered
-from holdfast.integrations.langgraph.thread import Loaded, Thread
+from holdfast.integrations.langgraph.records import Space
+from holdfast.integrations.langgraph.runs import TASKS, answered, node_of, triggered, unanswered
+from holdfast.integrations.langgraph.thread import Thread
 from holdfast.integrations.langgraph.values import Values
 
 
@@ -52,19 +55,31 @@ def tuple_of(
 def tuple_later(thread: Thread, space: Space, loaded: Loaded) -> CheckpointTuple:
     """The same, with values that are read when they are looked at."""
     names = [*loaded.record.values, *loaded.record.apart]
-    return tuple_of(thread, space, loaded, Values(names, lambda: thread.values(space, loaded)))
+
+    def read() -> dict[str, Any]:
+        with _alive(thread, loaded):
+            return thread.values(space, loaded)
+
+    with _alive(thread, loaded):
+        return tuple_of(thread, space, loaded, Values(names, read))
+
+
+@contextmanager
+def _alive(thread: Thread, loaded: Loaded) -> Iterator[None]:
+    """What cannot be read of a thread that was deleted since is no damage."""
+    try:
+        yield
+    except StateIntegrityError:
+        thread.check_life(loaded.life)
+        raise
 
 
 def open_nodes(thread: Thread, space: Space, loaded: Loaded) -> list[str]:
     """Nodes that a checkpoint makes run and that have stored nothing."""
     record = loaded.record
     calls = [call for call in loaded.calls if call.checkpoint == record.id]
-    done = {call.path for call in calls if not _failed(call)}
+    done = answered(calls)
     found = triggered(record) - {*map(node_of, done)}
     if TASKS in record.values or TASKS in record.apart:
         found |= unanswered(thread.values(space, loaded)[TASKS], done)
     return sorted(found)
-
-
-def _failed(call: Writes) -> bool:
-    return all(channel == ERROR for _, channel, _ in call.items)

@@ -1,0 +1,327 @@
+"""Ends that are no plain end: a kill after an answer, a deletion beside a run, a pruned past."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import operator
+import os
+import time
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+import langgraph.checkpoint.base.id as ids
+import pytest
+from graph_kit import compiled, said, thread
+from langgraph.channels import EphemeralValue, LastValue
+from langgraph.graph import START, StateGraph
+from langgraph.pregel import NodeBuilder, Pregel
+from langgraph.types import Command, interrupt
+
+import holdfast
+from holdfast.errors import (
+    Conflict,
+    InvalidInputError,
+    InvalidValueError,
+    ScopeNotFoundError,
+    StoreForkedError,
+)
+from holdfast.integrations.langgraph import HoldfastSaver
+
+
+class Work(TypedDict):
+    done: Annotated[list[str], operator.add]
+
+
+class Killed(BaseException):
+    """Ends a run as the end of its process would: nothing is recorded."""
+
+
+def asking(saver: HoldfastSaver, *questions: str, die: bool = False) -> Any:
+    def ask(state: Work) -> dict[str, Any]:
+        found = [interrupt(question) for question in questions]
+        if die:
+            raise Killed
+        return {"done": found}
+
+    builder = StateGraph(Work)
+    builder.add_node("ask", ask)
+    builder.add_edge(START, "ask")
+    return builder.compile(checkpointer=saver)
+
+
+def test_a_node_that_got_its_answer_may_have_run() -> None:
+    with HoldfastSaver.open("memory:") as saver:
+        asking(saver, "pay?").invoke({"done": []}, thread())
+        assert saver.may_have_run(thread()) == [], "it waits"
+        with pytest.raises(Killed):
+            asking(saver, "pay?", die=True).invoke(Command(resume="yes"), thread())
+        assert saver.may_have_run(thread()) == ["ask"]
+        assert asking(saver, "pay?").invoke(None, thread())["done"] == ["yes"]
+        assert saver.may_have_run(thread()) == []
+
+
+def test_a_node_that_asks_again_waits_again() -> None:
+    with HoldfastSaver.open("memory:") as saver:
+        graph = asking(saver, "pay?", "sure?")
+        graph.invoke({"done": []}, thread())
+        graph.invoke(Command(resume="yes"), thread())
+        assert saver.may_have_run(thread()) == []
+        assert graph.invoke(Command(resume="of course"), thread())["done"] == ["yes", "of course"]
+
+
+def test_a_subgraph_that_got_its_answer_may_have_run() -> None:
+    def over(inner: Any, saver: HoldfastSaver) -> Any:
+        builder = StateGraph(Work)
+        builder.add_node("inner", inner)
+        builder.add_edge(START, "inner")
+        return builder.compile(checkpointer=saver)
+
+    with HoldfastSaver.open("memory:") as saver:
+        over(asking(None, "pay?"), saver).invoke({"done": []}, thread())  # type: ignore[arg-type]
+        assert saver.may_have_run(thread()) == []
+        with pytest.raises(Killed):
+            graph = over(asking(None, "pay?", die=True), saver)  # type: ignore[arg-type]
+            graph.invoke(Command(resume="yes"), thread())
+        assert saver.may_have_run(thread()) == ["inner"]
+
+
+# deleted beside a run
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "made again"])
+@pytest.mark.parametrize("durability", ["sync", "async"])
+def test_what_a_run_writes_after_its_thread_was_deleted_is_not_stored(
+    tmp_path: Path, durability: str, again: bool
+) -> None:
+    url = f"sqlite:{tmp_path / 'threads.db'}"
+
+    async def main() -> None:
+        async with HoldfastSaver.open(url) as saver, HoldfastSaver.open(url) as other:
+            began, go = asyncio.Event(), asyncio.Event()
+
+            async def work(state: Work) -> dict[str, Any]:
+                began.set()
+                await go.wait()
+                return {"done": ["SECRET-OUTPUT"]}
+
+            builder = StateGraph(Work)
+            builder.add_node("work", work)
+            builder.add_edge(START, "work")
+            graph = builder.compile(checkpointer=saver)
+            run = asyncio.create_task(
+                graph.ainvoke({"done": ["in"]}, thread(), durability=durability)
+            )
+            await began.wait()
+            while await saver.aget_tuple(thread()) is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            await other.adelete_thread("one")
+            if again:
+                await compiled(other).ainvoke(said("anew"), thread())
+            go.set()
+            with pytest.raises(Conflict, match="deleted"):
+                await run
+            assert list(other.thread_ids()) == (["one"] if again else [])
+
+    asyncio.run(main())
+    assert b"SECRET-OUTPUT" not in (tmp_path / "threads.db").read_bytes()
+
+
+def test_what_was_listed_of_a_deleted_thread_is_no_damage(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'threads.db'}"
+    with HoldfastSaver.open(url) as saver, HoldfastSaver.open(url) as other:
+        for number in range(30):
+            compiled(saver).invoke(said(f"{number}"), thread())
+        found = saver.list(thread())
+        seen = list(itertools.islice(found, 3))
+        other.delete_thread("one")
+        with pytest.raises(ScopeNotFoundError):
+            dict(seen[2].checkpoint["channel_values"])
+        compiled(other).invoke(said("anew"), thread())
+        with pytest.raises(ScopeNotFoundError, match="was deleted since"):
+            list(found)
+
+
+# runs that wait
+
+
+@pytest.mark.parametrize("how", ["conflict", "refused"])
+def test_a_run_that_could_not_put_lets_the_next_one_begin(tmp_path: Path, how: str) -> None:
+    url = f"sqlite:{tmp_path / 'threads.db'}"
+    with (
+        HoldfastSaver.open(url, busy="wait", patience=3600) as saver,
+        HoldfastSaver.open(url) as other,
+    ):
+
+        def work(state: Any) -> dict[str, Any]:
+            if how == "conflict":
+                compiled(other).invoke(said("faster"), thread())
+                return {"messages": []}
+            return {"messages": [], "other": object()}
+
+        class State(TypedDict, total=False):
+            messages: list[Any]
+            other: Any
+
+        builder = StateGraph(State)
+        builder.add_node("work", work)
+        builder.add_edge(START, "work")
+        with pytest.raises((Conflict, InvalidValueError)):
+            builder.compile(checkpointer=saver).invoke({"messages": []}, thread())
+        compiled(saver).invoke(said("next"), thread())
+
+
+def test_a_run_that_ended_without_a_word_is_found_to_be_gone() -> None:
+    with HoldfastSaver.open("memory:", busy="wait", patience=3600) as saver:
+
+        async def slow(state: Work) -> dict[str, Any]:
+            await asyncio.sleep(60)
+            return {}
+
+        builder = StateGraph(Work)
+        builder.add_node("slow", slow)
+        builder.add_edge(START, "slow")
+        graph = builder.compile(checkpointer=saver)
+        graph.step_timeout = 0.05
+
+        async def main() -> None:
+            with pytest.raises(TimeoutError):
+                await graph.ainvoke({"done": []}, thread())
+
+        asyncio.run(main())
+        compiled(saver).invoke(said("next"), thread())
+
+
+def test_graphs_of_another_make_wait_and_say_what_may_have_run() -> None:
+    def n2(text: str) -> str:
+        if text == "bad":
+            raise ZeroDivisionError
+        return text * 2
+
+    n1 = NodeBuilder().subscribe_only("a").do(lambda text: text).write_to("b")
+    then = NodeBuilder().subscribe_only("b").do(n2).write_to("c")
+    channels = {"a": EphemeralValue(str), "b": LastValue(str), "c": EphemeralValue(str)}
+    with HoldfastSaver.open("memory:", busy="wait") as saver:
+        graph: Any = Pregel(
+            nodes={"n1": n1, "n2": then},
+            channels=channels,
+            input_channels=["a"],
+            output_channels=["c"],
+            checkpointer=saver,
+        )
+
+        async def main() -> list[Any]:
+            runs = [graph.ainvoke({"a": text}, thread()) for text in ("x", "y", "z")]
+            return await asyncio.gather(*runs)
+
+        assert asyncio.run(main()) == [{"c": "xx"}, {"c": "yy"}, {"c": "zz"}]
+        with pytest.raises(ZeroDivisionError):
+            graph.invoke({"a": "bad"}, thread())
+        assert saver.may_have_run(thread()) == ["n2"]
+
+
+# pruned
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["between", "up to the newest"])
+def test_a_thread_whose_past_was_pruned_goes_on(behind: bool) -> None:
+    with holdfast.sync.open("memory:") as store:
+        saver = HoldfastSaver(store)
+        graph = compiled(saver)
+        scope = store.custom("langgraph/one")
+        for number in range(6):
+            graph.invoke(said(f"{number}"), thread())
+            if number == 2:
+                kept = scope.checkpoint("kept")
+        before = list(graph.get_state_history(thread()))
+        if behind:
+            scope.set("unrelated", 1)
+            kept = scope.checkpoint("kept")
+        scope.prune(kept)
+        after = list(graph.get_state_history(thread()))
+        assert len(after) == (1 if behind else 9)
+        assert [state.values for state in after] == [state.values for state in before[: len(after)]]
+        saver.copy_thread("one", "two")
+        copied = list(graph.get_state_history(thread("two")))
+        assert [state.values for state in copied] == [state.values for state in after]
+        saver.prune(["one"])
+        graph.invoke(said("on"), thread())
+        assert len(list(graph.get_state_history(thread()))) == (3 if behind else 4)
+        assert store.verify().ok
+
+
+# clocks
+
+
+def test_a_clock_that_went_back_hides_no_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    offset = 0
+    now = time.time_ns
+    monkeypatch.setattr(ids.time, "time_ns", lambda: now() + offset)
+    with HoldfastSaver.open("memory:") as saver:
+        graph = compiled(saver)
+        for number, seconds in enumerate((0, -3600, 0, -7200, 10)):
+            offset = seconds * 10**9
+            monkeypatch.setattr(ids, "_last_v6_timestamp", None)
+            graph.invoke(said(f"{number}"), thread())
+        found = [one.checkpoint["id"] for one in saver.list(thread())]
+        assert found == sorted(found, reverse=True)
+        assert len(found) == 15
+        pages: list[str] = []
+        while True:
+            config = thread()
+            config["configurable"]["checkpoint_id"] = pages[-1] if pages else "~"
+            page = saver.list(thread(), before=config, limit=2)
+            more = [one.checkpoint["id"] for one in page]
+            if not more:
+                break
+            pages += more
+        assert pages == found
+
+
+# bad input
+
+
+def test_what_cannot_be_meant_is_refused() -> None:
+    with HoldfastSaver.open("memory:") as saver:
+        graph = compiled(saver)
+        graph.invoke(said("x"), thread())
+        with pytest.raises(InvalidInputError, match="limit"):
+            list(saver.list(thread(), limit=-1))
+        with pytest.raises(InvalidInputError, match="thread_ids"):
+            saver.prune("one", strategy="delete")
+        with pytest.raises(InvalidInputError, match="run_ids"):
+            saver.delete_for_runs("one")
+        with pytest.raises(InvalidInputError, match="needs a thread"):
+            saver.get_tuple({"configurable": {"thread_id": None}})
+        lost = thread()
+        lost["configurable"]["checkpoint_id"] = "1f1e13c1-12cc-6422-8000-69f58f1834bc"
+        with pytest.raises(Conflict, match="has no checkpoint"):
+            graph.invoke(said("y"), lost)
+        assert len(saver.get_tuple(thread()).checkpoint["channel_values"]["messages"]) == 2  # type: ignore[union-attr]
+
+
+def test_a_thread_that_was_emptied_can_be_copied_to() -> None:
+    with HoldfastSaver.open("memory:") as saver:
+        graph = compiled(saver)
+        graph.invoke(said("x"), thread())
+        graph.invoke(said("y"), {**thread("two"), "metadata": {"run_id": "r"}})
+        saver.delete_for_runs(["r"])
+        saver.copy_thread("one", "two")
+        assert graph.get_state(thread("two")).values == graph.get_state(thread()).values
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a fork is needed")
+def test_async_calls_in_a_forked_process_say_so(tmp_path: Path) -> None:
+    with HoldfastSaver.open(f"sqlite:{tmp_path / 'threads.db'}") as saver:
+        graph = compiled(saver)
+        asyncio.run(graph.ainvoke(said("x"), thread()))
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                asyncio.run(asyncio.wait_for(graph.ainvoke(said("y"), thread()), 20))
+            except StoreForkedError:
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
