@@ -256,7 +256,8 @@ def list_(session: Session, scope: str | None, limit: int) -> None:
             shown["groups"] = [group_shape(one) for one in groups]
         output.document(shown)
         return
-    every = sorted([*found, *groups], key=lambda one: one.started_at, reverse=True)
+    every: list[RecoveryReport | GroupRecoveryReport] = [*found, *groups]
+    every.sort(key=lambda one: one.started_at, reverse=True)
     output.table(
         ["recovery", "agent", "status", "failure", "strategy", "lost", "seconds"],
         [
