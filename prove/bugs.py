@@ -1061,8 +1061,8 @@ BUGS = (
     Bug(
         "damaged rows not set aside",
         "recovery/steps.py",
-        "if why is not None or record.gone is not None or context.failure.kind in failures.DAMAGED:",
-        "if False:",
+        'result |= _set_aside(context, float(action.get("budget", 10)))',
+        "pass",
         "tests/recovery/test_recovery_damage.py",
     ),
     Bug(

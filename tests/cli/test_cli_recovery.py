@@ -351,7 +351,7 @@ def test_what_is_asked_for_and_not_there_changes_nothing_and_fails(cli: Cli, man
     assert cli("recover agent:7 --at 1990-01-01T00:00:00Z").code == 4
     assert cli("recover agent:7 --point nope --dry-run").code == 4
     assert plan_of() == before
-    assert cli("recovery list --json").json == {"recoveries": []}
+    assert cli("recovery list --json").json == {"recoveries": [], "groups": []}
 
 
 def test_a_recovery_that_never_ended_is_abandoned(cli: Cli, many: Path) -> None:
@@ -391,3 +391,26 @@ def test_repair_heals_a_lost_newest_entry_or_says_what_is_lost(cli: Cli, here: P
         done = cli(f"repair agent:7 --yes --json {copy}").json
         assert [one["lost"] for one in done["repaired"]] == ([lost] if lost else [])
         assert plan_of() == plan
+
+
+def test_groups_are_listed_told_of_by_doctor_and_abandoned(cli: Cli, here: Path) -> None:
+    class Killed(BaseException):
+        pass
+
+    def check(state: object) -> None:
+        raise Killed
+
+    with sync.open(URL) as store, pytest.raises(Killed):
+        store.agent("a").set("k", 1)
+        store.agent("b").set("k", 1)
+        team = ["agent:a", "agent:b"]
+        sync.Recovery(store, validate=[check]).recover_group(team, "agent_crash")
+    (left,) = cli("recovery list --json").json["groups"]
+    assert (left["agents"], left["status"]) == (["agent:a", "agent:b"], "running")
+    assert "a group of 2 agents" in cli("recovery list").out
+    concerns = cli("doctor --json --at-least 0").json["concerns"]
+    (unfinished,) = [one for one in concerns if one["kind"] == "unfinished_recovery"]
+    step = unfinished["next"].rpartition("holdfast ")[2]
+    assert step == f"recovery abandon {left['id']}"
+    assert "abandoned" in cli(step).out
+    assert cli("recovery list --json").json["groups"][0]["status"] == "failed"

@@ -111,3 +111,16 @@ def test_the_feed_is_read_once_and_as_far_as_is_asked(place: Place) -> None:
     assert heads.newest(number, 0) == 7
     assert heads.newest(number, 1) == 0
     assert Tails(store._handle).lost(states[0].scope) is None
+
+
+def test_a_group_tells_of_it_too(place: Place) -> None:
+    worked(place, 3)
+    drop(place, 2)
+    store = place.open()
+    store.agent("8").set("k", 1)
+    recovery = sync.Recovery(store)
+    report = recovery.recover_group(["agent:7", "agent:8"], "agent_crash")
+    assert report.lost == {"agent:7": "entries 4 to 5, which the feed names"}
+    assert "entries 4 to 5" in str(report)
+    assert len(recovery.quarantine("agent:7").list()) == 1
+    assert recovery.recover_group(["agent:7", "agent:8"], "agent_crash").lost == {}

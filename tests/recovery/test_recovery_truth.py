@@ -66,8 +66,9 @@ def test_a_rollback_that_puts_nothing_back_is_no_rollback(store: sync.Store, und
 
 
 @pytest.mark.spec("K181", "K202")
+@pytest.mark.parametrize("part", ["steps", "validation"])
 def test_a_procedure_that_says_itself_how_it_is_undone_is_undone_by_that(
-    store: sync.Store,
+    store: sync.Store, part: str
 ) -> None:
     state = agent(store)
 
@@ -76,18 +77,20 @@ def test_a_procedure_that_says_itself_how_it_is_undone_is_undone_by_that(
         context.state.set(action["key"], action["value"])
         return {"undone": True}
 
-    undo = {"type": "put_back", "action": {"key": "z", "value": 3}}
-    steps = [*STEPS, {"type": "fail"}]
-    recovery = made(store, steps, rollback=[undo], types={"put_back": put_back})
-    with pytest.raises(CriticalStepFailureError, match="the state before it is back"):
+    undo: dict[str, Any] = {"type": "put_back", "action": {"key": "z", "value": 3}}
+    steps = STEPS if part == "validation" else [*STEPS, {"type": "fail"}]
+    checks = [{"type": "fail"}] if part == "validation" else []
+    more: dict[str, Any] = {"validation": checks, "types": {"put_back": put_back}}
+    recovery = made(store, steps, rollback=[undo], **more)
+    with pytest.raises(RecoveryFailedError, match="the state before it is back"):
         recovery.recover(state, "p", point="good")
     assert dict(state.items()) == {"k": 2, "z": 3}
     report = recovery.reports(state)[0]
     assert (report.status, report.lost) == ("rolled_back", "nothing")
-    assert [one.result for part, one in report.steps if part == "rollback"] == [{"undone": True}]
-    undo["action"]["value"] = 4  # type: ignore[index]
+    assert [one.result for name, one in report.steps if name == "rollback"] == [{"undone": True}]
+    undo["action"]["value"] = 4
     with pytest.raises(RecoveryFailedError, match="the keys z"):
-        made(store, steps, rollback=[undo], types={"put_back": put_back}).recover(state, "p")
+        made(store, steps, rollback=[undo], **more).recover(state, "p")
 
 
 def test_a_procedure_that_was_to_restore_and_did_not_has_not_succeeded(store: sync.Store) -> None:

@@ -25,6 +25,7 @@ from holdfast.store.files import write_whole
 from holdfast.store.json_values import tagged, write
 
 if TYPE_CHECKING:
+    from holdfast.recovery.group_reports import GroupRecoveryReport
     from holdfast.recovery.plans import RecoveryPlan
     from holdfast.recovery.reports import RecoveryReport
 
@@ -169,6 +170,24 @@ def report_shape(report: RecoveryReport) -> dict[str, Any]:
     }
 
 
+def group_shape(report: GroupRecoveryReport) -> dict[str, Any]:
+    """The report of a recovery of a group as plain data."""
+    ended = report.finished_at
+    return {
+        "id": report.id,
+        "agents": [str(one) for one in report.agents],
+        "status": report.status,
+        "failure": tagged(report.failure.data()),
+        "strategy": report.strategy,
+        "points": dict(report.points),
+        "lost": dict(report.lost),
+        "why": report.why,
+        "started_at": time_text(report.started_at),
+        "finished_at": time_text(ended) if ended is not None else None,
+        "seconds": report.seconds,
+    }
+
+
 def _say_plan(session: Session, plan: RecoveryPlan) -> None:
     if session.json:
         output.document(plan_shape(plan))
@@ -227,7 +246,7 @@ for _command in (boot, scrub):
 @click.option("--limit", type=click.IntRange(1), default=50, help="Of each agent. [50]")
 @pass_session
 def list_(session: Session, scope: str | None, limit: int) -> None:
-    """The recoveries of an agent, or of all, the newest first."""
+    """The recoveries of an agent, or of all, the newest first; of all, those of groups, too."""
     from holdfast.recovery.records import recovered_agents
     from holdfast.sync import Recovery
 
@@ -235,23 +254,29 @@ def list_(session: Session, scope: str | None, limit: int) -> None:
         made = Recovery(store)
         agents = [scope] if scope is not None else recovered_agents(store._handle)
         found = [one for agent in agents for one in made.reports(agent, limit)]
+        groups = made.group_reports(limit) if scope is None else []
     found.sort(key=lambda one: one.started_at, reverse=True)
     if session.json:
-        output.document({"recoveries": [report_shape(one) for one in found]})
+        shown: dict[str, Any] = {"recoveries": [report_shape(one) for one in found]}
+        if scope is None:
+            shown["groups"] = [group_shape(one) for one in groups]
+        output.document(shown)
         return
+    every: list[RecoveryReport | GroupRecoveryReport] = [*found, *groups]
+    every.sort(key=lambda one: one.started_at, reverse=True)
     output.table(
         ["recovery", "agent", "status", "failure", "strategy", "lost", "seconds"],
         [
             [
                 one.id,
-                one.agent,
+                one.about,
                 one.status,
                 one.failure.kind,
                 one.strategy,
-                one.lost,
+                one.lost if isinstance(one.lost, str) else "",
                 f"{one.seconds:.3f}",
             ]
-            for one in found
+            for one in every
         ],
     )
 

@@ -31,7 +31,6 @@ from holdfast.recovery.choice import Proposal, outcomes, propose
 from holdfast.recovery.context import ANY, Context, Settings, StepFunction
 from holdfast.recovery.failures import (
     COPY,
-    DAMAGED,
     DEFAULTS,
     JOURNAL,
     KEYS,
@@ -64,7 +63,7 @@ from holdfast.recovery.reports import (
 from holdfast.recovery.running import Progress, Running, lease_name
 from holdfast.recovery.steps import STEPS, action_problems
 from holdfast.recovery.strategies import Looked, Strategy, look
-from holdfast.recovery.tails import NEWEST_ROWS, Tail, Tails
+from holdfast.recovery.tails import Tails, depth_for
 from holdfast.recovery.together import Together
 from holdfast.store.arguments import (
     check_count,
@@ -202,16 +201,12 @@ class Recovery(Looking):
             return self._go_on(self._begun(scope, asked, chosen), progress)
 
     def _begun(self, scope: Scope, failure: Failure, procedure: Procedure) -> Record:
-        gone = self._gone(scope, failure)
+        gone = self._tails.lost(scope, depth_for(failure))
         record = Records(self._handle, scope).begin(failure, procedure, gone)
         if gone is not None:  # whatever is written next takes the number of what is lost
             found = self._tails.finding(scope, gone)
             Quarantine(self._handle, scope).add([found], record.id)
         return record
-
-    def _gone(self, scope: Scope, failure: Failure) -> Tail | None:
-        depth = None if failure.kind in DAMAGED else NEWEST_ROWS
-        return self._tails.lost(scope, depth)
 
     def _check_asked(self, scope: Scope, failure: Failure) -> None:
         """Refuse a point or a time that is not there, before anything is kept."""
@@ -345,7 +340,7 @@ class Recovery(Looking):
         chosen = self._chosen(scope, asked, procedure)
         self._check_asked(scope, asked)
         record = Records(self._handle, scope).draft(asked, chosen)
-        record.data["gone"] = self._gone(scope, asked)
+        record.data["gone"] = self._tails.lost(scope, depth_for(asked))
         context = self._context(record)
         locating = [step for step in chosen.steps if step.type == "locate_checkpoint"]
         looked = look(context, context.order(locating[-1].action)) if locating else Looked()

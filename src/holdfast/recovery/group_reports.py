@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.records import SUCCEEDED
 from holdfast.recovery.reports import seconds_of
+from holdfast.recovery.tails import tail_text
 from holdfast.store.scopes import Scope
 
 
@@ -30,6 +31,8 @@ class GroupRecoveryReport:
     """Moments that did not serve, and why."""
     unsent: Mapping[str, int]
     """How many letters between them were taken out of whose inbox, because they are sent again."""
+    lost: Mapping[str, str]
+    """Newest entries that were lost before it began, by the scope: the feed names them."""
     why: str
     """Why it failed; or what was left undone after all were put back."""
     started_at: datetime
@@ -56,6 +59,7 @@ class GroupRecoveryReport:
         lines += [f"  {scope}: {self.points.get(str(scope), 'as it is')}" for scope in self.agents]
         lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
         lines += [f"  taken back: {n} letters to {scope}" for scope, n in self.unsent.items()]
+        lines += [f"  lost before: {scope}: {what}" for scope, what in self.lost.items()]
         return "\n".join([*lines, *([f"  why: {self.why}"] if self.why else [])])
 
 
@@ -70,6 +74,7 @@ def group_report(id_: str, data: Mapping[str, Any]) -> GroupRecoveryReport:
         data.get("points", {}),
         data.get("passed", {}),
         data.get("unsent", {}),
+        {agent: tail_text((tail[0], tail[1])) for agent, tail in data.get("gone", {}).items()},
         data.get("why", ""),
         data["started_at"],
         data.get("finished_at"),

@@ -18,6 +18,7 @@ from holdfast.agents.machines.looking import Looker, machines_of
 from holdfast.checkpoints.holding import held
 from holdfast.checkpoints.retention import Retention
 from holdfast.errors import MissingError, StateIntegrityError
+from holdfast.recovery.context import Settings
 from holdfast.recovery.placement import Placement
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import (
@@ -29,6 +30,7 @@ from holdfast.recovery.records import (
     is_own,
 )
 from holdfast.recovery.strategies import readable
+from holdfast.recovery.together import Together
 from holdfast.store.blocking import Store
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.reading import moment
@@ -113,6 +115,7 @@ def health_of(
     report = verify_store(store.core, agent, budget=budget)
     found = list(_damage(store, report.findings))
     found += _left_over(report)
+    found += _groups(store, agent)
     known = {one.scope for one in found}
     looked = True
     end = time.monotonic() + budget
@@ -195,6 +198,18 @@ def _left_over(report: Report) -> Iterator[Concern]:
     if report.pruning:
         what = f"the pruning of {report.pruning} scopes was cut short"
         yield _concern("unfinished_pruning", "", what, "holdfast retention run SCOPE")
+
+
+def _groups(store: StoreHandle, agent: Scope | None) -> Iterator[Concern]:
+    try:
+        known = Together(store, Settings()).reports(None)
+    except StateIntegrityError:
+        return  # told of as damage
+    for one in known:
+        if one.finished_at is None and (agent is None or agent in one.agents):
+            what = f"recovery {one.id} of {one.about} has not ended; unless somebody is at it"
+            step = f"holdfast recovery boot, or holdfast recovery abandon {one.id}"
+            yield _concern("unfinished_recovery", "", what, step)
 
 
 def _secrets(store: StoreHandle) -> Iterator[Concern]:

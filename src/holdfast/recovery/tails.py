@@ -11,6 +11,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from holdfast.errors import ScopeNotFoundError, StateIntegrityError
+from holdfast.recovery.failures import DAMAGED, Failure
 from holdfast.recovery.records import LOST_TAIL, scope_of
 from holdfast.store import rows
 from holdfast.store.feed_heads import FeedHeads
@@ -56,6 +57,11 @@ class Tails:
         """A lost tail as `verify` would tell of it."""
         key = rows.entry(self._store.line(scope).history.points.line().prefix, tail[0])
         return Finding("feed", rows.describe(key), tail_text(tail), str(scope), (), key.hex())
+
+
+def depth_for(failure: Failure) -> int | None:
+    """How much of the feed is asked: all of it if something speaks for damage."""
+    return None if failure.kind in DAMAGED else NEWEST_ROWS
 
 
 def tail_text(tail: Tail) -> str:

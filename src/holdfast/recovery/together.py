@@ -48,17 +48,22 @@ from holdfast.recovery.context import Settings
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.group_reports import GroupRecoveryReport, group_report
 from holdfast.recovery.meanwhile import first_of_others
+from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import (
     FAILED,
+    LOST_TAIL,
     NOTICES,
     PREFIX,
     RUNNING,
     SUCCEEDED,
     notice_of,
     notices_scope,
+    scope_of,
+    write,
 )
 from holdfast.recovery.running import lease_name
 from holdfast.recovery.strategies import check_state
+from holdfast.recovery.tails import Tails, depth_for
 from holdfast.store.blocking import State, Store
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target
@@ -97,6 +102,7 @@ class Together:
         self._blocking = Store(store)
         self._settings = settings
         self._handle = store.line(notices_scope())
+        self._tails = Tails(store)
 
     # from the failure to the end
 
@@ -123,10 +129,19 @@ class Together:
                 "status": RUNNING,
                 "started_at": now,
                 "heads": {str(scope): self._store.line(scope).place()[2] for scope in scopes},
+                "gone": self._gone(scopes, failure),
             }
             id_ = f"{now:%Y%m%dT%H%M%S.%f}-{os.urandom(2).hex()}"
             self._blocking._core.run(self._note(id_, data))
             return self._brought_to_end(id_, data)
+
+    def _gone(self, scopes: Sequence[Scope], failure: Failure) -> dict[str, list[int]]:
+        """Newest entries of the agents that are lost though the feed names them."""
+        found = {scope: self._tails.lost(scope, depth_for(failure)) for scope in scopes}
+        for scope, tail in found.items():
+            if tail is not None:
+                Quarantine(self._store, scope).add([self._tails.finding(scope, tail)])
+        return {str(scope): list(tail) for scope, tail in found.items() if tail is not None}
 
     def resume(self, wait: float) -> list[GroupRecoveryReport]:
         """Go on with those whose process ended in the middle, but for those somebody is at."""
@@ -397,6 +412,8 @@ class Together:
         plan = parts.plan()
         assert plan is not None
         self._store.core.run(plan[0])
+        for agent, tail in data.get("gone", {}).items() if status == SUCCEEDED else ():
+            write(self._store.line(scope_of(Scope.parse(agent))), {LOST_TAIL: tail[1]})
         State(self._handle).checkpoint(f"recovery {id_}", type="recovery", tags=[status])
 
     def _all(self) -> list[tuple[str, dict[str, Any]]]:
