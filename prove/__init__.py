@@ -6,6 +6,7 @@
 - `power`: power loss at every moment of a recorded run;
 - `faults`: every storage call fails once, from there on, and ambiguously;
 - `flips`: every stored row flipped, dropped, swapped, replayed;
+- `pages`: bits of what SQLite itself keeps around the rows flipped;
 - `forgeries`: rows made by somebody who knows the format, races of two handles;
 - `kills`: kill -9 while several processes write;
 - `model`: a hypothesis state machine against a plain model;

@@ -16,7 +16,10 @@ ROOT = Path(__file__).resolve().parent.parent
 # Another source than this tree's own is what the seeded bugs are tried on.
 sys.path[:1] = [os.environ.get("PROVE_SRC", str(ROOT / "src")), str(ROOT)]
 
-CHECKS = ("power", "faults", "flips", "forgeries", "kills", "model", "recoveries", "seeded")
+CHECKS = (
+    *("power", "faults", "flips", "pages", "forgeries"),
+    *("kills", "model", "recoveries", "seeded"),
+)
 
 
 def main() -> int:

@@ -21,9 +21,10 @@ Rows = dict[bytes, bytes]
 
 
 def options(name: str, encrypted: bool) -> dict[str, Any]:
-    """How a sample is opened; it lives in the memory of this process."""
+    """How a sample is opened: in a file if its name is a path, else in this process's memory."""
     os.environ.setdefault(KEY, base64.b64encode(bytes(range(32))).decode())
-    return {"url": f"memory:{name}", "key": f"env:{KEY}" if encrypted else None}
+    engine = "sqlite" if "/" in name else "memory"
+    return {"url": f"{engine}:{name}", "key": f"env:{KEY}" if encrypted else None}
 
 
 def script() -> list[Op]:

@@ -192,7 +192,7 @@ class DamagedIndexError(DamagedRecordError):
 
 
 class DamagedRingError(DamagedRecordError):
-    """A row of the ring, which holds the wrapped keys, is damaged; a copy of it helps."""
+    """A row or the file of the ring, which holds the wrapped keys, is damaged: use a copy."""
 
 
 class WitnessError(StateIntegrityError):

@@ -450,6 +450,36 @@ def test_the_same_on_the_async_face(place: Place) -> None:
     asyncio.run(main())
 
 
+def test_handovers_are_between_main_timelines(store: sync.Store) -> None:
+    """On a fork each step would act on copies: it is refused, and both mains stay as they are."""
+    ada, bob = busy(store), store.agent("bob")
+    handovers = sync.Handovers(store)
+    handovers.hand_over(ada, bob, "t1", reason="x")
+    offer = handovers.give_back(bob, "t1", reason="y")
+    one, other = ada.fork("trial"), bob.fork("trial")
+    steps = [
+        lambda: handovers.offer(other, "agent:carl", "t1", reason="z"),
+        lambda: handovers.offer(bob, store.agent("carl").on("trial"), "t1", reason="z"),
+        lambda: handovers.hand_over(other, "agent:carl", "t1", reason="z"),
+        lambda: handovers.accept(one, offer.id),
+        lambda: handovers.refuse(one, offer.id, reason="z"),
+        lambda: handovers.withdraw(other, offer.id, reason="z"),
+        lambda: handovers.give_back(other, "t1", reason="z"),
+        lambda: handovers.reconcile(one),
+        lambda: handovers.offers(one),
+        lambda: handovers.owner(one, "t1"),
+    ]
+    for step in steps:
+        with pytest.raises(InvalidInputError, match="main timelines"):
+            step()
+    assert handovers.offers(ada) == [offer], "nothing happened"
+    put(other, t2={"id": "t2"})
+    handovers.accept(ada, offer.id)
+    bob.restore(f"trial@{other.place()[2]}", reason="the trial was good")
+    assert handovers.reconcile(bob).removed == ("t1",)
+    assert (tasks(bob), owners(store, "ada", "bob")) == (["t2"], ["ada"])
+
+
 def test_a_conflict_without_end_is_told(store: sync.Store) -> None:
     ada, bob = busy(store), store.agent("bob")
     handovers = sync.Handovers(store)

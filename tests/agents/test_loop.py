@@ -14,7 +14,12 @@ from store_kit import Hands, Place
 import holdfast
 from holdfast import LoopSettings, Rule, Signal, Worked, sync
 from holdfast.agents.keys import CONVERSATION, MEMORY, own_change, task_key
-from holdfast.errors import AgentValidationError, InvalidInputError, LeaseHeldError
+from holdfast.errors import (
+    AgentValidationError,
+    InvalidInputError,
+    LeaseHeldError,
+    PointNotFoundError,
+)
 
 QUICK: dict[str, Any] = {"backoff": 0.001, "idle": 0.001, "drift": False}
 
@@ -237,6 +242,47 @@ def test_an_agent_of_ours_uses_one_way_of_keeping(place: Place) -> None:
     assert again.greeted == [0, 1, 2]
 
 
+class Reader(Worker):
+    """Cannot read every letter."""
+
+    def on_letter(self, mail: sync.Mail) -> None:
+        if mail.content == "bad":
+            raise ValueError("what is this?")
+        self.notes.append(mail.content)
+
+    def step(self) -> Worked:
+        self.count += 1
+        return Worked(done=len(self.notes) >= self._steps)
+
+
+@pytest.mark.parametrize("on_error", ["continue", "restore"])
+@pytest.mark.parametrize("letters", [["bad", "a"], ["a", "bad", "b", "bad", "bad", "c"]])
+def test_letters_that_cannot_be_read_do_not_end_it(
+    store: sync.Store, letters: list[str], on_error: str
+) -> None:
+    state = store.agent("7")
+    mailbox = sync.Mailbox(state)
+    for content in letters:
+        mailbox.send(content)
+    good = [content for content in letters if content != "bad"]
+    bad = len(letters) - len(good)
+    result = sync.run(Reader(len(good)), state, on_error=on_error, **QUICK)
+    assert (result.outcome, result.errors) == ("done", 5 * bad)
+    assert [letter.tries for letter in mailbox.set_aside()] == [5] * bad
+    again = Reader(0)
+    sync.attach(again, state).restore()
+    assert again.notes == good
+
+
+def test_if_no_letter_can_be_read_it_is_not_the_letters(store: sync.Store) -> None:
+    mailbox = sync.Mailbox(store.agent("7"))
+    for _ in range(9):
+        mailbox.send("bad")
+    with pytest.raises(ValueError, match="what is this"):
+        sync.run(Reader(1), store.agent("7"), max_errors=3, **QUICK)
+    assert (mailbox.status().set_aside, mailbox.status().waiting) == (3, 6)
+
+
 def test_what_is_not_valid_is_not_saved(store: sync.Store) -> None:
     class Careful(Worker):
         def validate_state(self) -> list[str]:
@@ -406,6 +452,35 @@ def test_fields_of_the_agent_survive_by_name(store: sync.Store) -> None:
     assert (result.outcome, result.restarts) == ("done", 1)
 
 
+@pytest.mark.parametrize("made_anew", [True, False])
+def test_fields_that_do_not_survive_are_as_they_were_at_first(
+    store: sync.Store, made_anew: bool
+) -> None:
+    """An agent that takes up its state by name finds every name in it."""
+    begun: list[tuple[int, list[Any]]] = []
+
+    class Lost(Worker):
+        def apply_persistent_state(self, values: dict[str, Any]) -> None:
+            self.count, self.notes = values["count"], values["notes"]
+
+        def handle_recovery(self) -> None:
+            begun.append((self.count, [*self.notes]))
+
+        def step(self) -> Worked:
+            self.count += 1
+            self.notes.append(self.count)
+            return Worked("search", "t", 0.1, done=bool(begun))
+
+    agent: Any = (lambda state: Lost(0)) if made_anew else Lost(0)
+    state = store.agent("7")
+    state.set("mine", 1)
+    result = sync.run(agent, state, survive=["count"])
+    assert (result.outcome, result.restarts) == ("done", 1)
+    [(count, notes)] = begun
+    assert (count > 3, notes) == (True, [])
+    assert kept(state) == count + 1
+
+
 def test_drift_that_refreshing_does_not_help_ends_it(store: sync.Store) -> None:
     class Hopeless:
         def step(self) -> Worked:
@@ -460,6 +535,44 @@ def test_a_restart_from_any_checkpoint(store: sync.Store) -> None:
     assert (result.outcome, result.restarts) == ("done", 1)
     assert state.get("log") == [1, 2, 3, 4]
     assert any(entry.kinds == ("restore",) for entry in state.log(limit=None))
+
+
+@pytest.mark.parametrize("timeline", ["main", "trial"])
+def test_a_checkpoint_to_start_from_again_is_held(store: sync.Store, timeline: str) -> None:
+    state = store.agent("7")
+    state.set("log", 0)
+    if timeline != "main":
+        state = state.fork(timeline)
+    safe = [state.checkpoint("mine"), state.checkpoint("mine too")]
+    state.set("log", 1)
+    state.checkpoint("later")
+    loop = sync.Loop(state, lambda: Worker(1), **QUICK)
+    loop.restart(safe[1], reason="by hand")
+    loop.restart(safe[0], reason="by hand")
+    retention = sync.Retention(store, rules={"manual": Rule(max_count=1)})
+    assert retention.marked("agent:7") == {safe[0].id: "a restart: by hand"}
+    retention.run("agent:7", confirm=True)
+    assert safe[0] in state.checkpoints()
+    assert safe[1] not in state.checkpoints()
+    assert loop.run().restarts == 1
+    assert state.get("log") == 0
+    assert retention.marked("agent:7") == {}
+
+
+def test_a_restart_that_is_not_possible_is_named_and_can_be_withdrawn(store: sync.Store) -> None:
+    state = store.agent("7")
+    sync.run(Worker(2), state, **QUICK)
+    loop = sync.Loop(state, Worker(4), **QUICK)
+    assert not loop.withdraw_restart()
+    loop.restart(state.checkpoint("mine"), reason="by hand")
+    state.set("x", 1)
+    state.prune(state.place()[2], keep=[])
+    for _ in range(2):
+        with pytest.raises(PointNotFoundError, match=r"by hand.*pruned.*withdraw_restart\(\)"):
+            loop.run()
+    assert loop.withdraw_restart()
+    assert loop.run().outcome == "done"
+    assert kept(state) == 4
 
 
 @pytest.mark.spec("D43", "X55")

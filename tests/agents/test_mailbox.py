@@ -109,10 +109,13 @@ def test_tries_are_counted_over_restarts(place: Place) -> None:
             assert mail is not None
             assert mail.letter.tries == tries
             raise ZeroDivisionError
+    mailbox.send("y")
+    seen = [(letter.tries, letter.error) for letter in mailbox.waiting()]
+    assert seen == [(2, "ZeroDivisionError"), (0, "")]
     with mailbox.next() as mail:
         assert mail is not None
         assert (mail.letter.tries, mail.letter.error) == (2, "ZeroDivisionError")
-    assert mailbox.status().waiting == 0
+    assert [letter.tries for letter in mailbox.waiting()] == [0]
 
 
 @pytest.mark.spec("D17")
@@ -132,6 +135,59 @@ def test_a_restore_loses_no_letter_and_undoes_what_processing_wrote(store: sync.
     assert state.get("answers") == ["a", "b", "c"]
 
 
+def refuse_bad(mail: sync.Mail) -> None:
+    if mail.content == "bad":
+        raise ZeroDivisionError
+    answer(mail)
+
+
+def test_no_restore_makes_a_letter_that_fails_a_new_one(store: sync.Store) -> None:
+    state = store.agent("7")
+    mailbox = sync.Mailbox(state, attempts=3)
+    for content in ("a", "bad", "b", "bad", "c"):
+        mailbox.send(content)
+    safe = state.checkpoint()
+    for _ in range(6):
+        with pytest.raises(ZeroDivisionError):
+            mailbox.process(refuse_bad)
+        state.restore(safe)
+    status = mailbox.status()
+    assert (status.received, status.processed, status.waiting, status.set_aside) == (5, 2, 3, 2)
+    assert [letter.content for letter in mailbox.waiting(limit=2)] == ["a", "b"]
+    assert mailbox.process(refuse_bad) == 3
+    assert state.get("answers") == ["a", "b", "c"]
+
+
+def test_a_letter_that_is_tried_again_is_processed_once(store: sync.Store) -> None:
+    """Also after a restore to a time at which it still stood at its first place."""
+    state = store.agent("7")
+    mailbox = sync.Mailbox(state, attempts=1)
+    for content in ("bad", "b"):
+        mailbox.send(content)
+    safe = state.checkpoint()
+    with pytest.raises(ZeroDivisionError):
+        mailbox.process(refuse_bad)
+    mailbox.retry(1)
+    state.restore(safe)
+    assert [letter.content for letter in mailbox.waiting()] == ["b", "bad"]
+    assert mailbox.process(answer) == 2
+    assert state.get("answers") == ["b", "bad"]
+
+
+def test_what_is_kept_of_letters_set_aside_is_bounded(store: sync.Store) -> None:
+    state = store.agent("7")
+    mailbox = sync.Mailbox(state, keep=4, attempts=1)
+    for number in range(40):
+        mailbox.send("bad" if number % 2 else number)
+    for _ in range(20):
+        with suppress(ZeroDivisionError):
+            mailbox.process(refuse_bad)
+    for letter in mailbox.set_aside():
+        mailbox.retry(letter.number)
+    assert mailbox.process(answer) == 20
+    assert len(state.keys("$mailbox/inbox/")) < 10
+
+
 def test_a_fork_has_a_mailbox_of_its_own(store: sync.Store) -> None:
     state = store.agent("7")
     sync.Mailbox(state).send("a")
@@ -139,6 +195,10 @@ def test_a_fork_has_a_mailbox_of_its_own(store: sync.Store) -> None:
     assert sync.Mailbox(trial).process(answer) == 1
     assert trial.get("answers") == ["a"]
     assert sync.Mailbox(state).status().waiting == 1
+    for one in (trial, state, trial):
+        assert sync.Mailbox(one).send("b", id="order-1") == "order-1"
+    assert [one.content for one in sync.Mailbox(state).waiting()] == ["a", "b"]
+    assert [one.content for one in sync.Mailbox(trial).waiting()] == ["b"], "an id of its own, too"
 
 
 def test_a_letter_to_another_agent_goes_with_the_answer(store: sync.Store) -> None:

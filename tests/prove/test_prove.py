@@ -20,7 +20,7 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["faults", "flips", "forgeries", "kills", "model", "power", "recoveries"]
+    "name", ["faults", "flips", "forgeries", "kills", "model", "pages", "power", "recoveries"]
 )
 def test_check_finds_nothing(name: str) -> None:
     if name == "power" and shutil.which("strace") is None:

@@ -16,7 +16,6 @@ from holdfast.errors import (
     FormatError,
     InvalidInputError,
     KeyMissingError,
-    StorageReadOnlyError,
     UnsafePlaceError,
     WrongKeyError,
 )
@@ -164,7 +163,7 @@ def test_a_failed_creation_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(StorageReadOnlyError, match="folder"):
+    with pytest.raises(KeyMissingError, match="create the folder"):
         FileKey(tmp_path / "no" / "a.key").load(create=True)
 
 

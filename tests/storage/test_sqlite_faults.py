@@ -328,6 +328,36 @@ def test_full_disk(tmp_path: Path) -> None:
     assert found(copy) == list(range(int(number) + 1))
 
 
+NO_ROOM = """
+folder, ballast, older = os.path.dirname(path), path + ".ballast", path + ".older"
+put(SqliteStorage(older), 0)
+for free in range(0, 31, 2):
+    status = os.statvfs(folder)
+    with open(ballast, "wb") as file: file.write(bytes((status.f_bavail - free) * status.f_frsize))
+    made = outcome(lambda: SqliteStorage(path).close())
+    left = os.path.exists(path) and not os.path.getsize(path)
+    opened = outcome(lambda: SqliteStorage(older, read_only=True).close())
+    os.unlink(ballast)
+    say(made, opened, left, outcome(lambda: SqliteStorage(path).close()))
+    for name in os.listdir(folder):
+        if not name.startswith(os.path.basename(older)): os.unlink(os.path.join(folder, name))
+"""
+
+
+@mounts
+def test_no_room_to_begin(tmp_path: Path) -> None:
+    """Neither to make a file nor to open one: it is said, and no empty file is left."""
+    room = tmp_path / "room"
+    room.mkdir()
+    shell = f'mount -t tmpfs -o size=1m tmpfs {room} && exec "$@"'
+    lines = run(NO_ROOM, room / "store.db", "unshare", "-Urm", "sh", "-c", shell, "sh")
+    made, opened, left, later = (set(column) for column in zip(*map(str.split, lines), strict=True))
+    assert made == {"DiskFullError", "ok"}
+    assert opened <= {"DiskFullError", "ok"}
+    assert left == {"False"}
+    assert later == {"ok"}
+
+
 SHORT = """
 import resource
 storage = SqliteStorage(path)

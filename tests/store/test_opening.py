@@ -77,6 +77,14 @@ def test_a_missing_folder(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("secret", ["key", "signer"])
+def test_a_missing_folder_of_a_secret(tmp_path: Path, secret: str) -> None:
+    place: dict[str, Any] = {secret: f"file:{tmp_path / 'nowhere' / 'secret'}"}
+    with pytest.raises(KeyMissingError, match="create the folder"):
+        sync.open(f"sqlite:{tmp_path / 'store.db'}", **place)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("engine", ["memory", "sqlite"])
 def test_nothing_is_created_if_nothing_may_be(tmp_path: Path, engine: str) -> None:
     url = "memory:not-made" if engine == "memory" else f"sqlite:{tmp_path / 'store.db'}"

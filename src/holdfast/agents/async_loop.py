@@ -133,10 +133,17 @@ class Loop:
         """Let the agent go on from a checkpoint, before its next step; also of another process.
 
         With `clean`, only what `survive` names is left of it. If nobody runs the agent, the next
-        who does begins so.
+        who does begins so. It takes the place of one that was asked for before.
         """
         check_flag(clean, "clean")
         await to_the_end(self._store.ask_restart, checkpoint, clean, reason)
+
+    async def withdraw_restart(self) -> bool:
+        """Take back a restart that is asked for, by whomever; tells whether there was one.
+
+        The agent goes on from what is saved. One that has begun is carried out all the same.
+        """
+        return await to_the_end(self._store.withdraw_restart)
 
 
 async def run(agent: Any, state: State | None = None, **options: Any) -> LoopResult:

@@ -42,7 +42,7 @@ class Mailbox:
     done by one of them. After a restore the letters that came since are still there, and those that
     were processed since are processed again, because what that wrote was undone: guard effects
     outside by the letter's id. The last `keep` processed ones are kept for that. A letter that has
-    failed `attempts` times is set aside, so that those behind it go on.
+    failed `attempts` times is set aside, so that those behind it go on; it stays so in a restore.
     """
 
     def __init__(self, state: State, *, keep: int = 1000, attempts: int = 5) -> None:

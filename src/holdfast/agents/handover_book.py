@@ -113,15 +113,13 @@ class HandoverBook:
         """Look at the giver's side; refused with all that is wrong with it."""
         records.check_task(task)
         asked.check()
-        if (giver.scope, giver.timeline) == (taker.scope, taker.timeline):
+        if giver.scope == taker.scope:
             raise InvalidInputError(f"{giver.scope}: a task is handed to another agent")
         record = Record(
             id=asked.id or os.urandom(8).hex(),
             task=task,
             giver=str(giver.scope),
             taker=str(taker.scope),
-            giver_timeline=giver.timeline,
-            taker_timeline=taker.timeline,
             reason=asked.reason,
             offered_at=self._now(),
             context=asked.context,
@@ -171,7 +169,7 @@ class HandoverBook:
 
     def _repeated(self, prepared: Prepared, known: Record) -> Prepared:
         asked = prepared.record
-        for name in ("task", "giver", "taker", "giver_timeline", "taker_timeline"):
+        for name in ("task", "giver", "taker"):
             if getattr(asked, name) != getattr(known, name):
                 raise InvalidInputError(
                     f"{asked.giver}: the handover {asked.id} was another one; give another id"
@@ -242,8 +240,7 @@ class HandoverBook:
 
     def _prepared(self, record: Record, what: str) -> Prepared:
         parts = own_change(self._store, reason=f"handover {record.id} {what}")
-        giver = parts.part(self._handle.line(record.giver, record.giver_timeline))
-        taker = parts.part(self._handle.line(record.taker, record.taker_timeline))
+        giver, taker = (parts.part(self._line(record, where)) for where in (OUT, IN))
         return Prepared(parts, giver, taker, record, Package({}, []), 0, [])
 
     def _received(self, agent: LineHandle, id: str, where: str = IN) -> Record:
@@ -306,9 +303,7 @@ class HandoverBook:
         self._commit(prepared.parts)
 
     def _line(self, record: Record, where: str) -> LineHandle:
-        if where == OUT:
-            return self._handle.line(record.giver, record.giver_timeline)
-        return self._handle.line(record.taker, record.taker_timeline)
+        return self._handle.line(record.giver if where == OUT else record.taker)
 
     def _commit(self, parts: ChangeParts) -> None:
         plan = parts.plan()
@@ -410,6 +405,20 @@ class HandoverBook:
             rest = records.without(messages, package.context)
             kept = rest if len(rest) < len(messages) else None
         take(part, record, package, kept)
+
+
+def on_main(handle: LineHandle) -> LineHandle:
+    """Refuse another timeline than main.
+
+    A fork has copies of the tasks and of the records as they were when it began: what it gave away
+    would be main's as well, and what it was offered has been answered elsewhere.
+    """
+    if handle.timeline != "main":
+        raise InvalidInputError(
+            f"{handle.scope}: handovers are between the main timelines of agents, not on "
+            f"{handle.timeline!r}; restore main to the fork, reconcile(), and hand over from there"
+        )
+    return handle
 
 
 def _in_order(found: Iterable[Any]) -> list[Handover]:

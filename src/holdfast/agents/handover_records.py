@@ -69,8 +69,6 @@ class Record(Struct, kw_only=True):
     task: str
     giver: str
     taker: str
-    giver_timeline: str = "main"
-    taker_timeline: str = "main"
     status: str = OFFERED
     reason: str = ""
     answer: str = ""
@@ -84,7 +82,7 @@ class Record(Struct, kw_only=True):
 
     def shown(self) -> Handover:
         """What a caller sees of it."""
-        hidden = ("giver_timeline", "taker_timeline", "carry", "giver", "taker")
+        hidden = ("carry", "giver", "taker")
         known = {n: v for n, v in structs.asdict(self).items() if n not in hidden}
         return Handover(giver=Scope.parse(self.giver), taker=Scope.parse(self.taker), **known)
 

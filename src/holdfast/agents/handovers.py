@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from holdfast.agents.handover_book import Asked, HandoverBook, Prepared, failed, judged
+from holdfast.agents.handover_book import (
+    Asked,
+    HandoverBook,
+    Prepared,
+    failed,
+    judged,
+    on_main,
+)
 from holdfast.agents.handover_records import (
     OFFERED,
     REFUSED,
@@ -33,8 +40,9 @@ class Handovers:
 
     A task is offered, and the giver's until the taker accepts; then it, its messages and what is
     carried along move in one change over both scopes. An agent is given as its state, or by its
-    scope: `agent:billing`. A check is a function of the state and the `Package`: it returns nothing
-    or True if all is well, else what is wrong; it may be called several times.
+    scope: `agent:billing`, and takes part with its main timeline only. A check is a function of the
+    state and the `Package`: it returns nothing or True if all is well, else what is wrong; it may
+    be called several times.
     """
 
     def __init__(self, store: Store) -> None:
@@ -161,7 +169,9 @@ class Handovers:
         return self._book.answer(self._state(agent)._handle, id, status, reason)
 
     def _state(self, agent: State | Scope | str) -> State:
-        return agent if isinstance(agent, State) else self._store.scope(agent)
+        state = agent if isinstance(agent, State) else self._store.scope(agent)
+        on_main(state._handle)
+        return state
 
     def _again(
         self,

@@ -2,7 +2,8 @@
 
 Under `$loop/`, which restores leave alone, lies the note of a restart that is asked for. It is
 written before anything is undone and removed when all of it is done: whichever process runs the
-agent next finishes a restart that was cut short.
+agent next finishes a restart that was cut short. Until then no rule of retention removes the
+checkpoint: a mark among the pins of the scope, written and removed with the note, says so.
 """
 
 from __future__ import annotations
@@ -15,19 +16,27 @@ from typing import Any
 from holdfast.agents.keys import AGENT, LOOP, own_change, sticky
 from holdfast.agents.looping import LoopSettings
 from holdfast.agents.mailbox_keeping import Box
+from holdfast.agents.retrying import again
 from holdfast.checkpoints.making import make
 from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.checkpoints.restoring import confirm
-from holdfast.checkpoints.retention import Retention
+from holdfast.checkpoints.retention import PREFIX, Retention
+from holdfast.checkpoints.retention import RESTART as ASKED
 from holdfast.checkpoints.rules import Rule
 from holdfast.checkpoints.saving import Wanted, save_all
-from holdfast.errors import CheckpointNotFoundError, NotConfirmedError
+from holdfast.errors import (
+    CheckpointNotFoundError,
+    MissingError,
+    NotConfirmedError,
+    PointNotFoundError,
+)
 from holdfast.store.blocking import State, Store
-from holdfast.store.handles import LineHandle, StoreHandle
+from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Restored
 from holdfast.store.reading import moment
 from holdfast.store.sticky import sticky_prefixes
+from holdfast.store.writing import ScopedChange
 
 log = logging.getLogger("holdfast.loop")
 
@@ -116,14 +125,51 @@ class LoopStore:
     def ask_restart(self, checkpoint: Any, clean: bool, reason: str) -> None:
         """Note that the agent is to be started again from a checkpoint."""
         timeline, sequence = self._handle.history.points.find(checkpoint)
-        parts = own_change(self._state, reason=f"restart: {reason}")
-        part = parts.part(self._handle)
-        part.operations += sticky(self._handle, LOOP)
-        time = moment(self._handle.core.clock.claimed())
         point = f"{timeline}@{sequence}"
-        note = {"checkpoint": point, "clean": clean, "reason": reason, "time": time}
-        part.set(RESTART, note)
-        self.commit(parts.plan())
+        note = {"checkpoint": point, "clean": clean, "reason": reason}
+        note["time"] = moment(self._handle.core.clock.claimed())
+
+        def step() -> None:
+            parts = own_change(self._state, reason=f"restart: {reason}")
+            part = self._unasked(parts)
+            part.operations += sticky(self._handle, LOOP)
+            part.set(RESTART, note)
+            main = self._main(parts)
+            main.operations += sticky(self._line(), PREFIX)
+            main.set(_mark(point), reason)
+            self.commit(parts.plan())
+
+        again(step)
+
+    def _unasked(self, parts: ChangeParts) -> ScopedChange:
+        """Note in a change that no restart is asked for, and that no checkpoint is held for one."""
+        part = parts.part(self._handle)
+        note = part.get(RESTART)
+        if note is not None:
+            part.delete(RESTART)
+            self._main(parts).delete(_mark(note["checkpoint"]))
+        return part
+
+    def _main(self, parts: ChangeParts) -> ScopedChange:
+        """Where the marks of retention lie, whichever timeline this is."""
+        return parts.part(self._line())
+
+    def _line(self) -> LineHandle:
+        return StoreHandle(self._handle.core).line(self._handle.scope)
+
+    def withdraw_restart(self) -> bool:
+        """Take back that a restart is asked for; whether one was."""
+        return self._no_restart("restart withdrawn")
+
+    def _no_restart(self, reason: str) -> bool:
+        def step() -> bool:
+            parts = own_change(self._state, reason=reason)
+            self._unasked(parts)
+            plan = parts.plan()
+            self.commit(plan)
+            return plan is not None
+
+        return again(step)
 
     def restart(self) -> Restart | None:
         """The restart that is asked for, by whomever."""
@@ -133,12 +179,17 @@ class LoopStore:
     def put_back(self, restart: Restart) -> None:
         """Let the state be that of the checkpoint, if it is not, and without what is to go."""
         alone = sticky_prefixes(self._handle.reader.declared())
-        differing = [
-            key for key in self._state.diff(restart.checkpoint).keys if not key.startswith(alone)
-        ]
-        if differing:
-            reason = f"restart: {restart.reason}"
-            self._restored = self._state.restore(restart.checkpoint, reason=reason)
+        try:
+            found = self._state.diff(restart.checkpoint).keys
+            if any(not key.startswith(alone) for key in found):
+                reason = f"restart: {restart.reason}"
+                self._restored = self._state.restore(restart.checkpoint, reason=reason)
+        except MissingError as error:
+            raise PointNotFoundError(
+                f"{self._handle.scope}: it is to be started again from {restart.checkpoint} "
+                f"({restart.reason}), which is not there any more ({error}); call restart() of a "
+                "Loop with another checkpoint, or withdraw_restart() to go on from what is saved"
+            ) from error
         if restart.clean:
             self._clean()
 
@@ -156,12 +207,14 @@ class LoopStore:
 
     def restarted(self) -> None:
         """Note that the restart is done, and has proved good: its backup is let go."""
-        parts = own_change(self._state)
-        parts.part(self._handle).delete(RESTART)
-        self.commit(parts.plan())
+        self._no_restart("restarted")
         if self._restored is not None:
             confirm(self._handle, self._restored)
             self._restored = None
+
+
+def _mark(point: str) -> str:
+    return f"{PREFIX}{ASKED}/{point}"
 
 
 def joined(plan: Plan, more: Plan | None) -> Plan:

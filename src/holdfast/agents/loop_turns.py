@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from holdfast.agents.attachment import Attachment
@@ -33,7 +34,9 @@ from holdfast.errors import (
     StoreClosedError,
 )
 from holdfast.store.asking import Asking
+from holdfast.store.copied import copied
 from holdfast.store.handles import LineHandle
+from holdfast.store.history import Plan
 from holdfast.store.leasing import Lease
 
 ENDS = (LeaseLostError, StoreClosedError)
@@ -101,6 +104,10 @@ class Turns:
         self._lease: Lease | None = None
         self._ticks = running.handle.core.clock.ticks
         self._clocks = Clocks(running.settings, self._ticks())
+        self._new: dict[str, Any] | None = None
+        """What the agent held before anything was restored, if some of it may not survive."""
+        self._tries = 0
+        """How often a letter has failed that ended the turn and will be tried again."""
         self.result = LoopResult()
         self.stopped = False
         """Set by whoever wants the loop to end after what it is doing."""
@@ -144,9 +151,7 @@ class Turns:
             yield Work(self._store.put_back, (restart,))
         yield from self._made(restart)
         if self._kept is not None:
-            life = self._kept.lives("running", started=True)
-            values = yield from self._held()
-            yield Work(self._save, (values, life))
+            yield from self._saved(self._kept.lives("running", started=True))
         yield from self._finished(restart)
         first = ("session start", "session_start", "start")
         yield from self._note_checkpoint(Work(self._store.save, first))
@@ -155,8 +160,9 @@ class Turns:
     def _made(self, restart: Restart | None) -> Part:
         """The agent, made or at hand, with what is stored of it."""
         given = self._running.agent
-        self._agent = given if hasattr(given, "step") and not isinstance(given, type) else None
-        if self._agent is None:
+        at_hand = hasattr(given, "step") and not isinstance(given, type)
+        self._agent = given if at_hand else None
+        if not at_hand:
             self._agent = yield Call(agent_by, (given, self._running.state))
             if not callable(getattr(self._agent, "step", None)):
                 kind = type(self._agent).__name__
@@ -164,6 +170,8 @@ class Turns:
         self._kept = self._attachment()
         if self._kept is not None:
             self._kept.begin("start")
+            if self._settings.survive is not None and not (at_hand and self._new is not None):
+                self._new = copied((yield Call(self._kept.take)))
             yield from self._loaded(restart)
 
     def _attachment(self) -> Attachment | None:
@@ -181,7 +189,8 @@ class Turns:
         if values is None:
             return
         if restart is not None and restart.clean and self._settings.survive is not None:
-            values = {name: one for name, one in values.items() if name in self._settings.survive}
+            stay = {name: one for name, one in values.items() if name in self._settings.survive}
+            values = copied(self._new or {}) | stay
         yield Call(self._kept.give, (values,))
         if restart is not None or self._kept.interrupted:
             yield Call(self._kept.hook, ("handle_recovery",))
@@ -191,12 +200,20 @@ class Turns:
         assert self._kept is not None
         self._kept.judge((yield Call(self._kept.hook, ("validate_state",))))
 
-    def _held(self) -> Part:
-        """What the agent holds, if that is fit to be saved."""
+    def _planned(self, life: Any = None) -> Part:
+        """A change that stores what the agent holds, if that is fit for it; None for nothing.
+
+        It is made where the agent's own functions run: none of its tasks changes anything between.
+        """
         if self._kept is None:
             return None
         yield from self._validated()
-        return (yield Call(self._kept.take))
+        values = yield Call(self._kept.take)
+        return (yield Call(partial(self._kept.plan_save, values, life, replaced=False)))
+
+    def _saved(self, life: Any = None) -> Part:
+        plan = yield from self._planned(life)
+        yield Work(self._store.commit, (plan,))
 
     def _finished(self, restart: Restart | None) -> Part:
         if restart is None:
@@ -214,8 +231,7 @@ class Turns:
         if self.result.outcome == "restart":
             return
         if self._kept is not None and self.result.outcome != "drifted":
-            values = yield from self._held()
-            yield Work(self._save, (values, self._kept.lives("stopped")))
+            yield from self._saved(self._kept.lives("stopped"))
         yield from self._note_checkpoint(Work(self._store.save, LAST))
 
     def _ended_by(self, error: BaseException) -> Part:
@@ -237,6 +253,7 @@ class Turns:
         if self.stopped:
             self.result.outcome = "stopped"
             return
+        self._tries = 0
         try:
             restart = yield Work(self._store.restart)
             if restart is not None:
@@ -271,8 +288,7 @@ class Turns:
         yield Work(self._store.put_back, (restart,))
         yield from self._made(restart)
         if self._kept is not None:
-            values = yield from self._held()
-            yield Work(self._save, (values, self._kept.lives("running")))
+            yield from self._saved(self._kept.lives("running"))
         yield from self._finished(restart)
         self._clocks.refreshed(self._ticks())
 
@@ -283,9 +299,7 @@ class Turns:
         if callable(check):
             yield Call(check)
         step = step_of((yield Call(self._agent.step)))
-        if self._kept is not None:
-            values = yield from self._held()
-            yield Work(self._save, (values, None))
+        yield from self._saved()
         self._clocks.errors = 0
         if step.done:
             self.result.outcome = "done"
@@ -305,8 +319,8 @@ class Turns:
                 break
             try:
                 yield Call(work, (self._running.mail(self._running.state, taken),))
-                values = yield from self._held()
-                yield Work(self._done, (taken, values))
+                saved = yield from self._planned()
+                yield Work(self._done, (taken, saved))
             except Conflict:
                 conflicts += 1
                 if conflicts == ATTEMPTS:
@@ -315,18 +329,15 @@ class Turns:
                 continue
             except Exception as error:
                 yield Work(self._letter_failed, (taken, error))
+                self._tries = 0 if self._running.box.last_try(taken) else taken.letter.tries + 1
                 raise
             count, conflicts = count + 1, 0
             self.result.letters += 1
         return count
 
-    def _done(self, taken: Taken, values: Any) -> None:
+    def _done(self, taken: Taken, saved: Plan | None) -> None:
         """A letter is done, what it led to and what the agent holds now: one change."""
-        plan = self._running.box.plan_done(taken)
-        more = None
-        if self._kept is not None:
-            more = self._kept.plan_save(values, None, replaced=False)
-        self._store.commit(joined(plan, more))
+        self._store.commit(joined(self._running.box.plan_done(taken), saved))
 
     def _letter_failed(self, taken: Taken, error: Exception) -> None:
         self._commit(lambda: self._running.box.plan_failed(taken, error))
@@ -378,7 +389,7 @@ class Turns:
         kind = type(error).__name__
         self.result.errors += 1
         log.error("%s: Error during operation: %s", self._handle.scope, kind, exc_info=error)
-        wait = self._clocks.failed()
+        wait = self._clocks.failed(self._tries)
         try:
             yield from self._judged(Worked(), None, failed=True)
             made = yield from self._note_checkpoint(
@@ -407,10 +418,6 @@ class Turns:
                 yield Call(self._kept.give, (values,))
 
     # storing
-
-    def _save(self, values: Any, life: Any) -> None:
-        assert self._kept is not None
-        self._store.commit(self._kept.plan_save(values, life, replaced=False))
 
     def _commit(self, planned: Callable[[], Any]) -> None:
         """Commit what rests on reads; planned again when somebody was faster."""

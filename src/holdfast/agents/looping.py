@@ -74,7 +74,8 @@ class LoopSettings:
     """Seconds to wait after an error; twice as long after each further one in a row."""
     longest_backoff: float = 60.0
     max_errors: int = 5
-    """Errors in a row after which the loop gives up."""
+    """Errors in a row after which the loop gives up; a letter that fails counts once, when it is
+    set aside."""
     max_drifts: int = 3
     """Refreshes because of drift, in the time of one `refresh`, after which the loop ends."""
     letters: int = 100
@@ -151,12 +152,16 @@ class Clocks:
         """The agent was made anew: the time of the session begins anew."""
         self._session = self._routine = now
 
-    def failed(self) -> float | None:
-        """Seconds to wait after one more error in a row; None: it is time to give up."""
-        self.errors += 1
+    def failed(self, tries: int = 0) -> float | None:
+        """Seconds to wait after one more error in a row; None: it is time to give up.
+
+        `tries`: how often a letter has failed that will be tried again. That is no reason to give
+        up, for it is set aside before long.
+        """
+        self.errors += not tries
         if self.errors >= self._settings.max_errors:
             return None
-        wait = self._settings.backoff * 2.0 ** min(self.errors - 1, 60)
+        wait = self._settings.backoff * 2.0 ** min((tries or self.errors) - 1, 60)
         return min(wait, self._settings.longest_backoff)
 
     def drifted(self) -> bool:

@@ -1,16 +1,19 @@
 """Letters to an agent as they are kept, and the changes that send and process them: for both faces.
 
-What came in is a fact of the world, and how far it was processed is the agent's state. So under
-`$mailbox/`:
+What came in is a fact of the world, and so is how often it failed; how far it was processed is the
+agent's state. So under `$mailbox/`:
 
-    inbox/messages   a list, oldest first; `inbox/` is sticky: no restore makes a letter unsent
-    inbox/first      how many were trimmed from its front
-    done             number and id of the last one processed; goes back with the rest of the state
-    tries            how often the next one has failed so far
-    aside/NUMBER     one that failed too often
+    done                  number and id of the last one processed; goes back with the state
+    inbox/                sticky: no restore makes a letter unsent, or one that fails a new one
+    inbox/messages        a list, oldest first
+    inbox/first           how many were trimmed from its front
+    inbox/tries/NUMBER    how often one has failed so far
+    inbox/aside/NUMBER    one that failed too often
+    inbox/skipped/NUMBER  that it is not to be processed at its place: it was set aside
 
 A letter's number counts from 1 and never changes. A restore puts `done` back together with what
-processing wrote, so that letters since then are processed again, on the state as it was then.
+processing wrote, so that letters since then are processed again, on the state as it was then,
+except those that were set aside.
 """
 
 from __future__ import annotations
@@ -33,9 +36,9 @@ from holdfast.store.history import Plan
 from holdfast.store.reading import moment
 from holdfast.store.writing import ScopedChange
 
-INBOX, ASIDE = MAILBOX + "inbox/", MAILBOX + "aside/"
+DONE, INBOX = MAILBOX + "done", MAILBOX + "inbox/"
 MESSAGES, FIRST = INBOX + "messages", INBOX + "first"
-DONE, TRIES = MAILBOX + "done", MAILBOX + "tries"
+TRIES, ASIDE, SKIPPED = INBOX + "tries/", INBOX + "aside/", INBOX + "skipped/"
 LOOKS = 100
 """How often the beginning of the list is read while others trim it."""
 
@@ -116,7 +119,7 @@ class Box:
         """A change that adds a letter."""
         if id is not None:
             check_text(id, "the id of a letter", 200, least=1)
-        parts = own_change(self, id=None if id is None else MAILBOX + id)
+        parts = own_change(self, id=None if id is None else self._change_id(id))
         part = parts.part(self._handle)
         made = post(self._handle, part, content, sender, id)
         # Sent again it has another time: under its id it is the same letter all the same.
@@ -125,6 +128,11 @@ class Box:
         assert plan is not None
         return plan, made
 
+    def _change_id(self, id: str) -> str:
+        """Ids of changes are those of a scope; each of its timelines has a mailbox of its own."""
+        line = self._handle.reader.now()
+        return f"{MAILBOX}{line.number if line is not None else 0}/{id}"
+
     # processing
 
     def take(self) -> Taken | None:
@@ -132,8 +140,10 @@ class Box:
         for _ in range(LOOKS):
             parts = ChangeParts(StoreHandle(self._handle.core), cause_now(), None)
             part = parts.part(self._handle)
-            first, done, tries = part.get(FIRST, 0), part.get(DONE, {}), part.get(TRIES, {})
+            first, done = part.get(FIRST, 0), part.get(DONE, {})
             at = max(done.get("number", 0) - first, 0)
+            while part.exists(SKIPPED + str(first + at + 1)):
+                at += 1
             found = self._handle.reader.slice(MESSAGES, at, at + 1, False)
             if self._handle.reader.get(FIRST, 0, None, False) == first:
                 break
@@ -142,8 +152,7 @@ class Box:
         if not found:
             return None
         number = first + at + 1
-        if tries.get("number") != number:
-            tries = {}
+        tries = part.get(TRIES + str(number), {})
         letter = _letter(found[0], number, tries.get("count", 0), tries.get("error", ""))
         return Taken(letter, parts, part, first)
 
@@ -153,11 +162,14 @@ class Box:
         note = taken.part.operations.append  # the caller's own methods refuse keys of this layer
         note(Operation("set", DONE, {"number": letter.number, "id": letter.id}))
         if letter.tries:
-            note(Operation("delete", TRIES))
+            note(Operation("delete", TRIES + str(letter.number)))
         over = letter.number - taken.first - self._keep
         if over > self._keep // 4:  # not with every letter
             note(Operation("trim", MESSAGES, {"before": over}))
             note(Operation("set", FIRST, taken.first + over))
+            gone = [one for one in self._skipped() if one <= taken.first + over]
+            for one in gone:
+                note(Operation("delete", SKIPPED + str(one)))
         plan = taken.parts.plan()
         assert plan is not None
         return plan
@@ -168,21 +180,26 @@ class Box:
         None if somebody else has processed it meanwhile.
         """
         letter, kind = taken.letter, type(error).__name__
+        number = str(letter.number)
         parts = own_change(self)
         part = parts.part(self._handle)
-        done, tries = part.get(DONE, {}), part.get(TRIES, {})
-        if done.get("number", 0) >= letter.number:
+        done, count = part.get(DONE, {}), part.get(TRIES + number, {}).get("count", 0) + 1
+        if done.get("number", 0) >= letter.number or part.exists(SKIPPED + number):
             return None
-        count = (tries.get("count", 0) if tries.get("number") == letter.number else 0) + 1
         if count < self._attempts:
-            part.set(TRIES, {"number": letter.number, "count": count, "error": kind})
+            part.set(TRIES + number, {"count": count, "error": kind})
         else:
             item = {"id": letter.id, "content": letter.content, "sender": letter.sender}
             item |= {"time": letter.time, "tries": count, "error": kind}
-            part.set(ASIDE + str(letter.number), item)
+            part.set(ASIDE + number, item)
+            part.set(SKIPPED + number, True)
             part.set(DONE, {"number": letter.number, "id": letter.id})
-            part.delete(TRIES)
+            part.delete(TRIES + number)
         return parts.plan()
+
+    def last_try(self, taken: Taken) -> bool:
+        """Whether a letter is set aside if it fails now."""
+        return taken.letter.tries + 1 >= self._attempts
 
     def plan_retry(self, number: int) -> tuple[Plan, str]:
         """A change that puts a letter that was set aside to the end of the list."""
@@ -207,9 +224,24 @@ class Box:
         found = reader.get_many([FIRST, DONE], False)
         first = found.get(FIRST, 0)
         at = max(found.get(DONE, {}).get("number", 0) - first, 0)
-        stop = None if limit is None else at + limit
+        skipped = self._skipped(first + at)
+        stop = None if limit is None else at + limit + len(skipped)
         items: Sequence[Any] = reader.slice(MESSAGES, at, stop, False)
-        return [_letter(item, first + at + n + 1) for n, item in enumerate(items)]
+        tries = {
+            int(key.removeprefix(TRIES)): (told["count"], told["error"])
+            for key, told in reader.items(TRIES, None, "", False)
+        }
+        waiting = [
+            _letter(item, number, *tries.get(number, ()))
+            for number, item in enumerate(items, first + at + 1)
+            if number not in skipped
+        ]
+        return waiting[:limit]
+
+    def _skipped(self, after: int = 0) -> set[int]:
+        """Numbers of those that were set aside, behind one."""
+        keys = self._handle.reader.keys(SKIPPED, None, "")
+        return {number for key in keys if (number := int(key.removeprefix(SKIPPED))) > after}
 
     def set_aside(self) -> list[Letter]:
         """Letters that failed too often, oldest first."""
@@ -227,10 +259,11 @@ class Box:
         received = first + reader.length(MESSAGES)
         number = done.get("number", 0)
         missed = max(first - number, 0)
+        skipped = len(self._skipped(number + missed))
         return MailboxStatus(
             received,
-            number,
-            received - number - missed,
+            number + skipped,
+            received - number - missed - skipped,
             done.get("id"),
             len(reader.keys(ASIDE, None, "")),
             missed,

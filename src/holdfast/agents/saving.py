@@ -11,6 +11,9 @@ comparison of bytes, and a list that has grown at its end is appended to. Two va
 encoded alike count as the same: a tuple and a list, an enum's member and its value, the same moment
 in two zones.
 
+The agent may go on changing its lists and mappings meanwhile, in threads of its own: of what
+differs, a copy is taken, and what is written and what is remembered are both made from that.
+
 Every save writes the first key, and expects that nobody else has since the one before.
 """
 
@@ -25,6 +28,7 @@ import msgspec
 from holdfast.agents.checking import is_model
 from holdfast.agents.keys import AGENT
 from holdfast.errors import InvalidKeyError
+from holdfast.store.copied import copied
 from holdfast.store.gates import Operation
 from holdfast.store.reading import Reader
 from holdfast.store.scopes import check_key
@@ -133,9 +137,11 @@ class Saved:
     ) -> tuple[list[Operation], dict[str, Known]]:
         """What has to be written so that values are stored; and what is known then."""
         operations: list[Operation] = []
-        after = {name: known(name, value, self.fields.get(name)) for name, value in values.items()}
-        for name, value in values.items():
-            before, now = self.fields.get(name, Known()), after[name]
+        after: dict[str, Known] = {}
+        for name, live in values.items():
+            value = dict(live) if type(live) is dict else live
+            before = self.fields.get(name, Known())
+            after[name] = now = known(name, value, before)
             write = _items if now.items is not None else _whole
             operations += write(name, value, before, now, to_store)
         for name in self.fields.keys() - values.keys():
@@ -148,7 +154,10 @@ def known(name: str, value: Any, before: Known | None = None) -> Known:
     """What is to be remembered of a field."""
     if _fits_apart(name, value, before.items if before is not None else None):
         return Known(items={one: _encoded(part) for one, part in value.items()})
-    return Known(_encoded(value), len(value) if type(value) is list else -1)
+    encoded = _encoded(value)
+    if encoded is None or type(value) is not list:
+        return Known(encoded)
+    return Known(encoded, _length(encoded))
 
 
 def _fits_apart(name: str, value: Any, before: Mapping[str, Any] | None) -> bool:
@@ -165,14 +174,24 @@ def _fits_apart(name: str, value: Any, before: Mapping[str, Any] | None) -> bool
 
 
 def _whole(name: str, value: Any, before: Known, now: Known, to_store: ToStore) -> list[Operation]:
-    if now.encoded is not None and before.encoded is not None:
-        if before.encoded == now.encoded:
-            return []
-        if 0 < before.length < now.length and _grew(before, now):
-            more = [to_store(name, item, True) for item in value[before.length :]]
-            return [Operation("append", field_key(name), more)]
-    whole = Operation("set", field_key(name), to_store(name, value, False))
-    return [*_without(name, before), whole]
+    """What is to be written of a field that is one value; `now` becomes what is known of that."""
+    if now.encoded is None:
+        return [*_without(name, before), _set(name, value, to_store)]
+    if before.encoded == now.encoded:
+        return []
+    if before.encoded is not None and 0 < before.length < now.length and _grew(before, now):
+        more = copied(value[before.length : now.length])
+        if _behind(before, now) == (_encoded(more) or b"")[_head(len(more)) :]:
+            stored = [to_store(name, item, True) for item in more]
+            return [Operation("append", field_key(name), stored)]
+    whole = copied(value)
+    told = known(name, whole)
+    now.encoded, now.length = told.encoded, told.length
+    return [*_without(name, before), _set(name, whole, to_store)]
+
+
+def _set(name: str, value: Any, to_store: ToStore) -> Operation:
+    return Operation("set", field_key(name), to_store(name, value, False))
 
 
 def _grew(before: Known, now: Known) -> bool:
@@ -185,6 +204,19 @@ def _grew(before: Known, now: Known) -> bool:
     return new.startswith(old[_head(before.length) :], _head(now.length))
 
 
+def _behind(before: Known, now: Known) -> bytes:
+    """The encoded items of a list behind those that it had."""
+    old, new = before.encoded or b"", now.encoded or b""
+    return new[_head(now.length) + len(old) - _head(before.length) :]
+
+
+def _length(encoded: bytes) -> int:
+    """How many items a list has, by its encoding: the list itself may have grown since."""
+    if encoded[0] < 0xA0:
+        return encoded[0] & 0x0F
+    return int.from_bytes(encoded[1 : 3 if encoded[0] == 0xDC else 5])
+
+
 def _head(length: int) -> int:
     """Bytes before the first item of a list."""
     if length < 16:
@@ -195,13 +227,18 @@ def _head(length: int) -> int:
 def _items(
     name: str, value: dict[str, Any], before: Known, now: Known, to_store: ToStore
 ) -> list[Operation]:
+    """What is to be written of a field that lies apart; `now` becomes what is known of that."""
     below = field_key(name) + "/"
     old, new = before.items or {}, now.items or {}
-    operations = [
-        Operation("set", below + one, to_store(name, value[one], True))
-        for one, encoded in new.items()
-        if encoded is None or old.get(one) != encoded
-    ]
+    operations: list[Operation] = []
+    for one, encoded in new.items():
+        if encoded is not None and old.get(one) == encoded:
+            continue
+        item = value[one]
+        if encoded is not None:
+            item = copied(item)
+            new[one] = _encoded(item)
+        operations.append(Operation("set", below + one, to_store(name, item, True)))
     operations += [Operation("delete", below + one) for one in old if one not in new]
     was, names = list(old), list(new)
     if before.items is None or names[: len(was)] != was:

@@ -44,6 +44,8 @@ from holdfast.store.scopes import Scope
 from holdfast.store.sticky import Sticky
 
 PREFIX = "$retention/"
+RESTART = "restart"
+"""Marks a checkpoint from which an agent is to be started again, until that is done."""
 LOOKED_AT = 100
 MOST = 0.2
 """Part of a scope's checkpoints that may go by age alone without being asked about."""
@@ -246,10 +248,10 @@ class Retention:
         return self._unmark("hold", checkpoint)
 
     def marked(self, scope: Any) -> dict[str, str]:
-        """Ids of the checkpoints of a scope that are pinned or on hold, and why."""
+        """Ids of the checkpoints of a scope that are pinned, on hold or to go on from, and why."""
         reader = self._line(scope).reader
         found: dict[str, str] = {}
-        for kind, word in (("pin", "pinned"), ("hold", "on hold")):
+        for kind, word in (("pin", "pinned"), ("hold", "on hold"), (RESTART, "a restart")):
             for id_ in _ids(reader, kind):
                 found[id_] = f"{word}: {reader.get(f'{PREFIX}{kind}/{id_}')}"
         return found

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.agents.handover_book import HandoverBook
+from holdfast.agents.handover_book import HandoverBook, on_main
 from holdfast.cli import output, shapes
 from holdfast.cli.agent_state import agent_argument, agent_scope
 from holdfast.cli.commands import Command, pass_session
@@ -30,7 +30,7 @@ def handovers(session: Session, agent: str, task: str | None, waiting: bool, cha
     scope = agent_scope(agent)
     with session.reading() as store:
         book = HandoverBook(store)
-        handle = session.state(store, scope)._handle
+        handle = on_main(session.state(store, scope)._handle)
         if chain and task is not None:
             found = book.chain(handle, task)
         elif waiting:

@@ -137,7 +137,8 @@ def heal_directory(
     done: dict[bytes, Healed] = {}
     for one in findings:
         key = bytes.fromhex(one.row)
-        if key[:1] != b"D" or key[-1] != rows.THERE:
+        whole = key[:1] == b"D" and len(key) == rows.DIRECTORY
+        if not whole or rows.state_of(key) != rows.THERE:
             continue
         for number, other in enumerate(copies):
             row = other.storage.get([key])[0]

@@ -343,9 +343,7 @@ def _agent_of(handle: LineHandle) -> Scope | None:
     return Scope.parse(first[0][1]["agent"]) if first and "agent" in first[0][1] else None
 
 
-def every_scope(
-    store: StoreHandle, damaged: Callable[[bytes, Exception], None] | None = None
-) -> list[Scope]:
+def every_scope(store: StoreHandle, damaged: directory.Told | None = None) -> list[Scope]:
     """The scopes of a store by their names, as far as the directory can be read.
 
     A row of it that is damaged is told to `damaged`, or else logged: what is done for the others

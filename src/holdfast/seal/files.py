@@ -53,11 +53,24 @@ def _refuse_unsafe(found: os.stat_result, path: Path, what: str) -> None:
         )
 
 
+def check_home(path: Path, what: str) -> None:
+    """Refuse a place where a secret file is to be made and cannot be."""
+    folder = path.parent
+    if not folder.is_dir():
+        raise KeyMissingError(
+            f"the {what} {path} is not there, and neither is its folder: check the path, or, for "
+            "a new store, create the folder first"
+        )
+    if not os.access(folder, os.W_OK):
+        raise _cannot("write", path, what, OSError(errno.EACCES, "not writable"))
+
+
 def make_secret(path: Path, content: bytes, what: str) -> bool:
     """Make the file, durable when this returns; False if one is there already.
 
     The file appears whole or not at all: it is written under a passing name and linked.
     """
+    check_home(path, what)
     passing = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         _write_exclusively(passing, content)

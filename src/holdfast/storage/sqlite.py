@@ -17,7 +17,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import apsw
 
@@ -41,14 +41,17 @@ from holdfast.storage.batches import (
 )
 from holdfast.storage.contract import Batch, Limits
 
-_GET = "SELECT v FROM records WHERE k=?"
-_GET_MANY = "SELECT (SELECT v FROM records WHERE k=?)"
-_SCAN = "SELECT k, v FROM records WHERE k>=? AND k<? ORDER BY k LIMIT ?"
-_SCAN_DOWN = "SELECT k, v FROM records WHERE k>=? AND k<? ORDER BY k DESC LIMIT ?"
-_CELLS = "SELECT k, v FROM cells WHERE k>=? AND k<? ORDER BY k LIMIT ?"
-_CELL = "SELECT v FROM cells WHERE k=?"
+# Damage, or another program, may have left text, a number or NULL where bytes were put. Such a
+# row is read as bytes all the same, which its seal then judges; `check` tells of it.
+_K, _V = "CAST(k AS BLOB)", "CAST(v AS BLOB)"
+_GET = f"SELECT {_V} FROM records WHERE k=?"
+_GET_MANY = f"SELECT (SELECT ifnull({_V}, x'') FROM records WHERE k=?)"
+_SCAN = f"SELECT {_K}, {_V} FROM records WHERE k>=? AND k<? ORDER BY k LIMIT ?"
+_SCAN_DOWN = f"SELECT {_K}, {_V} FROM records WHERE k>=? AND k<? ORDER BY k DESC LIMIT ?"
+_CELLS = f"SELECT {_K}, {_V} FROM cells WHERE k>=? AND k<? ORDER BY k LIMIT ?"
+_CELL = f"SELECT {_V} FROM cells WHERE k=?"
 _PUT = "INSERT INTO records VALUES(?,?)"
-_BLANK = "UPDATE records SET v=zeroblob(length(v)) WHERE k=?"
+_BLANK = f"UPDATE records SET v=zeroblob(length({_V})) WHERE k=?"
 _SWAP = "UPDATE records SET v=? WHERE k=?"
 _DROP = "DELETE FROM records WHERE k=?"
 _VERSION = "PRAGMA data_version"
@@ -98,7 +101,7 @@ class SqliteStorage:
             with self._read_lock:
                 if len(keys) == 1:
                     rows: list[Any] = self._cursor.execute(_GET, (keys[0],)).fetchall()
-                    return [guard.blob(rows[0][0]) if rows else None]
+                    return [(rows[0][0] or b"") if rows else None]
                 return self._get_many(keys)
         except apsw.Error as error:
             self._reading_failed(error)
@@ -222,7 +225,7 @@ class SqliteStorage:
         cursor.execute("BEGIN")  # one snapshot costs less than one a key
         try:
             rows: list[Any] = cursor.executemany(_GET_MANY, [(key,) for key in keys]).fetchall()
-            return [None if value is None else guard.blob(value) for (value,) in rows]
+            return [value for (value,) in rows]
         finally:
             if self._reader.in_transaction:
                 cursor.execute("COMMIT")
@@ -232,13 +235,10 @@ class SqliteStorage:
         self._usable()
         try:
             with self._read_lock:
-                rows: Any = self._cursor.execute(sql, (low, high, limit)).fetchall()
-                for _, value in rows:
-                    if type(value) is not bytes:
-                        guard.blob(value)
-                return cast(list[tuple[bytes, bytes]], rows)
+                found = self._cursor.execute(sql, (low, high, limit)).fetchall()
         except apsw.Error as error:
             self._reading_failed(error)
+        return guard.sound(found, low, high, self._path)
 
     def _reading_failed(self, error: apsw.Error) -> NoReturn:
         if self._dead:
@@ -310,7 +310,7 @@ class SqliteStorage:
 
     def _value(self, sql: str, key: bytes) -> bytes | None:
         rows: list[Any] = self._write_cursor.execute(sql, (key,)).fetchall()
-        return rows[0][0] if rows else None
+        return (rows[0][0] or b"") if rows else None
 
     def _swap(self, key: bytes, expected: bytes | None, new: bytes | None) -> None:
         if new == expected:

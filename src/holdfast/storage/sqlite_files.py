@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from urllib.parse import quote
@@ -58,7 +59,9 @@ def connect(path: str, patience: Patience, *, write: bool, create: bool = False)
 def create(path: str, patience: Patience) -> None:
     """Make the tables in one transaction before a log exists, so that the header in the
     file alone always tells whose it is. What an earlier try left is rolled back by the read.
+    If it fails, it leaves no file: only whoever holds the lock exclusively creates one.
     """
+    new = not os.path.exists(path)
     connection = connect(path, patience, write=True, create=True)
     try:
         _run(connection, f"page_size={PAGE}", "synchronous=EXTRA")
@@ -67,20 +70,26 @@ def create(path: str, patience: Patience) -> None:
         else:
             _make_tables(connection)
         _run(connection, "journal_mode=WAL")
+        new = False
     except apsw.Error as error:
         raise guard.translate(error, path) from None
     finally:
         connection.close()
+        if new:
+            guard.remove(path)
 
 
 def _make_tables(connection: apsw.Connection) -> None:
-    with connection:
-        # Inside, because it writes: a file with this and no tables would look foreign.
-        _run(connection, "auto_vacuum=INCREMENTAL")
-        _run(connection, f"application_id={guard.APPLICATION_ID}")
-        _run(connection, f"user_version={guard.FORMAT}")
-        for sql in TABLES.values():
-            connection.execute(sql)
+    # No `with connection`: where the disk is full, SQLite has ended the transaction already, and
+    # the savepoint that apsw goes back to is not there any more.
+    connection.execute("BEGIN")
+    # Inside, because it writes: a file with this and no tables would look foreign.
+    _run(connection, "auto_vacuum=INCREMENTAL")
+    _run(connection, f"application_id={guard.APPLICATION_ID}")
+    _run(connection, f"user_version={guard.FORMAT}")
+    for sql in TABLES.values():
+        connection.execute(sql)
+    connection.execute("COMMIT")
 
 
 def settle_log(path: str, patience: Patience) -> None:
@@ -102,7 +111,10 @@ def check_schema(connection: apsw.Connection, path: str) -> None:
     application = connection.execute("PRAGMA application_id").get
     number = connection.execute("PRAGMA user_version").get
     guard.check_format(path, application, number)
-    found = set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema"))
+    try:
+        found = set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema"))
+    except UnicodeDecodeError:
+        raise guard.foreign(path, "a table whose name is no text") from None
     for row in sorted(found ^ _SCHEMA, key=str):
         if guard.file_size(path + "-wal"):
             # The last one to close moves the log into the database, unless told otherwise.

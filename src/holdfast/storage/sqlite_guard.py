@@ -18,6 +18,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import apsw
@@ -84,6 +85,13 @@ def forget(closed: Identity | None) -> None:
         OPEN[closed] -= 1
     elif closed:
         OPEN.pop(closed, None)
+
+
+def remove(path: str) -> None:
+    """Take away a database that was never finished, and what SQLite put beside it."""
+    for end in ("", "-journal", "-wal", "-shm"):
+        with suppress(OSError):
+            os.remove(path + end)
 
 
 def file_size(path: str) -> int:
@@ -331,7 +339,9 @@ def translate(error: apsw.Error, path: str) -> HoldfastError:
             f"another program holds {path!r} for longer than {BUSY_SECONDS:g} s; "
             "close it there (a database browser, a backup?) and try again"
         )
-    if isinstance(error, apsw.FullError):
+    # Without room for its `-shm` file, SQLite cannot even read.
+    no_room = getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
+    if no_room or isinstance(error, apsw.FullError):
         return DiskFullError(f"no room is left for {path!r}; free some space and try again")
     if isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError, apsw.CantOpenError)):
         return StorageReadOnlyError(
@@ -339,20 +349,36 @@ def translate(error: apsw.Error, path: str) -> HoldfastError:
         )
     if isinstance(error, apsw.NotADBError):
         return NotAStoreError(f"{path!r} is not a store; name another file")
-    if isinstance(error, (apsw.CorruptError, apsw.FormatError)):
-        return DamagedRecordError(
-            f"the file {path!r} is damaged; run recovery or restore it from a backup", place=path
-        )
+    if isinstance(error, (apsw.CorruptError, apsw.FormatError, apsw.ConstraintError)):
+        return damaged(path)
     if isinstance(error, (apsw.SQLError, apsw.SchemaChangeError)):
         return foreign(path, "a changed schema")
     kind = type(error).__name__
     return Unavailable(f"SQLite could not serve {path!r} ({kind}); check the disk and try again")
 
 
-def blob(value: Any) -> bytes:
-    """The bytes of a row. SQLite keeps text or a number in any column if somebody puts it there."""
-    if type(value) is bytes:
-        return value
-    raise DamagedRecordError(
-        "a row holds something else than bytes: somebody changed it with another program"
+def damaged(path: str) -> DamagedRecordError:
+    """The error for what SQLite cannot make sense of, or would give in a senseless order."""
+    return DamagedRecordError(
+        f"the file {path!r} is damaged; run recovery or restore it from a backup", place=path
     )
+
+
+Rows = list[tuple[bytes, bytes]]
+
+
+def sound(found: list[Any], low: bytes, high: bytes, path: str) -> Rows:
+    """The rows that SQLite gives for a range, up or down, if a sound index can give them: with a
+    key of elsewhere among them, a reader would go round in circles or take it for its own. A
+    value that is NULL is read as no bytes."""
+    try:
+        keys = [key for key, _ in found]
+        up = sorted(keys)
+        if up and not (low <= up[0] and up[-1] < high and (keys == up or keys[::-1] == up)):
+            raise damaged(path)
+    except TypeError:  # NULL, which does not compare
+        raise damaged(path) from None
+    for _, value in found:
+        if value is None:
+            return [(key, value or b"") for key, value in found]
+    return found

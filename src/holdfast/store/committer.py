@@ -30,6 +30,7 @@ from holdfast.store.expecting import (
     declares,
     internal,
     name_each_other,
+    outrun,
 )
 from holdfast.store.feed import FeedItem, Lanes
 from holdfast.store.forking import Forks
@@ -121,8 +122,7 @@ class Committer:
             if not self._try(waiting):
                 conflicts += 1
             if conflicts >= ATTEMPTS:
-                error = Unavailable("other writers were always faster; try again")
-                self._fail([ticket for ticket in group if not ticket.done], error)
+                self._fail([t for t in group if not t.done], outrun(self._core.storage))
 
     def _try(self, group: list[Ticket]) -> bool:
         """Build and commit once; False if it has to be built again."""

@@ -163,7 +163,7 @@ class Core:
         if found:
             key, row = found[0]
             incarnation = int.from_bytes(key[17:21], "big")
-            if key[21] == rows.THERE:
+            if rows.state_of(key) == rows.THERE:
                 try:
                     ledger = self.ledger_of(key, row)
                 except ScopeNotFoundError:

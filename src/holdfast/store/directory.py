@@ -17,33 +17,42 @@ if TYPE_CHECKING:
 _decode = msgspec.msgpack.Decoder().decode
 
 
-def scopes(
-    core: Core, damaged: Callable[[bytes, Exception], None] | None = None
-) -> Iterator[tuple[Scope, int, bytes, int]]:
+Told = Callable[[bytes, StateIntegrityError], None]
+
+
+def _raised(key: bytes, error: StateIntegrityError) -> None:
+    del key
+    raise error
+
+
+def scopes(core: Core, damaged: Told = _raised) -> Iterator[tuple[Scope, int, bytes, int]]:
     """(scope, number, id, time it was made) of every scope that is not deleted.
 
     A row that is damaged is told to `damaged`, and the others follow; without it, it is raised.
     """
-    for key, row in _there(core):
+    for key, row in _there(core, damaged):
         try:
             text, number, scope_id, _, made, _ = _decode(core.open_row(key, row))
         except StateIntegrityError as error:
-            if damaged is None:
-                raise
             damaged(key, error)
             continue
         yield Scope.parse(text), number, scope_id, made
 
 
-def _there(core: Core) -> Iterator[tuple[bytes, bytes]]:
+def _there(core: Core, damaged: Told) -> Iterator[tuple[bytes, bytes]]:
     """Rows of the scopes that are not deleted."""
     low, high = b"D", b"E"
-    last: tuple[bytes, bytes] | None = None
+    last: tuple[bytes, bytes, int] | None = None
     while page := core.storage.scan(low, high, limit=1000):
         for key, row in page:
-            if last is not None and key[1:17] != last[0][1:17] and last[0][21] == rows.THERE:
-                yield last
-            last = (key, row)
+            try:
+                state = rows.state_of(key)
+            except StateIntegrityError as error:
+                damaged(key, error)
+                continue
+            if last is not None and key[1:17] != last[0][1:17] and last[2] == rows.THERE:
+                yield last[:2]
+            last = (key, row, state)
         low = page[-1][0] + b"\0"
-    if last is not None and last[0][21] == rows.THERE:
-        yield last
+    if last is not None and last[2] == rows.THERE:
+        yield last[:2]

@@ -90,7 +90,7 @@ def _lives(core: Core, low: bytes) -> Iterator[tuple[bytes, _Life]]:
     high = rows.after(low)
     while page := core.storage.scan(low, high, limit=1000):
         for key, row in page:
-            found.setdefault(rows.tombstone(key), {})[key[21]] = key, row
+            found.setdefault(rows.tombstone(key), {})[rows.state_of(key)] = key, row
         low = page[-1][0] + b"\0"
     yield from found.items()
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import Conflict, InternalError
+from holdfast.errors import (
+    Conflict,
+    DamagedRecordError,
+    HoldfastError,
+    InternalError,
+    Unavailable,
+)
+from holdfast.storage.contract import Storage
 from holdfast.store.declared import PREFIX
 from holdfast.store.trimming import going, staged_length
 
@@ -61,3 +68,17 @@ def internal(error: BaseException) -> InternalError:
     wrapped = InternalError(f"{type(error).__name__} while building an entry")
     wrapped.__cause__ = error
     return wrapped
+
+
+def outrun(storage: Storage) -> HoldfastError:
+    """Why a change that was built anew and anew is never taken.
+
+    Where reads do not find what the commit finds, that is no contest but damage.
+    """
+    if storage.check():
+        return DamagedRecordError(
+            "the store's file is damaged: reads do not show what commits meet there. Nothing was "
+            "applied; verify names the damage: run recovery, or restore the file from a backup",
+            "store",
+        )
+    return Unavailable("other writers were always faster; try again")

@@ -144,9 +144,9 @@ class Ledger:
         """An entry, with its body checked against the envelope's commitment."""
         return self._checked(key, row, self._open_entry)
 
-    def envelope(self, row: bytes) -> Envelope:
+    def envelope(self, key: bytes, row: bytes) -> Envelope:
         """The clear part of an entry that others made; its key epoch is the one to seal under."""
-        found, _ = entries.split_row(row)
+        found = self._checked(key, row, lambda _, row: entries.split_row(row)[0])
         self.seal.know(found.epoch)
         return found
 

@@ -140,10 +140,10 @@ class Loading(ABC):
         while page := self.ledger.storage.scan(self.prefix, high, limit=200, reverse=True):
             for key, row in page:
                 if self.sequence == self.ledger.before:
-                    envelope = self.ledger.envelope(row)
+                    envelope = self.ledger.envelope(key, row)
                     self.sequence = rows.sequence_of(key)
                     self.head = self.ledger.entry_hash(key, envelope.data)
-                if row[1] == 1:
+                if row[1:2] == b"\1":
                     self.checkpoint = rows.sequence_of(key)
                     return self
             high = page[-1][0]

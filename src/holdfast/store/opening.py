@@ -13,16 +13,20 @@ import msgspec
 from holdfast.errors import (
     Conflict,
     DamagedRecordError,
+    ForeignSchemaError,
     InvalidInputError,
     KeyMissingError,
     KeyNotNeededError,
     NewerFormatError,
+    NotAStoreError,
     StoreNotFoundError,
     WitnessError,
     WrongKeyError,
 )
 from holdfast.seal.codec import Codec, ValueLimits
+from holdfast.seal.files import check_home
 from holdfast.seal.keys import EnvKey, FileKey, KeySource, parse_key
+from holdfast.seal.masters import damaged
 from holdfast.seal.registry import Registry, default_registry
 from holdfast.seal.ring import Ring
 from holdfast.seal.sealer import PlainSeal
@@ -81,6 +85,7 @@ class Opening:
         """Open the store, or create it where that is allowed."""
         self.check_source()
         if storage is None:
+            self.check_emptied()
             storage = open_storage(
                 self.url,
                 durability=self.durability,
@@ -99,21 +104,44 @@ class Opening:
             raise
 
     def check_source(self) -> None:
-        """A key that cannot be used must not leave half a store behind."""
+        """What cannot be used must not leave half a store behind: a key, or a place for one that
+        is made with the store, or for a signer."""
         source = self.source
         if isinstance(source, EnvKey) or (isinstance(source, FileKey) and source.path.exists()):
             source.load()
+        elif isinstance(source, FileKey) and self.create:
+            check_home(source.path, "key file")
+        if self.signer_path is not None and self.create and not os.path.exists(self.signer_path):
+            check_home(Path(self.signer_path), "signer file")
+
+    def check_emptied(self) -> None:
+        """An empty file may become a store, but not if it was one: a plain store's signer, which
+        is made after the file has content, lies beside it."""
+        path, signer = self.url.partition(":")[2] or DEFAULT, self.beside()
+        if signer is None or not (os.path.exists(signer) and os.path.exists(path)):
+            return
+        if not os.path.getsize(path):
+            raise NotAStoreError(
+                f"{path!r} is empty, but the signer of a store lies beside it ({signer!r}): the "
+                "store was cut off. Put its file back from a copy, or, for a new store, remove "
+                "the signer's file"
+            )
 
     def open(self, storage: Storage, meta: Meta) -> Core:
         """Open what is there."""
         self.check(meta)
         ring = ring_storage = None
         if meta.encrypted:
-            ring_storage = self.ring_storage(storage, create=False)
             try:
+                ring_storage = self.ring_storage(storage, create=False)
                 ring = Ring.open(ring_storage, self.source, meta.lineage)
-            except BaseException:
-                ring_storage.close()
+            except BaseException as error:
+                if ring_storage is not None:
+                    ring_storage.close()
+                if isinstance(error, (NotAStoreError, ForeignSchemaError)) or (
+                    type(error) is DamagedRecordError  # of the file, not of a row
+                ):
+                    raise damaged(f"file ({self.ring_url()})") from None
                 raise
         return self.core(storage, meta, ring, ring_storage, self.find_signer(meta, ring))
 

@@ -35,6 +35,8 @@ Cells have keys of their own:
 
 from __future__ import annotations
 
+from holdfast.errors import DamagedRecordError
+
 SCOPE, TIMELINE, SEQUENCE, ORDINAL = 6, 2, 5, 3
 LAST_SEQUENCE = (1 << 40) - 1
 UPLOADS = (1 << 16) - 1
@@ -52,6 +54,7 @@ def meta(name: bytes) -> bytes:
     return b"M" + name
 
 
+DIRECTORY = 22
 THERE, DELETED, ERASED = 0, 1, 2
 """States of a scope in the directory. Of an erased one, the row that says so is all that stays."""
 
@@ -59,6 +62,13 @@ THERE, DELETED, ERASED = 0, 1, 2
 def directory(tag: bytes, incarnation: int, state: int) -> bytes:
     """Key of a scope's row in the directory."""
     return b"D" + tag + incarnation.to_bytes(4, "big") + bytes([state])
+
+
+def state_of(key: bytes) -> int:
+    """What a directory row says of its scope."""
+    if len(key) != DIRECTORY:
+        raise DamagedRecordError(f"{describe(key)}: its key has another length", describe(key))
+    return key[21]
 
 
 def deletion(key: bytes) -> bytes:

@@ -84,9 +84,9 @@ def _numbered(core: Core, prefix: bytes, seen: set[bytes]) -> Iterator[tuple[int
     low = prefix
     while page := core.storage.scan(low, rows.after(prefix), limit=1000):
         for key, row in page:
-            if key in seen or key[21] == rows.DELETED:
+            if key in seen or rows.state_of(key) == rows.DELETED:
                 continue
-            if key[21] == rows.THERE:
+            if rows.state_of(key) == rows.THERE:
                 yield _decode(core.open_row(key, row))[1], key, row
             else:
                 yield read_tombstone(core, key, row).number, key, row

@@ -11,8 +11,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ import msgspec
 from holdfast.errors import (
     InvalidInputError,
     ScopeNotFoundError,
+    StateIntegrityError,
 )
 from holdfast.seal.signer import parse_identity
 from holdfast.store import rows
@@ -125,9 +127,12 @@ class _Check:
     def _walk(
         self, scope: Scope | None, witness: Witness | None, start: tuple[str, int, int, int]
     ) -> None:
-        self.feed.run(witness)
-        found = sorted(self._ledgers(), key=lambda ledger: (str(ledger.scope), ledger.number))
-        self.ledgers = found
+        found = self.ledgers
+        with self._going_on("feed"):
+            self.feed.run(witness)
+        with self._going_on("directory"):
+            found.extend(self._ledgers())
+        found.sort(key=lambda ledger: (str(ledger.scope), ledger.number))
         if scope is not None:
             found = [ledger for ledger in found if ledger.scope == scope]
             if not found and not self._damaged_row(scope):
@@ -135,11 +140,22 @@ class _Check:
         for ledger in found:
             if (str(ledger.scope), ledger.number) >= start[:2]:
                 self.report.scopes += 1
-                self._scope_or_gone(ledger, start)
+                with self._going_on("scope", str(ledger.scope)):
+                    self._scope_or_gone(ledger, start)
         if scope is None:
             self.known = {ledger.number for ledger in found}
-            self._feed_without_scope()
-            self._others()
+            for part in (self._feed_without_scope, *self._others()):
+                with self._going_on("store"):
+                    part()
+
+    @contextmanager
+    def _going_on(self, place: str, scope: str = "") -> Iterator[None]:
+        """Where storage cannot even list the rows, that is a finding, and the next part's turn."""
+        try:
+            yield
+        except StateIntegrityError as error:
+            self.whole = False
+            self.find("damage", place, str(error), scope)
 
     def _damaged_row(self, scope: Scope) -> bool:
         """Whether a scope may be there, but its row in the directory cannot be read."""
@@ -223,7 +239,7 @@ class _Check:
         life: list[tuple[bytes, bytes]] = []
         while page := self.core.storage.scan(low, b"E", limit=1000):
             for key, row in page:
-                if len(key) != 22:
+                if len(key) != rows.DIRECTORY:
                     self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
                     continue
                 if life and life[0][0][:21] != key[:21]:
@@ -283,7 +299,7 @@ class _Check:
             low = b"D"
             while page := self.core.storage.scan(low, b"E", limit=1000):
                 for key, row in page:
-                    if len(key) == 22 and key[21] == rows.THERE:
+                    if len(key) == rows.DIRECTORY and key[21] == rows.THERE:
                         with suppress(*DAMAGE, ValueError):  # found and named before
                             self.known.add(msgspec.msgpack.decode(self.core.open_row(key, row))[1])
                 low = page[-1][0] + b"\0"
@@ -357,7 +373,19 @@ class _Check:
 
     # rows that belong to nothing
 
-    def _others(self) -> None:
+    def _others(self) -> Iterator[Callable[[], None]]:
+        """Checks of what belongs to the store as a whole."""
+        yield self._unknown_kinds
+        yield lambda: check_pins(self, self.known)
+        yield self._cells
+        yield lambda: check_subjects(self)
+        for kind in rows.OF_SCOPE:
+            yield partial(self._strays, kind)
+        yield self._outcomes
+        yield self._correlations
+        yield self._epochs_stored
+
+    def _unknown_kinds(self) -> None:
         for kind in (b"G", b"H", b"J", b"L", b"M", b"O", b"P", b"Q"):
             for key, _ in self.core.storage.scan(kind, rows.after(kind), limit=100):
                 if key != b"Mstore":
@@ -365,13 +393,8 @@ class _Check:
         for low, high in ((b"", b"A"), (b"W", b"\xff" * 64)):
             for key, _ in self.core.storage.scan(low, high, limit=100):
                 self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
-        check_pins(self, self.known)
-        self._cells()
-        check_subjects(self)
-        for kind in rows.OF_SCOPE:
-            self._strays(kind)
-        self._outcomes()
-        self._correlations()
+
+    def _epochs_stored(self) -> None:
         if self.whole:
             self.accounts.compare(b"K", self.accounts.stored_epochs, self.accounts.epochs)
 

@@ -1,0 +1,54 @@
+"""Files that were cut off or overwritten: the error names the file and says what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import sync
+from holdfast.errors import DamagedRingError, NotAStoreError
+
+
+def made(file: Path, **options: Any) -> None:
+    """A store with one key, closed again."""
+    with sync.open(f"sqlite:{file}", **options) as store:
+        store.agent("a").set("k", "words")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_store_that_was_cut_to_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "store.db"
+    made(file)
+    file.write_bytes(b"")
+    before = contents(tmp_path)
+    with pytest.raises(NotAStoreError, match="remove the signer"):
+        sync.open(f"sqlite:{file}")
+    assert contents(tmp_path) == before
+    Path(f"{file}.sign").unlink()
+    with sync.open(f"sqlite:{file}") as store:
+        assert store.agent("a").get("k") is None
+
+
+@pytest.mark.parametrize("way", ["empty", "other", "half", "head", "zeroed"])
+def test_a_ring_that_is_none_any_more(tmp_path: Path, way: str) -> None:
+    file = tmp_path / "data" / "store.db"
+    file.parent.mkdir()
+    key = f"file:{tmp_path / 'key'}"
+    made(file, key=key)
+    ring = Path(f"{file}.keys")
+    good = ring.read_bytes()
+    zeroed = b"".join(good[at : at + 100] + bytes(3996) for at in range(0, len(good), 4096))
+    bad = {"empty": b"", "other": b"other" * 999, "half": good[: len(good) // 2]}
+    ring.write_bytes({**bad, "head": good[:100], "zeroed": zeroed}[way])
+    with pytest.raises(DamagedRingError, match="put the ring back from a copy"):
+        sync.open(f"sqlite:{file}", key=key)
+    for end in ("-wal", "-shm"):
+        Path(f"{ring}{end}").unlink(missing_ok=True)
+    ring.write_bytes(good)
+    with sync.open(f"sqlite:{file}", key=key) as store:
+        assert store.agent("a").get("k") == "words"
