@@ -991,7 +991,7 @@ BUGS = (
     Bug(
         "a failed recovery that is not undone",
         "recovery/running.py",
-        '            self._part("rollback", self.procedure.rollback or ROLLBACK)\n',
+        '            self._part("rollback", steps if steps and known else ROLLBACK)\n',
         "            pass\n",
         "recoveries",
     ),
@@ -1141,6 +1141,20 @@ BUGS = (
         "if behind in refused or (found and found[0][0] != behind):",
         "if behind in refused:",
         "tests/recovery/test_scrubbing.py",
+    ),
+    Bug(
+        "directory row of a copy believed though it opens nothing here",
+        "recovery/healing.py",
+        "return named and bool(core.timelines(ledger))",
+        "return named",
+        "tests/recovery/test_scrubbing.py",
+    ),
+    Bug(
+        "damaged records in the way of recoveries",
+        "recovery/engine.py",
+        "            self._mend_records(scope)\n            self._end_unfinished(scope)\n",
+        "            self._end_unfinished(scope)\n",
+        "tests/recovery/test_recovery_records.py",
     ),
     Bug(
         "agent taken for silent though it was heard",

@@ -13,6 +13,7 @@ from holdfast.cli import output
 from holdfast.cli.commands import Command, Group, pass_session
 from holdfast.cli.completion import complete_scope
 from holdfast.cli.copies import copy_option, opened
+from holdfast.cli.failures import UNRECOVERED
 from holdfast.cli.key import scope_argument
 from holdfast.cli.points import moment, point
 from holdfast.cli.restoring import located
@@ -114,7 +115,12 @@ def _asked(session: Session, state: Any, given: dict[str, Any]) -> dict[str, Any
 def _procedures(file: str | None) -> list[Any]:
     from holdfast.recovery.procedure import Procedure
 
-    return Procedure.from_yaml(Path(file).read_text(encoding="utf-8")) if file is not None else []
+    if file is None:
+        return []
+    try:
+        return list(Procedure.from_yaml(Path(file).read_text(encoding="utf-8")))
+    except UnicodeDecodeError:
+        raise InvalidInputError("the file with procedures is not text in UTF-8") from None
 
 
 def _progress(session: Session) -> Callable[[str, str], None] | None:
@@ -303,10 +309,12 @@ def show(session: Session, scope: str, id: str | None, form: str | None, page: s
 @scope_argument
 @click.option("--wait", type=click.FloatRange(0), default=35, help="Seconds, if another is at it.")
 @pass_session
-def resume(session: Session, scope: str, wait: float) -> None:
+def resume(session: Session, scope: str, wait: float) -> int:
     """Go on with recoveries whose process ended in the middle.
 
-    The lease of a process that died runs out half a minute after its end.
+    The lease of a process that died runs out half a minute after its end. One with steps of a type
+    of somebody's own cannot go on here: it is undone, which ends it. Exits with 9 if one did not
+    succeed.
     """
     from holdfast.sync import Recovery
 
@@ -315,11 +323,13 @@ def resume(session: Session, scope: str, wait: float) -> None:
         done = Recovery(store).resume(state, wait=wait, progress=_progress(session))
     if session.json:
         output.document({"recoveries": [report_shape(one) for one in done]})
-        return
-    for one in done:
-        say_report(session, one)
-    if not done:
-        output.say(output.clean(f"{scope}: no recovery was left unfinished, or somebody is at it"))
+    else:
+        for one in done:
+            say_report(session, one)
+        if not done:
+            said = f"{scope}: no recovery was left unfinished, or somebody is at it"
+            output.say(output.clean(said))
+    return 0 if all(one.success for one in done) else UNRECOVERED
 
 
 @recovery.command()

@@ -131,13 +131,15 @@ class _Damage:
 
     def mend(self) -> None:
         """Heal rows that a copy still has, which loses nothing; then do what plans say."""
-        from holdfast.recovery.healing import heal_all
+        from holdfast.recovery.healing import heal_all, heal_directory
 
         if self.copies:
             handle = self._store._handle
             for scope, mine in self._by_scope().items():
                 if scope:
                     self.healed += heal_all(handle, Scope.parse(scope), mine, self.copies)[1]
+                else:
+                    self.healed += heal_directory(handle, mine, self.copies)
             self.look()
         self.repaired = [self._recovery.recover(plan.agent, plan.failure) for plan in self.plans]
 
@@ -158,14 +160,16 @@ def _say(session: Session, damage: _Damage) -> None:
     if session.json:
         told = {
             "plans": [plan_shape(plan) for plan in damage.plans],
-            "healed": [{"scope": str(one.scope), "place": one.place} for one in damage.healed],
+            "healed": [
+                {"scope": str(one.scope or ""), "place": one.place} for one in damage.healed
+            ],
             "repaired": [report_shape(one) for one in damage.repaired],
             "left": damage.left,
         }
         output.document({"findings": len(damage.found), **told})
         return
     for healed in damage.healed:
-        output.say(output.clean(f"{healed.scope}: healed from a copy: {healed.place}"))
+        output.say(output.clean(f"{healed.scope or 'store'}: healed from a copy: {healed.place}"))
     for one in damage.repaired or damage.plans:
         for line in str(one).splitlines():
             output.say(output.clean(line))

@@ -38,7 +38,7 @@ class Recovery:
         procedures: Iterable[Procedure | Mapping[str, Any]] = (),
         steps: Mapping[str, StepFunction] | None = None,
         strategies: Mapping[str, Strategy] | None = None,
-        order: Sequence[str] | None = None,
+        order: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
         copies: Sequence[Any] = (),
         defaults: Mapping[str, Any] | None = None,
         validate: Sequence[Callable[[Any], Any]] = (),
@@ -187,8 +187,10 @@ class Recovery:
         """Go on with recoveries of an agent whose process ended in the middle.
 
         Gives nothing if there are none, or if somebody is at it, for `wait` seconds. The lease of a
-        process that died runs out half a minute after its end. One whose agent was changed by
-        others since it began is ended as failed, and changes nothing: recover the agent anew.
+        process that died runs out half a minute after its end. One with steps of a type that is not
+        known here cannot go on: it is undone, which ends it. One whose agent was changed by others
+        since it began is ended as failed, and changes nothing: recover the agent anew. Gives also
+        reports of those that did not succeed.
         """
         return await asyncio.to_thread(self._blocking.resume, agent, wait=wait, progress=progress)
 

@@ -32,11 +32,18 @@ from holdfast.recovery import failures
 from holdfast.recovery.background import called, log
 from holdfast.recovery.engine import LEASE, Recovery
 from holdfast.recovery.failures import Failure
-from holdfast.recovery.records import OWNER, Records, given_scope, notices_scope
+from holdfast.recovery.records import (
+    Records,
+    every_scope,
+    given_scope,
+    is_own,
+    notices_scope,
+)
 from holdfast.recovery.reports import RecoveryReport
 from holdfast.recovery.strategies import check_state
 from holdfast.recovery.tails import Tails, tail_text
 from holdfast.recovery.watching import lease_of
+from holdfast.store import rows
 from holdfast.store.arguments import check_flag, check_function, check_seconds, listed
 from holdfast.store.blocking import State, Store
 from holdfast.store.cause import acting
@@ -158,8 +165,12 @@ def run(
     check_flag(check, "check")
     check_seconds(wait, "wait")
     given = machines or {}
-    if not all(isinstance(one, MachineDefinition) for one in given.values()):
+    if not isinstance(given, Mapping) or not all(
+        isinstance(one, MachineDefinition) for one in given.values()
+    ):
         raise InvalidInputError("machines are definitions by the names of machines")
+    if recovery is not None and not isinstance(recovery, Recovery):
+        raise InvalidInputError("recovery is a Recovery of this store")
     asked = Boot(recovery or Recovery(store), given, requests, effects, check, wait, recoverer)
     booting = Booting(StoreHandle(core), asked)
     wanted = [given_scope(one) for one in listed(scopes, "scopes")] if scopes is not None else None
@@ -187,11 +198,11 @@ class Booting:
         """All of it."""
         begun = time.monotonic()
         if scopes is None:
-            scopes = [one.scope for one in self._handle.scopes(None, "", None, None).items]
+            scopes = every_scope(self._handle, self._unnamed)
         with acting("boot"):
             self._groups()  # before their members, who are looked at one by one
             for scope in scopes:
-                if scope.kind == "custom" and scope.id.startswith(OWNER):
+                if is_own(scope):
                     continue  # recoveries are looked at with what they recover
                 try:
                     self._scope(scope)
@@ -200,6 +211,11 @@ class Booting:
                     self._failed(scope, "state", "damaged", error)
         self._report.seconds = time.monotonic() - begun
         return self._report
+
+    def _unnamed(self, key: bytes, error: Exception) -> None:
+        """A scope whose row in the directory is damaged: nobody knows its name."""
+        why = f"{error}; heal it from a copy: holdfast repair --copy URL"
+        self._note(notices_scope(), "state", rows.describe(key), "left", why)
 
     def _groups(self) -> None:
         try:
@@ -261,7 +277,7 @@ class Booting:
         handle = self._handle.line(scope)
         state = State(handle)
         return bool(
-            Records(self._handle, scope).running()
+            Records(self._handle, scope).unsettled()
             or any(one.why == "operation" for one in held(handle))
             or any(self._intents(state))
             or Effects(state).unfinished()
@@ -302,6 +318,12 @@ class Booting:
         """One thing that cannot be settled keeps nothing else from being settled."""
         log.warning("%s: %s %s is left", scope, kind, what, exc_info=error)
         self._note(scope, kind, what, "left", f"{type(error).__name__}: {error}")
+
+    def _users(self, scope: Scope, kind: str, what: str, error: Exception) -> None:
+        """The same for what a function of a user raised, which may be anything."""
+        if isinstance(error, LeaseLostError | StoreClosedError):
+            raise error
+        self._failed(scope, kind, what, error)
 
     def _recoveries(self, state: State) -> None:
         for report in self._asked.recovery.resume(state.scope):
@@ -345,10 +367,8 @@ class Booting:
                 continue
             try:
                 done = self._asked.recoverer(state, definition, name)
-            except (LeaseLostError, StoreClosedError):
-                raise
-            except Exception as error:  # the work itself may fail in any way
-                self._failed(state.scope, "transition", name, error)
+            except Exception as error:
+                self._users(state.scope, "transition", name, error)
                 continue
             outcomes = {"complete": "completed", "roll_back": "rolled_back", "ask": "left"}
             why = "settle it" if done.how == "ask" else ""
@@ -360,7 +380,11 @@ class Booting:
         for one in book.unfinished():
             if one.status == "running":
                 continue
-            how = "repeat" if one.repeatable else self._told(state, one)
+            try:
+                how = "repeat" if one.repeatable else self._told(state, one)
+            except Exception as error:
+                self._users(state.scope, "effect", str(one), error)
+                continue
             if how and one.status != "planned":
                 book.settle(one.name, how, id=one.id or None, key=one.key)
             outcome = {"repeat": "retry", "done": "completed", "drop": "rolled_back"}.get(how)
@@ -389,6 +413,10 @@ class Booting:
         if not state._handle.reader.keys(MAILBOX, 1, ""):
             return
         for letter in Mailbox(state).waiting():
-            if self._asked.requests is not None:
-                called(self._asked.requests, state, letter)
+            try:
+                if self._asked.requests is not None:
+                    called(self._asked.requests, state, letter)
+            except Exception as error:
+                self._users(scope, "request", letter.id, error)
+                continue
             self._note(scope, "request", letter.id, "retry")

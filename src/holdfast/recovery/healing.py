@@ -14,8 +14,15 @@ from contextlib import AbstractContextManager
 from copy import copy as shallow
 from dataclasses import dataclass
 
-from holdfast.errors import Conflict, InvalidInputError, ReadOnlyError, ScopeNotFoundError
+from holdfast.errors import (
+    Conflict,
+    HoldfastError,
+    InvalidInputError,
+    ReadOnlyError,
+    ScopeNotFoundError,
+)
 from holdfast.recovery.quarantine import Quarantine
+from holdfast.recovery.records import notices_scope
 from holdfast.storage.contract import Batch, Storage
 from holdfast.store import rows
 from holdfast.store.core import Core
@@ -34,7 +41,8 @@ MOST_MISSING = 10_000
 class Healed:
     """A row that is whole again."""
 
-    scope: Scope
+    scope: Scope | None
+    """None for a row of the directory."""
     row: str
     """Its key in storage, in hexadecimal: under this id the damaged one is in quarantine."""
     place: str
@@ -115,6 +123,39 @@ def heal(
     if done:
         core.lost()  # what is held of the scope was read around the damage
     return list(done.values())
+
+
+def heal_directory(
+    store: StoreHandle, findings: Iterable[Finding], copies: Sequence[Core]
+) -> list[Healed]:
+    """Heal rows of the directory, without which nobody knows that their scopes are there.
+
+    A copy's row is believed if it opens the first row of the scope that lies here.
+    """
+    core = store.core
+    check_copies(core, copies)
+    done: dict[bytes, Healed] = {}
+    for one in findings:
+        key = bytes.fromhex(one.row)
+        if key[:1] != b"D" or key[-1] != rows.THERE:
+            continue
+        for number, other in enumerate(copies):
+            row = other.storage.get([key])[0]
+            if row is None or key in done or not _opens(core, key, row):
+                continue
+            Quarantine(store, notices_scope()).add([one])
+            if _replace(core, key, row):
+                done[key] = Healed(None, key.hex(), rows.describe(key), number)
+    return list(done.values())
+
+
+def _opens(core: Core, key: bytes, row: bytes) -> bool:
+    try:
+        ledger = core.ledger_of(key, row)
+        named = core.tag(b"directory", str(ledger.scope)) == key[1:17]
+        return named and bool(core.timelines(ledger))
+    except (HoldfastError, ValueError):
+        return False  # damaged as well, or of a scope that is none of this store's
 
 
 def heal_all(

@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast.agents.keys import own_change
 from holdfast.agents.retrying import again
+from holdfast.recovery.background import called
 from holdfast.recovery.records import NOTICES, PREFIX, notices_scope
 from holdfast.store.arguments import check_text
 from holdfast.store.blocking import State
@@ -69,7 +70,7 @@ def _hand_over(state: State, key: str, function: Callable[[Any, Notice], Any], o
         part = parts.part(state._handle)
         if (part.get(key) or 0) > one.number:
             return False  # another process of this consumer was faster
-        function(part, one)
+        called(function, part, one)
         part.set(key, one.number + 1)
         plan = parts.plan()
         assert plan is not None

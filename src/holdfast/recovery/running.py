@@ -42,7 +42,8 @@ LONGEST_PAUSE = 60.0
 STEP_LEASE = 30.0
 RESTORE = "restore_state"
 
-Progress = Callable[[str, str], None]
+Progress = Callable[[str, str], Any]
+"""Gets the title of each step that ended, and how; may be async."""
 
 
 def lease_name(agent: object) -> str:
@@ -76,6 +77,21 @@ class Running:
         finally:
             for slot in self._slots:
                 slot.close()
+
+    def abandon(self, why: str) -> None:
+        """End it without going on, and undo it; then it is over, and another can be begun.
+
+        Steps that are not known here may have changed the state without leaving a result, and
+        a rollback that needs them cannot be done: the state before is put back.
+        """
+        self.context.results = self.record.done("steps")
+        try:
+            undone = self._undo()
+        finally:
+            for slot in self._slots:
+                slot.close()
+        text = f"{why}; it {undone}" if undone is not None else why + self._left()
+        self.record.finish(ROLLED_BACK if undone is None else FAILED, text)
 
     def _attempts(self) -> None:
         pause = self.procedure.backoff / 1000
@@ -123,8 +139,13 @@ class Running:
         point = (self.context.had("locate_checkpoint") or {}).get("point")
         if point and any(step.type == RESTORE for step in begun):
             self.record.note(bad=[*self.record.data.get("bad", ()), point])
+        return self._undo()
+
+    def _undo(self) -> str | None:
+        steps = self.procedure.rollback
+        known = all(step.type in self._types for step in steps)
         try:
-            self._part("rollback", self.procedure.rollback or ROLLBACK)
+            self._part("rollback", steps if steps and known else ROLLBACK)
         except CriticalStepFailureError as error:
             return f"could not be undone: {error}"
         return self._not_back()
@@ -210,7 +231,7 @@ class Running:
 
     def _ours(self, step: RecoveryStep) -> bool:
         """Whether a step sees to it that results are kept before it changes something."""
-        return step.type in CAREFUL and self._types[step.type] is STEPS[step.type]
+        return step.type in CAREFUL and self._types.get(step.type) is STEPS[step.type]
 
     def _failure(self, part: str, step: RecoveryStep, result: RecoveryStepResult) -> HoldfastError:
         if part == "validation":

@@ -13,9 +13,11 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
-from holdfast.errors import InvalidInputError, LeaseHeldError
+from holdfast.errors import InvalidInputError, LeaseHeldError, StateIntegrityError
 from holdfast.recovery.background import Background, called, log
-from holdfast.recovery.healing import Healed, check_copies, heal_all
+from holdfast.recovery.engine import Recovery
+from holdfast.recovery.failures import Failure
+from holdfast.recovery.healing import Healed, check_copies, heal_all, heal_directory
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import PREFIX, notices_scope, write
 from holdfast.store.arguments import check_function, check_seconds
@@ -71,8 +73,8 @@ class Scrubber:
     every `interval` seconds there is one, inside the block or between `start` and `stop`; of
     several processes, one does it. Damaged rows are set aside; what cannot be healed is told to
     `found(findings)`, once. Each slice reads the feed from its beginning, and nodes of the scope
-    that it goes on with: give a large store a large budget, seldom. Rows that belong to no scope
-    (the directory, the feed) are verified, but not healed.
+    that it goes on with: give a large store a large budget, seldom. Of the rows that belong to no
+    scope, those of the directory are healed; the feed is verified alone.
     """
 
     def __init__(
@@ -138,7 +140,14 @@ class Scrubber:
         )
 
     def _slice(self) -> Scrubbed:
-        kept = self._kept()
+        try:
+            kept = self._kept()
+        except StateIntegrityError as error:
+            # Where it was is lost; what else is kept there is not, as far as it can be read.
+            copies = [Store(StoreHandle(one)) for one in self._copies]
+            failure = Failure("corruption_detected", str(error)[:1000])
+            Recovery(Store(self._handle), copies=copies).recover(notices_scope(), failure)
+            kept = self._kept()
         position = kept.get("position")
         report = verify_store(self._core, budget=self._budget, resume=position)
         left, healed = self._heal(report.findings)
@@ -171,7 +180,9 @@ class Scrubber:
         healed: list[Healed] = []
         for scope, those in grouped(findings).items():
             if not scope:
-                left += those
+                rows = heal_directory(self._handle, those, self._copies)
+                healed += rows
+                left += those if not rows else []  # what they had hidden, the next pass finds
                 continue
             still, done = heal_all(self._handle, Scope.parse(scope), those, self._copies)
             left += still

@@ -26,6 +26,7 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.recovery import failures
+from holdfast.recovery.background import called
 from holdfast.recovery.context import Context, StepFunction
 from holdfast.recovery.healing import heal_all
 from holdfast.recovery.meanwhile import CHECK, changed_since, of_others, theirs
@@ -33,11 +34,11 @@ from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import PREFIX
 from holdfast.recovery.salvaging import Salvage
-from holdfast.recovery.strategies import Target, check_state, look
+from holdfast.recovery.strategies import Target, check_state, look, readable
 from holdfast.recovery.tails import Tails
 from holdfast.store.cause import acting
 from holdfast.store.differing import index_of
-from holdfast.store.handles import StoreHandle
+from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.verify import verify_store
 from holdfast.store.verify_report import Finding
 
@@ -111,7 +112,7 @@ def verify_integrity(context: Context, action: Mapping[str, Any]) -> dict[str, A
     target = Target.of(context.result_of("locate_checkpoint"))
     handle = context.handle
     if target.copy is not None:
-        handle = StoreHandle(context.copies[target.copy]._core).line(context.agent)
+        handle = _copy(context, target.copy)
     if not target.point:
         return {"values": 0}
     timeline = target.point.rpartition("@")[0]
@@ -166,12 +167,19 @@ def _lost(context: Context, target: Target) -> str:
     return "; ".join([*known, *([more] if count else [])]) or "nothing"
 
 
+def _copy(context: Context, number: int) -> LineHandle:
+    """The agent in a copy; whoever goes on with a recovery may have been given other ones."""
+    if number >= len(context.copies):
+        raise MissingError(f"copy {number}, in which the state was found, was not given here")
+    return StoreHandle(context.copies[number]._core).line(context.agent)
+
+
 def _from_copy(context: Context, target: Target, reason: str) -> tuple[str, str | None]:
     assert target.copy is not None
-    there = StoreHandle(context.copies[target.copy]._core).line(context.agent)
+    there = _copy(context, target.copy)
     source = there.history.points.view("main", _number(target.point))
     handle = context.handle
-    if context.result_of("backup_current").get("backup") is None:
+    if (context.had("backup_current") or {}).get("backup") is None and not readable(handle):
         _empty(context, reason)  # what cannot be read cannot be compared
     label = f"copy {target.copy}, {target.point}"
     done = Bringing(handle, source, label, (), (), reason).run(None)[0]
@@ -202,7 +210,7 @@ def validate_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any
         raise RecoveryValidationError(f"{context.agent}: missing keys: {', '.join(missing)}")
     for check in context.settings.validate:
         with acting(component=CHECK):
-            why = failed(check(context.state))
+            why = failed(called(check, context.state))
         if why is not None:
             raise RecoveryValidationError(f"{context.agent}: {why}")
     return {"values": values, "checks": len(context.settings.validate)}

@@ -43,7 +43,8 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.recovery import failures
-from holdfast.recovery.background import log
+from holdfast.recovery.background import called, log
+from holdfast.recovery.context import Settings
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.group_reports import GroupRecoveryReport, group_report
 from holdfast.recovery.meanwhile import first_of_others
@@ -96,10 +97,10 @@ class _Moment:
 class Together:
     """Recovers several agents of a store at once."""
 
-    def __init__(self, store: StoreHandle, validate: Sequence[Callable[[Any], Any]]) -> None:
+    def __init__(self, store: StoreHandle, settings: Settings) -> None:
         self._store = store
         self._blocking = Store(store)
-        self._validate = validate
+        self._settings = settings
         self._handle = store.line(notices_scope())
         self._tails = Tails(store)
 
@@ -255,7 +256,11 @@ class Together:
         if failure.at is not None:
             yield str(failure.at), _Moment(failures.TIME, self._at(scopes, failure.at))
             return
-        order = [one for one in failures.kind_of(failure.kind).strategies if one in _FIT]
+        kind = failure.kind
+        known = self._settings.pinned(kind) or failures.kind_of(kind).strategies
+        order = [one for one in known if one in _FIT]
+        if not order:
+            passed["order"] = f"none of {', '.join(known)} leads several agents to one moment"
         for name in [failures.NAMED] if failure.point is not None else order:
             if name == failures.NOTHING:
                 yield name, _Moment(name, {})
@@ -291,9 +296,9 @@ class Together:
         state: Any = State(handle)
         if point is not None:
             state = state.at(f"{timeline}@{sequence}")
-        for check in self._validate:
+        for check in self._settings.validate:
             try:
-                why = failed(check(state))
+                why = failed(called(check, state))
             except Exception as error:
                 why = f"{type(error).__name__}: {error}"
             if why is not None:
