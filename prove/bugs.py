@@ -337,7 +337,7 @@ BUGS = (
     Bug(
         "plain text of a sealed value in the digest of a change's content",
         "store/writing.py",
-        "core.subjects.sealed(t[2], subjects)) for t in targets]",
+        "core.subjects.sealed(t[0], t[2], subjects)) for t in targets]",
         "t[2]) for t in targets]",
         "tests/store/test_subjects.py",
     ),
@@ -954,6 +954,13 @@ BUGS = (
         "tests/agents/test_attaching.py",
     ),
     Bug(
+        "one lease for two agents",
+        "store/lease_names.py",
+        'name = "/".join(map(escape, parts))',
+        'name = "/".join(parts)',
+        "tests/store/test_lease_names.py",
+    ),
+    Bug(
         "task of a command not looked for",
         "agents/rules.py",
         'if not has(command["task_id"])',
@@ -1096,8 +1103,8 @@ BUGS = (
     Bug(
         "two recoveries of an agent at once",
         "recovery/running.py",
-        'return f"recovery/{agent}"',
-        'return f"recovery/{agent}/{time.monotonic_ns()}"',
+        'return lease_name("recovery", str(agent), *slot)',
+        'return lease_name("recovery", str(agent), str(time.monotonic_ns()))',
         "tests/recovery/test_procedures.py",
     ),
     Bug(

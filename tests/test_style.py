@@ -35,6 +35,7 @@ LAYERS = (
     ("", "sync", "testing"),  # what users import; "" is holdfast/__init__.py
     ("server", "integrations", "scripting"),
     ("cli",),  # has commands for integrations, too
+    ("__main__",),
 )
 LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 FACADE = LEVEL[""]

@@ -162,6 +162,11 @@ class InvalidValueError(InvalidInputError):
         super().__init__(message)
         self.path = path
 
+    def placed(self, scope: object, key: str) -> typing.Self:
+        """The error, which now says where the value was to be written."""
+        self.args = (f"{scope}: {key!r} cannot take this value: {self}",)
+        return self
+
 
 class LimitExceededError(InvalidValueError):
     """A value is too deep, too large or has too many items."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from store_kit import Hands, Place
+from store_kit import Hands, Place, same
 
 import holdfast
 from holdfast import sync
@@ -169,18 +172,25 @@ def test_an_agent_whose_lease_is_lost_is_spawned_anew(plain: Place) -> None:
     agents.close()
 
 
-@pytest.mark.spec("S41", "S52")
-def test_a_running_agent_is_found_without_the_storage(place: Place) -> None:
+@pytest.mark.spec("S41", "S52", "S53")
+def test_a_running_agent_is_found_without_the_storage(place: Place, tmp_path: Path) -> None:
+    """Only what is to outlive the process is written: who an agent is, and what it saves."""
     store, counting = place.open_counting()
-    agents = registry(store)
+    agents = registry(store, duration=3600)
     for number in range(20):
         agents.register(str(number), kind="greeter")
         agents.spawn(str(number))
     counting.calls.clear()
     for number in range(20):
         agents.get(str(number)).greet("ann")
-    assert {name: count for name, count in counting.calls.items() if name == "commit"} == {}
-    assert counting.calls.get("scan", 0) == 0
+    assert len(agents.running()) == 20
+    assert not counting.calls, "a lookup does not even read"
+    for number in range(20):
+        agents.register(str(number), kind="greeter")
+    agents.export_identities(tmp_path / "identities.json")
+    assert counting.calls["commit"] == 0, "what is known is not written again"
+    agents.register("3", kind="greeter", name="Three")
+    assert counting.calls["commit"] == 1
 
 
 def test_threads_share_a_registry(plain: Place) -> None:
@@ -224,7 +234,47 @@ def test_what_cannot_be_spawned(store: sync.Store) -> None:
     assert registry(store).get("7").greeted == []  # no lease was left behind
 
 
-@pytest.mark.spec("S40", "S45", "S53")
+def test_identities_in_a_file_are_exact(plain: Place, tmp_path: Path) -> None:
+    metadata = {
+        "nan": math.nan,
+        "raw": b"\xff",
+        "then": datetime(2026, 1, 1, tzinfo=UTC),
+        "numbers": {1: 2},
+        "big": 2**70,
+        "$map": {"$bytes": "text"},
+    }
+    registry(plain.open()).register("7", metadata=metadata)
+    registry(plain.open()).export_identities(tmp_path / "i.json")
+    with sync.open("memory:") as other:
+        registry(other).import_identities(tmp_path / "i.json")
+        found = registry(other).identity("7")
+        assert same(msgspec.structs.asdict(found)["metadata"], metadata)
+        assert found.created_at == registry(plain.open()).identity("7").created_at
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no limits of this kind")
+def test_a_file_of_identities_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    import resource
+
+    file = tmp_path / "identities.json"
+    with sync.open("memory:") as store, registry(store) as agents:
+        agents.register("7", kind="greeter")
+        agents.export_identities(file)
+        before = file.read_bytes()
+        for number in range(50):
+            agents.register(f"more-{number}", kind="greeter")
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, limits[1]))
+        try:
+            with pytest.raises(InvalidInputError, match="cannot be written"):
+                agents.export_identities(file)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert file.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [file], "nothing lies beside it"
+
+
+@pytest.mark.spec("S40", "S45")
 def test_identities_as_a_file(place: Place, tmp_path: Path) -> None:
     agents = registry(place.open())
     agents.register("7", kind="greeter", name="Sieben ☺", metadata={"n": 1})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import enum
 import threading
 from datetime import UTC, datetime
 from typing import Any
@@ -17,12 +18,15 @@ import holdfast
 from holdfast import Component, Message, Task, ToolCall, sync
 from holdfast.agents import shapes
 from holdfast.agents.components import BUILT_IN
+from holdfast.agents.keys import own_change, task_key
 from holdfast.agents.shapes import Command, Goal, TaskStack
 from holdfast.errors import (
     AgentValidationError,
     Conflict,
     InvalidInputError,
     InvalidKeyError,
+    InvalidValueError,
+    LimitExceededError,
     MissingError,
     NewerFormatError,
     ReadOnlyError,
@@ -312,6 +316,59 @@ def test_tasks_are_refused_that_cannot_be(store: sync.Store) -> None:
     assert agent.get("tasks").tasks() == []
 
 
+def test_what_others_name_is_not_removed(store: sync.Store) -> None:
+    agent = AgentState(store.agent("7"))
+    agent.put("tasks", "p", Task(id="p"))
+    agent.put("tasks", "c", Task(id="c", parent="p"))
+    agent.set("goals", {"a": Goal(id="a"), "b": Goal(id="b", dependencies=["a"])})
+    for remove in (
+        lambda: agent.remove("tasks", "p"),
+        lambda: agent.set("tasks", {"pending": [{"id": "c", "parent": "p"}]}),
+    ):
+        with pytest.raises(AgentValidationError, match=r"tasks.c.parent: there is no task 'p'"):
+            remove()
+    for remove in (
+        lambda: agent.remove("goals", "a"),
+        lambda: agent.set("goals", {"b": Goal(id="b", dependencies=["a"])}),
+    ):
+        with pytest.raises(AgentValidationError, match=r"goals.b.dependencies: there is no goal"):
+            remove()
+    with agent.change() as change:
+        change.remove("tasks", "p")
+        change.remove("tasks", "c")
+        change.remove("goals", "a")
+        change.put("goals", "a", Goal(id="a", status="paused"))
+    assert (agent.ids("tasks"), agent.ids("goals")) == ([], ["a", "b"])
+    agent.set("goals", None)
+    agent.validate()
+
+
+def test_nothing_is_below_itself(store: sync.Store) -> None:
+    agent = AgentState(store.agent("7"))
+    with pytest.raises(AgentValidationError, match="a: is below itself: a -> a"):
+        agent.put("tasks", "a", Task(id="a", parent="a"))
+    for id, parent in (("a", ""), ("b", "a"), ("c", "b")):
+        agent.put("tasks", id, Task(id=id, parent=parent))
+    with pytest.raises(AgentValidationError, match="a: is below itself: a -> c -> b -> a"):
+        agent.update_task("a", parent="c")
+    agent.set("goals", {"a": Goal(id="a"), "b": Goal(id="b", dependencies=["a"])})
+    with (
+        pytest.raises(AgentValidationError, match=r"goals.b: is below itself: b -> a -> b"),
+        agent.change() as change,
+    ):
+        change.put("goals", "c", Goal(id="c", dependencies=["b", "a"]))
+        change.put("goals", "a", Goal(id="a", dependencies=["b"]))
+    assert agent.problems() == []
+    parts = own_change(store.agent("7"))
+    for id, parent in (("a", "b"), ("x", "y"), ("y", "x"), ("z", "y")):
+        parts.part(store.agent("7")._handle).set(task_key(id), {"id": id, "parent": parent})
+    store.agent("7")._run(parts.plan())
+    assert agent.problems() == [
+        "tasks.a: is below itself: a -> b -> a",
+        "tasks.x: is below itself: x -> y -> x",
+    ]
+
+
 @pytest.mark.spec("X4")
 def test_the_task_of_every_command_exists(store: sync.Store) -> None:
     agent = AgentState(store.agent("7"))
@@ -443,6 +500,52 @@ def test_components_of_ones_own(store: sync.Store) -> None:
         agent.append("places", {"where": "x", "visits": [1, "y"]})
     with pytest.raises(InvalidInputError, match="already"):
         AgentState(store.agent("7"), components=[Component("goals", Notes)])
+
+
+class Mood(enum.Enum):
+    CALM = "calm"
+    ANGRY = "angry"
+
+
+@dataclasses.dataclass
+class Spots:
+    seen: set[str] = dataclasses.field(default_factory=set)
+    at: tuple[int, int] = (0, 0)
+    moods: dict[str, Mood] = dataclasses.field(default_factory=dict)
+    more: list[frozenset[int]] = dataclasses.field(default_factory=list)
+    other: Any = None
+
+
+class Bag(pydantic.BaseModel):
+    seen: set[str] = set()
+    spots: list[Spots] = []
+
+
+def test_sets_tuples_and_enums_come_back_where_the_type_says_so(store: sync.Store) -> None:
+    own = [Component("spots", Spots), Component("bags", Bag, form="keyed")]
+    agent = AgentState(store.agent("7"), components=own)
+    spots = Spots({"a", "b"}, (1, 2), {"x": Mood.ANGRY}, [frozenset([3])])
+    agent.set("spots", spots)
+    agent.append("spots/more", {4, 5})
+    agent.put("bags", "b", Bag(seen={"c"}, spots=[spots]))
+    spots.more.append(frozenset([4, 5]))
+    assert agent.get("spots") == spots
+    assert agent.item("bags", "b").seen == {"c"}
+    assert agent.item("bags", "b").spots[0].at == (1, 2)
+    agent.validate()
+    with pytest.raises(InvalidValueError, match="set"):
+        agent.set("spots", Spots(other={1}))
+    assert agent.get("spots") == spots
+
+
+def test_what_contains_itself_is_refused(store: sync.Store) -> None:
+    agent = AgentState(store.agent("7"))
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(LimitExceededError, match="contains itself"):
+        agent.put("short_term_memory", "x", endless)
+    with pytest.raises(LimitExceededError, match="contains itself"):
+        agent.set("configuration", {"x": endless})
 
 
 @pytest.mark.spec("L58")

@@ -47,17 +47,19 @@ class Model:
         return other
 
     def put(self, id: str, parent: str) -> bool:
-        if parent and parent != id and parent not in self.tasks:
+        if parent and (parent not in self.tasks or id in self.above(parent)):
             return False
         self.tasks[id] = Task(id=id, parent=parent)
         return True
+
+    def above(self, id: str) -> list[str]:
+        """A task, its parent, and so on."""
+        return [id, *self.above(self.tasks[id].parent)] if id else []
 
     def status(self, id: str, status: Any) -> bool:
         if id not in self.tasks:
             return False
         parent = self.tasks[id].parent
-        if parent and parent not in self.tasks:
-            return False
         self.tasks[id] = Task(id=id, parent=parent, status=status)
         if status == "running":
             self.current = id
@@ -67,6 +69,8 @@ class Model:
 
     def remove(self, id: str) -> bool:
         if id not in self.tasks or id in self.commands:
+            return False
+        if any(task.parent == id for task in self.tasks.values()):
             return False
         del self.tasks[id]
         self.current = None if self.current == id else self.current
@@ -115,6 +119,7 @@ def test_it_does_what_the_model_does(steps: list[tuple[Any, ...]]) -> None:
         assert {task.id: (task.parent, task.status) for task in stack.tasks()} == {
             id: (task.parent, task.status) for id, task in model.tasks.items()
         }
+        agent.validate()
         assert (stack.current.id if stack.current else None) == model.current
         commands = agent.get("execution_trace").commands
         assert [one.task_id for one in commands] == model.commands

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path, PurePath
 from typing import Any
 
 import msgspec
@@ -14,7 +17,7 @@ import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from store_kit import Place, same
+from store_kit import Place, rows_of, same
 
 import holdfast
 from holdfast import PersistentAgent, sync
@@ -24,6 +27,7 @@ from holdfast.errors import (
     Conflict,
     InvalidInputError,
     InvalidValueError,
+    LimitExceededError,
     NewerFormatError,
 )
 from holdfast.sync import Agent, attach
@@ -183,6 +187,78 @@ def test_fields_with_types_come_back_as_such(store: sync.Store) -> None:
         kept.save()
     agent.at = (3, 4)
     kept.save()
+
+
+class Other:
+    """Fields of types that msgspec does not know."""
+
+    value: Any
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+@pytest.mark.parametrize(
+    ("hint", "value"),
+    [
+        (PurePath, PurePath("/a")),
+        (list[PurePath], [PurePath("/a")]),
+        (deque, deque([1])),
+        (complex, 1j),
+        (range, range(3)),
+        (Callable, print),
+        (dict[str, int], {1: 2}),
+        (dict[str, set[PurePath]], {"a": {PurePath("/a")}}),
+    ],
+)
+def test_a_type_that_cannot_be_stored_is_refused(store: sync.Store, hint: Any, value: Any) -> None:
+    kind = type("Kind", (Other,), {"__annotations__": {"value": hint}})
+    with pytest.raises(AgentValidationError, match="would not come back as it is; value"):
+        attach(kind(value), store.agent("7"), fields=["value"]).save()
+    assert store.agent("7").keys("$agent/") == []
+
+
+@pytest.mark.parametrize("hint", [Any, list, list[Any], list[list[Any]]])
+def test_what_contains_itself_is_refused(store: sync.Store, hint: Any) -> None:
+    kind = type("Kind", (Other,), {"__annotations__": {"value": hint}})
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises((LimitExceededError, AgentValidationError), match="contains itself"):
+        attach(kind(endless), store.agent("7"), fields=["value"]).save()
+
+
+class Free:
+    """Keeps whatever mapping it holds."""
+
+    def __init__(self, values: dict[str, Any] | None = None) -> None:
+        self.values = values or {}
+
+    def get_persistent_state(self) -> dict[str, Any]:
+        return self.values
+
+    def apply_persistent_state(self, values: dict[str, Any]) -> None:
+        self.values = values
+
+
+def test_a_name_with_a_slash_is_no_item_of_another_field(store: sync.Store) -> None:
+    values = {"docs": {f"n{n}": n for n in range(APART)}, "docs/n3": "other", "docs%2Fn3": 1}
+    values |= {"a/": 1, "/a": 2}
+    agent = Free(values)
+    kept = attach(agent, store.agent("7"))
+    kept.save()
+    again = Free()
+    attach(again, store.agent("7")).restore()
+    assert again.values == values
+    del values["docs/n3"]
+    kept.save()
+    attach(again, store.agent("7")).restore()
+    assert again.values == values
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "..", "x" * 600, "e\u0301", 5])
+def test_names_that_no_field_can_have(store: sync.Store, name: Any) -> None:
+    with pytest.raises(InvalidInputError, match="name of a field"):
+        attach(Free({name: 1}), store.agent("7")).save()
 
 
 @pytest.mark.spec("M48", "M59", "M60", "M63", "M64")
@@ -510,10 +586,34 @@ def test_a_save_is_whole_or_not_at_all(place: Place) -> None:
         assert set(items.values()) <= {turn}
 
 
+def test_a_field_that_is_sensitive_by_its_name_is_treated_so(tmp_path: Path) -> None:
+    place = Place("sqlite", tmp_path, sealed=True)
+    state = place.open().agent("7")
+
+    class Night(holdfast.Gate):
+        def reading(self, reading: Any) -> None:
+            raise holdfast.errors.GateRefusedError("nobody reads secrets at night")
+
+    def stored(token: str) -> list[int]:
+        known = dict(rows_of(place.storage(), b"E"))
+        attach(Free({"api_token": token}), state).save(replace=True)
+        return [len(row) for key, row in rows_of(place.storage(), b"E") if key not in known]
+
+    stored("")
+    assert stored("a" * 30) == stored("b" * 70), "padded"
+    state.set("plain", 1)
+    assert str(state.diff(1)).count("<sensitive>") == 2
+    store = place.open()
+    store.add_gate(Night())
+    with pytest.raises(holdfast.errors.GateRefusedError):
+        attach(Free(), store.agent("7")).restore()
+    place.close()
+
+
 def test_what_cannot_be_stored_is_told_with_its_field(store: sync.Store) -> None:
     with pytest.raises(InvalidValueError) as caught:
         attach(Plain(), store.agent("7"), fields=["plan", "client"]).save()
-    assert caught.value.__notes__ == ["agent:7: in what is written to '$agent/attached/client'"]
+    assert str(caught.value).startswith("agent:7: '$agent/attached/client' cannot take this value")
     assert store.agent("7").keys("$agent/") == [], "nothing of it is stored"
 
 

@@ -616,6 +616,25 @@ def test_one_process_at_a_time(place: Place, caplog: pytest.LogCaptureFixture) -
     assert len(waited) == 1, "who waits says so, once"
 
 
+@pytest.mark.parametrize("id", ["x" * 256, "/a", "a/b", "%2F"])
+def test_every_legal_id_can_run(store: sync.Store, id: str) -> None:
+    assert sync.run(Worker(1), store.agent(id), **QUICK).outcome == "done"
+    with sync.Agents(store, {"": lambda identity: Worker(2)}) as agents:
+        agents.register(id)
+        assert agents.run(id, **QUICK).outcome == "done"
+
+
+def test_a_timeline_and_an_agent_whose_id_looks_like_it_run_side_by_side(store: sync.Store) -> None:
+    store.agent("a").set("x", 1)
+    inner: list[str] = []
+
+    def act(number: int) -> None:
+        inner.append(sync.run(Worker(1), store.agent("a/side"), lease=0.1, **QUICK).outcome)
+
+    sync.run(Worker(1, act), store.agent("a").fork("side"), **QUICK)
+    assert inner == ["done"]
+
+
 def test_retention_goes_with_it(timed: sync.Store, hands: Hands) -> None:
     state = timed.agent("7")
     worker = Worker(10, lambda number: hands.move(1800))

@@ -167,6 +167,33 @@ def test_plain_data_that_are_no_definition(data: Any) -> None:
         MachineDefinition.of(data)
 
 
+def test_all_of_the_wrong_shape_is_told_with_its_place() -> None:
+    wrong = {
+        "initial": 1,
+        "states": {
+            "a": {"prompt": 5, "on": {"x": {"to": "b", "again": "yes"}, "y": 7, "z": {}}},
+            "b": {"rules": [{"field": "x"}, {"pattern": "y"}, 5], "colour": "red"},
+            "c": 5,
+            3: {},
+        },
+    }
+    with pytest.raises(MachineDefinitionError) as refused:
+        MachineDefinition.of(wrong)
+    places = [text.partition(": ")[0] for text in refused.value.problems]
+    assert places == [
+        "initial",
+        "states.a.on.x.again",
+        "states.a.on.y",
+        "states.a.on.z.to",
+        "states.a.prompt",
+        "states.b.rules[1].field",
+        "states.b.rules[2]",
+        "states.b",
+        "states.c",
+        "states (a key)",
+    ]
+
+
 @pytest.mark.parametrize(
     "call",
     [

@@ -92,6 +92,9 @@ def test_every_version_can_be_had(store: sync.Store) -> None:
             machine.version(wrong)
     state = store.agent("1")
     assert state.at(machine.entry(3)).root() != state.root()
+    for wrong in ("x", None, True, 1.0, [], -1):
+        with pytest.raises(InvalidInputError, match="a version is a number of 0 or more"):
+            machine.entry(wrong)
     state.prune(machine.entry(5))
     assert machine.version(6).state == "a"
     with pytest.raises(PointNotFoundError):

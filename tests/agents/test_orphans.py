@@ -15,7 +15,7 @@ import holdfast
 from holdfast import sync
 from holdfast.agents.keys import CONVERSATION, own_change
 from holdfast.agents.repairing import NOT_DONE, UNKNOWN
-from holdfast.agents.tool_calls import Answer, calls_of, completed, lone_results, open_calls
+from holdfast.agents.tool_calls import Answer, calls_of, completed, open_calls, unpaired
 from holdfast.errors import InvalidInputError
 
 USER = {"role": "user", "content": "go on"}
@@ -56,7 +56,7 @@ def tool_results(*ids: str) -> dict[str, Any]:
 
 
 def answers(messages: list[Any], text: str = "?") -> list[Any]:
-    return completed(messages, {call.id: Answer(text, True) for call in open_calls(messages)})
+    return completed(messages, lambda call: Answer(text, True))
 
 
 @pytest.mark.parametrize("asks", [openai, plain, langchain, anthropic])
@@ -102,6 +102,66 @@ def test_an_answer_stands_where_a_model_expects_it() -> None:
     assert said["content"] == [block, {"type": "text", "text": "go on"}]
 
 
+def item(id: str) -> dict[str, Any]:
+    return {"type": "function_call", "call_id": id, "name": "search", "arguments": "{}"}
+
+
+def output(id: str) -> dict[str, Any]:
+    return {"type": "function_call_output", "call_id": id, "output": "found"}
+
+
+def test_an_id_that_is_used_again_is_another_call() -> None:
+    missing = {"role": "tool", "tool_call_id": "a", "content": "?"}
+    assert answers([openai("a"), USER, openai("a"), tool("a")]) == [
+        openai("a"),
+        missing,
+        USER,
+        openai("a"),
+        tool("a"),
+    ]
+    assert answers([openai("a"), openai("a"), tool("a"), USER, openai("a")]) == [
+        openai("a"),
+        missing,
+        openai("a"),
+        tool("a"),
+        USER,
+        openai("a"),
+        missing,
+    ]
+    twice = [openai("a"), tool("a"), USER, openai("a"), tool("a")]
+    assert answers(twice) == twice
+
+
+def test_a_result_that_stands_too_far_behind_is_moved_to_its_call() -> None:
+    assert answers([openai("a", "b"), tool("a"), USER, tool("b")]) == [
+        openai("a", "b"),
+        tool("a"),
+        tool("b"),
+        USER,
+    ]
+    assert answers([langchain("a"), USER, wrapped_tool("a")]) == [
+        langchain("a"),
+        wrapped_tool("a"),
+        USER,
+    ]
+    said = {"role": "assistant", "content": "hm"}
+    assert answers([anthropic("a"), said, tool_results("a")]) == [
+        anthropic("a"),
+        tool_results("a"),
+        said,
+    ]
+    assert answers([item("a"), USER, output("a")]) == [item("a"), output("a"), USER]
+
+
+def test_items_stand_between_a_call_and_its_result() -> None:
+    """The responses of OpenAI: all calls, what the model thinks of them, then all results."""
+    thinks = {"type": "reasoning", "summary": []}
+    says = {"type": "message", "role": "assistant", "content": "a moment"}
+    whole = [USER, item("a"), thinks, item("b"), says, output("a"), output("b"), USER]
+    assert answers(whole) == whole
+    assert [call.id for call in open_calls([item("a"), item("a"), output("a")])] == ["a"]
+
+
 def test_results_without_a_call_go() -> None:
     assert answers([tool("x"), USER, wrapped_tool("y")]) == [USER]
     assert answers([anthropic("a"), tool_results("a", "x"), tool_results("z")]) == [
@@ -139,8 +199,7 @@ def test_every_call_is_answered_and_nothing_else_changes(turns: list[Any]) -> No
     before = deepcopy(torn)
     made = answers(torn)
     assert torn == before
-    assert open_calls(made) == []
-    assert lone_results(made) == []
+    assert unpaired(made) == ([], [])
     assert answers(made) == made, "once is enough"
     assert [m for m in made if calls_of(m)] == [m for m, ids in whole if ids]
     said = [m for m in torn if str(m.get("content")).startswith("said")]
@@ -200,6 +259,18 @@ def test_in_the_middle_and_under_another_key(place: Place) -> None:
     done = effects.repair("talk")
     assert done.removed == ("lone",)
     assert [m["role"] for m in state.get("talk")] == ["assistant", "tool", "user"]
+
+
+def test_late_results_and_ids_used_again(place: Place) -> None:
+    state = place.open().agent("clerk")
+    effects = sync.Effects(state)
+    state.set("talk", [openai("a"), USER, tool("a"), tool("lone"), openai("b"), USER, openai("b")])
+    found = effects.orphans("talk")
+    assert [(one.call.id, one.late) for one in found] == [("a", True), ("b", False), ("b", False)]
+    done = effects.repair("talk")
+    assert (done.answered, done.removed) == (found, ("lone",))
+    assert state.get("talk")[1] == tool("a")
+    assert effects.repair("talk").answered == ()
 
 
 def test_objects_of_langchain(place: Place) -> None:

@@ -191,10 +191,12 @@ def test_loops_of_the_registry_are_known_while_they_run(place: Place) -> None:
         [info] = agents.list()
         assert (info.status, info.here) == ("running", True)
         assert info.owner is not None
+        assert [(id, type(loop)) for id, loop in agents.loops().items()] == [("7", sync.Loop)]
         with pytest.raises(LeaseHeldError):
             sync.Agents(store, agents._core.kinds).spawn("7")
     thread.join(60)
     assert [one.outcome for one in results] == ["stopped"], "closing the registry ends it"
+    assert agents.loops() == {}
     assert agents.list()[0].status == "stopped"
 
 

@@ -84,3 +84,37 @@ def test_state(cli: Cli) -> None:
     wrong = cli("agent state 7 nothing")
     assert (wrong.code, "there are identity" in wrong.err) == (2, True)
     assert cli("agent state").code == 2
+
+
+class Login:
+    def __init__(self) -> None:
+        self.api_token = "s3cr3t-1"
+        self.password = {f"k{n}": "s3cr3t-2" for n in range(40)}
+        self.notes = {f"n{n}": n for n in range(40)} | {"api_token": "s3cr3t-3"}
+        self.plan = "shown"
+
+
+def test_what_is_sensitive_is_masked(cli: Cli) -> None:
+    with sync.open("sqlite:holdfast.db") as store:
+        attach(Login(), store.agent("7"), fields=[*vars(Login())]).save()
+        agent = AgentState(store.agent("7"))
+        agent.put("session_memory", "db/password", "s3cr3t-4")
+        agent.put("tasks", "token", Task(id="token", title="s3cr3t-5"))
+        agent.put("tasks", "t", Task(id="t"))
+        store.agent("7").checkpoint("then")
+    mask = {"$sensitive": True}
+    for more in ("", " --at then"):
+        shown = cli(f"agent state 7{more}")
+        assert "s3cr3t" not in shown.out
+        attached = shown.json["attached"]
+        assert (attached["api_token"], attached["password"]) == (mask, mask)
+        assert (attached["plan"], attached["notes"]["n3"]) == ("shown", 3)
+        assert attached["notes"]["api_token"] == mask
+        assert shown.json["session_memory"] == {"db/password": mask}
+        assert shown.json["tasks"]["pending"] == [{"id": "t"}, mask]
+        assert all(f"s3cr3t-{n}" in cli(f"agent state 7 --reveal{more}").out for n in range(1, 6))
+    for key in ("attached/api_token", "attached/password/k3", "memory/session/db/password"):
+        hidden = cli(f"key get agent:7 $agent/{key}")
+        assert (hidden.json, "--reveal" in hidden.err) == (mask, True)
+    assert "s3cr3t" not in cli("show agent:7 --prefix $agent/").out
+    assert "s3cr3t" not in cli("agent show 7 --json").out

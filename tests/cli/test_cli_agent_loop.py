@@ -48,6 +48,22 @@ class Failing:
     def step(self):
         raise ValueError("a secret")
 
+class Mixed(Agent):
+    persistent = ("count",)
+    count = 0
+    def step(self):
+        self.count += 1
+        return Worked(done=self.count == 2)
+
+def told(state) -> Slow:
+    return Slow(state)
+
+def untold(state):
+    return Slow(state)
+
+def counter(state):
+    return Counter(state)
+
 class Helped(Stuck):
     def step(self):
         drifted = self.state.checkpoints(type="recovery")
@@ -115,6 +131,10 @@ def test_run(program: Cli, agent: str, here: Path) -> None:
     assert (ran["outcome"], ran["cycles"], ran["letters"]) == ("done", "4", "1")
     assert program("agent run 7 bots:Counter --json").json["cycles"] == 4, "it went on from 4"
     assert program("agent run 8 bots:Slow --json").json["outcome"] == "done"
+    for id, name in ((11, "Mixed"), (12, "told"), (13, "untold --async"), (14, "counter")):
+        assert program(f"agent run {id} bots:{name} --json").json["outcome"] == "done"
+    unsaid = program("agent run 13 bots:untold")
+    assert (unsaid.code, "bots:untold makes is async: add --async" in unsaid.err) == (2, True)
     drifted = program("agent run 9 bots:Stuck --json")
     assert (drifted.code, drifted.json["outcome"]) == (1, "drifted")
     assert "search" in drifted.json["alarms"][0]

@@ -49,6 +49,12 @@ def test_a_read_loads_only_what_it_needs(program: Cli, agent: str) -> None:
     assert out.splitlines()[-1] == "[]"
 
 
+def test_python_dash_m_is_the_same(program: Cli, agent: str) -> None:
+    words = [sys.executable, "-m", "holdfast", "key", "get", agent, "plan"]
+    out = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert out == program("key", "get", agent, "plan").out != ""
+
+
 def test_importing_the_package_is_light_and_complete() -> None:
     source = (
         "import sys, holdfast; assert 'asyncio' not in sys.modules\n"

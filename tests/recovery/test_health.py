@@ -32,7 +32,7 @@ def damage_last(place: Place, kind: bytes) -> None:
     storage.close()
 
 
-@pytest.mark.spec("M84")
+@pytest.mark.spec("M84", "M95")
 def test_a_store_without_concerns_is_at_100_and_damage_takes_most_of_it(place: Place) -> None:
     state = place.open().agent("7")
     state.set("plan", LONG)

@@ -25,7 +25,7 @@ from holdfast.errors import (
 )
 from holdfast.recovery import async_recovery, engine
 from holdfast.recovery.choice import Outcome, propose
-from holdfast.recovery.running import lease_name
+from holdfast.recovery.running import recovering_lease
 
 
 def agent(store: sync.Store) -> sync.State:
@@ -239,7 +239,7 @@ def test_one_recovery_at_a_time(store: sync.Store) -> None:
         except HoldfastError as error:
             held.append(type(error))
 
-    with store.lease(lease_name(state.scope), duration=30):
+    with store.lease(recovering_lease(state.scope), duration=30):
         thread = threading.Thread(target=other)
         thread.start()
         thread.join(20)

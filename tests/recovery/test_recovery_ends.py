@@ -17,7 +17,7 @@ from holdfast.errors import (
     PointNotFoundError,
     RecoveryFailedError,
 )
-from holdfast.recovery.running import lease_name
+from holdfast.recovery.running import recovering_lease
 
 NAIVE = datetime.now(UTC).replace(tzinfo=None)
 STEPS = [{"type": "backup_current"}, {"type": "locate_checkpoint"}, {"type": "restore_state"}]
@@ -213,7 +213,10 @@ def test_one_that_nobody_wants_any_more_is_abandoned(place: Place) -> None:
     group = half_begun(store, states)
     recovery = sync.Recovery(store)
     (left,) = recovery.reports(state)
-    with place.open().lease(lease_name(state.scope), duration=30), pytest.raises(LeaseHeldError):
+    with (
+        place.open().lease(recovering_lease(state.scope), duration=30),
+        pytest.raises(LeaseHeldError),
+    ):
         recovery.abandon(left.id)
     done = recovery.abandon(left.id, "mended by hand")
     assert (done.status, done.why) == ("failed", "abandoned: mended by hand")

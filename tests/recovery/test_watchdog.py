@@ -110,6 +110,19 @@ def test_one_that_is_not_heard_is_fenced_off_and_recovered_once(place: Place, ha
     assert watchdogs[0].look() == []
 
 
+@pytest.mark.parametrize("id", ["x" * 256, "/a", "a/b"])
+def test_agents_are_found_whatever_their_ids(plain: Place, hands: Hands, id: str) -> None:
+    runner = by_hand(plain.open(clock=hands.clock))
+    spawned(runner, id)
+    guard = by_hand(plain.open(clock=hands.clock))
+    watchdog = sync.Watchdog(guard)
+    with runner.lease("agent/$not-an-agent"):
+        assert watchdog.look() == []
+        pass_a_lease(hands, guard)
+        [one] = watchdog.look()
+    assert (one.agent, one.outcome) == (Scope("agent", id), "recovered")
+
+
 def test_a_watchdog_takes_over_from_one_that_died(place: Place, hands: Hands) -> None:
     spawned(by_hand(place.open(clock=hands.clock)))
     first = sync.Watchdog(by_hand(place.open(clock=hands.clock)))
@@ -128,6 +141,7 @@ def test_a_watchdog_takes_over_from_one_that_died(place: Place, hands: Hands) ->
     assert [one.outcome for one in second.look()] == ["recovered"]
 
 
+@pytest.mark.spec("M96")
 def test_a_function_may_answer_and_is_asked_again_if_it_fails(place: Place, hands: Hands) -> None:
     spawned(by_hand(place.open(clock=hands.clock)))
     guard = by_hand(place.open(clock=hands.clock))

@@ -395,6 +395,41 @@ def test_ids_belong_to_their_scope(store: sync.Store) -> None:
     assert (store.agent("1").get("k"), store.agent("2").get("k")) == ("1", "2")
 
 
+def begun(store: sync.Store, *scopes: str) -> None:
+    with store.change(id="begin") as change:
+        for scope in scopes:
+            change[scope].append("p", 1)
+
+
+@pytest.mark.parametrize("end", ["delete", "erase"])
+def test_a_scope_made_again_has_none_of_the_old_ids(place: Place, end: str) -> None:
+    store, other = place.open(), place.open()
+    for _ in range(3):
+        begun(store, "agent:a")
+        begun(other, "agent:a")  # also after another process has ended it
+        assert store.agent("a").get("p") == other.agent("a").get("p") == [1]
+        getattr(store, end)("agent:a")
+    begun(other, "agent:a")
+    begun(store, "agent:a")
+    assert [one.get("p") for one in (store.agent("a"), place.open().agent("a"))] == [[1], [1]]
+    assert store.verify().ok
+    store.erase("agent:a")
+    assert store.verify().ok
+
+
+def test_an_id_over_several_scopes_is_the_store_s(place: Place) -> None:
+    store = place.open()
+    begun(store, "agent:a", "agent:b")
+    store.delete("agent:b")
+    begun(store, "agent:a", "agent:b")
+    assert (store.agent("a").get("p"), store.agent("b").get("p")) == ([1], None)
+    store.erase("agent:a")
+    store.erase("agent:b")
+    begun(store, "agent:a", "agent:b")
+    assert (store.agent("a").get("p"), store.agent("b").get("p")) == ([1], [1])
+    assert store.verify().ok
+
+
 def test_an_id_that_failed_was_not_used(store: sync.Store) -> None:
     state = store.agent("1")
     state.set("k", 1)

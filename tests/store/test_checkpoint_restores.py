@@ -23,9 +23,9 @@ from holdfast.errors import (
     Conflict,
     ErasedError,
     GateRefusedError,
+    InvalidInputError,
     OutcomeUnknown,
     PointNotFoundError,
-    RestoreValidationError,
     StateIntegrityError,
     StateValidationError,
     Unavailable,
@@ -233,7 +233,7 @@ def test_into_another_agent(place: Place, monkeypatch: pytest.MonkeyPatch, most:
 def test_a_source_is_of_the_same_store(state: sync.State) -> None:
     with sync.open("memory:") as other:
         other.agent("1").set("k", 1)
-        with pytest.raises(RestoreValidationError, match="another store"):
+        with pytest.raises(InvalidInputError, match="another store"):
             sync.Checkpoints(state).restore(1, source=other.agent("1"))
 
 

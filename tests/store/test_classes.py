@@ -50,6 +50,13 @@ def test_the_page_says_what_a_key_tells() -> None:
             assert tuple(re.findall(r"`([^`]+)`", words)) == classes.OUTSIDE
 
 
+def test_names_below_an_agent_tell_their_class() -> None:
+    for key in ("$agent/attached/db%2Fpassword", "$agent/memory/short_term/a/api_token"):
+        assert classes.inferred(key) == "sensitive"
+    for key in ("$agent/attached/token_count", "$agent/conversation", "$effects/done/password"):
+        assert classes.inferred(key) == "standard"
+
+
 @pytest.mark.spec("L119")
 def test_which_class_wins(store: sync.Store) -> None:
     state = store.agent("a")

@@ -146,6 +146,13 @@ def test_ids_that_cannot_be_used(store: sync.Store, bad: str) -> None:
         store.step("w", bad)
 
 
+@pytest.mark.parametrize("bad", ["../x", "a\0b", "$x", "x" * 300, "\ud800"])
+def test_the_error_shows_the_id(store: sync.Store, bad: str) -> None:
+    with pytest.raises(InvalidScopeError) as caught:
+        store.agent(bad)
+    assert ascii(bad[:40]) in str(caught.value)
+
+
 def test_listing_by_kind_and_prefix_in_pages(store: sync.Store) -> None:
     names = [f"agent:{n:03}" for n in range(25)] + [f"session:{n}" for n in range(5)]
     for name in names:

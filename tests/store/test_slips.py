@@ -564,11 +564,12 @@ def test_slips_in_opening(tmp_path: Any, monkeypatch: Any, name: str) -> None:
 
 
 def test_points_of_others(plain: Place, tmp_path: Any) -> None:
-    state = fill(plain.open())
+    store = plain.open()
+    state = fill(store)
     (tmp_path / "other").mkdir()
     other = Place("memory", tmp_path / "other", sealed=False)
     theirs = fill(other.open())
-    neighbour = plain.open().agent("2")
+    neighbour = store.agent("2")
     points = [neighbour.checkpoints()[0], neighbour.log()[-1], neighbour, neighbour.at(1)]
     points += [theirs.checkpoints()[0], theirs.log()[0]]
     head = state.place()

@@ -8,6 +8,7 @@ import random
 import string
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -442,3 +443,51 @@ def test_plain_reads_of_the_async_face() -> None:
             assert await state.slice("many", plain=True) == [note]
 
     asyncio.run(read())
+
+
+TOO_LONG: dict[str, tuple[Any, str]] = {
+    "an int": (1 << 5_000_000, "$.a[1]"),
+    "text with lone surrogates": ("\ud800" + "x" * 600_000, "$.a[1]"),
+    "a key": ({"k" * 300_000: 1}, "$.a[1]['kkk"),
+    "a key in many bytes": ({"é" * 200_000: 1}, "$.a[1]['"),
+}
+
+
+@pytest.mark.parametrize("what", TOO_LONG)
+def test_parts_that_are_kept_whole_have_a_limit(store: sync.Store, what: str) -> None:
+    state, (part, path) = store.agent("1"), TOO_LONG[what]
+    state.set("k", {"a": [0, "x" * 100_000]})
+    for write in (
+        lambda: state.set("k", {"a": [0, part]}),
+        lambda: state.set("new", {"a": [0, part]}),
+        lambda: state.append("l", {"a": [0, part]}),
+    ):
+        with pytest.raises(LimitExceededError) as caught:
+            write()
+        assert caught.value.path.startswith(path)
+        assert str(caught.value).startswith("agent:1: ")
+        assert len(str(caught.value)) < 300
+    assert state.get("k") == {"a": [0, "x" * 100_000]}
+
+
+def test_parts_at_that_limit_come_back(store: sync.Store) -> None:
+    for part in ((1 << 4_194_303) - 1, "\ud800" + "x" * 524_285, {"k" * 262_144: 1}):
+        store.agent("1").set("k", [part])
+        assert (store.agent("1").get("k") == [part]) is True
+
+
+@pytest.mark.parametrize("options", [{}, {"id": "once"}])
+def test_the_error_names_scope_and_key(store: sync.Store, options: dict[str, Any]) -> None:
+    state = store.agent("1")
+    told = r"agent:1: 'bad' .*\$\.x\[1\]: a tuple"
+    with pytest.raises(InvalidValueError, match=told) as caught, state.change(**options) as change:
+        change.set("good", 1)
+        change.set("bad", {"x": [1, (2, 3)]})
+    assert caught.value.path == "$.x[1]"
+    assert state.keys() == []
+
+
+def test_the_error_of_a_sealed_value_names_scope_and_key(tmp_path: Path) -> None:
+    store = Place("memory", tmp_path, sealed=True).open()
+    with pytest.raises(InvalidValueError, match=r"agent:1: 'bad' .*\$: a tuple"):
+        store.agent("1").set("bad", (1,), subject="user:1")

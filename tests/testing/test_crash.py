@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import math
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import sync
-from holdfast.errors import InvalidInputError
+from holdfast.errors import InvalidInputError, KeyMissingError
 from holdfast.testing import crash
 
 
@@ -109,6 +112,22 @@ def test_the_same_in_an_encrypted_store(tmp_path: Path) -> None:
     assert (tmp_path / "trials" / "after-1" / "store.db").exists(), "a folder that is given stays"
 
 
+def test_a_key_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is gone once it is read, and every run needs it."""
+    monkeypatch.setenv("CRASH_KEY", base64.b64encode(b"k" * 32).decode())
+    report = crash(careful, every=3, key="env:CRASH_KEY")
+    assert report.ok, str(report)
+    assert "CRASH_KEY" not in os.environ
+
+
+def test_what_is_not_equal_to_itself_is_the_same() -> None:
+    def run(store: sync.Store) -> None:
+        store.agent("1").set("loss", [math.nan])
+
+    assert crash(run).ok
+    assert crash(run, see=lambda store: store.agent("1").get("loss")).ok
+
+
 def test_prepared_and_seen_by_functions_of_ones_own() -> None:
     def run(store: sync.Store) -> None:
         store.agent("1").update("n", lambda n: n if n >= 8 else n + 1)
@@ -151,8 +170,20 @@ def test_slips() -> None:
         {"moments": ("during",)},
         {"timeout": "1"},
         {"twice": 1},
+        {"prepare": lambda: None},
+        {"see": lambda: None},
     ):
         with pytest.raises(InvalidInputError):
             crash(careful, **wrong)
+    with pytest.raises(InvalidInputError, match="run takes the store, or the store and the world"):
+        crash(lambda: None)
+    with pytest.raises(InvalidInputError, match="every is a whole number from 1 up"):
+        crash(careful, every=0)
+    with pytest.raises(InvalidInputError, match="there is no option nope"):
+        crash(careful, nope=1)
+    with pytest.raises(InvalidInputError, match=r"^key is text, not bytes"):
+        crash(careful, key=b"k")
+    with pytest.raises(KeyMissingError):
+        crash(careful, key="env:NO_SUCH_VARIABLE")
     with pytest.raises(InvalidInputError):
         crash(None)  # type: ignore[arg-type]

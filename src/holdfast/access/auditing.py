@@ -195,7 +195,7 @@ class Audit:
         check_limit(limit)
         low = microseconds(since) if since is not None else 0
         high = microseconds(until) if until is not None else 1 << 62
-        wanted = self._handle.line(getattr(scope, "scope", scope)).scope if scope else None
+        wanted = self._handle.of(scope).scope if scope is not None else None
         if not self._core.read_only:
             self.flush()
         names = Names(self._core)

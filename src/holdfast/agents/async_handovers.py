@@ -174,9 +174,7 @@ class Handovers:
         return await to_the_end(self._book.answer, self._state(agent)._handle, id, status, reason)
 
     def _state(self, agent: State | Scope | str) -> State:
-        state = agent if isinstance(agent, State) else self._store.scope(agent)
-        on_main(state._handle)
-        return state
+        return State(on_main(self._store._handle.of(agent)), self._store._pump)
 
     async def _again(
         self,

@@ -12,6 +12,7 @@ from typing import Any
 
 from holdfast.agents.checking import (
     build,
+    comes_back,
     fields_of,
     inner_type,
     is_frozen,
@@ -22,15 +23,25 @@ from holdfast.agents.checking import (
 )
 from holdfast.agents.keys import EXECUTION_STATE, sticky
 from holdfast.agents.protocols import PersistentAgent
-from holdfast.agents.saving import ATTACHED, Manifest, Saved, known, read_fields, read_manifest
+from holdfast.agents.saving import (
+    ATTACHED,
+    Manifest,
+    Saved,
+    check_field,
+    known,
+    read_fields,
+    read_manifest,
+)
 from holdfast.agents.shapes import ExecutionState
 from holdfast.errors import (
     AgentValidationError,
     Conflict,
     HoldfastError,
     InvalidInputError,
+    InvalidValueError,
     NewerFormatError,
 )
+from holdfast.store.arguments import check_own
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle
 from holdfast.store.history import Plan
@@ -56,6 +67,7 @@ class Attachment:
         self.obj = obj
         self.handle = handle
         self.fields = _chosen(obj, fields)
+        check_own(handle.core, "that lease", lease)
         self.lease = lease
         self.saved = Saved()
         self.status: str | None = None
@@ -112,10 +124,12 @@ class Attachment:
 
     def plan_save(self, values: Any, life: ExecutionState | None, *, replaced: bool) -> Plan | None:
         """A change that stores what differs; None if nothing does."""
-        if not isinstance(values, Mapping) or not all(type(name) is str for name in values):
+        if not isinstance(values, Mapping):
             raise InvalidInputError(
                 f"what is kept of {type(self.obj).__name__} is a mapping from names to values"
             )
+        for name in values:
+            check_field(name)
         there = read_manifest(self.handle.reader)
         if replaced:
             self.saved = _saved(there, read_fields(self.handle.reader, there, None))
@@ -200,14 +214,18 @@ class Attachment:
         hint = inner_type(hint) if inner else hint
         if hint is Any:
             return value
-        made = to_builtins(value)
-        back = None if problems(hint, made, name) else build(hint, made)
-        if back != value and repr(back) != repr(value):  # nan is not equal to itself
-            raise AgentValidationError(
-                f"{self.handle.scope}: the field {name!r} would not come back as it is",
-                problems(hint, made, name),
-            )
-        return made
+        try:
+            made = to_builtins(value)
+            if comes_back(hint, made, value):
+                return made
+            wrong = problems(hint, made, name)
+        except InvalidValueError as error:
+            wrong = [f"{name}: {error}"]
+        except RecursionError:
+            wrong = [f"{name}: contains itself, or is nested too deeply"]
+        raise AgentValidationError(
+            f"{self.handle.scope}: the field {name!r} would not come back as it is", wrong
+        ) from None
 
     def _built(self, values: dict[str, Any]) -> dict[str, Any]:
         hints = _hints(self.obj.__class__)

@@ -11,45 +11,86 @@ import dataclasses
 import types
 import typing
 from datetime import datetime
+from enum import Enum
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import convert
 
-from holdfast.seal.codec import cleaned, complaints
+from holdfast.errors import InvalidValueError
+from holdfast.seal.codec import ValueLimits, cleaned, complaints
 
 MOST_PROBLEMS = 100
 """That are told of one value."""
+DEPTH = ValueLimits().depth + 1
+"""Levels at which nothing can be stored any more."""
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any, left: int = DEPTH) -> Any:
     """Objects of classes with fields as mappings, all the way down; the rest as it is.
 
-    Fields that have their default are left out where the class says so.
+    Fields that have their default are left out where the class says so. What contains itself, or
+    is nested too deeply to be stored, is left at that depth: who stores it refuses it.
     """
     kind = type(value)
+    if not left:
+        return value
+    left -= 1
     if kind is dict:
-        return {key: plain(part) for key, part in value.items()}
+        return {key: plain(part, left) for key, part in value.items()}
     if kind is list:
-        return [plain(part) for part in value]
+        return [plain(part, left) for part in value]
     if is_model(kind):
-        return plain(value.model_dump())
+        return plain(value.model_dump(), left)
     if isinstance(value, msgspec.Struct):
-        return _struct(value)
+        return _struct(value, left)
     if dataclasses.is_dataclass(kind):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: plain(getattr(value, f.name), left) for f in dataclasses.fields(value)}
     return value
 
 
-def _struct(value: msgspec.Struct) -> dict[str, Any]:
+def _struct(value: msgspec.Struct, left: int) -> dict[str, Any]:
     omit = value.__struct_config__.omit_defaults
     made: dict[str, Any] = {}
     for name, default in _defaults(type(value)):
         part = getattr(value, name)
         if not (omit and type(part) is type(default) and part == default):
-            made[name] = plain(part)
+            made[name] = plain(part, left)
     return made
+
+
+def stored(kind: Any, value: Any) -> Any:
+    """An object of a type, or plain data that fit it, as data that are stored.
+
+    Sets, tuples and members of enums, where the type says that there are such, become what the type
+    builds them from again. Elsewhere they stay, and who stores them refuses them.
+    """
+    return _stored(kind, plain(value))
+
+
+def _stored(kind: Any, value: Any) -> Any:
+    bare = _bare(_present(kind))
+    args, origin = typing.get_args(bare), typing.get_origin(bare)
+    if isinstance(value, dict) and is_structured(bare):
+        fields = fields_of(bare)
+        return {name: _stored(fields.get(name, Any), part) for name, part in value.items()}
+    if isinstance(value, dict) and origin is dict:
+        return {name: _stored(args[1], part) for name, part in value.items()}
+    if isinstance(value, list) and origin is list:
+        return [_stored(args[0], part) for part in value]
+    if isinstance(value, set | frozenset | tuple | Enum) and bare is not Any:
+        made = to_builtins(value)
+        return made if comes_back(bare, made, value) else value
+    return value
+
+
+def comes_back(kind: Any, made: Any, value: Any) -> bool:
+    """Whether a type builds a value again from data."""
+    if problems(kind, made, ""):
+        return False
+    back = build(kind, made)
+    return bool(back == value) or repr(back) == repr(value)  # nan is not equal to itself
 
 
 _NO_DEFAULT: Any = object()
@@ -116,7 +157,10 @@ def inner_type(hint: Any) -> Any:
 
 
 def to_builtins(value: Any) -> Any:
-    """Plain data of a value whose type is known: also tuples, sets, enums become such."""
+    """Plain data of a value whose type is known: also tuples, sets, enums become such.
+
+    `InvalidValueError` if there is something of a class that is no type for data.
+    """
     return _listed(msgspec.to_builtins(value, builtin_types=(bytes, datetime), enc_hook=_outer))
 
 
@@ -132,7 +176,9 @@ def _listed(value: Any) -> Any:
 def _outer(value: Any) -> Any:
     if is_model(type(value)):
         return value.model_dump()
-    return value
+    raise InvalidValueError(
+        f"a {type(value).__qualname__} would not come back as it was; keep what it is made of"
+    )
 
 
 def build(kind: Any, value: Any) -> Any:
@@ -164,16 +210,19 @@ def _look(kind: Any, value: Any, path: str, found: list[str]) -> None:
     bare = _bare(kind)
     args = typing.get_args(bare)
     origin = typing.get_origin(bare)
-    if origin in (typing.Union, types.UnionType) and len(args) == 2 and type(None) in args:
+    if (present := _present(bare)) is not bare:
         if value is not None:
-            _look(next(one for one in args if one is not type(None)), value, path, found)
+            _look(present, value, path, found)
     elif isinstance(bare, type) and is_structured(bare) and not is_model(bare):
         _look_at_fields(bare, value, path, found)
-    elif origin is list and isinstance(value, list):
+    elif isinstance(value, dict) and (meant := _meant(origin, args)) is not None:
+        _look_at_fields(meant, value, path, found)
+    elif (origin is list or args[1:] == (...,)) and isinstance(value, list):
         for number, part in enumerate(value):
             _look(args[0], part, f"{path}[{number}]", found)
     elif origin is dict and isinstance(value, dict):
         for name, part in value.items():
+            _look(args[0], name, f"{path} (a key)", found)
             _look(args[1], part, f"{path}.{name}", found)
     elif origin is Literal:
         if value not in args:
@@ -182,7 +231,18 @@ def _look(kind: Any, value: Any, path: str, found: list[str]) -> None:
         _look_whole(kind, value, path, found)
 
 
+def _meant(origin: Any, args: tuple[Any, ...]) -> Any:
+    """The class of several types that a mapping is meant for; None if that is not plain."""
+    if origin not in (typing.Union, types.UnionType):
+        return None
+    found = [one for one in args if is_structured(one)]
+    others = [one for one in args if typing.get_origin(one) is dict or one in (dict, Any)]
+    return found[0] if len(found) == 1 and not others and not is_model(found[0]) else None
+
+
 def _look_at_fields(kind: Any, value: Any, path: str, found: list[str]) -> None:
+    if isinstance(value, kind):
+        return  # it is made already, and checked itself
     if not isinstance(value, dict):
         found.append(f"{path}: Expected `object`, got `{type(value).__name__}`")
         return
@@ -218,6 +278,16 @@ def _look_whole(kind: Any, value: Any, path: str, found: list[str]) -> None:
         found.append(f"{path}{inner.removeprefix('$')}: {text}")
     except Exception as error:
         found += [f"{path}{inner.removeprefix('$')}: {text}" for text, inner in complaints(error)]
+
+
+def _present(hint: Any) -> Any:
+    """The type of what may be None, without that; any other as it is."""
+    bare = _bare(hint)
+    args = typing.get_args(bare)
+    optional = typing.get_origin(bare) in (typing.Union, types.UnionType) and type(None) in args
+    if optional and len(args) == 2:
+        return next(one for one in args if one is not type(None))
+    return bare
 
 
 def _bare(hint: Any) -> Any:

@@ -6,14 +6,15 @@ writers; whoever runs it begins anew on a conflict.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from holdfast.agents import rules
-from holdfast.agents.checking import build, plain, problems
+from holdfast.agents.checking import build, plain, problems, stored
 from holdfast.agents.components import SCHEMA, TASK_HISTORY, Component
-from holdfast.agents.keys import CURRENT_TASK, task_key
+from holdfast.agents.keys import CURRENT_TASK
 from holdfast.agents.shapes import Task
 from holdfast.errors import AgentValidationError, InvalidInputError, MissingError
 from holdfast.store.compare import same
@@ -36,7 +37,7 @@ class Draft:
         self._now = now
         self._put: dict[str, dict[str, Any]] = {"tasks": {}, "goals": {}}
         self._commands: list[Any] = []
-        self._gone: set[str] = set()
+        self._gone: dict[str, set[str]] = {"tasks": set(), "goals": set()}
 
     # reading
 
@@ -67,7 +68,7 @@ class Draft:
         if found:
             raise _refused(name, found)
         self._versioned(component, replaced=True)
-        self._whole(component, plain(build(component.whole, data)))
+        self._whole(component, stored(component.whole, build(component.whole, data)))
 
     def append(self, path: str, *items: Any) -> None:
         """Add items to a list: a component (`conversation`), or a list of one.
@@ -99,10 +100,9 @@ class Draft:
         if not self._part.exists(key):
             raise MissingError(f"{name} has no {id!r}")
         self._note(Operation("delete", key))
-        if component.form == "tasks":
-            self._gone.add(id)
-            if self._part.get(CURRENT_TASK) == id:
-                self._note(Operation("delete", CURRENT_TASK))
+        self._went(component, [id])
+        if component.form == "tasks" and self._part.get(CURRENT_TASK) == id:
+            self._note(Operation("delete", CURRENT_TASK))
 
     def update_task(self, id: str, **fields: Any) -> None:
         """Change fields of a task. One that is started becomes the current one, one that has
@@ -122,25 +122,45 @@ class Draft:
 
     def finish(self) -> None:
         """Refuse what breaks a rule; called before it is committed."""
-        found = rules.task_problems(self._put["tasks"].items(), self._has_task)
-        found += rules.goal_problems(
-            self._put["goals"].items(), lambda id: self._part.exists(item_key(self._goals, id))
-        )
+        found = rules.task_problems(self._concerned("tasks").items(), self._has("tasks"))
+        found += rules.goal_problems(self._concerned("goals").items(), self._has("goals"))
+        for name, put in self._put.items():
+            below = self._components[name].below
+            found += rules.circle_problems(name, put, partial(_item, self._part, below))
         commands = self._commands
-        gone = {id for id in self._gone if not self._has_task(id)}
-        if gone:
+        if gone := self._missing("tasks"):
             said = self._part.get(self._components["execution_trace"].below + "commands", [])
             commands = commands + [one for one in said if one["task_id"] in gone]
-        found += rules.command_problems(commands, self._has_task)
+        found += rules.command_problems(commands, self._has("tasks"))
         if found:
             raise _refused("the change", found)
 
-    @property
-    def _goals(self) -> Component:
-        return self._components["goals"]
+    def _has(self, name: str) -> rules.Has:
+        below = self._components[name].below
+        return lambda id: self._part.exists(below + id)
 
-    def _has_task(self, id: str) -> bool:
-        return self._part.exists(task_key(id))
+    def _concerned(self, name: str) -> dict[str, Any]:
+        """Items that are put, and those that name one that is removed."""
+        found = dict(self._put[name])
+        if gone := self._missing(name):
+            below = self._components[name].below
+            for key in self._part.keys(below):
+                item = self._part.get(key)
+                if not gone.isdisjoint(rules.links(item)):
+                    found[key.removeprefix(below)] = item
+        return found
+
+    def _missing(self, name: str) -> frozenset[str]:
+        """The ids of items that were removed, and not put again."""
+        has = self._has(name)
+        return frozenset(id for id in self._gone[name] if not has(id))
+
+    def _went(self, component: Component, ids: Iterable[str]) -> None:
+        """Note which items are removed, where others may name them."""
+        if component.name in self._gone:
+            self._gone[component.name].update(ids)
+            for id in ids:
+                self._put[component.name].pop(id, None)
 
     # how forms are written
 
@@ -171,12 +191,11 @@ class Draft:
         self._store(TASK_HISTORY, data.get("history") or None)
 
     def _items(self, component: Component, data: dict[str, Any], *, told: bool = True) -> None:
-        for key in self._part.keys(component.below):
-            id = key.removeprefix(component.below)
-            if id not in data:
-                self._note(Operation("delete", key))
-                if component.form == "tasks":
-                    self._gone.add(id)
+        stood = [key.removeprefix(component.below) for key in self._part.keys(component.below)]
+        gone = [id for id in stood if id not in data]
+        for id in gone:
+            self._note(Operation("delete", component.below + id))
+        self._went(component, gone)
         for id, item in data.items():
             self._put_item(component, id, item, told=told)
 
@@ -194,10 +213,11 @@ class Draft:
         self._store(key, data)
 
     def _clear(self, component: Component) -> None:
-        keys = [component.key, *self._part.keys(component.below)]
+        items = self._part.keys(component.below)
+        self._went(component, [key.removeprefix(component.below) for key in items])
+        keys = [component.key, *items]
         if component.form == "tasks":
             keys += [CURRENT_TASK, TASK_HISTORY]
-            self._gone.update(key.removeprefix(component.below) for key in keys[1:-2])
         for key in keys:
             self._store(key, None)
 
@@ -228,7 +248,7 @@ class Draft:
                 if key.removeprefix(component.below) not in component.lists:
                     self._note(Operation("delete", key))
         if not replaced:
-            self._whole(component, plain(component.built(found)))
+            self._whole(component, stored(component.whole, component.built(found)))
 
     def _slide(self, component: Component, key: str) -> None:
         settings = self._part.get(component.key, {})
@@ -245,13 +265,17 @@ class Draft:
         found = problems(kind, data, path)
         if found:
             raise _refused(path, found)
-        return plain(build(kind, data))
+        return stored(kind, build(kind, data))
 
     def _note(self, operation: Operation) -> None:
         # Not by its own methods: they would copy what was made for this change alone.
         if self._part.over:
             raise InvalidInputError("this change is over; what it writes must stand in its block")
         self._part.operations.append(operation)
+
+
+def _item(part: ScopedChange, below: str, id: str) -> Any:
+    return part.get(below + id)
 
 
 def _refused(what: str, found: list[str]) -> AgentValidationError:

@@ -169,9 +169,7 @@ class Handovers:
         return self._book.answer(self._state(agent)._handle, id, status, reason)
 
     def _state(self, agent: State | Scope | str) -> State:
-        state = agent if isinstance(agent, State) else self._store.scope(agent)
-        on_main(state._handle)
-        return state
+        return State(on_main(self._store._handle.of(agent)))
 
     def _again(
         self,

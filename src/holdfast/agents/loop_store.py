@@ -30,6 +30,7 @@ from holdfast.errors import (
     NotConfirmedError,
     PointNotFoundError,
 )
+from holdfast.store.arguments import check_own
 from holdfast.store.blocking import State, Store
 from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
@@ -72,6 +73,7 @@ class LoopStore:
         if retention is not None:
             self._retention = Retention(Store(StoreHandle(handle.core)), rules=retention)
         self._restored: Restored | None = None
+        check_own(handle.core, "the state that report_to names", report_to)
         self._report_to = Box(report_to, 0, 1) if report_to is not None else None
 
     def commit(self, plan: Plan | None) -> Any:

@@ -33,10 +33,12 @@ from holdfast.errors import (
     LeaseLostError,
     StoreClosedError,
 )
+from holdfast.store.arguments import check_own
 from holdfast.store.asking import Asking
 from holdfast.store.copied import copied
 from holdfast.store.handles import LineHandle
 from holdfast.store.history import Plan
+from holdfast.store.lease_names import running_lease
 from holdfast.store.leasing import Lease
 
 ENDS = (LeaseLostError, StoreClosedError)
@@ -90,6 +92,9 @@ class Running:
     mail: Callable[[Any, Taken], Any]
     drift: Keeping | None
 
+    def __post_init__(self) -> None:
+        check_own(self.handle.core, "that drift", self.drift and self.drift._handle)
+
 
 class Turns:
     """One run of a loop."""
@@ -130,7 +135,7 @@ class Turns:
         return self.result
 
     def _leased(self) -> Generator[Asked, Any, Lease]:
-        name = lease_name(self._handle)
+        name = running_lease(self._handle.scope, self._handle.timeline)
         duration = self._settings.lease
         asking = Asking(self._handle.core, name, duration, 2 * duration, None)
         told = False
@@ -434,9 +439,3 @@ class Turns:
         if made is not None:
             self.result.checkpoint = made.id
         return made
-
-
-def lease_name(handle: LineHandle) -> str:
-    """The lease of who runs an agent, which a registry takes too; another timeline has its own."""
-    name = str(handle.scope).replace(":", "/", 1)
-    return name if handle.timeline == "main" else f"{name}/{handle.timeline}"

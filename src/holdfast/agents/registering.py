@@ -17,14 +17,17 @@ from holdfast.agents.shapes import Identity
 from holdfast.errors import (
     AgentValidationError,
     InvalidInputError,
+    InvalidValueError,
     MissingError,
 )
+from holdfast.store import json_values
 from holdfast.store.arguments import check_filters, check_limit, check_prefixes
 from holdfast.store.core import Core
 from holdfast.store.files import write_whole
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.history import Plan
+from holdfast.store.lease_names import running_lease
 from holdfast.store.reading import Reader
 from holdfast.store.scopes import Scope
 
@@ -81,7 +84,7 @@ class Registering:
 
     def lease(self, id: str) -> str:
         """The name of the lease that who runs an agent holds."""
-        return f"agent/{Scope('agent', id).id}"
+        return running_lease(Scope("agent", id))
 
     # identities
 
@@ -168,9 +171,11 @@ class Registering:
     def write_file(self, path: str | os.PathLike[str]) -> int:
         """All identities as JSON for people, whole or not at all; tells how many."""
         found = self.infos((), None, "", None, None)
-        agents = {one.id: plain(one.identity) for one in found}
-        text = msgspec.json.encode({"format": FORMAT, "agents": agents})
-        write_whole(path, [msgspec.json.format(text, indent=2), b"\n"])
+        agents = {
+            one.id: self.handle(one.id).reader.get(IDENTITY, None, None, True) for one in found
+        }
+        text = json_values.dumps({"format": FORMAT, "agents": agents}, indent=2)
+        write_whole(path, [text.encode(), b"\n"])
         return len(agents)
 
     def read_file(self, path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
@@ -187,8 +192,8 @@ class Registering:
         if len(data) > LARGEST_FILE:
             raise InvalidInputError(f"{path} is larger than {LARGEST_FILE >> 20} MiB")
         try:
-            found = msgspec.json.decode(data, type=_File)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            found = msgspec.convert(json_values.loads(data.decode()), _File)
+        except (msgspec.ValidationError, UnicodeDecodeError, InvalidValueError):
             raise InvalidInputError(
                 f"{path} is no file of identities; `export_identities` writes such"
             ) from None

@@ -9,7 +9,7 @@ from holdfast.agents.effect_book import Book
 from holdfast.agents.effect_records import MOST_ID, MOST_NAME, Asked, Effect
 from holdfast.agents.keys import own_change
 from holdfast.agents.retrying import again
-from holdfast.agents.tool_calls import Answer, Call, completed, lone_results, open_calls
+from holdfast.agents.tool_calls import Answer, Call, completed, unpaired
 from holdfast.errors import InvalidInputError
 from holdfast.store import json_values
 
@@ -27,6 +27,8 @@ class Orphan:
     call: Call
     effect: Effect | None
     """What is known of it; None if it was never planned or begun under `once`."""
+    late: bool = False
+    """Whether its result is there, but not directly behind it."""
 
     @property
     def answer(self) -> Answer:
@@ -44,14 +46,14 @@ class Repaired:
     """What a repair did."""
 
     answered: tuple[Orphan, ...]
-    """Calls that have a result now."""
+    """Calls that have a result now, directly behind them."""
     removed: tuple[str, ...]
     """The ids of results that had no call, and are gone."""
 
 
 def orphans(state: Any, book: Book, key: str) -> tuple[Orphan, ...]:
     """Tool calls without a result, with what is known of their effects."""
-    return _orphans(book, _listed(state, key, state._handle.reader.get(key)))
+    return _orphans(book, _listed(state, key, state._handle.reader.get(key)))[0]
 
 
 def repair(state: Any, book: Book, key: str) -> Repaired:
@@ -61,10 +63,10 @@ def repair(state: Any, book: Book, key: str) -> Repaired:
         parts = own_change(state, reason="tool calls without a result")
         part = parts.part(state._handle)
         messages = _listed(state, key, part.get(key))
-        found = _orphans(book, messages)
-        lone = lone_results(messages)
+        found, lone = _orphans(book, messages)
         if found or lone:
-            made = completed(messages, {one.call.id: one.answer for one in found})
+            answers = {(one.call.message, one.call.id): one.answer for one in found}
+            made = completed(messages, lambda call: answers[call.message, call.id])
             if made[: len(messages)] == messages:
                 part.extend(key, made[len(messages) :])
             else:
@@ -72,13 +74,20 @@ def repair(state: Any, book: Book, key: str) -> Repaired:
         plan = parts.plan()
         if plan is not None:
             state._handle.core.run(plan[0])
-        return Repaired(found, tuple(id for _, id in lone))
+        return Repaired(found, lone)
 
     return again(step)
 
 
-def _orphans(book: Book, messages: list[Any]) -> tuple[Orphan, ...]:
-    return tuple(Orphan(call, _effect(book, call)) for call in open_calls(messages))
+def _orphans(book: Book, messages: list[Any]) -> tuple[tuple[Orphan, ...], tuple[str, ...]]:
+    """Orphans, and the ids of results that belong to none."""
+    opened, without = unpaired(messages)
+    found = tuple(Orphan(one.call, _effect(book, one.call), one.late is not None) for one in opened)
+    lone = [id for _, id in without]
+    for one in found:
+        if one.late:
+            lone.remove(one.call.id)
+    return found, tuple(lone)
 
 
 def _effect(book: Book, call: Call) -> Effect | None:

@@ -58,6 +58,35 @@ def goal_problems(goals: Iterable[tuple[str, Any]], has: Has) -> list[str]:
     return found
 
 
+def links(item: Any) -> list[str]:
+    """The ids of others that a task (its parent) or a goal (what it depends on) names."""
+    if not isinstance(item, dict):
+        return []
+    return [one for one in (item.get("parent"), *item.get("dependencies", ())) if one]
+
+
+def circle_problems(
+    name: str, ids: Iterable[str], item: Callable[[str], Any], most: int = 100
+) -> list[str]:
+    """No task is below itself, and no goal waits for itself, by whatever way from these ids on."""
+    found: list[str] = []
+    done: set[str] = set()
+    for start in ids:
+        way = {start: iter(links(item(start)))} if start not in done else {}
+        while way and len(found) < most:
+            last = next(reversed(way))
+            other = next(way[last], None)
+            if other is None:
+                done.add(last)
+                del way[last]
+            elif other in way:
+                ring = list(way)[list(way).index(other) :]
+                found.append(f"{name}.{other}: is below itself: {' -> '.join([*ring, other])}")
+            elif other not in done:
+                way[other] = iter(links(item(other)))
+    return found
+
+
 def command_problems(commands: Iterable[Any], has: Has) -> list[str]:
     """The task of every command exists."""
     return [
@@ -91,6 +120,8 @@ def all_problems(
         *stack_problems(data.get("tasks") or {}),
         *task_problems(tasks.items(), tasks.__contains__),
         *goal_problems(goals.items(), goals.__contains__),
+        *circle_problems("tasks", tasks, tasks.get),
+        *circle_problems("goals", goals, goals.get),
         *command_problems(trace.get("commands", ()), tasks.__contains__),
         *window_problems(window, len(window.get("messages", ()))),
     ]

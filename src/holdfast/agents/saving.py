@@ -6,6 +6,8 @@ Below `$agent/attached`:
     $agent/attached/<field>         the field's value; of one that lies apart, its names in order
     $agent/attached/<field>/<name>  of one that lies apart (a long mapping), one item
 
+In `<field>`, `/` and `%` are percent-encoded.
+
 What was saved is remembered encoded. So finding what differs takes one encoding in C and one
 comparison of bytes, and a list that has grown at its end is appended to. Two values that are
 encoded alike count as the same: a tuple and a list, an enum's member and its value, the same moment
@@ -27,11 +29,11 @@ import msgspec
 
 from holdfast.agents.checking import is_model
 from holdfast.agents.keys import AGENT
-from holdfast.errors import InvalidKeyError
+from holdfast.errors import InvalidInputError, InvalidKeyError
 from holdfast.store.copied import copied
 from holdfast.store.gates import Operation
 from holdfast.store.reading import Reader
-from holdfast.store.scopes import check_key
+from holdfast.store.scopes import check_key, escape
 
 ATTACHED = AGENT + "attached"
 APART = 32
@@ -117,8 +119,21 @@ def read_fields(reader: Reader, manifest: Manifest, wanted: Iterable[str] | None
 
 
 def field_key(name: str) -> str:
-    """Where a field is kept."""
-    return f"{ATTACHED}/{name}"
+    """Where a field is kept. A `/` of its name is escaped: what is below a field is its items."""
+    return f"{ATTACHED}/{escape(name)}"
+
+
+def check_field(name: object) -> None:
+    """Refuse what can be no field's name."""
+    if type(name) is not str:
+        raise InvalidInputError(f"the name of a field is text, not {type(name).__name__}")
+    try:
+        if name and check_key(field_key(name), owner=True) == field_key(name):
+            return
+        problem = "is empty, or not in Unicode normal form C"
+    except InvalidKeyError as error:
+        problem = f"cannot be part of a key: {error}"
+    raise InvalidInputError(f"the name of a field {problem}: {name[:40]!r}")
 
 
 ToStore = Callable[[str, Any, bool], Any]

@@ -15,7 +15,7 @@ Messages are mappings, or objects with the same names as attributes. Nothing her
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,66 +76,120 @@ def results_of(message: Any) -> list[str]:
     )
 
 
-def open_calls(messages: Sequence[Any]) -> list[Call]:
-    """Calls that have no result behind them, in order."""
+@dataclass(frozen=True)
+class Open:
+    """A call that has no result directly behind it."""
+
+    call: Call
+    late: Any = None
+    """The message or block with its result, if that stands further behind."""
+
+
+def unpaired(messages: Sequence[Any]) -> tuple[list[Open], list[tuple[int, str]]]:
+    """Calls without a result directly behind them, in order; and results without a call there.
+
+    Such a result has no call in front of it, is a call's second, or stands behind something else
+    that was said: (position, id). An id may be used again; each call has its own result.
+    """
     waiting: dict[str, Call] = {}
+    opened: list[Call] = []
+    lone: list[tuple[int, str]] = []
     for position, message in enumerate(messages):
-        for id in results_of(message):
-            waiting.pop(id, None)
-        for call in calls_of(message, position):
-            waiting[call.id] = call
-    return list(waiting.values())
-
-
-def lone_results(messages: Sequence[Any]) -> list[tuple[int, str]]:
-    """Results that have no call in front of them, or are a call's second: (position, id)."""
-    called: set[str] = set()
-    lone = []
-    for position, message in enumerate(messages):
-        for id in results_of(message):
-            if id not in called:
+        results, calls = results_of(message), calls_of(message, position)
+        ended = [] if results else [one for one in waiting.values() if _ends(message, one)]
+        for id in [*results, *(one.id for one in ended), *(one.id for one in calls)]:
+            call = waiting.pop(id, None)
+            if call is not None and id not in results:
+                opened.append(call)
+            elif call is None and id in results:
                 lone.append((position, id))
-            called.discard(id)
-        called.update(call.id for call in calls_of(message))
-    return lone
+        waiting |= {call.id: call for call in calls}
+    opened = sorted([*opened, *waiting.values()], key=lambda call: call.message)
+    late = _late(messages, opened, lone)
+    return [Open(call, late.get((call.message, call.id))) for call in opened], lone
 
 
-def completed(messages: Sequence[Any], answers: Mapping[str, Answer]) -> list[Any]:
+def _ends(message: Any, call: Call) -> bool:
+    """Whether no result of a call is expected any more behind a message without one.
+
+    Among OpenAI's items other calls and what the model thinks may stand in between.
+    """
+    return call.shape != "items" or _field(message, "role", "assistant") != "assistant"
+
+
+def _late(
+    messages: Sequence[Any], opened: list[Call], lone: list[tuple[int, str]]
+) -> dict[tuple[int, str], Any]:
+    """Results that stand too far behind, by the message and the id of the call."""
+    found: dict[tuple[int, str], Any] = {}
+    for position, id in lone:
+        for call in reversed(opened):
+            place = (call.message, id)
+            if call.id == id and call.message < position and place not in found:
+                given = _given(messages[position], id, call)
+                if given is not None:
+                    found[place] = given
+                break
+    return found
+
+
+def _given(message: Any, id: str, call: Call) -> Any:
+    """What a message says as the result of a call, in a form that can stand behind the call."""
+    blocks = [
+        block for block in _blocks(_body(message), "tool_result")
+        if _field(block, "tool_use_id") == id
+    ]  # fmt: skip
+    if call.shape == "blocks":
+        return blocks[0] if blocks else None
+    return None if blocks else message
+
+
+def open_calls(messages: Sequence[Any]) -> list[Call]:
+    """Calls that have no result directly behind them, in order."""
+    return [one.call for one in unpaired(messages)[0]]
+
+
+def completed(messages: Sequence[Any], answer: Callable[[Call], Answer]) -> list[Any]:
     """The conversation with an answer for each open call, and without results that have no call.
+
+    A result that stands too far behind is the answer itself.
 
     An answer stands where a model expects it: behind the message with the call, and behind those
     results of the same message that are there. Every other message stays as it is.
     """
     lone: dict[int, set[str]] = {}
-    for position, id in lone_results(messages):
+    opened, without = unpaired(messages)
+    for position, id in without:
         lone.setdefault(position, set()).add(id)
-    asked: dict[int, list[Call]] = {}
-    for call in open_calls(messages):
-        asked.setdefault(call.message, []).append(call)
+    asked: dict[int, list[Open]] = {}
+    for one in opened:
+        asked.setdefault(one.call.message, []).append(one)
     made: list[Any] = []
-    waiting: list[Call] = []
+    waiting: list[Open] = []
     for position, message in enumerate(messages):
         kept = _without(message, lone[position]) if position in lone else message
         if kept is None:
             continue
         # Blocks belong into one message, also with results that are there; others stand behind.
-        inside = any(call.shape == "blocks" for call in waiting)
+        inside = any(one.call.shape == "blocks" for one in waiting)
         if waiting and (inside or not results_of(kept)):
-            kept = _answered(made, kept, waiting, answers)
+            kept = _answered(made, kept, waiting, answer)
             waiting = []
         made.append(kept)
         waiting += asked.get(position, [])
     if waiting:
-        _answered(made, None, waiting, answers)
+        _answered(made, None, waiting, answer)
     return made
 
 
 def _answered(
-    made: list[Any], following: Any, waiting: list[Call], answers: Mapping[str, Answer]
+    made: list[Any], following: Any, waiting: list[Open], answer: Callable[[Call], Answer]
 ) -> Any:
     """Add the answers of open calls; the message that follows, perhaps with answers in it."""
-    made += [_result(call, answers[call.id]) for call in waiting if call.shape != "blocks"]
-    blocks = [_block(call, answers[call.id]) for call in waiting if call.shape == "blocks"]
+    blocks: list[Any] = []
+    for one in waiting:
+        shaped, into = (_block, blocks) if one.call.shape == "blocks" else (_result, made)
+        into.append(shaped(one.call, answer(one.call)) if one.late is None else one.late)
     if not blocks:
         return following
     if not isinstance(following, Mapping) or following.get("role") != "user":

@@ -51,5 +51,4 @@ def restore_request(request: Any, given: dict[str, Any]) -> RestoreRequest:
 
 def group_members(handle: StoreHandle, states: Any) -> list[LineHandle]:
     """The timelines of states, or of scopes by their names."""
-    given = [getattr(state, "_handle", state) for state in listed(states, "a group")]
-    return [one if isinstance(one, LineHandle) else handle.line(one) for one in given]
+    return [handle.of(state) for state in listed(states, "a group")]

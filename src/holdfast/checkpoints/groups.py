@@ -43,8 +43,6 @@ def create_group(handles: Sequence[LineHandle], request: CheckpointRequest) -> G
     places = {(handle.scope, handle.timeline) for handle in handles}
     if not handles or len(places) < len(handles):
         problems.append("a group has one or more states, each once")
-    if any(handle.core is not handles[0].core for handle in handles):
-        problems.append("the states of a group are of one store")
     if problems:
         raise CheckpointValidationError(problems)
     for handle in handles:

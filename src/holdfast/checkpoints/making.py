@@ -146,7 +146,7 @@ def _noted(handle: LineHandle, one: Any) -> list[Any]:
     scope, timeline, sequence = (
         (one.scope, one.timeline, one.sequence)
         if isinstance(one, Checkpoint | Entry)
-        else one.place()
+        else StoreHandle(handle.core).of(one).place()
     )
     if scope == handle.scope:
         raise CheckpointValidationError([f"{scope} cannot rest on itself"])

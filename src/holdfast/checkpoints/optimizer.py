@@ -73,7 +73,7 @@ class Optimizer:
 
     def record(self, agent: Any) -> Recording:
         """What an agent did, without the values: times, keys and sizes; memory grows with it."""
-        scope = agent_scope(agent)
+        scope = agent_scope(self._core, agent)
         self._core.ledger(scope)  # one that is not there has no history: it is misspelt
         return record(self._core, scope, tuple(self._policies.list(scope)))
 

@@ -35,6 +35,7 @@ from holdfast.checkpoints.tracker import ASKED, Event
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.store.arguments import check_function, check_text, listed
 from holdfast.store.gates import Operation
+from holdfast.store.handles import StoreHandle
 from holdfast.store.scopes import Scope
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Policies:
 
         Refused with `PolicyValidationError`, which lists everything that is wrong.
         """
-        scope = agent_scope(agent)
+        scope = agent_scope(self._core, agent)
         made, wrong = (policy, []) if isinstance(policy, Policy) else read_policy(policy)
         if made is None:
             raise invalid(wrong)
@@ -118,12 +119,12 @@ class Policies:
 
     def list(self, agent: Any) -> list[Policy]:
         """All policies of an agent, the highest priority first; also those that are off."""
-        own = stored_policies(self._engine.handle(agent_scope(agent)))
+        own = stored_policies(self._engine.handle(agent_scope(self._core, agent)))
         return merged(self._engine.defaults, own)
 
     def remove(self, agent: Any, id: str) -> None:
         """Take a policy of its own from an agent; a default one of that id is in force again."""
-        scope = agent_scope(agent)
+        scope = agent_scope(self._core, agent)
         handle = self._engine.handle(scope)
         check_text(id, "the id of a policy", 128, least=1)
         if not handle.reader.exists(PREFIX + id):
@@ -141,7 +142,7 @@ class Policies:
         An agent's own policies have theirs from the moment they are set. A `Scheduler` of any
         process then makes their checkpoints in time, also if the process that wrote is gone.
         """
-        scope = agent_scope(agent)
+        scope = agent_scope(self._core, agent)
         schedules = Schedules(self._core)
         made = schedule_policies(schedules, scope, self.list(scope))
         return [schedules.info(one) for one in made]
@@ -150,7 +151,7 @@ class Policies:
 
     def report(self, agent: Any, kind: str, name: str = "") -> None:
         """Tell of an `error`, a `user_action` or a `system_event`, which may have a name."""
-        scope = agent_scope(agent)
+        scope = agent_scope(self._core, agent)
         if kind not in (ERROR, *REPORTED):
             raise InvalidInputError(f"unknown kind {kind!r}; report {ERROR}, {', '.join(REPORTED)}")
         check_text(name, "the name of what is reported", 128)
@@ -160,7 +161,7 @@ class Policies:
 
     def record(self, agent: Any, metric: str, value: float) -> None:
         """Give the newest value of a metric of your own."""
-        scope = agent_scope(agent)
+        scope = agent_scope(self._core, agent)
         if metric not in self._engine.metrics:
             raise InvalidInputError(f"unknown metric {metric!r}; name it in metrics=")
         if not is_number(value):
@@ -180,12 +181,12 @@ class Policies:
         """
         if not isinstance(event, Event):
             raise InvalidInputError("an event is made with holdfast.Event(type, name, metrics)")
-        tracker = self._engine.tracked(agent_scope(agent))
+        tracker = self._engine.tracked(agent_scope(self._core, agent))
         return judged(self._engine.ready(tracker, event.metrics), event)
 
     def explain(self, agent: Any) -> tuple[Explained, ...]:
         """For each policy what each condition reads now, and why it does or does not fire."""
-        return explain(self._engine, agent_scope(agent))
+        return explain(self._engine, agent_scope(self._core, agent))
 
     def fired(self) -> tuple[tuple[Scope, Triggered], ...]:
         """The last hundred checkpoints that policies made in this process, oldest first."""
@@ -216,11 +217,9 @@ class Policies:
             raise invalid(found)
 
 
-def agent_scope(agent: Any) -> Scope:
+def agent_scope(core: Core, agent: Any) -> Scope:
     """The scope of an agent, given as text (`agent:7`), scope or state."""
-    scope = agent if isinstance(agent, Scope) else getattr(agent, "scope", agent)
-    if not isinstance(scope, Scope):
-        scope = Scope.parse(scope)
+    scope = StoreHandle(core).of(agent).scope
     if scope.kind != "agent":
         raise InvalidInputError(f"{scope} is no agent; policies are for scopes like agent:7")
     return scope

@@ -14,7 +14,6 @@ from holdfast.checkpoints.making import Dependency, agent_id, check_dependencies
 from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest, said
 from holdfast.errors import (
     CheckpointNotFoundError,
-    RestoreValidationError,
     StateValidationError,
 )
 from holdfast.store.cause import cause_now
@@ -108,17 +107,7 @@ def restore(handle: LineHandle, request: RestoreRequest) -> RestoreResult:
 
 
 def _source(handle: LineHandle, request: RestoreRequest) -> LineHandle:
-    given = request.source
-    if given is None:
-        return handle
-    found: LineHandle | None = getattr(given, "_handle", None)
-    if found is None:
-        return StoreHandle(handle.core).line(given)
-    if found.core is not handle.core:
-        raise RestoreValidationError(
-            ["the source is a state of another store; export it there and import it here"]
-        )
-    return found
+    return StoreHandle(handle.core).of(request.source) if request.source is not None else handle
 
 
 def _about(source: LineHandle, timeline: str, sequence: int) -> dict[str, Any]:

@@ -202,8 +202,7 @@ class Retention:
         return end_line(line, reason)
 
     def _line(self, scope: Any) -> LineHandle:
-        found = getattr(scope, "_handle", None)
-        return self._handle.line(found.scope if isinstance(found, LineHandle) else scope)
+        return self._handle.line(self._handle.of(scope).scope)
 
     def _judged(
         self, main: LineHandle, line: LineHandle, needs: Needs, now: datetime | None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import os
 import signal
 import sys
+import typing
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -149,7 +151,8 @@ def _alarm(noted: NotedAlarm) -> dict[str, Any]:
 @click.option("--max-errors", type=int, default=5, show_default=True,
               help="Errors in a row after which it gives up.")  # fmt: skip
 @click.option("--new-process", is_flag=True, help="Begin a refresh with a new process.")
-@click.option("--async", "async_", is_flag=True, help="The function makes an agent that is async.")
+@click.option("--async", "async_", is_flag=True,
+              help="The function makes an agent that is async, without saying so.")  # fmt: skip
 @pass_session
 def run(
     session: Session,
@@ -165,7 +168,9 @@ def run(
     """Run an agent until it is done, or Ctrl-C or SIGTERM ends it after its step.
 
     MODULE:NAME is a class, or a function, that makes the agent, from its state if it takes one;
-    modules of the current folder are found. If its program fails too often, or it drifts and
+    modules of the current folder are found. An agent is async if its class is a holdfast.Agent or
+    has async methods; a function says so by the class that it is annotated to return, or you do
+    by --async. If its program fails too often, or it drifts and
     refreshing it does not help, the exit code is 1.
     """
     make = _program(program)
@@ -179,15 +184,14 @@ def run(
     }
     actor = session.actor or login()
     try:
-        if async_ or inspect.iscoroutinefunction(getattr(make, "step", None)):
+        if async_ or _makes_async(make):
             result = asyncio.run(_run_async(session, agent_scope(agent), actor, make, options))
         else:
             from holdfast import sync
 
             with sync.open(**session.options()) as store, store.acting(actor):
-                result = sync.run(
-                    make, store.scope(agent_scope(agent)).on(session.timeline), **options
-                )
+                state = store.scope(agent_scope(agent)).on(session.timeline)
+                result = sync.run(_blocking(make, program), state, **options)
     except HoldfastError:
         raise
     except Exception as error:
@@ -199,6 +203,39 @@ def run(
         os.execv(sys.executable, sys.orig_argv)  # the store is closed; nothing returns from here
     _show(session, result)
     return DRIFTED if result.outcome == "drifted" else 0
+
+
+def _makes_async(make: Any) -> bool:
+    """Whether a class, or a function by what it says that it returns, makes an async agent."""
+    if not inspect.isfunction(make):
+        return _is_async(make if isinstance(make, type) else type(make))
+    try:
+        made = typing.get_type_hints(make).get("return")
+    except (NameError, TypeError):
+        made = None
+    return inspect.iscoroutinefunction(make) or (isinstance(made, type) and _is_async(made))
+
+
+def _is_async(kind: type) -> bool:
+    import holdfast
+
+    methods = (getattr(kind, name, None) for name in ("step", "on_letter", "check_tasks"))
+    return issubclass(kind, holdfast.Agent) or any(map(inspect.iscoroutinefunction, methods))
+
+
+def _blocking(make: Any, program: str) -> Any:
+    """A function whose agent must not be async; anything else as it is."""
+    if not inspect.isfunction(make):
+        return make
+
+    @functools.wraps(make)
+    def made(*given: Any) -> Any:
+        agent = make(*given)
+        if _is_async(type(agent)):
+            raise InvalidInputError(f"the agent that {program} makes is async: add --async")
+        return agent
+
+    return made
 
 
 async def _run_async(

@@ -9,14 +9,16 @@ import click
 from holdfast.cli import output
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.completion import complete_scope
-from holdfast.cli.key import at_option
+from holdfast.cli.key import at_option, reveal_option
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MissingError
+from holdfast.store.classes import SENSITIVE
 from holdfast.store.json_values import tagged
+from holdfast.store.masking import MASK
 
 if TYPE_CHECKING:
-    from holdfast.agents.reading import Moment
+    from holdfast.agents.components import Source
     from holdfast.agents.registering import AgentInfo
     from holdfast.sync import State, Store
 
@@ -142,18 +144,47 @@ def _sizes(state: State) -> dict[str, int]:
     return sizes
 
 
-def _components(state: State) -> tuple[Moment, dict[str, Any]]:
+def _components(state: State, reveal: bool = True) -> tuple[Source, dict[str, Any]]:
     from holdfast.agents.components import table
     from holdfast.agents.reading import Moment
 
-    return Moment(state._handle.reader), table()
+    moment: Source = Moment(state._handle.reader)
+    return moment if reveal else _Masked(moment, state), table()
 
 
-def _attached(state: State) -> dict[str, Any]:
-    from holdfast.agents.saving import read_fields, read_manifest
+class _Masked:
+    """A source whose sensitive values are not even read."""
+
+    def __init__(self, source: Source, view: State) -> None:
+        self._source = source
+        self._view = view
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a key, or what stands for it."""
+        hidden = self._view.class_of(key) == SENSITIVE and self._view.exists(key)
+        return MASK if hidden else self._source.get(key, default)
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """Keys that begin with a text, in order."""
+        return self._source.keys(prefix)
+
+
+def _attached(state: State, reveal: bool = True) -> dict[str, Any]:
+    from holdfast.agents.saving import field_key, read_fields, read_manifest
+
+    def hidden(key: str) -> bool:
+        return not reveal and state.class_of(key) == SENSITIVE
 
     reader = state._handle.reader
-    return read_fields(reader, read_manifest(reader), None)
+    manifest = read_manifest(reader)
+    shown = [name for name in manifest.fields if not hidden(field_key(name))]
+    values = read_fields(reader, manifest, shown)
+    for name in manifest.apart.intersection(shown):
+        below = field_key(name) + "/"
+        values[name] = {
+            one: MASK if hidden(below + one) else value for one, value in values[name].items()
+        }
+    return {name: values.get(name, MASK) for name in manifest.fields}
 
 
 @click.command(cls=Command)
@@ -161,9 +192,15 @@ def _attached(state: State) -> dict[str, Any]:
 @click.argument("component", required=False)
 @click.option("--tail", type=click.IntRange(1), help="Of a list, the last so many.")
 @at_option
+@reveal_option
 @pass_session
 def state(
-    session: Session, agent: str, component: str | None, tail: int | None, at: str | None
+    session: Session,
+    agent: str,
+    component: str | None,
+    tail: int | None,
+    at: str | None,
+    reveal: bool,
 ) -> None:
     """What an agent holds: all of it, or one component (conversation, tasks, attached ...).
 
@@ -172,14 +209,15 @@ def state(
     with session.reading() as store:
         found = session.state(store, agent_scope(agent))
         view: Any = found if at is None else found.at(point(at))
-        moment, components = _components(view)
+        moment, components = _components(view, reveal)
         if component is not None and component not in {*components, "attached"}:
             known = ", ".join([*components, "attached"])
             raise InvalidInputError(f"there is no component {component!r}; there are {known}")
         chosen = [component] if component is not None else [*components, "attached"]
         values = {}
         for name in chosen:
-            data = _attached(view) if name == "attached" else components[name].stored(moment)
+            own = name == "attached"
+            data = _attached(view, reveal) if own else components[name].stored(moment)
             if data:
                 values[name] = data
     if component is not None and component not in values:

@@ -74,7 +74,7 @@ def _position(text: str) -> Position:
     except (ValueError, AttributeError, InvalidInputError, RecursionError):
         raise InvalidInputError(
             "--since takes `start` or a position as `holdfast watch --json` shows it, "
-            "for example '{\"3\": 17}'"
+            'for example \'{"3": 17, "32": 91823004713}\''
         ) from None
     return found
 

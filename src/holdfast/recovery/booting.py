@@ -44,7 +44,7 @@ from holdfast.recovery.strategies import check_state
 from holdfast.recovery.tails import Tails, tail_text
 from holdfast.recovery.watching import lease_of
 from holdfast.store import rows
-from holdfast.store.arguments import check_flag, check_function, check_seconds, listed
+from holdfast.store.arguments import check_flag, check_function, check_own, check_seconds, listed
 from holdfast.store.blocking import State, Store
 from holdfast.store.cause import acting
 from holdfast.store.core import Core
@@ -164,16 +164,19 @@ def run(
             check_function(function, name)
     check_flag(check, "check")
     check_seconds(wait, "wait")
-    given = machines or {}
-    if not isinstance(given, Mapping) or not all(
-        isinstance(one, MachineDefinition) for one in given.values()
+    known = machines or {}
+    if not isinstance(known, Mapping) or not all(
+        isinstance(one, MachineDefinition) for one in known.values()
     ):
         raise InvalidInputError("machines are definitions by the names of machines")
     if recovery is not None and not isinstance(recovery, Recovery):
         raise InvalidInputError("recovery is a Recovery of this store")
-    asked = Boot(recovery or Recovery(store), given, requests, effects, check, wait, recoverer)
-    booting = Booting(StoreHandle(core), asked)
-    wanted = [given_scope(one) for one in listed(scopes, "scopes")] if scopes is not None else None
+    check_own(core, "that recovery", recovery and recovery._handle)
+    asked = Boot(recovery or Recovery(store), known, requests, effects, check, wait, recoverer)
+    handle = StoreHandle(core)
+    booting = Booting(handle, asked)
+    given = listed(scopes, "scopes") if scopes is not None else None
+    wanted = [given_scope(handle, one) for one in given] if given is not None else None
     if ready is not None:
         called(ready)
     return booting.run(wanted)

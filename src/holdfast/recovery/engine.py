@@ -60,7 +60,7 @@ from holdfast.recovery.reports import (
     report_of,
     with_tail,
 )
-from holdfast.recovery.running import Progress, Running, lease_name
+from holdfast.recovery.running import Progress, Running, recovering_lease
 from holdfast.recovery.steps import STEPS, action_problems
 from holdfast.recovery.strategies import Looked, Strategy, look
 from holdfast.recovery.tails import Tails, depth_for
@@ -188,13 +188,13 @@ class Recovery(Looking):
         that is not there is refused, unless there are copies or defaults to begin it anew from; so
         is a point or a time that it does not have. What `progress` raises is logged.
         """
-        scope = given_scope(agent)
+        scope = given_scope(self._handle, agent)
         asked = _failure(failure, point, at)
         chosen = self._chosen(scope, asked, procedure)
         self._check_there(scope)
         if progress is not None:
             check_function(progress, "progress")
-        with self._store.lease(lease_name(scope), duration=LEASE, wait=wait):
+        with self._store.lease(recovering_lease(scope), duration=LEASE, wait=wait):
             self._mend_records(scope)
             self._end_unfinished(scope)
             self._check_asked(scope, asked)
@@ -271,7 +271,9 @@ class Recovery(Looking):
         Gives each one's report, also of a recovery that failed; or the error, if none was begun.
         """
         check_count(beside, "beside")
-        scopes = list(dict.fromkeys(given_scope(one) for one in listed(agents, "agents")))
+        scopes = list(
+            dict.fromkeys(given_scope(self._handle, one) for one in listed(agents, "agents"))
+        )
 
         def one(scope: Scope) -> RecoveryReport | HoldfastError:
             try:
@@ -304,7 +306,7 @@ class Recovery(Looking):
         such moment, `RecoveryFailedError`, and nothing was changed.
         """
         asked = _failure(failure, point, at)
-        scopes = [given_scope(agent) for agent in listed(agents, "agents")]
+        scopes = [given_scope(self._handle, agent) for agent in listed(agents, "agents")]
         self._mend_groups()
         return self._together.recover(scopes, asked, wait, self._end_unfinished)
 
@@ -336,7 +338,7 @@ class Recovery(Looking):
     ) -> RecoveryPlan:
         """What `recover` would do; nothing is written, and nothing is waited for."""
         asked = _failure(failure, point, at)
-        scope = given_scope(agent)
+        scope = given_scope(self._handle, agent)
         chosen = self._chosen(scope, asked, procedure)
         self._check_asked(scope, asked)
         record = Records(self._handle, scope).draft(asked, chosen)
@@ -363,7 +365,7 @@ class Recovery(Looking):
         It is used unless `order` pins another one.
         """
         check_text(kind, "the kind of a failure", 100, least=1)
-        records = Records(self._handle, given_scope(agent))
+        records = Records(self._handle, given_scope(self._handle, agent))
         fixed = kind_of(kind).strategies
         return propose(kind, fixed, outcomes(records.all(REMEMBERED)))
 
@@ -378,12 +380,12 @@ class Recovery(Looking):
         since it began is ended as failed, and changes nothing: recover the agent anew. Gives also
         reports of those that did not succeed.
         """
-        scope = given_scope(agent)
+        scope = given_scope(self._handle, agent)
         records = Records(self._handle, scope)
         if not records.unsettled():
             return []
         try:
-            with self._store.lease(lease_name(scope), duration=LEASE, wait=wait):
+            with self._store.lease(recovering_lease(scope), duration=LEASE, wait=wait):
                 self._mend_records(scope)
                 return [self._end(one, progress) for one in records.running()]
         except LeaseHeldError:
@@ -404,7 +406,7 @@ class Recovery(Looking):
         for scope in recovered_agents(self._handle):
             records = Records(self._handle, scope)
             if any(one.id == id for one in records.running()):
-                with self._store.lease(lease_name(scope), duration=LEASE, wait=0):
+                with self._store.lease(recovering_lease(scope), duration=LEASE, wait=0):
                     record = records.get(id)
                     if record.status == RUNNING:
                         record.finish(FAILED, why)

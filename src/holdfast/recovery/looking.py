@@ -46,12 +46,14 @@ class Looking:
     def reports(self, agent: Any, limit: int | None = None) -> list[RecoveryReport]:
         """What became of an agent's recoveries, the newest first."""
         check_limit(limit)
-        return readable(Records(self._handle, given_scope(agent)).all(limit), report_of)
+        return readable(
+            Records(self._handle, given_scope(self._handle, agent)).all(limit), report_of
+        )
 
     def report(self, agent: Any, id: str) -> RecoveryReport:
         """What became of one recovery."""
         check_text(id, "the id of a recovery", 100, least=1)
-        return report_of(Records(self._handle, given_scope(agent)).get(id))
+        return report_of(Records(self._handle, given_scope(self._handle, agent)).get(id))
 
     def group_reports(self, limit: int | None = None) -> list[GroupRecoveryReport]:
         """What became of the recoveries of groups, the newest first."""
@@ -66,7 +68,7 @@ class Looking:
         after that time.
         """
         check_seconds(slow, "slow")
-        wanted = given_scope(agent) if agent is not None else None
+        wanted = given_scope(self._handle, agent) if agent is not None else None
         agents = [wanted] if wanted is not None else recovered_agents(self._handle)
         found = [one for scope in agents for one in self.reports(scope)]
         groups = [one for one in self.group_reports() if wanted is None or wanted in one.agents]
@@ -87,7 +89,7 @@ class Looking:
         committed together with the note that the notice was had, in whatever process.
         """
         check_function(function, "the function that gets notices")
-        return deliver(self._handle, State(state._handle), consumer, function)
+        return deliver(self._handle, State(self._handle.of(state)), consumer, function)
 
     # how it is, and what was damaged
 
@@ -108,10 +110,10 @@ class Looking:
         secrets lie beside the store and whether the disk is full.
         """
         check_seconds(budget, "budget")
-        scope = given_scope(agent) if agent is not None else None
+        scope = given_scope(self._handle, agent) if agent is not None else None
         placement = Placement(url, key, signer, durability)
         return health_of(self._handle, scope, budget=budget, placement=placement)
 
     def quarantine(self, agent: Any) -> Quarantine:
         """The damaged rows of an agent that recoveries set aside: list, get, release."""
-        return Quarantine(self._handle, given_scope(agent))
+        return Quarantine(self._handle, given_scope(self._handle, agent))

@@ -38,22 +38,15 @@ LOST_TAIL = PREFIX + "lost/tail"
 RUNNING, SUCCEEDED, ROLLED_BACK, FAILED = "running", "succeeded", "rolled_back", "failed"
 
 
-def given_scope(agent: Any) -> Scope:
-    """The scope that is meant by a state, a scope or its text."""
-    if isinstance(agent, Scope):
-        return agent
-    if isinstance(agent, str):
-        return Scope.parse(agent)
-    found = getattr(agent, "scope", None)
-    if not isinstance(found, Scope):
-        raise InvalidInputError("an agent is given as its state, or its scope, for example agent:7")
-    timeline = getattr(agent, "timeline", "main")
-    if timeline != "main":
+def given_scope(store: StoreHandle, agent: Any) -> Scope:
+    """The scope that is meant by a state of this store, a scope or its text."""
+    line = store.of(agent)
+    if line.timeline != "main":
         raise InvalidInputError(
-            f"recoveries are of the timeline main, not of {timeline}: give the state itself; to "
-            "take what is on another timeline, adopt it (`restore`)"
+            f"recoveries are of the timeline main, not of {line.timeline}: give the state itself; "
+            "to take what is on another timeline, adopt it (`restore`)"
         )
-    return found
+    return line.scope
 
 
 def scope_of(agent: Scope) -> Scope:

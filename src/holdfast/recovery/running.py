@@ -35,6 +35,7 @@ from holdfast.recovery.records import FAILED, ROLLED_BACK, SUCCEEDED, Record, Re
 from holdfast.recovery.steps import CAREFUL, LOOKING, STEPS
 from holdfast.store.asking import Asking, taken
 from holdfast.store.blocking import Store
+from holdfast.store.lease_names import lease_name
 from holdfast.store.leasing import Lease
 
 LONGEST_PAUSE = 60.0
@@ -46,9 +47,9 @@ Progress = Callable[[str, str], Any]
 """Gets the title of each step that ended, and how; may be async."""
 
 
-def lease_name(agent: object) -> str:
-    """The lease under which an agent is recovered, one recovery at a time."""
-    return f"recovery/{agent}"
+def recovering_lease(agent: object, *slot: str) -> str:
+    """The lease under which an agent is recovered, one recovery at a time, or of a slot of it."""
+    return lease_name("recovery", str(agent), *slot)
 
 
 class Running:
@@ -225,7 +226,7 @@ class Running:
         return _Work(self, part, step, slot, ended)
 
     def _new_slot(self) -> _Slot:
-        name = f"{lease_name(self.context.agent)}/{len(self._slots)}"
+        name = recovering_lease(self.context.agent, str(len(self._slots)))
         self._slots.append(_Slot(self._store, name))
         return self._slots[-1]
 

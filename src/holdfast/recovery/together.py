@@ -61,7 +61,7 @@ from holdfast.recovery.records import (
     scope_of,
     write,
 )
-from holdfast.recovery.running import lease_name
+from holdfast.recovery.running import recovering_lease
 from holdfast.recovery.strategies import check_state
 from holdfast.recovery.tails import Tails, depth_for
 from holdfast.store.blocking import State, Store
@@ -212,7 +212,7 @@ class Together:
         """All of their leases, in one order, so that no two wait for each other."""
         with ExitStack() as stack:
             for scope in sorted(scopes, key=str):
-                name = lease_name(scope)
+                name = recovering_lease(scope)
                 stack.enter_context(self._blocking.lease(name, duration=LEASE, wait=wait))
             return stack.pop_all()
 

@@ -29,7 +29,7 @@ from holdfast.recovery.scrubbing import Scrubber, grouped
 from holdfast.recovery.sightings import Sightings, Unanswered
 from holdfast.recovery.strategies import check_state
 from holdfast.recovery.watching import Astray, Beats, Sighting, lease_of
-from holdfast.store.arguments import check_function, check_seconds
+from holdfast.store.arguments import check_function, check_own, check_seconds
 from holdfast.store.asking import Asking
 from holdfast.store.blocking import Store
 from holdfast.store.cause import acting
@@ -103,6 +103,8 @@ class Watchdog:
         if type(error_rate) not in (int, float) or not 0 <= error_rate <= 1:
             raise InvalidInputError("error_rate is a share from 0 to 1")
         check_seconds(interval, "interval")
+        check_own(core, "that recovery", recovery and recovery._handle)
+        check_own(core, "that scrubber", scrubber and scrubber._handle)
         self._handle = StoreHandle(core)
         self._store = Store(self._handle)
         self._core = core

@@ -12,15 +12,14 @@ import msgspec
 
 from holdfast.agents.drift_keeping import STATUS, Keeping, Status
 from holdfast.agents.drift_signs import Signs
-from holdfast.errors import StateIntegrityError
+from holdfast.errors import InvalidScopeError, StateIntegrityError
 from holdfast.recovery.failures import Failure
 from holdfast.store.core import Core
 from holdfast.store.handles import LineHandle, StoreHandle
+from holdfast.store.lease_names import lease_parts, running_lease
 from holdfast.store.leasing import BEATS, LeaseInfo
 from holdfast.store.scopes import Scope
 
-LEASES = "agent/"
-"""How the leases of those begin who run an agent: what follows is its id."""
 FEWEST = 20
 """Cycles before which nothing is said about the share of them that fails."""
 
@@ -78,16 +77,35 @@ def _silence(info: LeaseInfo, quiet: float, dead: bool) -> Failure:
 
 def running(core: Core) -> Iterator[tuple[LeaseInfo, Scope]]:
     """Leases of agents that somebody runs, as far as is known, and the agents."""
+    hashed: dict[str, LeaseInfo] = {}
     for info in core.leases.infos():
-        if info.owner is not None and info.name.startswith(LEASES):
-            scope = Scope("agent", info.name[len(LEASES) :])
-            if core.known(scope) is not None:
+        parts = lease_parts(info.name)
+        if info.owner is None:
+            continue
+        if parts is None:
+            hashed[info.name] = info
+        elif len(parts) == 2 and parts[0] == "agent":
+            scope = _agent(parts[1])
+            if scope is not None and core.known(scope) is not None:
                 yield info, scope
+    if hashed:  # only those whose ids are too long for the name of a lease
+        for scope, *_ in core.scopes():
+            name = lease_of(scope)
+            if name in hashed:
+                yield hashed[name], scope
+
+
+def _agent(id: str) -> Scope | None:
+    """The agent of an id; None if a lease of another's own bears such a name."""
+    try:
+        return Scope("agent", id)
+    except InvalidScopeError:
+        return None
 
 
 def lease_of(scope: Scope) -> str | None:
     """The lease of who runs an agent; None for what is no agent."""
-    return f"{LEASES}{scope.id}" if scope.kind == "agent" else None
+    return running_lease(scope) if scope.kind == "agent" else None
 
 
 def is_gone(owner: str) -> bool:

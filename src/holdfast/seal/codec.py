@@ -36,12 +36,17 @@ from holdfast.errors import (
     NewerFormatError,
 )
 from holdfast.seal import moments
+from holdfast.seal.advice import advice, type_name
 from holdfast.seal.msgpack_scan import TooMuch, check_bounds
 from holdfast.seal.parts import SEALED, SHORTEST
 from holdfast.seal.registry import Registry, check_name
 
 BIG_INT, ODD_TEXT, MOMENT, OBJECT = 1, 2, 3, 4
 
+MAP_KEY = 256 * 1024
+"""Most bytes of a mapping's key: a node with it has to fit into one record."""
+MOST_WHOLE = 512 * 1024
+"""Most bytes of what is not taken apart, however long: an int, and text with lone surrogates."""
 _LOW, _HIGH = -(1 << 63), (1 << 64) - 1
 _SCALARS = frozenset((bool, float, type(None)))
 
@@ -249,6 +254,12 @@ def _too_large(limits: ValueLimits) -> Refusal:
     )
 
 
+def _long_key() -> Refusal:
+    return Refusal(
+        f"a key of a mapping takes at most {MAP_KEY} bytes; shorten it", LimitExceededError
+    )
+
+
 class _Walk:
     """One pass over one value. The two loops repeat the tests for speed: they are the hot path
     of every write, and a call per scalar would double their cost."""
@@ -306,6 +317,8 @@ class _Walk:
             refusal.steps.append(key if type(key) in (str, int) else f"({type(key).__name__})")
             raise
         self._grow(size)
+        if size > MAP_KEY:
+            self._check_keys(value)
         return value if out is None else out
 
     def list(self, value: list[Any], depth: int) -> Any:
@@ -357,25 +370,43 @@ class _Walk:
         except UnicodeEncodeError:
             data = value.encode("utf-8", "surrogatepass")
             self._grow(len(data))
-            return Ext(ODD_TEXT, data)
+            return self._whole(ODD_TEXT, data, "text with lone surrogates")
         return value
 
     def _int(self, value: int) -> Ext:
         data = value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
         self._grow(len(data))
-        return Ext(BIG_INT, data)
+        return self._whole(BIG_INT, data, "an int")
+
+    def _whole(self, code: int, data: bytes, what: str) -> Ext:
+        if len(data) > MOST_WHOLE:
+            raise Refusal(
+                f"{what} takes at most {MOST_WHOLE} bytes, because it is kept whole; use bytes",
+                LimitExceededError,
+            )
+        return Ext(code, data)
 
     def _key_text(self, key: str) -> None:
         try:
-            key.encode()
+            size = len(key.encode())
         except UnicodeEncodeError:
             raise Refusal("a key of a mapping holds a lone surrogate; use valid text") from None
+        if size > MAP_KEY:
+            raise _long_key()
+
+    def _check_keys(self, value: dict[Any, Any]) -> None:
+        """Refuse a key that is too long; of those that are not ASCII that is known already."""
+        for key in value:
+            if type(key) is str and len(key) > MAP_KEY:
+                refusal = _long_key()
+                refusal.steps.append(key)
+                raise refusal
 
     def _bad_key(self, key: Any) -> Refusal:
         if type(key) is int:
             return Refusal("an int key of a mapping must fit in 64 bits; use str(key)")
         return Refusal(
-            f"a key of a mapping is a {_name(type(key))}; only str and int keys can be stored, "
+            f"a key of a mapping is a {type_name(type(key))}; only str and int keys can be stored, "
             "convert it"
         )
 
@@ -396,7 +427,7 @@ class _Walk:
             return self._typed(value, depth)
         entry = self._registry.find(kind)
         if entry is None:
-            raise Refusal(_advice(kind))
+            raise Refusal(advice(kind))
         try:
             payload = entry.to_plain(value)
         except Exception as error:
@@ -418,42 +449,6 @@ class _Walk:
         self._enter(3, depth)
         payload = self.any(value.value, depth + 1)
         return value if payload is value.value else Typed(value.name, value.version, payload)
-
-
-_INSTEAD = {
-    "tuple": "use list(...)",
-    "set": "use sorted(...) or list(...)",
-    "frozenset": "use sorted(...) or list(...)",
-    "bytearray": "use bytes(...)",
-    "memoryview": "use bytes(...)",
-    "date": "use .isoformat()",
-    "time": "use .isoformat()",
-    "timedelta": "use .total_seconds()",
-    "Decimal": "use str(...)",
-    "UUID": "use str(...)",
-    "complex": "use [real, imag]",
-    "Ext": "use bytes(...)",
-    "ErasedPart": "it stands for what an erased subject's key sealed; leave it out",
-}
-
-
-def _name(kind: type) -> str:
-    place = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-    return place + kind.__qualname__
-
-
-def _advice(kind: type) -> str:
-    """What to do about a part of this type."""
-    told = f"a {_name(kind)} would not come back as it was"
-    if kind.__name__ in _INSTEAD:
-        return f"{told}; {_INSTEAD[kind.__name__]}"
-    for base in (dict, list, str, int, float, bytes, tuple, datetime.datetime):
-        if issubclass(kind, base) and not hasattr(kind, "__members__"):
-            return f"{told} (it is a subclass of {base.__name__}); use {base.__name__}(...)"
-    return (
-        f"{told}; register its class with registry.register({kind.__name__}, "
-        f"name={kind.__name__!r}), or convert it to a dict"
-    )
 
 
 def convert(value: Any, type_: Any) -> Any:

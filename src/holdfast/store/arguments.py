@@ -110,6 +110,18 @@ def check_bounds(*, numbers: bool, **bounds: object) -> None:
         check_moment(bound, what)
 
 
+def check_own(core: object, what: str, given: Any) -> None:
+    """Refuse what was made from another store: its entries and versions mean nothing in this one.
+
+    A store that is opened twice counts as two: a copy could not be told from it.
+    """
+    if given is not None and given.core is not core:
+        raise InvalidInputError(
+            f"{what} is of another store, or of this one opened once more; give one that was made "
+            "from this store (for a state, the name of its scope will do)"
+        )
+
+
 def listed(items: Iterable[Any], what: str) -> list[Any]:
     """Several things as a list; one text, or a mapping, is hardly meant to be several."""
     if type(items) is list:

@@ -446,5 +446,4 @@ class Change:
         """What it became, once the block has ended."""
 
     def __getitem__(self, state: State | Scope | str) -> ChangePart:
-        line = state._handle if isinstance(state, View) else self._parts.line(state)
-        return ChangePart(self._parts.part(line))
+        return ChangePart(self._parts.part(state))

@@ -188,8 +188,8 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
 
         Its records stay in the storage, as all history does; `erase` removes them.
         """
-        name = scope.scope if isinstance(scope, State) else scope
-        await asyncio.to_thread(self._blocking.delete, name)
+        state = blocking.State(self._handle.of(scope))
+        await asyncio.to_thread(self._blocking.delete, state)
 
     async def erase(self, scope: Scope | str | State, *, wait: bool = True) -> Erased:
         """End a scope and remove its content, its rows and its key; see `Erased` for what stays.
@@ -197,8 +197,8 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
         `wait=False`: in an encrypted store it returns when the key is gone, however much the scope
         holds; `sweep` drops the rows.
         """
-        name = scope.scope if isinstance(scope, State) else scope
-        return await asyncio.to_thread(self._blocking.erase, name, wait=wait)
+        state = blocking.State(self._handle.of(scope))
+        return await asyncio.to_thread(self._blocking.erase, state, wait=wait)
 
     # changes
 

@@ -341,8 +341,7 @@ class Change:
         """What it became, once the block has ended."""
 
     def __getitem__(self, state: State | Scope | str) -> ScopedChange:
-        line = state._handle if isinstance(state, View) else self._parts.line(state)
-        return self._parts.part(line)
+        return self._parts.part(state)
 
 
 class Store(StoreFollowing, StoreStreaming, StoreUndoing, StoreKeys, StoreLeasing, StoreProving):
@@ -417,8 +416,7 @@ class Store(StoreFollowing, StoreStreaming, StoreUndoing, StoreKeys, StoreLeasin
 
         Its records stay in the storage, as all history does; `erase` removes them.
         """
-        name = scope.scope if isinstance(scope, State) else scope
-        change, finish = self._handle.plan_delete(name, None)
+        change, finish = self._handle.plan_delete(scope, None)
         finish(self._core.run(change))
 
     def erase(self, scope: Scope | str | State, *, wait: bool = True) -> Erased:
@@ -427,7 +425,7 @@ class Store(StoreFollowing, StoreStreaming, StoreUndoing, StoreKeys, StoreLeasin
         `wait=False`: in an encrypted store it returns when the key is gone, however much the scope
         holds; `sweep` drops the rows.
         """
-        return erase_scope(self._handle, scope.scope if isinstance(scope, State) else scope, wait)
+        return erase_scope(self._handle, scope, wait)
 
     # changes
 

@@ -20,7 +20,7 @@ from holdfast.store.declared import NOTHING, Declared, PrefixDeclaration
 from holdfast.store.ephemeral import ephemeral_prefixes
 from holdfast.store.lifetimes import check_class, read_meta
 from holdfast.store.lookups import TERMS, Lookup
-from holdfast.store.scopes import RESERVED
+from holdfast.store.scopes import RESERVED, unescape
 from holdfast.store.splitting import Atom, Branch, Part
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ AT_THE_END = (("token",), ("api", "key"), ("access", "key"), ("private", "key"))
 """Words that do so at the end of a part of it: `api_token`, but not `token_count`."""
 OUTSIDE = ("external:", "external/", "user_input:", "user_input/")
 """What keys of external data begin with."""
+NAMED = "$agent/"
+"""What keys of an agent's fields, memories and components begin with: their names are a user's."""
 DEPTH = 32
 BYTES = 1 << 20
 """How deep and how long a value of class external may be."""
@@ -129,9 +131,14 @@ def tells(term: str, declared: Declared, find: Find, harmless: Set[str] = frozen
 
 @lru_cache(4096)
 def inferred(key: str) -> str:
-    """The class that a key's name tells, by whole words. Keys of Holdfast's parts are theirs."""
-    if key[0] == "$":
-        return STANDARD
+    """The class that a key's name tells, by whole words.
+
+    Keys of Holdfast's parts are theirs, but below `NAMED` it is users who give names.
+    """
+    if key[0] == RESERVED:
+        if not key.startswith(NAMED):
+            return STANDARD
+        key = unescape(key)
     if _PERHAPS.search(key) is None:  # hardly any key has one of these words
         return EXTERNAL if key.startswith(OUTSIDE) else STANDARD
     for part in _PARTS.split(key):

@@ -5,8 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from holdfast.errors import InvalidInputError
+
 STEP = 60.0
 """Seconds of disagreement with the monotonic clock that are worth a note in the entry."""
+
+EARLIEST, LATEST = -62_135_596_800.0, 253_402_300_799.0
+"""Seconds since 1970 of the first and the last second that a datetime can name."""
 
 
 def _passed() -> float:
@@ -14,6 +19,16 @@ def _passed() -> float:
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
+
+
+def _microseconds(wall: float) -> int:
+    """A time in whole microseconds; refused if no calendar has it."""
+    if not EARLIEST <= wall <= LATEST:  # nan is neither
+        raise InvalidInputError(
+            f"the clock says {wall} seconds since 1970, which is no time between the years 1 and "
+            "9999; set the machine's clock, or mend the one that the store was opened with"
+        )
+    return int(wall * 1_000_000)
 
 
 class Clock:
@@ -27,12 +42,13 @@ class Clock:
         self._wall = wall
         self._monotonic = monotonic or time.monotonic
         self._passed = monotonic or _passed
+        _microseconds(wall())  # refused now rather than with the first write
         self._offset = wall() - self._monotonic()
         self._believed = wall() - self._passed()
 
     def claimed(self) -> int:
         """Microseconds since 1970, for what is no entry: a step is left for the next entry."""
-        return int(self._wall() * 1_000_000)
+        return _microseconds(self._wall())
 
     def checked(self) -> int:
         """Microseconds since 1970 by which expiry is judged: never ahead of what has passed.
@@ -45,7 +61,7 @@ class Clock:
             wall = self._believed + passed
         elif wall - passed > self._believed:
             self._believed = wall - passed
-        return int(wall * 1_000_000)
+        return _microseconds(wall)
 
     def ticks(self) -> float:
         """Seconds of the monotonic clock: for lengths of time in this process alone."""
@@ -54,9 +70,10 @@ class Clock:
     def now(self) -> tuple[int, int]:
         """(microseconds since 1970, seconds by which the wall clock has just stepped)."""
         wall = self._wall()
+        claimed = _microseconds(wall)
         offset = wall - self._monotonic()
         step = offset - self._offset
         if abs(step) < STEP:
-            return int(wall * 1_000_000), 0
+            return claimed, 0
         self._offset = offset
-        return int(wall * 1_000_000), round(step)
+        return claimed, round(step)

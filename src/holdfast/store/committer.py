@@ -39,6 +39,7 @@ from holdfast.store.outcomes import (
     Outcome,
     change_tag,
     find_outcome,
+    id_tag,
     outcome,
     seal_outcome,
 )
@@ -316,10 +317,8 @@ class _Attempt:
     def _build(self, ticket: Ticket, marks: list[tuple[Stage, Mark]]) -> list[Written]:
         change = ticket.change
         tag = change_tag(self.core, change)
-        if tag is not None:
-            before = self.ids.get(tag) or find_outcome(self.core, tag)
-            if before is not None:
-                return before.repeated(change)
+        if tag is not None and (before := self.ids.get(tag) or find_outcome(self.core, tag)):
+            return before.repeated(change)
         for fence in self.fences(ticket):
             fence.check()
             if self.cells.get(fence.key, fence.cell) != fence.cell:
@@ -353,7 +352,8 @@ class _Attempt:
                 target.scope, target.timeline, stage.sequence, stage.head, time, answer=answer
             )
             written.append(done)
-        if tag is not None:
+        if change.id is not None:  # its one scope may have been made again since it was looked up
+            tag = id_tag(self.core, staged[0][1].ledger if len(staged) == 1 else None, change.id)
             self.ids[tag] = outcome(change, written)
             key = rows.change(tag)
             self.extra.append((key, seal_outcome(self.core, key, self.ids[tag])))

@@ -49,7 +49,7 @@ _Life = dict[int, tuple[bytes, bytes]]
 _decode = msgspec.msgpack.Decoder().decode
 
 
-def erase_scope(handle: StoreHandle, scope: Scope | str, wait: bool = True) -> Erased:
+def erase_scope(handle: StoreHandle, scope: Any, wait: bool = True) -> Erased:
     """End a scope and remove what it held: its rows, and its keys from the ring.
 
     All scopes that ever had this name are erased, deleted ones included; one that somebody makes
@@ -64,7 +64,9 @@ def erase_scope(handle: StoreHandle, scope: Scope | str, wait: bool = True) -> E
     reach: copies of the files, of the ring and of values made before, and memory of processes.
     """
     check_flag(wait, "wait")
-    return _Erasure(handle, handle.line(scope).scope, wait or handle.core.ring is None).run()
+    line = handle.of(scope)
+    line.check_present()
+    return _Erasure(handle, line.scope, wait or handle.core.ring is None).run()
 
 
 def finish_erasures(handle: StoreHandle) -> tuple[int, int, int]:
@@ -279,7 +281,7 @@ class _Erasure:
             found.add(rows.correlation(tag, ledger.number, line, rows.sequence_of(key)))
         if body.change is not None:
             alone = not body.also and not body.reads
-            name = rows.change(id_tag(self.core, ledger.scope if alone else None, body.change))
+            name = rows.change(id_tag(self.core, ledger if alone else None, body.change))
             if all(self._is_erased(number) for number, _, _ in body.also):
                 found.add(name)
             else:

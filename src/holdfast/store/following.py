@@ -34,10 +34,14 @@ LEDGERS = 500
 """Scopes that a reader keeps open."""
 
 
+STORE = 2 * LANES
+"""Under this number a position says of which store it is."""
+
+
 def check_position(position: object) -> None:
     """Refuse what is no position: reading on from it would pass over entries, or repeat them."""
     if not isinstance(position, dict) or not all(
-        type(lane) is int and 0 <= lane < 2 * LANES and type(number) is int and number >= 0
+        type(lane) is int and 0 <= lane <= STORE and type(number) is int and number >= 0
         for lane, number in position.items()
     ):
         raise InvalidInputError(
@@ -50,12 +54,34 @@ class Place:
     """Where a reader of the feed is, exactly: also between the entries of one commit.
 
     A position has for each lane the number of the last row that was read to its end, and under
-    LANES + lane how many entries of the row behind it.
+    LANES + lane how many entries of the row behind it; and under STORE which store it is of. An
+    empty one is the beginning of any.
     """
 
-    def __init__(self, position: Mapping[int, int]) -> None:
+    def __init__(self, core: Core, position: Mapping[int, int]) -> None:
+        check_position(position)
+        self._store = int.from_bytes(core.lineage[:6], "big")
+        if position and position.get(STORE) != self._store:
+            raise InvalidInputError(
+                "since is a position of another store; begin with `store.position()` of this one, "
+                "or leave it out to begin now (with `feed`: at the beginning)"
+            )
         self.rows = {lane: n for lane, n in position.items() if lane < LANES and n}
-        self._part = {lane - LANES: n for lane, n in position.items() if lane >= LANES and n}
+        self._part = {
+            lane - LANES: n for lane, n in position.items() if LANES <= lane < STORE and n
+        }
+        if any(number > core.lanes.end(lane)[0] for lane, number in self.rows.items()):
+            raise InvalidInputError(
+                "since lies ahead of this store, which was put back to an older copy. Compare with "
+                "a witness, or leave it out to begin now"
+            )
+
+    @classmethod
+    def now(cls, core: Core) -> Place:
+        """Where the feed ends now."""
+        place = cls(core, {})
+        place.rows = core.lanes.position()
+        return place
 
     def begin(self, lane: int, number: int) -> int:
         """How many entries of this row were read already."""
@@ -74,7 +100,8 @@ class Place:
 
     def position(self) -> Position:
         """The position as it is handed out."""
-        return Position(self.rows | {LANES + lane: n for lane, n in self._part.items()})
+        part = {LANES + lane: n for lane, n in self._part.items()}
+        return Position({**self.rows, **part, STORE: self._store})
 
 
 class Follower:
@@ -94,8 +121,7 @@ class Follower:
     def feed(self, since: dict[int, int]) -> Iterator[Entry]:
         """Entries committed since a position, each with the position to go on from."""
         self.core.check_open()
-        check_position(since)
-        place = Place(since)
+        place = Place(self.core, since)
         tail = Tail(self.core.lanes, place.rows)
         goal = tail.goal()
         while not tail.reached(goal):

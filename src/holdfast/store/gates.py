@@ -9,7 +9,7 @@ outside does not belong into a gate; it reads the feed.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +25,8 @@ from holdfast.store.scopes import Scope
 
 @dataclass(slots=True)
 class Operation:
-    """One operation of a change, as a gate sees it: values as the caller gave them."""
+    """One operation of a change, as a gate sees it: values as the caller gave them, in a copy that
+    the gate may change."""
 
     kind: str
     """set, append, delete, trim, expire, checkpoint, cosign, restore, fork, merge, sweep, delete
@@ -63,7 +64,7 @@ class Reading:
 class Request:
     """A change to one timeline of one scope, before it is built.
 
-    A gate may change `operations` in place or return another request.
+    A gate may change it in place or return another request.
     """
 
     scope: Scope
@@ -83,7 +84,10 @@ class Gate:
     access = False
 
     def before(self, request: Request) -> Request | None:
-        """Refuse by raising `GateRefusedError`, replace by returning a request, or pass (None)."""
+        """Refuse by raising `GateRefusedError`, replace by returning a request, or pass (None).
+
+        What is no operation on keys (a checkpoint, a restore) can be refused and not replaced.
+        """
         return None
 
     def after(self, change: Change, written: Sequence[Written]) -> None:
@@ -123,15 +127,22 @@ class Gates:
         """Lead a request through the gates in front; a trusted one only through those of access."""
         for gate in self.front:
             if gate.access or not trusted:
-                with _refusing(gate, request.scope, "changed"):
-                    request = gate.before(request) or request
+                scope = request.scope
+                with _refusing(gate, scope, "changed"):
+                    answer = gate.before(request)
+                    request = answer if isinstance(answer, Request) else request
+                    if answer is not request and answer is not None:
+                        raise _misspoken(gate, scope, "a request, or None to let it pass", answer)
+                    _check_request(gate, scope, request)
         return request
 
     def reading(self, reading: Reading) -> None:
         """Tell gates of a read, before the values are given."""
         for gate in self.readers:
             with _refusing(gate, reading.scope, "read"):
-                gate.reading(reading)
+                answer: object = gate.reading(reading)  # type: ignore[func-returns-value]
+                if answer is not None:
+                    raise _misspoken(gate, reading.scope, "nothing from `reading`", answer)
 
     def after(self, change: Change, written: Sequence[Written]) -> None:
         """Tell the gates behind."""
@@ -159,6 +170,40 @@ def _refusing(gate: Gate, scope: Scope, what: str) -> Iterator[None]:
         ) from error
 
 
+def _misspoken(gate: Gate, scope: Scope, what: str, answer: object) -> GateRefusedError:
+    """A gate says no by raising; what else it says could be meant as yes or as no."""
+    if isinstance(answer, Coroutine):
+        answer.close()
+    return GateRefusedError(
+        f"{scope}: the gate {type(gate).__name__} gave {type(answer).__name__}, which counts as "
+        f"no: a gate gives {what}, is not async, and refuses by raising GateRefusedError"
+    )
+
+
+def _check_request(gate: Gate, scope: Scope, request: Request) -> None:
+    """Refuse what a gate has made of a request, if it is none any more."""
+    operations: object = request.operations
+    if (
+        isinstance(request.scope, Scope)
+        and isinstance(request.timeline, str)
+        and isinstance(operations, list)
+        and all(isinstance(one, Operation) and isinstance(one.key, str) for one in operations)
+    ):
+        return
+    raise GateRefusedError(
+        f"{scope}: the gate {type(gate).__name__} made something else of a request; it has a "
+        "Scope, the name of a timeline, and a list of operations on keys"
+    )
+
+
 def _check(gate: object) -> None:
     if not isinstance(gate, Gate):
         raise InvalidInputError("a gate is an object of a class made from holdfast.Gate")
+    from inspect import iscoroutinefunction  # here, because it loads slowly
+
+    for method in (gate.before, gate.after, gate.reading):
+        if iscoroutinefunction(method):
+            raise InvalidInputError(
+                f"{type(gate).__name__}.{method.__name__} is async, which a gate is on neither "
+                "face; what has to wait reads the feed"
+            )

@@ -18,6 +18,7 @@ from holdfast.store.arguments import (
     check_flag,
     check_function,
     check_limit,
+    check_own,
     check_prefixes,
     check_timeline,
     check_version,
@@ -72,8 +73,7 @@ class LineHandle:
         cause: Cause | None = None,
         attempt: int = 1,
     ) -> Plan:
-        if self.reader.at is not None:
-            raise ReadOnlyError(f"{self.scope}: a view of the past cannot be changed; fork it")
+        self.check_present()
         target = (self.scope, self.timeline, operations, expects or {}, None)
         change = build_change(self.core, [target], cause=cause or cause_now(), attempt=attempt)
         return change, finish
@@ -184,11 +184,15 @@ class LineHandle:
     def ask(self, kind: str, what: str) -> None:
         """Lead what is no operation on keys through the gates, which may only refuse it."""
         self.core.check_writable()
-        if self.reader.at is not None:
-            raise ReadOnlyError(f"{self.scope}: a view of the past cannot be changed; fork it")
+        self.check_present()
         if self.core.gates.front:
             operation = Operation(kind, "", what)
             self.core.gates.ask(Request(self.scope, self.timeline, [operation], cause_now()))
+
+    def check_present(self) -> None:
+        """Refuse to change a view."""
+        if self.reader.at is not None:
+            raise ReadOnlyError(f"{self.scope}: a view of the past cannot be changed; fork it")
 
     # looking
 
@@ -254,6 +258,14 @@ class StoreHandle:
             scope = Scope.parse(scope)
         return LineHandle(self.core, scope, timeline)
 
+    def of(self, given: Any) -> LineHandle:
+        """The timeline of a state or view of this store, or the main one of a scope."""
+        line = getattr(given, "_handle", given)
+        if not isinstance(line, LineHandle):
+            return self.line(given)
+        check_own(self.core, f"that state of {line.scope}", line)
+        return line
+
     def scopes(self, kind: str | None, prefix: str, limit: int | None, after: str | None) -> Page:
         """Scopes in the order of their names."""
         if kind is not None and kind not in KINDS:
@@ -273,12 +285,12 @@ class StoreHandle:
         more = limit is not None and len(found) > limit
         return Page(page, found[len(page) - 1][0] if more and page else None)
 
-    def plan_delete(self, scope: Scope | str, cause: Cause | None, *, erase: bool = False) -> Plan:
+    def plan_delete(self, scope: Any, cause: Cause | None, *, erase: bool = False) -> Plan:
         """End a scope: its timelines get a last entry, its name can be used again.
 
         With `erase` the same commit says that the rest of it is to be dropped: `erase_scope`.
         """
-        handle = self.line(scope)
+        handle = self.of(scope)
         handle.ask("erase scope" if erase else "delete scope", str(handle.scope))
         core = self.core
         main = core.current(handle.scope)
@@ -326,14 +338,10 @@ class ChangeParts:
         self._owner = owner
         self.parts: dict[tuple[Scope, str], ScopedChange] = {}
 
-    def line(self, scope: Scope | str) -> LineHandle:
-        """The main timeline of a scope."""
-        return self._handle.line(scope)
-
-    def part(self, line: LineHandle) -> ScopedChange:
-        """The part for one timeline."""
-        if line.reader.at is not None:
-            raise ReadOnlyError(f"{line.scope}: a view of the past cannot be changed; fork it")
+    def part(self, given: Any) -> ScopedChange:
+        """The part for the timeline of a state of this store, or the main one of a scope."""
+        line = self._handle.of(given)
+        line.check_present()
         name = (line.scope, line.timeline)
         if name not in self.parts:
             self.parts[name] = ScopedChange(line.reader, owner=self._owner)

@@ -183,6 +183,11 @@ class Ledger:
         """Whether the scope has been erased, by whomever: then missing rows are no damage."""
         return self.storage.get([self.tombstone])[0] is not None
 
+    def over(self) -> bool:
+        """Whether the scope has been deleted or erased, by whomever."""
+        ends = [rows.deletion(self.tombstone), self.tombstone]
+        return any(row is not None for row in self.storage.get(ends))
+
     def damage(self, key: bytes, what: str, advice: str = _ADVICE) -> HoldfastError:
         """The error for a damaged row; it says where and what to do."""
         if self.erased():

@@ -97,10 +97,11 @@ def _admit(stage: Stage, key: str, parts: Sequence[Part], packer: Packer) -> Non
 
 
 def _class(stage: Stage, key: str) -> str:
-    """The class of a key that is there; what parts of Holdfast keep has none."""
+    """The class of a key that is there; what parts of Holdfast keep is sensitive, or has none."""
     slot = stage.slot(key)
     assert slot is not None
-    return class_of(key, slot.meta, stage.declared) if key[0] != RESERVED else ""
+    class_ = class_of(key, slot.meta, stage.declared)
+    return class_ if key[0] != RESERVED or class_ == SENSITIVE else ""
 
 
 def _merge(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.errors import ChangeIdError
+from holdfast.errors import ChangeIdError, InvalidValueError
 from holdfast.store import rows
 from holdfast.store.change import Change, Written
 from holdfast.store.gates import Operation
@@ -17,6 +17,7 @@ from holdfast.store.scopes import Scope
 
 if TYPE_CHECKING:
     from holdfast.store.core import Core
+    from holdfast.store.ledger import Ledger
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
@@ -32,21 +33,35 @@ def content_of(core: Core, targets: Iterable[tuple[Scope, str, Sequence[Operatio
         if terms:
             digest.update(_encode(terms))
         for operation in operations:
-            data = core.codec.encode(core.codec.plain(operation.value))
+            try:
+                data = core.codec.encode(core.codec.plain(operation.value))
+            except InvalidValueError as error:
+                raise error.placed(scope, operation.key) from None
             digest.update(len(data).to_bytes(8, "big") + data)
     return core.tag(b"content", digest.hexdigest())
 
 
-def id_tag(core: Core, scope: Scope | None, id: str) -> bytes:
+def id_tag(core: Core, ledger: Ledger | None, id: str) -> bytes:
     """What stands for the id of a change of one scope, or of several (None)."""
-    return core.tag(b"change", f"{scope or ''}\0{id}")
+    owner = f"{ledger.number:012x}" if ledger is not None else ""
+    return core.tag(b"change", f"{owner}\0{id}")
 
 
 def change_tag(core: Core, change: Change) -> bytes | None:
-    """What stands for a change's id; each scope has ids of its own, and so has the store."""
+    """What stands for a change's id; each scope has ids of its own, and so has the store.
+
+    So has one that is made again under the name of a deleted one, whoever has deleted it.
+    """
     if change.id is None:
         return None
-    return id_tag(core, change.targets[0].scope if len(change.targets) == 1 else None, change.id)
+    if len(change.targets) > 1:
+        return id_tag(core, None, change.id)
+    scope = change.targets[0].scope
+    ledger = core.ledger(scope, create=True)
+    if ledger.birth is None and ledger.over():
+        core.forget(ledger)
+        ledger = core.ledger(scope, create=True)
+    return id_tag(core, ledger, change.id)
 
 
 class Outcome(msgspec.Struct, array_like=True, frozen=True):

@@ -6,12 +6,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import InvalidInputError
+from holdfast.errors import LimitExceededError
+from holdfast.seal.codec import MOST_WHOLE
 from holdfast.store import refs, rows
 from holdfast.store.ledger import PACK, Ledger
 from holdfast.store.splitting import Atom
 
-MOST_ATOM = 512 * 1024
+MOST_ATOM = MOST_WHOLE + 64
+"""Most bytes of an encoded part, with what stands before its content."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -32,7 +34,10 @@ class Packer:
         data = atom.data(self.ledger.codec)
         size = len(data)
         if size > MOST_ATOM:
-            raise InvalidInputError(f"a part of the value takes {size} bytes; split it")
+            raise LimitExceededError(
+                f"{self.ledger.scope}: a part of a value takes {size} bytes, and an object around "
+                f"an object, which is kept whole, at most {MOST_WHOLE}; split it"
+            )
         if self.used + size > PACK and (self.packs[-1] or len(self.packs) == 1):
             self.packs.append([])
             self.used = 0

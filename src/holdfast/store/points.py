@@ -18,6 +18,7 @@ from holdfast.errors import (
     TimelineNotFoundError,
 )
 from holdfast.store import entries, rows
+from holdfast.store.arguments import check_own
 from holdfast.store.core import Core
 from holdfast.store.entries import Body, Envelope
 from holdfast.store.floors import NO_FLOOR, Floor, pruned
@@ -76,6 +77,7 @@ class Points:
             return self._named(point)
         place = getattr(point, "place", None)
         if callable(place):
+            check_own(self.core, "that point", getattr(point, "_handle", point))
             scope, timeline, sequence = place()
             if scope != self.scope:
                 raise PointNotFoundError(f"that point belongs to {scope}, not to {self.scope}")

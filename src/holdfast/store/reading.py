@@ -418,11 +418,15 @@ def check_listing(prefix: object, limit: object, after: object) -> None:
 
 
 _START = datetime.fromtimestamp(0, UTC)
+_FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
 def moment(microseconds: int) -> datetime:
-    """A claimed time as a datetime in UTC."""
-    return _START + timedelta(microseconds=microseconds)
+    """A claimed time as a datetime in UTC; what lies beyond its years is the first or last one."""
+    try:
+        return _START + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return _LAST if microseconds > 0 else _FIRST
 
 
 def microseconds(time: datetime) -> int:

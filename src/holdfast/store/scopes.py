@@ -57,36 +57,45 @@ class Scope:
         """The scope of one step of a workflow."""
         if not isinstance(workflow, str) or not isinstance(step, str):
             raise InvalidScopeError("a step is named by two texts, its workflow's id and its own")
-        return cls("step", f"{_escape(workflow)}/{_escape(step)}")
+        return cls("step", f"{escape(workflow)}/{escape(step)}")
 
     @property
     def workflow(self) -> str | None:
         """The workflow that a step belongs to."""
         if self.kind != "step":
             return None
-        return self.id.split("/")[0].replace("%2F", "/").replace("%25", "%")
+        return unescape(self.id.split("/")[0])
 
     def __str__(self) -> str:
         return self.kind if self.kind == "global" else f"{self.kind}:{self.id}"
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
+    """A text as one part of several that are joined by `/`."""
     return text.replace("%", "%25").replace("/", "%2F")
+
+
+def unescape(part: str) -> str:
+    """The text of such a part."""
+    return part.replace("%2F", "/").replace("%25", "%")
 
 
 def _check_id(kind: str, text: str) -> None:
     if not isinstance(text, str) or not text:
         raise InvalidScopeError(f"a scope of kind {kind} needs an id, for example {kind}:7")
     if len(text) > KEY_LENGTH:
-        raise InvalidScopeError(f"the id of a scope has at most {KEY_LENGTH} characters")
+        raise InvalidScopeError(
+            f"the id of a scope has at most {KEY_LENGTH} characters; {text[:40]!a}... has "
+            f"{len(text)}"
+        )
     if text.startswith(RESERVED) and kind != "custom":
-        raise InvalidScopeError("ids that begin with $ are reserved")
+        raise InvalidScopeError(f"ids that begin with $ are reserved: {kind} {text[:40]!a}")
     problem = _problem(text)
     if problem:
-        raise InvalidScopeError(f"the id of a {kind} scope {problem}")
+        raise InvalidScopeError(f"the id {text[:40]!a} of a {kind} scope {problem}")
     parts = text.split("/")
     if kind == "step" and (len(parts) != 2 or not all(parts)):
-        raise InvalidScopeError("a step is named step:WORKFLOW/STEP")
+        raise InvalidScopeError(f"a step is named step:WORKFLOW/STEP, not {text[:40]!a}")
 
 
 def _problem(text: str) -> str | None:

@@ -57,6 +57,6 @@ class Decisions:
         if name is None:
             raise erased(self._scope, key)
         asked = [Operation("set", key, value, None, name)]
-        (operation,) = subjects.sealed(asked, self._subjects)
+        (operation,) = subjects.sealed(self._scope, asked, self._subjects)
         Kept(name, id).check(self._scope, key, self._subjects.values())
         return operation.value

@@ -15,13 +15,11 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import InvalidValueError, LimitExceededError
-from holdfast.seal.codec import Codec, Typed
+from holdfast.seal.codec import MAP_KEY, Codec, Typed
 from holdfast.seal.sealer import write_varint
 from holdfast.store import cutting, refs
 from holdfast.store.sequence import Range, nearby
 
-MAP_KEY = 256 * 1024
-"""Most bytes of a mapping's key: a node with it has to fit into one record."""
 _SIZES = [write_varint(size) for size in range(refs.WHOLE + 1)]
 MEMO_ITEMS = 16
 """A list of at least so many items is compared item by item with what was stored last."""
@@ -382,7 +380,7 @@ def _least(plain: Any) -> int:
 def _map_key(key: Any) -> Any:
     if type(key) is str:
         if len(key) * 4 > MAP_KEY and len(key.encode()) > MAP_KEY:
-            raise LimitExceededError(f"a key of a mapping takes over {MAP_KEY} bytes; shorten it")
+            raise LimitExceededError("a long key")  # walked from the top, the error has a path
     elif type(key) is not int:
         raise InvalidValueError("a long mapping has a key that is neither text nor a number")
     return key

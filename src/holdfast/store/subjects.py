@@ -29,6 +29,7 @@ from holdfast.errors import (
     DamagedRecordError,
     ErasedError,
     InvalidInputError,
+    InvalidValueError,
     KeyMissingError,
     OutcomeUnknown,
     SubjectNotFoundError,
@@ -109,12 +110,19 @@ class Subjects:
 
     # sealing
 
-    def sealed(self, operations: list[Operation], used: dict[str, Subject]) -> list[Operation]:
+    def sealed(
+        self, scope: Scope, operations: list[Operation], used: dict[str, Subject]
+    ) -> list[Operation]:
         """The operations with values sealed for whom they name, who is noted in `used`."""
+        if all(operation.subject is None for operation in operations):
+            return operations
+        made = []
         for operation in operations:
-            if operation.subject is not None:
-                return [self._sealed(operation, used) for operation in operations]
-        return operations
+            try:
+                made.append(self._sealed(operation, used))
+            except InvalidValueError as error:
+                raise error.placed(scope, operation.key) from None
+        return made
 
     def _sealed(self, operation: Operation, used: dict[str, Subject]) -> Operation:
         name, value = operation.subject, operation.value

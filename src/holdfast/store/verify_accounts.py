@@ -48,7 +48,7 @@ class Accounts:
     def _id(self, ledger: Ledger, line: int, sequence: int, body: Body) -> None:
         assert body.change is not None
         alone = not body.also and not body.reads
-        tag = id_tag(self._check.core, ledger.scope if alone else None, body.change)
+        tag = id_tag(self._check.core, ledger if alone else None, body.change)
         self._wanted[rows.change(tag)] = "it is missing: its change could be applied once more"
         # Of the entries of one change, the first by number that is not erased stands for it.
         others = [other for other in body.also if other[0] not in self._check.erased]

@@ -21,7 +21,7 @@ from unicodedata import normalize
 from holdfast.errors import HoldfastError, InvalidInputError
 from holdfast.store.arguments import check_filters, check_prefixes, check_seconds
 from holdfast.store.core import Core
-from holdfast.store.following import Follower, Place, check_position
+from holdfast.store.following import Follower, Place
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.items import Entry, Position
 from holdfast.store.scopes import Scope
@@ -80,7 +80,7 @@ class Watching:
         self._core = core
         self._timeout = timeout
         self._follower = Follower(core, scope, timeline)
-        self._place = Place(_begin(core, since))
+        self._place = Place(core, since) if since is not None else Place.now(core)
         self._position = self._place.position()
         self._ready: deque[Entry] = deque()
         self._tail: Tail | None = None
@@ -158,18 +158,6 @@ class Watching:
             passed += 1
             if passed % ROWS == 0:
                 yield True
-
-
-def _begin(core: Core, since: Position | None) -> Position:
-    if since is None:
-        return Position(core.lanes.position())
-    check_position(since)
-    if any(number > core.lanes.end(lane)[0] for lane, number in Place(since).rows.items()):
-        raise InvalidInputError(
-            "since lies ahead of this store: it is a position of another store, or this one was "
-            "put back to an older copy. Compare with a witness, or leave it out to begin now"
-        )
-    return since
 
 
 class Watch(Watching):
@@ -253,7 +241,7 @@ class StoreFollowing:
 
     def position(self) -> Position:
         """Where the feed ends now."""
-        return Position(self._core.lanes.position())
+        return Place.now(self._core).position()
 
     def feed(self, since: Position | None = None) -> Iterator[Entry]:
         """Every entry committed since a position (the beginning); go on from `entry.position`.

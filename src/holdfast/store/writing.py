@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
@@ -63,7 +64,7 @@ def build_change(
     if id is not None:
         check_text(id, "the id of a change", 256, least=1)
         if not looked:  # what was read may be another value by now, and the change the same
-            asked = [(t[0], t[1], core.subjects.sealed(t[2], subjects)) for t in targets]
+            asked = [(t[0], t[1], core.subjects.sealed(t[0], t[2], subjects)) for t in targets]
             content = content_of(core, asked)
     made = []
     for scope, timeline, operations, expects, head in targets:
@@ -71,12 +72,13 @@ def build_change(
             raise InvalidInputError(f"a change has at most {MOST_OPERATIONS} operations")
         if core.gates.front and operations:
             given = {operation.key for operation in operations}
-            request = Request(scope, timeline, operations, cause, attempt)
+            own = [replace(one, value=copied(one.value)) for one in operations]
+            request = Request(scope, timeline, own, cause, attempt)
             request = core.gates.ask(request, trusted=_trusted(core, request))
             scope, timeline, operations = request.scope, request.timeline, request.operations
             for operation in operations:
                 check_key(operation.key, owner=operation.key in given)
-        operations = core.subjects.sealed(operations, subjects)
+        operations = core.subjects.sealed(scope, operations, subjects)
         made.append(_target(core, scope, timeline, operations, expects, head, stored))
     change = Change(made, cause, id, content, attempt)
     if subjects:
@@ -147,8 +149,7 @@ def _target(
             else:
                 raise InvalidInputError(f"{scope}: unknown operation {operation.kind!r}")
     except InvalidValueError as error:
-        error.add_note(f"{scope}: in what is written to {key!r}")
-        raise
+        raise error.placed(scope, key) from None
     return Target(scope, timeline, ops, expects, head, ledger=ledger)
 
 

@@ -34,13 +34,16 @@ from holdfast.errors import InvalidInputError
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.wrappers import Counting
-from holdfast.store.arguments import check_count, check_flag, check_function, check_seconds
+from holdfast.store.arguments import check_flag, check_function, check_seconds
+from holdfast.store.compare import same
 
 MOMENTS = ("before", "after")
 """Of a commit: nothing of it is stored, or all of it."""
 SEEN = ("", "$agent/")
 """Prefixes of the keys that are compared; what else Holdfast keeps holds times and attempts."""
 _MOST_TOLD = 8
+_OURS = {"url", "storage", "read_only", "create"}
+_OPTIONS = frozenset(inspect.signature(sync.open).parameters) - _OURS
 Kill = tuple[str, int]
 """A moment, and the number of a commit, counted from the start of the process."""
 
@@ -135,7 +138,17 @@ def crash(
     where no store is in use by other threads.
     """
     check_function(run, "what is crash-tested")
-    check_count(every - 1 if type(every) is int else every, "every, less one,")
+    for name, function in (("run", run), ("prepare", prepare), ("see", see)):
+        if function is not None:
+            _parameters(function, name)
+    if type(every) is not int or every < 1:
+        raise InvalidInputError("every is a whole number from 1 up: around each, each second ...")
+    unknown = sorted(options.keys() - _OPTIONS)
+    if unknown:
+        raise InvalidInputError(
+            f"there is no option {', '.join(unknown)}; there are those of this function and "
+            f"{', '.join(sorted(_OPTIONS))}, of `holdfast.open`"
+        )
     check_flag(twice, "twice")
     check_seconds(timeout, "timeout")
     if not hasattr(os, "fork"):
@@ -203,9 +216,18 @@ class _Agent:
         self._timeout = timeout
         self._options = {"durability": "normal", **options}
         self._place = place
+        source, _, name = str(options.get("key")).partition(":")
+        self._secrets = {name: os.environ[name]} if source == "env" and name in os.environ else {}
+
+    def _open(self, opened: Callable[..., Any], trial: Path, **more: Any) -> Any:
+        """Open a store; a key in an environment variable is gone once it is read: set it again."""
+        os.environ.update(self._secrets)
+        return opened(self._url(trial), **more, **self._options)
 
     def undisturbed(self) -> tuple[Any, int]:
         """The end of a run that is not killed, and the number of its commits."""
+        with self._open(sync.open, self._new("options", prepared=False)):
+            pass  # what is wrong with the options is no failure of the agent
         trial = self._new("undisturbed")
         died, told = self._process(trial, "", 0)
         if died or not told.isdigit():
@@ -230,11 +252,11 @@ class _Agent:
         why = "; ".join([*_differences(expected, end), *findings][:_MOST_TOLD])
         return _Trial(killed, why, commits)
 
-    def _new(self, name: str) -> Path:
+    def _new(self, name: str, *, prepared: bool = True) -> Path:
         trial = self._place / name
         (trial / "world").mkdir(parents=True)
-        if self._prepare is not None:
-            with sync.open(self._url(trial), **self._options) as store:
+        if prepared and self._prepare is not None:
+            with self._open(sync.open, trial) as store:
                 _call(self._prepare, store, trial)
         return trial
 
@@ -242,7 +264,7 @@ class _Agent:
         return f"sqlite:{trial / 'store.db'}"
 
     def _end(self, trial: Path) -> tuple[Any, list[str]]:
-        with sync.open(self._url(trial), **self._options) as store:
+        with self._open(sync.open, trial) as store:
             seen = _call(self._see, store, trial)
             return seen, [f"verify: {one.message}" for one in store.verify().findings]
 
@@ -279,29 +301,40 @@ class _Agent:
 
     def _live(self, trial: Path, moment: str, commit: int) -> int:
         """The agent's life, in its own process; the number of its commits."""
-        url = self._url(trial)
-        storage = Killing(open_storage(url, durability=self._options["durability"]), moment, commit)
+        inner = open_storage(self._url(trial), durability=self._options["durability"])
+        storage = Killing(inner, moment, commit)
         if inspect.iscoroutinefunction(self._run):
 
             async def live() -> None:
-                async with holdfast.open(url, storage=storage, **self._options) as store:
+                async with self._open(holdfast.open, trial, storage=storage) as store:
                     await _call(self._run, store, trial)
 
             asyncio.run(live())
         else:
-            with sync.open(url, storage=storage, **self._options) as store:
+            with self._open(sync.open, trial, storage=storage) as store:
                 _call(self._run, store, trial)
         return storage.calls["commit"]
 
 
 def _call(function: Callable[..., Any], store: Any, trial: Path) -> Any:
     """Call with the store, and with the world if there is a second parameter for it."""
-    wants = [
+    return function(*(store, trial / "world")[: _parameters(function, "it")])
+
+
+def _parameters(function: Callable[..., Any], name: str) -> int:
+    """Whether a function takes the store alone (1), or also the world (2)."""
+    signature = inspect.signature(function)
+    needed = [
         one
-        for one in inspect.signature(function).parameters.values()
+        for one in signature.parameters.values()
         if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) and one.default is one.empty
     ]
-    return function(store, trial / "world") if len(wants) > 1 else function(store)
+    count = 2 if len(needed) > 1 else 1
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        raise InvalidInputError(f"{name} takes the store, or the store and the world") from None
+    return count
 
 
 def _read(pipe: int, timeout: float) -> str | None:
@@ -321,10 +354,14 @@ def _read(pipe: int, timeout: float) -> str | None:
 def _differences(expected: Any, end: Any) -> list[str]:
     """Where two ends differ, by name: values may be long, or secret."""
     if not (isinstance(expected, dict) and isinstance(end, dict)):
-        return [] if expected == end else ["the end is another"]
-    both = expected.keys() & end.keys()
+        return [] if _same(expected, end) else ["the end is another"]
+    both = [name for name in expected if name in end]
     return [
         *(f"{name} is missing" for name in expected if name not in end),
         *(f"{name} is new" for name in end if name not in expected),
-        *(f"{name} differs" for name in expected if name in both and expected[name] != end[name]),
+        *(f"{name} differs" for name in both if not _same(expected[name], end[name])),
     ]
+
+
+def _same(one: Any, other: Any) -> bool:
+    return bool(one == other) or same(one, other)  # nan is not equal to itself

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import structs
 
+from holdfast.agents.checking import problems
 from holdfast.agents.machines.rules import MOST_PROBLEMS, MachineRule, broken, empty_names
 from holdfast.agents.machines.validating import wrong_with
 from holdfast.errors import HoldfastError, InvalidInputError, MachineDefinitionError
@@ -99,15 +100,15 @@ class MachineDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     on: dict[str, MachineArrow | str] = {}
 
     def __post_init__(self) -> None:
-        problems = list(_shape(self))
-        if not problems:  # an arrow may be given as the name of the state that it leads to
+        found = list(_shape(self))
+        if not found:  # an arrow may be given as the name of the state that it leads to
             states = {
                 name: structs.replace(one, on=_arrows(one.on)) for name, one in self.states.items()
             }
             structs.force_setattr(self, "states", states)
             structs.force_setattr(self, "on", _arrows(self.on))
-            problems = list(_problems(self))
-        _refuse(problems)
+            found = list(_problems(self))
+        _refuse(found)
 
     @classmethod
     def of(
@@ -115,12 +116,14 @@ class MachineDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         data: Mapping[str, Any],
         functions: Mapping[str, Callable[..., Any]] | None = None,
     ) -> MachineDefinition:
-        """A definition from plain data; where it names functions, they are taken from a table."""
-        named = _Functions(functions or {})
-        try:
-            return msgspec.convert(named.resolved(data), cls, strict=True)
-        except msgspec.ValidationError as error:
-            raise MachineDefinitionError([str(error)]) from None
+        """A definition from plain data; where it names functions, they are taken from a table.
+
+        All that is of another type than it has to be is told at once; if nothing is, all that
+        cannot work.
+        """
+        resolved = _Functions(functions or {}).resolved(data)
+        _refuse(text.removeprefix("definition.") for text in problems(cls, resolved, "definition"))
+        return msgspec.convert(resolved, cls, strict=True)
 
     @classmethod
     def from_yaml(
@@ -209,8 +212,8 @@ def check_definition(definition: object) -> None:
         )
 
 
-def _refuse(problems: Iterable[str]) -> None:
-    found = list(problems)
+def _refuse(texts: Iterable[str]) -> None:
+    found = list(texts)
     if found:
         raise MachineDefinitionError(found[:MOST_PROBLEMS])
 

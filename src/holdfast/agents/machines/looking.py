@@ -15,6 +15,7 @@ from holdfast.agents.machines.records import (
     Transition,
 )
 from holdfast.errors import DamagedRecordError, PointNotFoundError
+from holdfast.store.arguments import check_count
 from holdfast.store.copied import copied
 from holdfast.store.reading import microseconds, moment
 
@@ -212,6 +213,7 @@ class Looker:
 
     def entry_of(self, version: int) -> str:
         """The entry (TIMELINE@NUMBER) that made a version."""
+        check_count(version, "a version")
         made = self.maker(version)
         infos = {one.name: one for one in self.handle.history.timelines()}
         line: str | None = self.handle.timeline
