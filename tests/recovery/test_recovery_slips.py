@@ -22,7 +22,7 @@ from holdfast.errors import (
     ProcedureValidationError,
 )
 from holdfast.recovery.meanwhile import correlation_of
-from holdfast.recovery.records import Records
+from holdfast.recovery.records import Records, recovered_agents
 from holdfast.store.cause import acting
 
 STEPS = [{"type": "locate_checkpoint"}, {"type": "restore_state"}, {"type": "validate_state"}]
@@ -163,13 +163,12 @@ def broken(context: Any) -> Any:
 
 
 def test_a_copy_serves_a_procedure_that_keeps_no_backup(place: Place, tmp_path: Path) -> None:
-    state = worked(place.open())
+    store = place.open()
+    state = worked(store)
     with sync.open(f"sqlite:{tmp_path / 'copy.db'}") as copy:
         copy.agent("7").set("plan", "of the copy")
         steps = [{"type": "locate_checkpoint", "action": {"strategies": ["copy"]}}, *STEPS[1:]]
-        recovery = sync.Recovery(
-            place.open(), copies=[copy], procedures=[{**QUICK, "steps": steps}]
-        )
+        recovery = sync.Recovery(store, copies=[copy], procedures=[{**QUICK, "steps": steps}])
         assert recovery.recover(state, "quick").strategy == "copy"
     assert state.get("plan") == "of the copy"
 
@@ -352,3 +351,18 @@ def test_groups_take_of_an_order_what_leads_to_one_moment(store: sync.Store) -> 
     assert [one.get("plan") for one in agents] == [1, 1]
     with pytest.raises(HoldfastError, match="none of journal leads several agents to one moment"):
         sync.Recovery(store, order=["journal"]).recover_group(agents, "agent_crash")
+
+
+# names
+
+
+@pytest.mark.parametrize("id_", ["n" * 256, "7/0", "x" * 240])
+def test_every_legal_id_can_be_recovered(store: sync.Store, id_: str) -> None:
+    """Leases of recoveries bear the names of agents: long ones, and ones like those of slots."""
+    worked(store, "7")
+    state = worked(store, id_)
+    assert sync.Recovery(store).recover(state, "state_corruption").success
+    assert state.get("plan") == 1
+    assert store.agent("7").get("plan") == 2
+    assert sync.boot(store).left == []
+    assert f"agent:{id_}" in map(str, recovered_agents(store._handle))
