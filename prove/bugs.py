@@ -464,8 +464,8 @@ BUGS = (
     Bug(
         "restore that takes sticky keys back",
         "store/sticky.py",
-        "for prefix in sorted([PREFIX, *(one.prefix for one in declared.of(Sticky))]):",
-        "for prefix in [PREFIX]:",
+        "return apart([PREFIX, *(one.prefix for one in declared.of(Sticky))])",
+        "return (PREFIX,)",
         "tests/store/test_sticky.py",
     ),
     Bug(
@@ -492,8 +492,8 @@ BUGS = (
     Bug(
         "restore in many pieces that drops what others wrote meanwhile",
         "checkpoints/bringing.py",
-        "cause=self.cause, if_head=head",
-        "cause=self.cause",
+        "leave=lambda stage: self._since(begun, stage),",
+        "leave=lambda stage: [],",
         "tests/store/test_checkpoint_restores.py",
     ),
     Bug(
@@ -716,9 +716,30 @@ BUGS = (
     Bug(
         "a fork that rests on what is pruned meanwhile",
         "store/floors.py",
-        "    stage.absent.append(rows.anchor(ledger.number, timeline, number + 1))",
+        "    stage.absent.append(rows.anchor(ledger.number, source.number, number + 1))",
         "    pass",
         "tests/store/test_pruning.py",
+    ),
+    Bug(
+        "a restore that rests on a scope deleted and made again since",
+        "store/floors.py",
+        "if ledger.number != source.ledger.number:",
+        "if False:",
+        "tests/store/test_restores_beside.py",
+    ),
+    Bug(
+        "a hold not looked at again when what goes is announced",
+        "store/pruning.py",
+        "if not self.kept.issuperset(self._needed()):",
+        "if False:",
+        "tests/store/test_marks.py",
+    ),
+    Bug(
+        "a hold on what is pruned meanwhile",
+        "checkpoints/marks.py",
+        "            stand_on(stage, line, sequence, anchors)\n",
+        "",
+        "tests/store/test_marks.py",
     ),
     Bug(
         "a wrong clock believed by retention",

@@ -116,3 +116,15 @@ def test_recovered(cli: Cli, url: str) -> None:
     done = cli(f"--store {url} recover agent:7 --strategy newest_valid --json").json
     assert done["status"] == "succeeded"
     assert done["restored_from"] == "main@4"
+
+
+def test_what_a_checkpoint_rests_on_is_named_with_what_to_do(cli: Cli, url: str) -> None:
+    with sync.open(url) as store:
+        tools = store.agent("tools")
+        tools.set("k", 1)
+        sync.Checkpoints(store.agent("7")).create("resting", depends_on=[tools])
+        store.delete(tools.scope)
+    refused = cli(f"--store {url} restore agent:7 resting")
+    assert refused.code != 0
+    assert "--dependencies ignore" in refused.err
+    assert cli(f"--store {url} restore agent:7 resting --dependencies ignore").code == 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -97,6 +99,30 @@ class Place:
         """For processes that import holdfast."""
         paths = [SOURCE, *(p for p in sys.path if p.endswith("site-packages"))]
         return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+class Between:
+    """A storage before one of whose commits, the next unless some are to pass, others do things."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.before: Callable[[], Any] | None = None
+        self.passing = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+    def turn(self) -> AbstractContextManager[object]:
+        """Others do not wait for it."""
+        return nullcontext()
+
+    def commit(self, batch: Batch) -> None:
+        """Let the others go first, when it is time."""
+        self.passing -= 1
+        if self.passing < 0 and self.before is not None:
+            before, self.before = self.before, None
+            before()
+        self._storage.commit(batch)
 
 
 def rows_of(storage: Storage, kind: bytes) -> list[tuple[bytes, bytes]]:

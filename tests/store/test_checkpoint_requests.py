@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from store_kit import Place, put_row, rows_of
 
 import holdfast
@@ -19,6 +21,7 @@ from holdfast.errors import (
     InvalidInputError,
     RestoreValidationError,
 )
+from holdfast.store.entries import ED25519, signed_text, split_row
 
 
 @pytest.fixture
@@ -166,6 +169,17 @@ def test_compression_and_integrity(place: Place) -> None:
     assert (found.integrity.verification, found.integrity.valid) == ("full", True)
     assert found.integrity.tamper_proof
     assert not checkpoints.inspect("safe", verify="none").integrity.tamper_proof
+    last, signed = rows_of(place.storage(), b"E")[-1]
+    envelope = split_row(signed)[0]
+    statement, ledger = envelope.statement, state._handle.history.points.line().ledger
+    assert statement is not None
+    assert statement.algorithm == ED25519
+    assert statement.key_id.hex() == found.integrity.signed_by
+    text = signed_text(ledger.prefix, last, envelope.data)
+    public = Ed25519PublicKey.from_public_bytes(state._handle.core.public)
+    public.verify(statement.signature, text)
+    with pytest.raises(InvalidSignature):
+        public.verify(statement.signature, text + b"x")
     key, row = rows_of(place.storage(), b"E")[0]
     put_row(place.storage(), key, row[:-1] + bytes([row[-1] ^ 1]))
     damaged = sync.Checkpoints(place.reopen().agent("7")).inspect("main@4")
@@ -198,6 +212,47 @@ def test_parents_and_children_follow_restores_and_forks(
     assert family(two) == (one.id, (back.backup.id, four.id))
     assert family(three) == (one.id, ())
     assert family(four) == (two.id, ())
+
+
+def test_parents_are_known_though_history_is_pruned(
+    store: sync.Store, state: sync.State, checkpoints: sync.Checkpoints
+) -> None:
+    state.set("k", 1)
+    old = state.checkpoint("old", type="routine")
+    state.set("k", 2)
+    checkpoints.confirm(checkpoints.restore("old"))
+    made = []
+    for number in range(6):
+        state.set("k", number)
+        made.append(state.checkpoint(f"n{number}", type="routine"))
+    state.prune(made[0], keep=[old])
+    assert checkpoints.inspect("n0").parent == old.id  # by way of the restore
+    sync.Retention(store).run(state)
+    assert [checkpoints.inspect(one).parent for one in made[3:]] == [
+        None,  # n2 is gone, and what lies before is pruned
+        made[3].id,
+        made[4].id,
+    ]
+    assert store.verify().findings == []
+
+
+def test_an_id_is_told_apart_from_what_is_none(
+    state: sync.State, checkpoints: sync.Checkpoints
+) -> None:
+    state.set("k", 1)
+    one = state.checkpoint("one")
+    state.set("k", 2)
+    two = state.checkpoint("two")
+    assert checkpoints.locate(id=one.id, before=two) == one
+    assert checkpoints.find(id=two.id, before="one") == []
+    for bad in ("main@0", "main@" + "9" * 5000, two.id):
+        with pytest.raises(CheckpointNotFoundError):
+            checkpoints.locate(id=bad, before=one)
+    with pytest.raises(CheckpointNotFoundError):
+        checkpoints.restore(id=two.id, before=one)
+    with pytest.raises(CheckpointNotFoundError):
+        state.at("9" * 5000)
+    assert state.get("k") == 2
 
 
 @pytest.mark.spec("K96", "K97", "D9")

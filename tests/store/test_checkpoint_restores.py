@@ -26,6 +26,7 @@ from holdfast.errors import (
     InvalidInputError,
     OutcomeUnknown,
     PointNotFoundError,
+    RestoreValidationError,
     StateIntegrityError,
     StateValidationError,
     Unavailable,
@@ -363,7 +364,7 @@ def test_also_if_it_takes_many_pieces(plain: Place, monkeypatch: pytest.MonkeyPa
 
     store.add_gate(Faster())
     done = sync.Checkpoints(state).restore(safe, keys=["a", "b", "c"])
-    assert all_of(state) == {"a": 1, "b": 1, "other1": 1, "other2": 1, "other3": 1}
+    assert all_of(state) == {"a": 1, "b": 1, "other1": 1, "other2": 1}
     assert done.restored.root == state.root()
     with pytest.raises(Conflict):
         sync.Checkpoints(state).restore(1, prefixes=["a", "b", "o"], if_head=3)
@@ -565,6 +566,30 @@ def test_a_simulation_touches_nothing(state: sync.State) -> None:
     assert part.result == NOW | {"plan": 1}
     with pytest.raises(ZeroDivisionError):
         checkpoints.simulate(lambda _: 1 // 0, "safe")
+    assert all_of(state) == NOW
+
+
+def test_a_simulation_does_what_it_is_asked_or_says_that_it_does_not(state: sync.State) -> None:
+    checkpoints = sync.Checkpoints(state)
+    head = state.place()[2]
+    assert checkpoints.simulate(lambda trial: trial.get("plan"), "safe", if_head=head).result == 1
+    with pytest.raises(Conflict):
+        checkpoints.simulate(all_of, "safe", if_head=head - 1)
+    with pytest.raises(RestoreValidationError) as refused:
+        checkpoints.simulate(all_of, "safe", dry_run=True, validate=all_of, verify="?")
+    assert len(refused.value.problems) == 4
+    timelines = len(state.timelines())
+
+    async def later(_: Any) -> bool:
+        return False
+
+    with pytest.raises(InvalidInputError, match="async def"):
+        checkpoints.simulate(later, "safe")
+    with pytest.raises(InvalidInputError, match="async def"):
+        checkpoints.restore("safe", validate=later)
+    assert (all_of(state), len(state.timelines())) == (NOW, timelines)
+    with pytest.raises(StateValidationError, match="awaited"):
+        checkpoints.restore("safe", validate=lambda given: later(given))
     assert all_of(state) == NOW
 
 

@@ -648,3 +648,19 @@ def test_a_policy_that_demands_encryption_lets_nothing_out_plain(
     assert b"secret" not in path.read_bytes()
     state.checkpoint("by hand")
     export_checkpoint(state, tmp_path / "by hand", plain=True)
+
+
+def test_what_is_no_state_or_path(store: sync.Store, tmp_path: Path) -> None:
+    state = store.agent("1")
+    state.set("k", 1)
+    state.checkpoint("c")
+    for wrong in (store, "agent:1", None):
+        with pytest.raises(InvalidInputError, match="of a state"):
+            sync.export_checkpoint(wrong, tmp_path / "x")  # type: ignore[arg-type]
+        with pytest.raises(InvalidInputError, match="of a state"):
+            sync.import_checkpoint(wrong, tmp_path / "x")  # type: ignore[arg-type]
+        with pytest.raises(InvalidInputError, match="of a state"):
+            asyncio.run(holdfast.import_checkpoint(wrong, tmp_path / "x"))  # type: ignore[arg-type]
+    for path in ("a\0b", "", 5, b"x"):
+        with pytest.raises(InvalidInputError, match="path"):
+            sync.export_checkpoint(state, path, plain=True)  # type: ignore[arg-type]

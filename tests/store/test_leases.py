@@ -12,7 +12,7 @@ from functools import wraps
 from typing import Any
 
 import pytest
-from store_kit import Place
+from store_kit import Between, Place
 
 import holdfast
 from holdfast import Clock, LeaseInfo, sync
@@ -654,23 +654,6 @@ def test_storage_that_cannot_serve_gives_no_lease(place: Place) -> None:
             pass
         storage.plan = ()
     assert takes(store)
-
-
-class Between:
-    """A storage before whose next commit somebody else does something."""
-
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self.before: Callable[[], Any] | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._storage, name)
-
-    def commit(self, batch: Batch) -> None:
-        before, self.before = self.before, None
-        if before is not None:
-            before()
-        self._storage.commit(batch)
 
 
 def test_a_beat_between_look_and_commit_keeps_the_lease(plain: Place, by_hand: None) -> None:

@@ -147,7 +147,45 @@ def test_not_again_before_its_interval_whichever_process_was_first(
     assert 60 <= later - first <= 70
 
 
-@pytest.mark.spec("K75", "K146")
+@pytest.mark.spec("K146")
+def test_each_policy_has_its_trigger_once_it_is_set(place: Place, hands: Hands) -> None:
+    """An event, a count of writes, a time: each makes its own checkpoint, of that agent only."""
+    store = place.open(clock=hands.clock)
+    state, other = store.agent("a"), store.agent("b")
+    event = Condition("system_event", "system_event:low_disk", "greater_than_or_equal", 1)
+    count = Condition("operation_count", "operation_count", "greater_than_or_equal", 4)
+    with sync.Policies(store, defaults=OFF) as policies:
+        seen: list[str] = []
+
+        def new() -> list[tuple[str, str]]:
+            assert policies.wait(10)
+            made = [one for one in state.checkpoints() if one.id not in seen]
+            seen.extend(one.id for one in made)
+            return [(one.metadata["policy"], one.metadata["trigger"]) for one in made]
+
+        for one in (state, other):
+            one.set("k", 0)
+            policies.report(one, "system_event", "low_disk")
+        assert new() == []  # nothing listens yet
+        for policy in (Policy("disk", (event,)), Policy("writes", (count,)), MINUTE):
+            policies.set(A, policy)
+        scheduler = sync.Scheduler(store, policies=policies)
+        new()
+        for n in range(4):
+            assert new() == []
+            state.set("k", n)
+        assert new() == [("writes", "state_change")]
+        state.set("k", 5)
+        policies.report(A, "system_event", "low_disk")
+        assert new() == [("disk", "system_event")]
+        state.set("k", 6)
+        pass_(hands, scheduler, 70)  # by the schedule, or by a timer of this process
+        assert new() == [("minute", "time_interval")]
+        scheduler.stop()
+    assert other.checkpoints() == []
+
+
+@pytest.mark.spec("K75")
 def test_default_ones_are_scheduled_when_asked_for(place: Place, hands: Hands) -> None:
     store = place.open(clock=hands.clock)
     policies = sync.Policies(store, watch=False)

@@ -121,3 +121,33 @@ def test_groups_async() -> None:
                 await groups.create([state, "agent:misspelt"])
 
     asyncio.run(main())
+
+
+def test_what_policies_are_made_from(open_store: sync.Store) -> None:
+    for store in (5, "memory:", None):
+        with pytest.raises(InvalidInputError, match="an open store"):
+            sync.Policies(store)
+        with pytest.raises(InvalidInputError, match="an open store"):
+            holdfast.Policies(store)
+    for metrics in (["a"], "ab", 5):
+        with pytest.raises(InvalidInputError, match="metrics is a mapping"):
+            sync.Policies(open_store, metrics=metrics)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        ("asked", r"holdfast\.Event"),
+        (holdfast.Event("party"), "the type of an event"),
+        (holdfast.Event(["asked"]), "the type of an event"),  # type: ignore[arg-type]
+        (holdfast.Event("asked", 5), "the name of an event"),  # type: ignore[arg-type]
+        (holdfast.Event("asked", "", 5), "finite numbers"),  # type: ignore[arg-type]
+        (holdfast.Event("asked", "", {"error_rate": "high"}), "finite numbers"),  # type: ignore[dict-item]
+        (holdfast.Event("asked", "", {"error_rate": float("nan")}), "finite numbers"),
+    ],
+)
+def test_events(open_store: sync.Store, event: Any, told: str) -> None:
+    policies = sync.Policies(open_store, watch=False)
+    with pytest.raises(InvalidInputError, match=told):
+        policies.evaluate(A, event)
+    policies.evaluate(A, holdfast.Event("system_event", "x", {"error_rate": 0.5}))

@@ -362,3 +362,14 @@ def test_a_state_that_grows_is_kept_small_by_rules(place: Place, hands: Hands) -
     assert sizes[3] - sizes[2] < 200 * 250  # of each entry the envelope stays
     assert sizes[3] < 400 * 250 + 50_000
     assert len(names(state)) == 3
+
+
+@pytest.mark.parametrize("age", [1e15, float("inf"), 10**20])
+def test_an_age_that_never_comes_leaves_the_count(store: sync.Store, age: float) -> None:
+    state = store.agent("1")
+    for n in range(5):
+        state.set("x", n)
+        sync.Checkpoints(state).create(f"n{n}", retention={"max_age": age, "max_count": 2})
+    state.set("x", 9)
+    judged = sync.Retention(store).plan(state).lines[0].judged
+    assert [one.stays for one in judged] == [True, True, False, False, False]

@@ -7,7 +7,7 @@ import time
 from datetime import timedelta
 
 import pytest
-from store_kit import Place
+from store_kit import Place, put_row, rows_of
 
 import holdfast
 from holdfast import Keep, Rule, sync
@@ -259,3 +259,25 @@ def test_an_odd_age_in_the_metadata_removes_nothing_and_stops_nothing(
     state.set("k", "end")
     Retention(store).run(state)
     assert [one.name for one in state.checkpoints()] == ["4", "3", "2", "odd"]
+
+
+def test_it_runs_on_after_a_recovery_from_damage(place: Place) -> None:
+    store = place.open()
+    state = store.agent("1")
+    for n in range(6):
+        state.set("x", f"{n}" * 300)
+        state.checkpoint(f"n{n}", type="routine")
+    place.close()
+    storage = place.storage()
+    key, row = rows_of(storage, b"E")[-2]
+    put_row(storage, key, row[:-1] + bytes([row[-1] ^ 1]))
+    store = place.open()
+    state = store.agent("1")
+    assert Checkpoints(state).recover().set_aside == ("main@12",)
+    for n in range(4):
+        state.set("x", n)
+        state.checkpoint(f"new{n}", type="routine")
+    retention = Retention(store, rules={"manual": Rule(max_age=timedelta(seconds=1))})
+    assert "nothing goes because of its age" in retention.plan(state).notes[0]
+    assert retention.run(state)[0].entries > 5
+    assert [one.name for one in state.checkpoints(type="routine")] == ["new3", "new2", "new1"]

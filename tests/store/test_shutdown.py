@@ -131,8 +131,26 @@ def test_what_cannot_be_meant_is_refused(place: Place) -> None:
             ShutdownCheckpoints(store, wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError):
         ShutdownCheckpoints("sqlite:")  # type: ignore[arg-type]
+    for number in (99, signal.SIGKILL, True, "SIGTERM"):
+        with pytest.raises(InvalidInputError, match="module `signal`"):
+            ShutdownCheckpoints(store, signals=[number])  # type: ignore[list-item]
     with pytest.raises(ReadOnlyError), ShutdownCheckpoints(place.open(read_only=True)):
         pass
+
+
+def test_a_timeline_that_was_ended_is_no_error(
+    store: sync.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = store.agent("1")
+    state.set("k", 1)
+    with ShutdownCheckpoints(store):
+        state.fork("trial").set("k", 2)
+        sync.Retention(store).end(state, "trial")
+        store.agent("2").set("k", 1)
+        store.delete("agent:2")
+        state.set("k", 3)
+    assert made(state) == SHUTDOWN
+    assert caplog.records == []
 
 
 PROGRAM = """

@@ -18,10 +18,11 @@ from holdfast.agents.looping import LoopSettings
 from holdfast.agents.mailbox_keeping import Box
 from holdfast.agents.retrying import again
 from holdfast.checkpoints.making import make
+from holdfast.checkpoints.marks import PREFIX
+from holdfast.checkpoints.marks import RESTART as ASKED
 from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.checkpoints.restoring import confirm
-from holdfast.checkpoints.retention import PREFIX, Retention
-from holdfast.checkpoints.retention import RESTART as ASKED
+from holdfast.checkpoints.retention import Retention
 from holdfast.checkpoints.rules import Rule
 from holdfast.checkpoints.saving import Wanted, save_all
 from holdfast.errors import (

@@ -127,6 +127,7 @@ class Checkpoints:
         in the result.
         """
         asked = restore_request(request, fields)
+        check_function(function, "what a simulation runs")
         trial, done = await to_the_end(restoring.rehearse, self._handle, asked)
         answer = await _answer(function(self._state.on(trial.timeline)))
         return await asyncio.to_thread(restoring.simulated, trial, done, answer)
@@ -244,12 +245,22 @@ class CheckpointGroups:
         return await asyncio.to_thread(groups.group_of, self._handle, member)
 
     async def restore(
-        self, group: groups.Group, *, verify: str = "full", reason: str | None = None
+        self,
+        group: groups.Group,
+        *,
+        verify: str = "full",
+        dependencies: str = "exist",
+        reason: str | None = None,
     ) -> list[Restored]:
         """Return to all states of a group, or to none."""
         return await to_the_end(
             functools.partial(
-                groups.restore_group, self._handle, group, verify=verify, reason=reason
+                groups.restore_group,
+                self._handle,
+                group,
+                verify=verify,
+                dependencies=dependencies,
+                reason=reason,
             )
         )
 

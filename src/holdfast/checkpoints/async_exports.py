@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.checkpoints.export_records import Export
-from holdfast.checkpoints.exporting import export_state
+from holdfast.checkpoints.exporting import export_state, line_of
 from holdfast.checkpoints.exports import LIMIT
 from holdfast.checkpoints.importing import Imported, import_state, inspect_file
 from holdfast.store.async_state import State
@@ -40,7 +40,7 @@ async def export_checkpoint(
     """
     return await asyncio.to_thread(
         export_state,
-        state._handle,
+        line_of(state),
         path,
         at=at,
         format=format,
@@ -73,7 +73,7 @@ async def import_checkpoint(
     """
     return await asyncio.to_thread(
         import_state,
-        state._handle,
+        line_of(state),
         path,
         key=key,
         trust=trust,

@@ -14,7 +14,7 @@ from holdfast.checkpoints.asking import checkpoint_request, group_members, locat
 from holdfast.checkpoints.operations import Operating, Running, check_operation, finish
 from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.errors import InvalidInputError
-from holdfast.store.arguments import check_function
+from holdfast.store.arguments import check_function, check_plain_function
 from holdfast.store.blocking import State, Store
 from holdfast.store.cause import acting
 from holdfast.store.items import Checkpoint, Restored, Reverted
@@ -76,6 +76,9 @@ class Checkpoints:
         state before is put back, and `StateValidationError` says so.
         """
         asked = restore_request(request, fields)
+        asked.check()
+        if asked.validate is not None:
+            check_plain_function(asked.validate, "validate")
         done = restoring.restore(self._handle, asked)
         if asked.validate is not None:
             why, cause = None, None
@@ -112,6 +115,7 @@ class Checkpoints:
 
         The state itself is not touched. The timeline stays, named in the result.
         """
+        check_plain_function(function, "what a simulation runs")
         trial, done = restoring.rehearse(self._handle, restore_request(request, fields))
         return restoring.simulated(trial, done, function(State(trial)))
 
@@ -224,7 +228,14 @@ class CheckpointGroups:
         return groups.group_of(self._handle, member)
 
     def restore(
-        self, group: groups.Group, *, verify: str = "full", reason: str | None = None
+        self,
+        group: groups.Group,
+        *,
+        verify: str = "full",
+        dependencies: str = "exist",
+        reason: str | None = None,
     ) -> list[Restored]:
         """Return to all states of a group, or to none."""
-        return groups.restore_group(self._handle, group, verify=verify, reason=reason)
+        return groups.restore_group(
+            self._handle, group, verify=verify, dependencies=dependencies, reason=reason
+        )

@@ -2,13 +2,14 @@
 
 Keys that differ are set or deleted, together with a backup, in one commit. What does not fit into
 one entry is put together on a timeline of its own, which is then adopted in one entry: all or
-nothing, however many keys there are. Sticky keys, declarations and what is derived from other keys
-are left alone, as by every restore.
+nothing, however many keys there are; what others wrote to other keys meanwhile stays. Sticky keys,
+declarations and what is derived from other keys are left alone, as by every restore.
 """
 
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -31,6 +32,7 @@ from holdfast.store.compare import (
 )
 from holdfast.store.declared import NOTHING, PREFIX
 from holdfast.store.differing import expiry_changes, index_of, shown_value
+from holdfast.store.ending import ended_if_it_fails
 from holdfast.store.entries import Body
 from holdfast.store.ephemeral import ephemeral_prefixes
 from holdfast.store.gates import Operation
@@ -42,15 +44,17 @@ from holdfast.store.lookups import count_keys, derived
 from holdfast.store.scopes import check_key
 from holdfast.store.slots import Slot, meta_of
 from holdfast.store.stage import Stage
-from holdfast.store.sticky import sticky_prefixes
+from holdfast.store.sticky import apart, sticky_prefixes
 from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Node
 from holdfast.store.writing import Asked, build_change
 
 MOST_KEYS, MOST_NAMES, MOST_BYTES = 2000, 256 * 1024, 4 << 20
 """What one entry takes: keys, bytes of their names, bytes of their values."""
+MOST_LEFT = 10_000
+"""Keys that others may write while a state is put together on a timeline of its own."""
 ADOPTIONS = 5
-"""How often a state is put together anew because others wrote meanwhile."""
+"""How often it is put together anew, because they wrote more, or a key that begins one of these."""
 
 
 class Differs(NamedTuple):
@@ -270,16 +274,37 @@ class Bringing:
         history = handle.history
         fork, forked = history.plan_fork(f"restore-{os.urandom(6).hex()}", head, self.cause)
         trial = handle.on(forked(core.run(fork)))
-        for piece in pieces:
-            asked: Asked = (handle.scope, trial.timeline, self._operations(piece), {}, None)
-            core.run(build_change(core, [asked], cause=self.cause))
-        point = "{1}@{2}".format(*trial.place())
-        change, finish = history.plan_restore(
-            point, verify="references", cause=self.cause, if_head=head
-        )
-        written = core.run(change)
+        with ended_if_it_fails(trial, "the restore was not done"):
+            begun = history.points.view(handle.timeline, head)
+            for piece in pieces:
+                asked: Asked = (handle.scope, trial.timeline, self._operations(piece), {}, None)
+                core.run(build_change(core, [asked], cause=self.cause))
+            change, finish = history.plan_restore(
+                "{1}@{2}".format(*trial.place()),
+                verify="references",
+                cause=self.cause,
+                if_head=if_head,
+                leave=lambda stage: self._since(begun, stage),
+            )
+            written = core.run(change)
         done: Restored = finish(written)
         return replace(done, point=self.label, left=tuple(self.left)), written[0]
+
+    def _since(self, begun: Timeline, stage: Stage) -> list[str]:
+        """Other keys that were written since a timeline of its own was begun."""
+        scope = self.handle.scope
+        found: list[str] = []
+        for key, _, _ in tree_changes(stage.ledger.trees, index_of(begun), stage.fold()):
+            at = bisect_left(self.keys, key)
+            next_ = self.keys[at : at + 1]
+            if derived(key) or key.startswith(tuple(self.prefixes)) or next_ == [key]:
+                continue
+            if any(one.startswith(key) for one in [*self.prefixes, *next_]):
+                raise Conflict(f"{scope}: {key!r} was written meanwhile; try again", [key])
+            found.append(key)
+            if len(found) > MOST_LEFT:
+                raise Conflict(f"{scope}: others wrote very many keys meanwhile; try again")
+        return found
 
     def _result(self, sequence: int, now: Timeline | None) -> Restored:
         ledger = now.ledger if now is not None else self.source.ledger
@@ -299,11 +324,7 @@ class Bringing:
 
 def _apart(prefixes: Sequence[str]) -> list[str]:
     """Prefixes in normal form, none the beginning of another."""
-    found: list[str] = []
-    for prefix in sorted(check_key(prefix + "*", owner=True)[:-1] for prefix in prefixes):
-        if not found or not prefix.startswith(found[-1]):
-            found.append(prefix)
-    return found
+    return list(apart(check_key(prefix + "*", owner=True)[:-1] for prefix in prefixes))
 
 
 def _keys(line: Timeline, root: Node, prefix: str) -> Iterator[str]:

@@ -11,7 +11,7 @@ from holdfast.checkpoints.holding import held
 from holdfast.checkpoints.locating import examine
 from holdfast.checkpoints.making import Dependency, dependencies_of, stored_bytes
 from holdfast.checkpoints.requests import said
-from holdfast.errors import StateIntegrityError
+from holdfast.errors import PrunedError, StateIntegrityError
 from holdfast.seal import compress
 from holdfast.store import entries, refs
 from holdfast.store.ancestry import Ancestry, Point
@@ -62,7 +62,8 @@ class Description:
     checkpoint: Checkpoint
     trigger: str
     parent: str | None
-    """The checkpoint that its state comes from, by way of restores and forks, too."""
+    """The checkpoint that its state comes from, by way of restores and forks, too; None if there is
+    none, or what lies between the two is pruned or damaged."""
     children: tuple[str, ...]
     """Checkpoints whose parent it is, of all timelines."""
     priority: str
@@ -170,16 +171,18 @@ class Lineage:
         return f"{self._names[point[0]]}@{point[1]}"
 
     def _parent(self, point: Point) -> str | None:
-        number, sequence = point[0], point[1] - 1
+        last = point[1] - 1
         try:
             while True:
-                origin = self._ancestry.origin((number, sequence))
+                number = point[0]
+                origin = self._ancestry.origin(point)  # of what is kept, also if `last` is not
                 known = self._known.get(number, [])
-                at = bisect_right(known, sequence)
+                at = bisect_right(known, last)
                 if at and known[at - 1] > origin:
                     return self._id((number, known[at - 1]))
                 if not origin:
                     return None
-                _, (number, sequence) = next(self._ancestry.parents(number, origin, 0))
-        except StateIntegrityError:
-            return None  # damage lies between the two
+                _, point = next(self._ancestry.parents(number, origin, 0))
+                last = point[1]
+        except (PrunedError, StateIntegrityError):
+            return None  # what lies between the two is pruned or damaged

@@ -28,6 +28,7 @@ from holdfast.store import refs
 from holdfast.store.arguments import check_flag
 from holdfast.store.declared import PREFIX
 from holdfast.store.files import whole_file
+from holdfast.store.handles import LineHandle
 from holdfast.store.lifetimes import read_meta
 from holdfast.store.long_reading import ByteTree
 from holdfast.store.lookups import derived
@@ -38,7 +39,6 @@ from holdfast.store.slots import Slot
 from holdfast.store.timeline import Timeline
 
 if TYPE_CHECKING:
-    from holdfast.store.handles import LineHandle
     from holdfast.store.items import Checkpoint
 
 PAGE = 256
@@ -134,6 +134,17 @@ class Source:
                 size += len(piece)
                 check.update(piece)
         return keys, size, check.digest()
+
+
+def line_of(state: Any) -> LineHandle:
+    """The timeline of a state or view."""
+    handle = getattr(state, "_handle", None)
+    if not isinstance(handle, LineHandle):
+        raise InvalidInputError(
+            f"an export is of a state, as store.agent(...) gives it, not of a "
+            f"{type(state).__name__}; so is an import"
+        )
+    return handle
 
 
 def export_state(

@@ -39,10 +39,10 @@ def export_checkpoint(
     Every value is read and checked. Memory is bounded by the longest value, of long bytes and
     lists by a piece; json and protobuf hold values whole.
     """
-    from holdfast.checkpoints.exporting import export_state
+    from holdfast.checkpoints.exporting import export_state, line_of
 
     return export_state(
-        state._handle,
+        line_of(state),
         path,
         at=at,
         format=format,
@@ -73,10 +73,11 @@ def import_checkpoint(
     from: all or nothing, sticky keys and declarations left alone, and `restore(result.backup)`
     undoes it. A scope that declares nothing gets the declarations of the file.
     """
+    from holdfast.checkpoints.exporting import line_of
     from holdfast.checkpoints.importing import import_state
 
     return import_state(
-        state._handle,
+        line_of(state),
         path,
         key=key,
         trust=trust,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.checkpoints.making import metadata_of
+from holdfast.checkpoints.making import check_dependencies, metadata_of
 from holdfast.checkpoints.requests import CheckpointRequest, said
 from holdfast.errors import (
     CheckpointNotFoundError,
@@ -92,12 +92,14 @@ def made_with(handle: StoreHandle, member: Checkpoint) -> tuple[tuple[str, str, 
 
 
 def restore_group(
-    handle: StoreHandle, group: Group, *, verify: str, reason: str | None
+    handle: StoreHandle, group: Group, *, verify: str, dependencies: str, reason: str | None
 ) -> list[Restored]:
     """Return to the states of a group, in one commit with all the backups."""
     if not isinstance(group, Group):
         raise InvalidInputError("a group is what `create` and `of` give")
     lines = [handle.line(one.scope, one.timeline) for one in group.checkpoints]
+    for line, one in zip(lines, group.checkpoints, strict=True):
+        check_dependencies(line, one.metadata, dependencies)
     plans: list[Any] = [
         line.plan_restore(one, verify, reason, None)
         for line, one in zip(lines, group.checkpoints, strict=True)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +49,7 @@ from holdfast.store.cause import cause_now
 from holdfast.store.classes import Classed
 from holdfast.store.cosigning import Trust
 from holdfast.store.declared import PREFIX, Declaration, parse_declared
-from holdfast.store.ending import end_line
+from holdfast.store.ending import ended_if_it_fails
 from holdfast.store.files import check_path
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle
@@ -150,7 +150,7 @@ def import_state(
             state.checkpoint("before import", type="migration")  # only what is there can be forked
         rules = handle.reader.declared().all or declared
         name = f"import-{said.digest.hex()[:8]}-{os.urandom(4).hex()}"
-        with _ended_if_it_fails(handle.on(name)):
+        with ended_if_it_fails(handle.on(name), "the import was not taken over"):
             staged = _staged(handle, name, file, said, reason, rules)
             _check_erased(handle, said)
             done = state.restore(staged, verify="references", reason=reason)
@@ -204,16 +204,6 @@ def _declarations(handle: LineHandle, said: Description) -> tuple[Declaration, .
 def _run(handle: LineHandle, operations: list[Operation], reason: str) -> None:
     target: Asked = (handle.scope, handle.timeline, operations, {}, None)
     handle.core.run(build_change(handle.core, [target], cause=cause_now(reason=reason)))
-
-
-@contextmanager
-def _ended_if_it_fails(line: LineHandle) -> Iterator[None]:
-    try:
-        yield
-    except Exception:
-        with suppress(HoldfastError):  # then it is left; what failed first is what matters
-            end_line(line, "the import was not taken over")
-        raise
 
 
 def _staged(

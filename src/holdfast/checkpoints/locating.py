@@ -67,8 +67,10 @@ def candidates(
         timeline, _, number = where.id.rpartition("@")
         if not timeline or not number.isdecimal():
             raise InvalidInputError("the id of a checkpoint is TIMELINE@NUMBER")
-        found = handle.history.checkpoint_at(*handle.history.points.find(where.id))
-        if fits(found, where):
+        timeline, sequence = handle.history.points.find(where.id)
+        last = _last_before(handle.on(timeline), where.before)
+        found = handle.history.checkpoint_at(timeline, sequence)
+        if (last is None or sequence <= last) and fits(found, where):
             yield found
         return
     last = _last_before(handle, where.before)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from holdfast.checkpoints.requests import CheckpointRequest, said
+from holdfast.checkpoints.requests import DEPENDENCIES, CheckpointRequest, one_of, said
 from holdfast.errors import (
     CheckpointValidationError,
     DependencyError,
@@ -183,6 +183,7 @@ def check_dependencies(
     handle: LineHandle, metadata: Mapping[str, Any], wanted: str
 ) -> list[Dependency]:
     """How what a checkpoint rests on is now; refused if that is not as it must be."""
+    one_of(wanted, DEPENDENCIES, "dependencies is")
     found = dependencies_of(handle, metadata)
     good = {"exist": ("same", "moved on"), "unchanged": ("same",)}.get(wanted)
     bad = [one for one in found if good is not None and one.status not in good]

@@ -18,15 +18,18 @@ from dataclasses import dataclass, field
 from holdfast.checkpoints.holding import Held, held, release
 from holdfast.checkpoints.making import make
 from holdfast.checkpoints.requests import CheckpointRequest
-from holdfast.errors import InvalidInputError, PrunedError
+from holdfast.errors import Conflict, InvalidInputError, MissingError, PrunedError
 from holdfast.store import entries, rows
-from holdfast.store.arguments import check_function, check_text
+from holdfast.store.arguments import check_function, check_text, is_async
 from holdfast.store.cause import WITHIN
-from holdfast.store.handles import LineHandle
-from holdfast.store.items import Checkpoint, Reverted
+from holdfast.store.handles import UPDATES, LineHandle
+from holdfast.store.items import Checkpoint, Restored, Reverted
+from holdfast.store.lookup_building import settle_after
 from holdfast.store.reverting import revert_state
 
 OUTCOMES = ("revert", "keep")
+_NEUTRAL = {entries.CHECKPOINT, entries.PRUNE, entries.REKEY}
+"""What changes no key."""
 
 
 @dataclass
@@ -74,7 +77,14 @@ class Operating:
 
     def end(self, handle: LineHandle, running: Running, error: BaseException | None) -> None:
         """Let the checkpoint go, or undo what was done."""
-        if error is None:
+        if not _there(handle, running.checkpoint):
+            running.outcome = "completed" if error is None else "kept"
+            if error is not None:
+                error.add_note(
+                    f"{handle.scope}: nothing was undone: what the operation began with was "
+                    "deleted or ended meanwhile"
+                )
+        elif error is None:
             release(handle, [running.checkpoint.id], "completed", self.name)
             running.outcome = "completed"
         elif self.on_error == "keep":
@@ -90,13 +100,13 @@ class Operating:
 def check_operation(function: object, *, awaited: bool) -> None:
     """Refuse to decorate what would run behind the operation's end, or not at all inside of it."""
     check_function(function, "what an operation is around")
-    whole = (function, getattr(function, "__call__", None))  # noqa: B004 an object may be async
+    whole = (function, getattr(function, "__call__", None))  # noqa: B004 an object may be one
     if any(map(inspect.isgeneratorfunction, whole)) or any(map(inspect.isasyncgenfunction, whole)):
         raise InvalidInputError(
             "a generator runs when it is read, not when it is called: put the block "
             "`with checkpoints.operation(...)` inside of it"
         )
-    if any(map(inspect.iscoroutinefunction, whole)) != awaited:
+    if is_async(function) != awaited:
         raise InvalidInputError(
             "holdfast.Checkpoints decorates an `async def`; for a function that does not await, "
             "use holdfast.sync.Checkpoints"
@@ -106,19 +116,57 @@ def check_operation(function: object, *, awaited: bool) -> None:
         )
 
 
+def _there(handle: LineHandle, checkpoint: Checkpoint) -> bool:
+    """Whether the scope that an operation began with still is: it may have deleted it itself."""
+    try:
+        handle.history.points.find(checkpoint)
+    except PrunedError:
+        return True
+    except MissingError:
+        return False
+    return True
+
+
 def undo(handle: LineHandle, checkpoint: Checkpoint, operation: str) -> Reverted | None:
     """Revert what an operation wrote; None if that is nothing.
 
-    Then its checkpoint is let go, and those of operations inside of it. Refused if entries behind
-    the checkpoint are pruned: which keys the operation changed is no longer known.
+    A restore or merge of it cannot be reverted key by key: if nobody else wrote since, the state of
+    its checkpoint is restored instead. Then its checkpoint is let go, and those of operations
+    inside of it. Refused if entries behind the checkpoint are pruned: which keys the operation
+    changed is no longer known.
     """
-    numbers = [
-        rows.sequence_of(row)
-        for row, _, body in handle.history.entries(newest_first=False, low=checkpoint.sequence + 1)
-        if body.cause is not None
-        and part_of(body.cause.operation, operation)
-        and any(op[0] != entries.CHECKPOINT for op in body.ops)
+    for attempt in range(1, UPDATES + 1):
+        try:
+            done, backups = _undo(handle, checkpoint, operation)
+            break
+        except Conflict:  # others wrote before the state was restored
+            if attempt == UPDATES:
+                raise
+    clean = done is None or not done.left
+    inner = [
+        one.checkpoint.id
+        for one in held(handle, checkpoint.sequence)
+        if part_of(one.operation, operation)
+        or (clean and part_of(one.checkpoint.cause.operation, operation))
     ]
+    release(handle, sorted({*inner, *backups}), "reverted", checkpoint.name)
+    return done
+
+
+def _undo(
+    handle: LineHandle, checkpoint: Checkpoint, operation: str
+) -> tuple[Reverted | None, list[str]]:
+    """What was undone, and the ids of backups that this made."""
+    numbers, whole, alone = [], False, True
+    for row, _, body in handle.history.entries(newest_first=False, low=checkpoint.sequence + 1):
+        kinds = {op[0] for op in body.ops}
+        if kinds <= _NEUTRAL:
+            continue
+        if body.cause is not None and part_of(body.cause.operation, operation):
+            numbers.append(rows.sequence_of(row))
+            whole = whole or not kinds.isdisjoint((entries.RESTORE, entries.MERGE))
+        else:
+            alone = False
     floor = handle.history.points.line().floor.sequence
     if floor > checkpoint.sequence:
         raise PrunedError(
@@ -126,20 +174,32 @@ def undo(handle: LineHandle, checkpoint: Checkpoint, operation: str) -> Reverted
             f"to {floor} are pruned, and some may be its own. Its checkpoint {checkpoint.id} is "
             "still held: restore that, with what others wrote since, or finish it by keep"
         )
-    done = None
-    if numbers:
-        done = revert_state(
-            handle,
-            correlation=None,
-            entries=numbers,
-            actor=None,
-            dry_run=False,
-            reason=f"operation {checkpoint.name} failed",
-            sticky=False,  # effects that were done, and letters that came, stay
-        )
-    inner = [one for one in held(handle, checkpoint.sequence) if part_of(one.operation, operation)]
-    release(handle, [one.checkpoint.id for one in inner], "reverted", checkpoint.name)
-    return done
+    reason = f"operation {checkpoint.name} failed"
+    if not numbers:
+        return None, []
+    if whole and alone:
+        return _go_back(handle, checkpoint, reason)
+    done = revert_state(
+        handle,
+        correlation=None,
+        entries=numbers,
+        actor=None,
+        dry_run=False,
+        reason=reason,
+        sticky=False,  # effects that were done, and letters that came, stay
+    )
+    return done, []
+
+
+def _go_back(handle: LineHandle, checkpoint: Checkpoint, reason: str) -> tuple[Reverted, list[str]]:
+    """Restore the state before an operation, unless somebody else writes meanwhile."""
+    head = handle.place()[2]
+    keys = handle.history.dry_restore(checkpoint, verify="references").diff.keys
+    change, finish = handle.plan_restore(checkpoint, "references", reason, head)
+    back: Restored = finish(handle.core.run(change))
+    settle_after(handle)
+    done = Reverted(handle.scope, handle.timeline, keys, [], back.sequence)
+    return done, [back.backup.id] if back.backup is not None else []
 
 
 def part_of(inner: str | None, outer: str) -> bool:

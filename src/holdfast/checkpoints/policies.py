@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from holdfast.checkpoints.conditions import METRICS, REPORTED, base_of, is_number
 from holdfast.checkpoints.engine import Engine, Sampler, Triggered, judged, stored_policies
@@ -31,15 +31,13 @@ from holdfast.checkpoints.policy import (
 )
 from holdfast.checkpoints.policy_schedules import follow_policies, schedule_policies
 from holdfast.checkpoints.schedules import ScheduleInfo, Schedules
-from holdfast.checkpoints.tracker import ASKED, Event
+from holdfast.checkpoints.tracker import ASKED, EVENT_TYPES, Event
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.store.arguments import check_function, check_text, listed
+from holdfast.store.core import Core
 from holdfast.store.gates import Operation
 from holdfast.store.handles import StoreHandle
 from holdfast.store.scopes import Scope
-
-if TYPE_CHECKING:
-    from holdfast.store.core import Core
 
 MOST_POLICIES = 100
 """Policies that an agent may have of its own."""
@@ -63,7 +61,12 @@ class Policies:
         metrics: Mapping[str, Sampler | None] | None = None,
         watch: bool = True,
     ) -> None:
-        self._core: Core = store._core
+        core = getattr(store, "_core", None)
+        if not isinstance(core, Core):
+            raise InvalidInputError("Policies takes an open store")
+        if metrics is not None and not isinstance(metrics, Mapping):
+            raise InvalidInputError("metrics is a mapping of names to functions, or to None")
+        self._core = core
         own = dict(metrics or {})
         for name, ask in own.items():
             _check_metric(name, ask)
@@ -179,8 +182,7 @@ class Policies:
 
         With an event of your own: if this happened now, with the metrics that it brings along.
         """
-        if not isinstance(event, Event):
-            raise InvalidInputError("an event is made with holdfast.Event(type, name, metrics)")
+        _check_event(event)
         tracker = self._engine.tracked(agent_scope(self._core, agent))
         return judged(self._engine.ready(tracker, event.metrics), event)
 
@@ -223,6 +225,17 @@ def agent_scope(core: Core, agent: Any) -> Scope:
     if scope.kind != "agent":
         raise InvalidInputError(f"{scope} is no agent; policies are for scopes like agent:7")
     return scope
+
+
+def _check_event(event: object) -> None:
+    if not isinstance(event, Event):
+        raise InvalidInputError("an event is made with holdfast.Event(type, name, metrics)")
+    if event.type not in EVENT_TYPES:
+        raise InvalidInputError(f"the type of an event is one of {', '.join(EVENT_TYPES)}")
+    check_text(event.name, "the name of an event", 128)
+    given = event.metrics
+    if not isinstance(given, Mapping) or not all(map(is_number, given.values())):
+        raise InvalidInputError("the metrics of an event are finite numbers by their names")
 
 
 def _check_metric(name: object, ask: object) -> None:

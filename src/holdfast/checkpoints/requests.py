@@ -86,8 +86,8 @@ class CheckpointRequest:
         """All that is wrong with it; empty if it can be used."""
         return _found(
             lambda: check_flag(self.sync, "sync"),
-            lambda: _one_of(self.type, TYPES, "a checkpoint is"),
-            lambda: _one_of(self.priority, PRIORITIES, "its priority is"),
+            lambda: one_of(self.type, TYPES, "a checkpoint is"),
+            lambda: one_of(self.priority, PRIORITIES, "its priority is"),
             lambda: check_text(self.name, "the name of a checkpoint", _LONGEST),
             lambda: check_text(self.trigger, "the trigger of a checkpoint", _LONGEST),
             lambda: check_text(self.description, "the description of a checkpoint", 64 * 1024),
@@ -138,7 +138,7 @@ class Locator:
             lambda: check_filters(
                 id=self.id, name=self.name, type=self.type, tag=self.tag, trigger=self.trigger
             ),
-            *_given(self.type, lambda type_: _one_of(type_, TYPES, "a checkpoint is")),
+            *_given(self.type, lambda type_: one_of(type_, TYPES, "a checkpoint is")),
             *_given(self.at, lambda time: check_moment(time, "at")),
             *_given(_time(self.before), lambda time: check_moment(time, "before")),
             lambda: check_flag(self.valid, "valid"),
@@ -187,8 +187,8 @@ class RestoreRequest:
             *self.where.problems(),
             *_found(
                 self._check_which,
-                lambda: _one_of(self.verify, VERIFY, "verify is"),
-                lambda: _one_of(self.dependencies, DEPENDENCIES, "dependencies is"),
+                lambda: one_of(self.verify, VERIFY, "verify is"),
+                lambda: one_of(self.dependencies, DEPENDENCIES, "dependencies is"),
                 *_each(self.keys, "keys", lambda key: check_key(key, owner=True)),
                 *_each(self.prefixes, "prefixes", _check_prefix),
                 lambda: check_flag(self.dry_run, "dry_run"),
@@ -219,7 +219,10 @@ class RestoreRequest:
         if self.past_damage and (self.partial or self.source is not None):
             raise InvalidInputError("past_damage is for a restore of the whole state from itself")
         if self.dry_run is True and self.validate is not None:
-            raise InvalidInputError("a dry run restores nothing to validate; simulate() does")
+            raise InvalidInputError(
+                "a dry run restores nothing to validate; simulate(validate, …) runs it on what a "
+                "restore would leave"
+            )
 
 
 def _found(*checks: Callable[[], Any]) -> list[str]:
@@ -248,7 +251,8 @@ def _time(point: Any) -> datetime | None:
     return point if isinstance(point, datetime) else None
 
 
-def _one_of(value: object, known: Sequence[str], what: str) -> None:
+def one_of(value: object, known: Sequence[str], what: str) -> None:
+    """Refuse what is none of some words."""
     if value not in known:
         shown = repr(value) if isinstance(value, str) else type(value).__name__
         raise InvalidInputError(f"{what} {', '.join(known)}, not {shown}")

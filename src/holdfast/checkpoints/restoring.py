@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -14,6 +15,8 @@ from holdfast.checkpoints.making import Dependency, agent_id, check_dependencies
 from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest, said
 from holdfast.errors import (
     CheckpointNotFoundError,
+    Conflict,
+    RestoreValidationError,
     StateValidationError,
 )
 from holdfast.store.cause import cause_now
@@ -157,6 +160,9 @@ def failed(answer: Any) -> str | None:
     """Why a validation failed, by what it returned; None if it did not."""
     if answer is None or answer is True:
         return None
+    if inspect.iscoroutine(answer):
+        answer.close()
+        return "it is to be awaited, which holdfast.Checkpoints does"
     return answer if isinstance(answer, str) and answer else "it was not accepted"
 
 
@@ -237,12 +243,20 @@ def _set_aside(handle: LineHandle) -> dict[str, str]:
 
 def rehearse(handle: LineHandle, request: RestoreRequest) -> tuple[LineHandle, RestoreResult]:
     """Do a restore on a timeline of its own, which begins with the newest state."""
-    request.check()
+    problems = request.problems()
+    if request.dry_run is True:
+        problems.append("a simulation restores, on a timeline of its own: leave out dry_run")
+    if request.validate is not None:
+        problems.append("what a simulation runs can validate itself: leave out validate")
+    if problems:
+        raise RestoreValidationError(problems)
     source = _source(handle, request)
     point = request.point if request.point is not None else locate(source, request.where)
     timeline, sequence = source.history.points.find(point)
     handle.ask("fork", "simulation")
     head = handle.place()[2]
+    if request.if_head not in (None, head):
+        raise Conflict(f"{handle.scope}: its newest entry is {head}, not {request.if_head}")
     fork, forked = handle.history.plan_fork(f"simulation-{os.urandom(6).hex()}", head, cause_now())
     trial = handle.on(forked(handle.core.run(fork)))
     there = replace(

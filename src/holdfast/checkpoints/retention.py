@@ -10,10 +10,10 @@ history behind it, by which the operation is undone; the backup of a restore tha
 the newest `min_count` of a rule.
 
 Clocks are not believed easily. An age counts only if the newest entry of the scope is less than a
-day away from now, and no clock has jumped by as much in the last hundred of a timeline; and only
-as far as somebody has seen it pass (`holdfast.checkpoints.ages`). A plan that would remove more
-than a fifth of a scope's checkpoints by age alone, or the newest of any type, is not run unless it
-is confirmed.
+day away from now, and no clock has jumped by as much in the last hundred of a timeline, none of
+which is damaged; and only as far as somebody has seen it pass (`holdfast.checkpoints.ages`). A plan
+that would remove more than a fifth of a scope's checkpoints by age alone, or the newest of any
+type, is not run unless it is confirmed.
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ from typing import Any
 from holdfast.checkpoints.ages import DAY, Ages
 from holdfast.checkpoints.engine import stored_policies
 from holdfast.checkpoints.holding import held
+from holdfast.checkpoints.marks import PREFIX, Marks
 from holdfast.checkpoints.needing import REASONS, Judged, Needs, Together
 from holdfast.checkpoints.rules import PRIORITIES, Group, Rule, RuleBook, importance, rules_of
-from holdfast.errors import InvalidInputError, NotConfirmedError, StillNeededError
+from holdfast.errors import (
+    InvalidInputError,
+    NotConfirmedError,
+    StateIntegrityError,
+    StillNeededError,
+)
 from holdfast.store import rows
-from holdfast.store.arguments import check_flag, check_text
+from holdfast.store.arguments import check_flag
 from holdfast.store.breathing import Breath
-from holdfast.store.declaring import plan_declare
 from holdfast.store.ending import end_line
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.items import Checkpoint
 from holdfast.store.keep import kept_past
-from holdfast.store.pruning import Pruned, prune_state
+from holdfast.store.pruning import Needed, Pruned, prune_state
 from holdfast.store.reading import moment
 from holdfast.store.scopes import Scope
-from holdfast.store.sticky import Sticky
 
-PREFIX = "$retention/"
-RESTART = "restart"
-"""Marks a checkpoint from which an agent is to be started again, until that is done."""
 LOOKED_AT = 100
 MOST = 0.2
 """Part of a scope's checkpoints that may go by age alone without being asked about."""
@@ -176,8 +177,11 @@ class Retention:
             floor = line.floor or _cut_short(handle)
             if floor:
                 keep = [one.checkpoint.sequence for one in line.judged if one.stays]
+                needed = self._needed(handle)
                 done.append(
-                    prune_state(handle, floor, keep=keep, dry_run=False, reason="retention")
+                    prune_state(
+                        handle, floor, keep=keep, dry_run=False, reason="retention", needed=needed
+                    )
                 )
         self._forget(plan)
         return done
@@ -199,7 +203,7 @@ class Retention:
                     f"{line.scope}: {timeline} cannot be ended: of its checkpoint "
                     f"{one.checkpoint.id} {REASONS['operation']}"
                 )
-        return end_line(line, reason)
+        return end_line(line, reason, self._needed(line))
 
     def _line(self, scope: Any) -> LineHandle:
         return self._handle.line(self._handle.of(scope).scope)
@@ -232,38 +236,33 @@ class Retention:
 
     def pin(self, checkpoint: Checkpoint, reason: str = "pinned") -> None:
         """Keep a checkpoint whatever the rules say, until it is unpinned."""
-        self._mark("pin", checkpoint, reason)
+        self._marks(checkpoint).add("pin", checkpoint, reason)
 
     def unpin(self, checkpoint: Checkpoint) -> bool:
         """Take a pin back; tells whether there was one."""
-        return self._unmark("pin", checkpoint)
+        return self._marks(checkpoint).remove("pin", checkpoint)
 
     def hold(self, checkpoint: Checkpoint, reason: str) -> None:
         """Put a legal hold on a checkpoint: no rule and no unpinning removes it."""
-        self._mark("hold", checkpoint, reason)
+        self._marks(checkpoint).add("hold", checkpoint, reason)
 
     def lift(self, checkpoint: Checkpoint) -> bool:
         """Lift a hold; tells whether there was one."""
-        return self._unmark("hold", checkpoint)
+        return self._marks(checkpoint).remove("hold", checkpoint)
 
     def marked(self, scope: Any) -> dict[str, str]:
         """Ids of the checkpoints of a scope that are pinned, on hold or to go on from, and why."""
-        reader = self._line(scope).reader
-        found: dict[str, str] = {}
-        for kind, word in (("pin", "pinned"), ("hold", "on hold"), (RESTART, "a restart")):
-            for id_ in _ids(reader, kind):
-                found[id_] = f"{word}: {reader.get(f'{PREFIX}{kind}/{id_}')}"
-        return found
+        return Marks(self._line(scope)).needed()
 
     def clear(self, checkpoint: Checkpoint, reason: str = "cleared") -> None:
         """Let a checkpoint go when retention is run next, whatever its rule says.
 
         Not one that is pinned, on hold or needed: that stays until it no longer is.
         """
-        self._mark("clear", checkpoint, reason)
+        self._marks(checkpoint).add("clear", checkpoint, reason)
 
     def _cleared(self, scope: Any) -> set[str]:
-        return set(_ids(self._line(scope).reader, "clear"))
+        return set(Marks(self._line(scope)).of("clear"))
 
     def _forget(self, plan: RetentionPlan) -> None:
         """Take back that checkpoints were cleared which are gone now."""
@@ -274,29 +273,21 @@ class Retention:
             ops = [Operation("delete", f"{PREFIX}clear/{id_}") for id_ in sorted(gone)]
             self._run(line._plan(ops, line._version))
 
-    def _mark(self, kind: str, checkpoint: Checkpoint, reason: str) -> None:
-        check_text(reason, "the reason", 1000)
-        line = self._checked(checkpoint)
-        self._run(plan_declare(line, (Sticky(PREFIX),)))
-        key = f"{PREFIX}{kind}/{checkpoint.id}"
-        self._run(line._plan([Operation("set", key, reason)], line._version))
+    def _needed(self, line: LineHandle) -> Needed:
+        """Gives the entries of a timeline that are pinned or on hold when it is asked."""
+        marks = Marks(line.on("main"))
+        return lambda: {
+            int(number)
+            for timeline, _, number in (id_.rpartition("@") for id_ in marks.needed())
+            if timeline == line.timeline
+        }
 
-    def _unmark(self, kind: str, checkpoint: Checkpoint) -> bool:
-        line = self._checked(checkpoint)
-        key = f"{PREFIX}{kind}/{checkpoint.id}"
-        if line.reader.get(key) is None:
-            return False
-        self._run(line._plan([Operation("delete", key)], line._version))
-        return True
-
-    def _checked(self, checkpoint: Checkpoint) -> LineHandle:
+    def _marks(self, checkpoint: Checkpoint) -> Marks:
         if not isinstance(checkpoint, Checkpoint):
             raise InvalidInputError(
                 "give a checkpoint, as checkpoint() and checkpoints() return it"
             )
-        line = self._handle.line(checkpoint.scope)
-        line.history.points.find(checkpoint)
-        return line
+        return Marks(self._handle.line(checkpoint.scope))
 
     def _run(self, plan: Any) -> None:
         if plan is not None:
@@ -309,14 +300,6 @@ def _said(main: LineHandle) -> dict[str, dict[str, float]]:
     if main.scope.kind != "agent":
         return {}
     return {id_: policy.retention.kept() for id_, policy in stored_policies(main).items()}
-
-
-def _ids(reader: Any, kind: str) -> Iterator[str]:
-    """Checkpoints that are marked so."""
-    timeline, prefix = reader.now(), f"{PREFIX}{kind}/"
-    if timeline is not None:
-        for key, _ in timeline.scan(prefix):
-            yield key.removeprefix(prefix)
 
 
 def _cut_short(line: LineHandle) -> int:
@@ -367,8 +350,11 @@ def _judge(
 
 
 def _confirmed(lines: list[LineHandle], now: datetime) -> bool:
-    """Whether the newest entries of a scope confirm what time it is."""
-    newest = [line.history.log(limit=LOOKED_AT) for line in lines]
+    """Whether the newest entries of a scope confirm what time it is; a damaged one does not."""
+    try:
+        newest = [line.history.log(limit=LOOKED_AT) for line in lines]
+    except StateIntegrityError:
+        return False
     if not any(found and abs(now - found[0].time) <= DAY for found in newest):
         return False
     steps = [abs(entry.clock_step) for found in newest for entry in found]

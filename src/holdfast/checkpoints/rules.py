@@ -125,15 +125,21 @@ def _own(said: Any) -> Rule | None:
     """What a checkpoint says itself; what cannot be used is no reason to remove it."""
     if not isinstance(said, Mapping):
         return None
-    age = said.get("max_age")
     try:
         return Rule(
-            timedelta(seconds=age) if age is not None else None,
+            _age(said.get("max_age")),
             said.get("max_count"),
             min_count=said.get("min_count", 0),
         )
-    except (InvalidInputError, TypeError, ValueError, OverflowError):
+    except (InvalidInputError, TypeError, ValueError):
         return Rule()
+
+
+def _age(seconds: Any) -> timedelta | None:
+    try:
+        return timedelta(seconds=seconds) if seconds is not None else None
+    except OverflowError:
+        return None  # longer than anything lasts: by its age it never goes
 
 
 def importance(one: Checkpoint) -> int:

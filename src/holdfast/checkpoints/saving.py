@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.errors import Conflict, HoldfastError
+from holdfast.errors import Conflict, HoldfastError, TimelineNotFoundError
 from holdfast.store import rows
 from holdfast.store.change import Target, Ticket
 from holdfast.store.core import Core
@@ -73,6 +73,8 @@ def _plan(core: Core, one: Wanted) -> Saved | tuple[Ticket, Callable[[Any], Any]
         change, finish = handle.plan_checkpoint(
             one.name, one.type, one.tags, one.description, one.metadata
         )
+    except TimelineNotFoundError:
+        return Saved("absent")
     except HoldfastError as error:
         return Saved("failed", error=error)
     change.id = one.id

@@ -55,7 +55,7 @@ class ShutdownCheckpoints:
             scope, timeline = target_of(one)
             self._lines[Scope.parse(scope or ""), timeline] = None
         self._noting = _Noting(self._lines) if scopes is None else None
-        self._signals = _Signals(listed(signals, "signals"), self.finish)
+        self._signals = _Signals(_checked(signals), self.finish)
         self._lock = threading.Lock()
         self._over = True
 
@@ -123,6 +123,18 @@ class ShutdownCheckpoints:
             self._core.gates.remove(self._noting)
         if self._finish_quietly in self._core.closing:
             self._core.closing.remove(self._finish_quietly)
+
+
+def _checked(signals: Iterable[int]) -> list[int]:
+    """Signals that a process can take."""
+    numbers = listed(signals, "signals")
+    never = {getattr(signal, name, None) for name in ("SIGKILL", "SIGSTOP")}
+    if not all(type(n) is not bool and n in signal.valid_signals() - never for n in numbers):
+        raise InvalidInputError(
+            "signals are those of the module `signal`, but not SIGKILL and SIGSTOP, which nobody "
+            "can take"
+        )
+    return numbers
 
 
 class _Noting(Gate):

@@ -43,12 +43,23 @@ POLL = 1.0
 _RISING = ("greater_than", "greater_than_or_equal", "equals")
 
 
+EVENT_TYPES = (
+    "state_change",
+    "time_interval",
+    "user_action",
+    "system_event",
+    "error",
+    "metric",
+    "asked",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """What made the policies be looked at."""
 
     type: str
-    """state_change, time_interval, user_action, system_event, error, metric or asked"""
+    """One of `EVENT_TYPES`."""
     name: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Values that it brings along: what is evaluated with it reads these instead."""

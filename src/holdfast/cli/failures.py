@@ -68,6 +68,7 @@ _WORDS = (
     ("open the store with the new key, or give it to this one with add_key()", "give that one"),
     ("sweep() drops", "`holdfast sweep` drops"),
     ("rotate_master(), and", "`holdfast keyring rotate --new-key` and `finish`, and"),
+    ("or give dependencies='ignore'", "or give --dependencies ignore"),
     ("give past_damage=True", "give --past-damage"),
     ("signer=file:PATH", "--signer file:PATH"),
     (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -11,7 +11,6 @@ from holdfast.cli import output
 from holdfast.cli.commands import Group, pass_session
 from holdfast.cli.key import scope_argument
 from holdfast.cli.session import Session
-from holdfast.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.policies import Policies
@@ -126,12 +125,14 @@ def _made(old: Policy | None, id: str, given: dict[str, Any]) -> dict[str, Any]:
         return {**old.data(), "enabled": False, "encryption": None}
     frequency = {"interval": given["interval"], "jitter": given["jitter"]}
     retention = {name: given[name] for name in ("max_age", "max_count", "min_count")}
+    wrong: list[str] = []
+    conditions = [_condition(text, given["metric"], wrong) for text in given["when"]]
     squeezed = given["compression"]
     method = {"enabled": squeezed != "none", "algorithm": squeezed if squeezed != "none" else "lz4"}
-    return {
+    data = {
         "id": id,
         "name": given["name"] or "",
-        "conditions": [_condition(text, given["metric"]) for text in given["when"]],
+        "conditions": list(filter(None, conditions)),
         "frequency": {name: _time(v) for name, v in frequency.items() if v is not None},
         "retention": {name: _time(v) for name, v in retention.items() if v is not None},
         "compression": method if squeezed is not None else None,
@@ -139,22 +140,37 @@ def _made(old: Policy | None, id: str, given: dict[str, Any]) -> dict[str, Any]:
         "priority": given["priority"] or "medium",
         "enabled": not given["off"],
     }
+    if wrong:
+        _refuse(data, given["metric"], wrong)
+    return data
 
 
-def _condition(text: str, own: tuple[str, ...]) -> dict[str, Any]:
+def _refuse(data: dict[str, Any], own: tuple[str, ...], wrong: list[str]) -> NoReturn:
+    """Name what is wrong with the options together with what is wrong with the rest."""
+    from holdfast.checkpoints.policy import EMPTY, invalid, read_policy
+
+    made, more = read_policy(data)
+    told = made.problems(own, encrypted=True) if made is not None else []
+    raise invalid([*wrong, *more, *(text for text in told if text != EMPTY)])
+
+
+def _condition(text: str, own: tuple[str, ...], wrong: list[str]) -> dict[str, Any] | None:
+    """A condition as plain data; None if what is wrong with it has been noted."""
     from holdfast.checkpoints.conditions import METRICS, base_of
 
     found = _WHEN.fullmatch(text)
     if found is None:
-        raise InvalidInputError(f"{text[:80]!r} is no condition; write operation_count>100")
+        wrong.append(f"{text[:80]!r} is no condition; write operation_count>100")
+        return None
     metric = found["metric"].strip()
     kinds = [kind for kind, metrics in METRICS.items() if base_of(metric) in metrics]
     if not kinds and metric not in own:
         known = ", ".join(name for metrics in METRICS.values() for name in metrics)
-        raise InvalidInputError(
+        wrong.append(
             f"unknown metric {metric[:80]!r}; use {known}, or name one that the agent's program "
             "records with --metric"
         )
+        return None
     return {
         "type": kinds[0] if kinds else "system_event",
         "metric": metric,

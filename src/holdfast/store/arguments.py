@@ -6,6 +6,7 @@ here with a sentence that says what is expected.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -88,6 +89,22 @@ def check_function(function: object, what: str) -> None:
     """Refuse what cannot be called."""
     if not callable(function):
         raise InvalidInputError(f"{what} is a function, not {_shown(function)}")
+
+
+def is_async(function: object) -> bool:
+    """Whether calling it gives something to be awaited."""
+    whole = (function, getattr(function, "__call__", None))  # noqa: B004 an object may be async
+    return any(map(inspect.iscoroutinefunction, whole))
+
+
+def check_plain_function(function: object, what: str) -> None:
+    """Refuse what cannot be called, and what would have to be awaited."""
+    check_function(function, what)
+    if is_async(function):
+        raise InvalidInputError(
+            f"{what} is an `async def`, which nobody awaits here: use the class of the same name "
+            "in holdfast, or a plain function"
+        )
 
 
 def check_moment(time: object, what: str) -> None:

@@ -11,9 +11,10 @@ anything: rows that are in use could never be dropped once it has ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
-from holdfast.errors import InvalidInputError, StillNeededError
+from holdfast.errors import HoldfastError, InvalidInputError, StillNeededError
 from holdfast.store import entries, rows
 from holdfast.store.arguments import check_text
 from holdfast.store.cause import cause_now
@@ -22,7 +23,7 @@ from holdfast.store.entries import Body
 from holdfast.store.floors import floor_of
 from holdfast.store.handles import LineHandle
 from holdfast.store.marking import Marks, mark_all, sources_of
-from holdfast.store.pruning import Pruned, prune_state
+from holdfast.store.pruning import Needed, Pruned, prune_state
 from holdfast.store.saves import BEFORE
 from holdfast.store.stage import Stage
 from holdfast.store.timeline import Timeline
@@ -30,8 +31,8 @@ from holdfast.store.timeline import Timeline
 Special = Callable[[Stage, Body], None]
 
 
-def end_line(handle: LineHandle, reason: str | None) -> Pruned:
-    """End a timeline; what it cost is given back. Asks for no pins and holds."""
+def end_line(handle: LineHandle, reason: str | None, needed: Needed = frozenset) -> Pruned:
+    """End a timeline; what it cost is given back. `needed` gives entries that are marked."""
     if handle.timeline == "main":
         raise InvalidInputError(
             f"{handle.scope}: main cannot be ended; a scope is deleted as a whole, and its past "
@@ -42,9 +43,22 @@ def end_line(handle: LineHandle, reason: str | None) -> Pruned:
     handle.ask("prune", handle.timeline)
     _check_unused(handle, handle.history.points.line())
     empty = _entry(handle, reason, _empty)
-    done = prune_state(handle, empty, keep=(), dry_run=False, reason=reason)
+    done = prune_state(handle, empty, keep=(), dry_run=False, reason=reason, needed=needed)
+    if done.kept:
+        raise _needed(handle, f"its entry {done.kept[-1]} was forked, restored or marked meanwhile")
     _entry(handle, reason, _end, head=done.anchor)  # else somebody wrote to it meanwhile
     return done
+
+
+@contextmanager
+def ended_if_it_fails(line: LineHandle, reason: str) -> Iterator[None]:
+    """Around what puts a state together on a timeline of its own: that is not left behind."""
+    try:
+        yield
+    except Exception:
+        with suppress(HoldfastError):  # then it is left; what failed first is what matters
+            end_line(line, reason)
+        raise
 
 
 def _entry(

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from holdfast.errors import Conflict, DamagedRecordError, PrunedError
+from holdfast.errors import Conflict, DamagedRecordError, PrunedError, ScopeNotFoundError
 from holdfast.store import entries, rows
 from holdfast.store.saves import Save, read_save
 
 if TYPE_CHECKING:
     from holdfast.store.ledger import Ledger
     from holdfast.store.stage import Stage
+    from holdfast.store.timeline import Timeline
 
 _decode = msgspec.msgpack.Decoder(int).decode
 
@@ -95,16 +96,20 @@ def pruned(ledger: Ledger, timeline: str, sequence: int, floor: Floor) -> Pruned
     )
 
 
-def stand_on(stage: Stage, timeline: int, sequence: int, number: int) -> None:
-    """Let a commit that rests on an older state fail if that is pruned meanwhile.
+def stand_on(stage: Stage, source: Timeline, sequence: int, number: int) -> None:
+    """Let a commit that rests on an older state fail if that is pruned meanwhile, or deleted.
 
     `number` is that of the newest anchor when it was found that the state is kept.
     """
     ledger = stage.ledger
-    coming = ledger.pruning.get(timeline, NO_FLOOR)
+    if ledger.number != source.ledger.number:
+        raise ScopeNotFoundError(
+            f"{ledger.scope} was deleted meanwhile; one that is made again under its name is new"
+        )
+    coming = ledger.pruning.get(source.number, NO_FLOOR)
     if not coming.holds(sequence, ledger.before):
         raise Conflict(f"{ledger.scope}: entry {sequence} is being pruned; try again")
-    stage.absent.append(rows.anchor(ledger.number, timeline, number + 1))
+    stage.absent.append(rows.anchor(ledger.number, source.number, number + 1))
 
 
 def stand_beside_pruning(stage: Stage, anchors: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -42,7 +42,7 @@ from holdfast.store.reading import Reader, microseconds, moment
 from holdfast.store.saves import BEFORE
 from holdfast.store.scopes import Scope, check_key
 from holdfast.store.stage import Sign, Stage
-from holdfast.store.sticky import Kept, keep_sticky, sticky_prefixes
+from holdfast.store.sticky import Kept, apart, keep_sticky, sticky_prefixes
 from holdfast.store.term_keeper import terms_of_kept
 from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Node
@@ -166,6 +166,8 @@ class History:
     def checkpoint_at(self, timeline: str, sequence: int) -> Checkpoint:
         """The checkpoint at an entry; refused if there is none."""
         line = self.points.line(timeline)
+        if sequence <= line.ledger.before:
+            raise CheckpointNotFoundError(f"{self.scope}: no checkpoint lies before all entries")
         key = rows.entry(line.prefix, sequence)
         envelope, body = line.ledger.open_entry(key, line.ledger.storage.get([key])[0])
         if envelope.statement is None:
@@ -208,9 +210,11 @@ class History:
         cause: Cause | None,
         if_head: int | None = None,
         past_damage: bool = False,
+        leave: Callable[[Stage], Iterable[str]] = lambda _: (),
     ) -> Plan:
         """Return to the state at a point; the state before is kept as a checkpoint.
 
+        `leave` gives, in the commit, how further keys begin that stay as they are.
         Where damage keeps the state before from being read, that is done only on demand, and
         there is nothing to keep.
         """
@@ -230,14 +234,14 @@ class History:
         kept = [Kept(root, (), ())]  # what cannot be read cannot be kept
 
         def special(stage: Stage, body: Body) -> None:
+            stand_on(stage, source, sequence, anchors)
             if damage is None:
                 note = f"before restore of {label}"
                 op = [entries.CHECKPOINT, note, "recovery", str(self.scope)]
                 backup[:] = [self.signed(stage, Body(body.time, [op], [], body.cause))]
-                prefixes = sticky_prefixes(stage.declared)
+                prefixes = apart([*sticky_prefixes(stage.declared), *leave(stage)])
                 kept[:] = [keep_sticky(stage.ledger.trees, root, stage.fold(), prefixes)]
             done = kept[0]
-            stand_on(stage, source.number, sequence, anchors)
             stage.become(done.root, stage.sequence + 1)
             stage.save(BEFORE)
             op = [entries.RESTORE, source.number, sequence, done.root.hash]
@@ -252,19 +256,12 @@ class History:
         def finish(written: list[Written]) -> Restored:
             if damage is not None:
                 self.core.take_over(line)
+            passed_over = str(damage) if damage is not None else ""
             return Restored(
-                self.scope,
-                self.timeline,
-                written[0].sequence,
-                label,
-                kept[0].root.hash.hex(),
-                backup[0] if backup else None,
-                verify,
-                count_keys(line.ledger.trees, kept[0].root),
-                checked,
-                left=kept[0].keys,
-                passed_over=str(damage) if damage is not None else "",
-            )
+                self.scope, self.timeline, written[0].sequence, label, kept[0].root.hash.hex(),
+                backup[0] if backup else None, verify, count_keys(line.ledger.trees, kept[0].root),
+                checked, left=kept[0].keys, passed_over=passed_over,
+            )  # fmt: skip
 
         target = Target(self.scope, self.timeline, special=special, create=False, head=if_head)
         target.stranded = line if damage is not None else None
@@ -334,7 +331,7 @@ class History:
             start = _encode([name, source.number, sequence])
             stage.rows.append((key, ledger.seal_row(key, start, ledger.commit_line)))
             stage.absent += [ended, rekeyed]
-            stand_on(stage, source.number, sequence, anchors)
+            stand_on(stage, source, sequence, anchors)
             stage.become(root, stage.sequence + 1)
             stage.save(BEFORE)
             body.ops = [[entries.FORK, source.number, sequence, root.hash]]

@@ -132,7 +132,7 @@ class Points:
     def _named(self, text: str) -> tuple[str, int]:
         timeline, at, number = text.rpartition("@")
         missing: TimelineNotFoundError | None = None
-        if at and number.isdecimal() and timeline:
+        if at and _numeral(number) and timeline:
             try:
                 return self._checked(timeline, int(number))
             except TimelineNotFoundError as error:
@@ -142,7 +142,7 @@ class Points:
             return found
         if missing is not None:
             raise missing
-        if text.isdecimal():
+        if _numeral(text):
             return self._checked(self.timeline, int(text))
         raise CheckpointNotFoundError(
             f"{self.scope}: no checkpoint is named {text!r}; `checkpoints()` lists them"
@@ -280,6 +280,11 @@ class Points:
             while len(kept) > VIEWS:
                 kept.pop(next(iter(kept)))
         return found
+
+
+def _numeral(text: str) -> bool:
+    """Whether it can be an entry's number; one of thousands of digits takes long to read."""
+    return text.isdecimal() and len(text) < 20
 
 
 def _kept(line: Timeline, sequence: int) -> int:

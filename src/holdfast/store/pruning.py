@@ -16,8 +16,9 @@ The steps, each of which may be the last one (killed, refused, storage lost):
    Until step 3 nothing leads to what is written here.
 3. One commit adds the **anchor**: an entry that names the floor, the hash of the entry there and
    the commitments of all bases; the bases' rows `B`; and the row `A` that leads to the anchor. It
-   expects that no other timeline has grown: a fork or restore that rests on what is to be pruned
-   is either seen here, or its own commit, which expects no further anchor, fails.
+   expects that no other timeline has grown: a fork, a restore or a mark (`needed`) that rests on
+   what is to be pruned is either seen here, or its own commit, which expects no further anchor,
+   fails.
 4. What kept states use is *marked*: from the bases of all timelines and from each index saved
    behind their floors. All that the states in between use is in one of these, or in rows behind
    the floor. A reference that is made later comes from a kept state, and so leads to what is
@@ -78,6 +79,7 @@ _STAY = frozenset((entries.RESTORE, entries.FORK, entries.GONE, entries.REKEY, e
 
 _encode = msgspec.msgpack.Encoder().encode
 Row = tuple[bytes, bytes]
+Needed = Callable[[], Iterable[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +118,13 @@ def prune_state(
     keep: Iterable[Any] | None,
     dry_run: bool,
     reason: str | None,
+    needed: Needed = frozenset,
 ) -> Pruned:
-    """Drop the content of entries before a point; see `State.prune`."""
+    """Drop the content of entries before a point; see `State.prune`.
+
+    `needed` gives entries of the timeline whose states stay, too. It is asked again in the commit
+    that announces what goes; whoever adds to them stands on the state (`floors.stand_on`).
+    """
     check_flag(dry_run, "dry_run")
     if reason is not None:
         check_text(reason, "the reason of a change")
@@ -135,12 +142,12 @@ def prune_state(
             )
     kept = None if wanted is None else {sequence for _, sequence in wanted}
     for _ in range(ATTEMPTS):
-        work = _Pruning(handle, last, kept)
+        work = _Pruning(handle, last, kept, needed)
         try:
             return work.count() if dry_run else work.run(reason)
         except _Again:
             continue
-    raise Conflict(f"{handle.scope}: others forked or restored again and again; try again")
+    raise Conflict(f"{handle.scope}: others forked, restored or marked again and again; try again")
 
 
 class _Again(Exception):
@@ -148,7 +155,9 @@ class _Again(Exception):
 
 
 class _Pruning:
-    def __init__(self, handle: LineHandle, last: int, wanted: set[int] | None) -> None:
+    def __init__(
+        self, handle: LineHandle, last: int, wanted: set[int] | None, needed: Needed
+    ) -> None:
         self.handle = handle
         self.core = handle.core
         self.storage = handle.core.storage
@@ -159,6 +168,7 @@ class _Pruning:
         self.lines = [number for number, _, _, _ in self.core.timelines(self.ledger)]
         self.heads = {number: self._head(number) for number in self.lines}
         self.wanted = self._checkpoints() if wanted is None else wanted
+        self.needed = needed
         self.kept = self._kept()
         self.cell = rows.pruner(self.ledger.number)
         self.token = os.urandom(16)
@@ -181,13 +191,18 @@ class _Pruning:
         The floor is lowered to where no more are needed than an anchor can name.
         """
         while True:
-            found = {at for at in self.wanted if at <= self.last}
+            found = {at for at in self.wanted if at <= self.last} | self._needed()
             for number in self.lines:
                 found.update(self._sources(number, floor_of(self.ledger, number).sequence))
             found.add(self.last)
             if len(found) <= MOST_BASES or self.last == self.old.sequence:
                 return {at for at in found if at > self.ledger.before}
             self.last = max(sorted(found)[MOST_BASES - 1], self.old.sequence)
+
+    def _needed(self) -> set[int]:
+        """Entries up to the floor that others need, but those that are gone already."""
+        before = self.ledger.before
+        return {at for at in self.needed() if at <= self.last and self.old.holds(at, before)}
 
     def _sources(self, number: int, behind: int) -> Iterator[int]:
         """Entries up to the floor that restores and forks of a timeline begin from."""
@@ -233,16 +248,9 @@ class _Pruning:
     def _pruned(self, floor: Floor, *, dry_run: bool = False) -> Pruned:
         kept = tuple(sorted(at for at in floor.bases if at < floor.sequence))
         return Pruned(
-            self.handle.scope,
-            self.handle.timeline,
-            floor.sequence,
-            floor.anchor,
-            kept,
-            self.entries,
-            self.rows,
-            self.bytes,
-            dry_run,
-        )
+            self.handle.scope, self.handle.timeline, floor.sequence, floor.anchor, kept,
+            self.entries, self.rows, self.bytes, dry_run,
+        )  # fmt: skip
 
     def _tally(self, batch: Batch, dropped: int) -> None:
         self.entries += len(batch.swaps)
@@ -341,11 +349,13 @@ class _Pruning:
         return special
 
     def _check_since(self) -> None:
-        """Refuse if a restore or fork that came meanwhile begins from what is not kept."""
+        """Refuse if a restore, fork or mark that came meanwhile rests on what is not kept."""
         for number, head in self.heads.items():
             self.heads[number] = self._head(number)
             if not self.kept.issuperset(self._sources(number, head)):
                 raise Conflict(f"{self.ledger.scope}: restored or forked meanwhile; try again")
+        if not self.kept.issuperset(self._needed()):
+            raise Conflict(f"{self.ledger.scope}: marked as needed meanwhile; try again")
 
     def _clear_bases(self, bases: dict[int, bytes]) -> None:
         """Drop bases that no anchor names: of one that was released, or never came to be."""

@@ -7,6 +7,7 @@ stays short, however many sticky keys there are, and only where the two states d
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -46,9 +47,14 @@ class Kept(NamedTuple):
 
 
 def sticky_prefixes(declared: Declared) -> tuple[str, ...]:
-    """The prefixes that a restore leaves alone, sorted, none the beginning of another."""
+    """The prefixes that a restore leaves alone, in the form that it needs."""
+    return apart([PREFIX, *(one.prefix for one in declared.of(Sticky))])
+
+
+def apart(prefixes: Iterable[str]) -> tuple[str, ...]:
+    """Prefixes sorted, none the beginning of another."""
     found: list[str] = []
-    for prefix in sorted([PREFIX, *(one.prefix for one in declared.of(Sticky))]):
+    for prefix in sorted(prefixes):
         if not found or not prefix.startswith(found[-1]):
             found.append(prefix)
     return tuple(found)

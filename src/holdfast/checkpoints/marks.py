@@ -1,0 +1,91 @@
+"""Marks on checkpoints: pinned, on hold, cleared; keys of the scope that no restore takes back.
+
+A mark stands on the state that it keeps, as a fork does: it is committed only if that is not pruned
+by then, and whoever prunes looks at the marks in the commit that announces what goes (`needed` of
+`holdfast.store.pruning`). So one that was accepted is kept, whatever runs beside it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from holdfast.errors import Conflict
+from holdfast.store.arguments import check_text
+from holdfast.store.declaring import plan_declare
+from holdfast.store.entries import Body
+from holdfast.store.floors import stand_on
+from holdfast.store.gates import Operation
+from holdfast.store.handles import UPDATES, LineHandle
+from holdfast.store.items import Checkpoint
+from holdfast.store.stage import Stage
+from holdfast.store.sticky import Sticky
+
+PREFIX = "$retention/"
+RESTART = "restart"
+"""Marks a checkpoint from which an agent is to be started again, until that is done."""
+NEEDED = {"pin": "pinned", "hold": "on hold", RESTART: "a restart"}
+PAUSE = 0.001
+"""Seconds until a mark is tried again beside a pruning that is being announced."""
+
+
+class Marks:
+    """The marks of a scope, by the handle of its main timeline."""
+
+    def __init__(self, main: LineHandle) -> None:
+        self._main = main
+
+    def of(self, kind: str) -> Iterator[str]:
+        """Ids of the checkpoints that are marked so."""
+        line, prefix = self._main.reader.now(), f"{PREFIX}{kind}/"
+        if line is not None:
+            for key, _ in line.scan(prefix):
+                yield key.removeprefix(prefix)
+
+    def needed(self) -> dict[str, str]:
+        """Ids of the checkpoints that are pinned, on hold or to go on from, and why."""
+        return {
+            id_: f"{word}: {self._main.reader.get(f'{PREFIX}{kind}/{id_}')}"
+            for kind, word in NEEDED.items()
+            for id_ in self.of(kind)
+        }
+
+    def add(self, kind: str, checkpoint: Checkpoint, reason: str) -> None:
+        """Mark a checkpoint; refused if it is gone by the time of the commit."""
+        check_text(reason, "the reason", 1000)
+        self._main.history.points.find(checkpoint)
+        plan = plan_declare(self._main, (Sticky(PREFIX),))
+        if plan is not None:
+            self._main.core.run(plan[0])
+        operation = Operation("set", f"{PREFIX}{kind}/{checkpoint.id}", reason)
+        for attempt in range(1, UPDATES + 1):
+            try:
+                self._stand(operation, checkpoint)
+                return
+            except Conflict:
+                if attempt == UPDATES:
+                    raise
+                time.sleep(PAUSE)
+
+    def _stand(self, operation: Operation, checkpoint: Checkpoint) -> None:
+        main, points = self._main, self._main.history.points
+        timeline, sequence = points.find(checkpoint)
+        line, anchors = points.line(timeline), points.anchors(timeline, sequence)
+        change, _ = main._plan([operation], main._version)
+        target = change.targets[0]
+
+        def special(stage: Stage, body: Body) -> None:
+            stand_on(stage, line, sequence, anchors)
+            stage.add(main.core.prepared(stage.ledger, target), body)
+
+        target.special = special
+        main.core.run(change)
+
+    def remove(self, kind: str, checkpoint: Checkpoint) -> bool:
+        """Take a mark back; tells whether there was one."""
+        self._main.history.points.find(checkpoint)
+        key = f"{PREFIX}{kind}/{checkpoint.id}"
+        if self._main.reader.get(key) is None:
+            return False
+        self._main.core.run(self._main._plan([Operation("delete", key)], self._main._version)[0])
+        return True

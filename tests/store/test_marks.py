@@ -1,0 +1,99 @@
+"""Pins and holds beside a retention that runs elsewhere: what was accepted is kept."""
+
+from __future__ import annotations
+
+import pytest
+from store_kit import Between, Place
+
+from holdfast import sync
+from holdfast.errors import Conflict, PrunedError, StillNeededError
+from holdfast.sync import Retention
+
+COMMITS = 12
+"""More than a run of these tests makes."""
+
+
+def filled(store: sync.Store, timeline: str = "main") -> list[sync.Checkpoint]:
+    state = store.agent("1")
+    if timeline != "main":
+        state.set("x", -1)
+        state = state.fork(timeline)
+    made = []
+    for n in range(8):
+        state.set("x", n)
+        made.append(state.checkpoint(f"n{n}", type="routine"))
+    return made
+
+
+def held(store: sync.Store, one: sync.Checkpoint) -> bool:
+    """Whether a hold was accepted; it may only be refused because the checkpoint is gone."""
+    try:
+        Retention(store).hold(one, "case 7")
+    except PrunedError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("timeline", ["main", "trial"])
+@pytest.mark.parametrize("commit", range(COMMITS))
+def test_a_hold_between_any_two_commits_of_a_run_is_kept(
+    plain: Place, commit: int, timeline: str
+) -> None:
+    between = Between(plain.storage())
+    here, there = plain.open(storage=between), plain.open()
+    one = filled(there, timeline)[2]
+    outcome = []
+    between.before, between.passing = lambda: outcome.append(held(there, one)), commit
+    Retention(here).run(here.agent("1"))
+    if not outcome:
+        assert commit > 3
+        return
+    seen = there.agent("1").on(timeline)
+    assert (one.id in Retention(there).marked(seen)) is outcome[0]
+    assert (one.name in [found.name for found in seen.checkpoints()]) is outcome[0]
+    if outcome[0]:
+        assert seen.at(one).get("x") == 2
+        Retention(here).run(here.agent("1"))
+        assert seen.at(one).get("x") == 2
+        assert there.verify().ok
+    else:
+        with pytest.raises(PrunedError):
+            seen.at(one)
+
+
+@pytest.mark.parametrize("timeline", ["main", "trial"])
+@pytest.mark.parametrize("commit", range(3))
+def test_a_run_between_any_two_commits_of_a_hold_refuses_it(
+    plain: Place, commit: int, timeline: str
+) -> None:
+    between = Between(plain.storage())
+    here, there = plain.open(storage=between), plain.open()
+    one = filled(there, timeline)[2]
+    ran = []
+    between.before = lambda: ran.append(Retention(there).run(there.agent("1")))
+    between.passing = commit
+    accepted = held(here, one)
+    assert accepted is not bool(ran)
+    seen = there.agent("1").on(timeline)
+    assert (one.id in Retention(there).marked(seen)) is accepted
+    assert (one.name in [found.name for found in seen.checkpoints()]) is accepted
+
+
+@pytest.mark.parametrize("commit", range(6))
+def test_a_timeline_with_a_hold_is_not_ended_whenever_it_came(plain: Place, commit: int) -> None:
+    between = Between(plain.storage())
+    here, there = plain.open(storage=between), plain.open()
+    one = filled(there, "trial")[2]
+    outcome = []
+    between.before, between.passing = lambda: outcome.append(held(there, one)), commit
+    try:
+        Retention(here).end("agent:1", "trial")
+        ended = True
+    except (StillNeededError, Conflict):
+        ended = False
+    names = [info.name for info in there.agent("1").timelines()]
+    assert ("trial" not in names) is ended
+    if outcome and outcome[0]:
+        assert not ended
+        assert there.agent("1").on("trial").at(one).get("x") == 2
+    assert there.verify().ok
