@@ -174,7 +174,7 @@ def wrong_with(store: sync.Store, case: Case, name: str) -> Iterator[str]:
         yield f"{report.status} by {report.strategy}, and the agent has {plain(state)}"
     yield from _wrong_with_report(case, report)
     told = [one for one in sync.Recovery(store).notices(limit=1000) if one.agent == f"agent:{name}"]
-    if len(told) > 1:
+    if len(told) != 1:
         yield f"told {len(told)} times"
     held = [
         one.name for one in store.leases() if one.owner and f"agent:{name}" in one.name.split("/")

@@ -406,18 +406,26 @@ def test_the_latest_of_a_type_is_found_and_restored(store: sync.Store) -> None:
 
 
 @pytest.mark.spec("D39", "D40", "D41", "D42")
-def test_the_manual_recovery_procedure(url: str) -> None:
+def test_the_manual_recovery_procedure(url: str, tmp_path: Path) -> None:
     with sync.open(url) as store:
         state = store.agent("agent-1")
+        state.set("context", "before")
+        state.checkpoint("older", type="routine")
         write(state)
-        state.checkpoint(type="routine")
+        state.checkpoint("latest", type="routine")
         state.set("context", "drifted")
         state.delete("conversation")
+        state.checkpoint("not this one", type="manual")
     with sync.open(url) as store:
         state = store.agent("agent-1")
         latest = state.checkpoints(type="routine", limit=1)[0]
+        assert latest.name == "latest"
+        file = tmp_path / "latest.json"
+        sync.export_checkpoint(state, file, at=latest, format="json", plain=True)
+        assert json.loads(file.read_text())["state"] == AGENT, "readable without Holdfast"
         assert dict(state.at(latest).items()) == AGENT, "looked into before anything is changed"
         assert state.restore(latest, dry_run=True).diff
+        assert state.get("context") == "drifted"
         state.restore(latest)
         assert not state.diff(latest)
         assert dict(state.items()) == AGENT

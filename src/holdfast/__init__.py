@@ -86,18 +86,18 @@ if TYPE_CHECKING:
     from holdfast.recovery.async_watchdog import Scrubber, Watchdog, boot
     from holdfast.recovery.booting import BootItem, BootReport
     from holdfast.recovery.choice import Proposal
-    from holdfast.recovery.engine import RecoveryPlan
     from holdfast.recovery.failures import Failure
+    from holdfast.recovery.group_reports import GroupRecoveryReport
     from holdfast.recovery.healing import Healed
     from holdfast.recovery.health import Concern, Health
     from holdfast.recovery.notices import Notice
+    from holdfast.recovery.plans import RecoveryPlan
     from holdfast.recovery.procedure import Procedure, RecoveryStep
     from holdfast.recovery.quarantine import Quarantined
     from holdfast.recovery.records import RecoveryStepResult
     from holdfast.recovery.reports import RecoveryReport, RecoveryStatistics
     from holdfast.recovery.scrubbing import Scrubbed, ScrubStatus
     from holdfast.recovery.sightings import Unanswered
-    from holdfast.recovery.together import GroupRecoveryReport
     from holdfast.recovery.watchdog import Answered
     from holdfast.seal.codec import Typed, ValueLimits
     from holdfast.seal.parts import ERASED
@@ -361,11 +361,12 @@ _HOMES = {
     "holdfast.recovery.async_watchdog": "Scrubber Watchdog boot",
     "holdfast.recovery.booting": "BootItem BootReport",
     "holdfast.recovery.choice": "Proposal",
-    "holdfast.recovery.engine": "RecoveryPlan",
     "holdfast.recovery.failures": "Failure",
+    "holdfast.recovery.group_reports": "GroupRecoveryReport",
     "holdfast.recovery.healing": "Healed",
     "holdfast.recovery.health": "Concern Health",
     "holdfast.recovery.notices": "Notice",
+    "holdfast.recovery.plans": "RecoveryPlan",
     "holdfast.recovery.procedure": "Procedure RecoveryStep",
     "holdfast.recovery.quarantine": "Quarantined",
     "holdfast.recovery.records": "RecoveryStepResult",
@@ -373,7 +374,6 @@ _HOMES = {
     "holdfast.recovery.scrubbing": "ScrubStatus Scrubbed",
     "holdfast.recovery.sightings": "Unanswered",
     "holdfast.recovery.watchdog": "Answered",
-    "holdfast.recovery.together": "GroupRecoveryReport",
     "holdfast.seal.codec": "Typed ValueLimits",
     "holdfast.seal.parts": "ERASED",
     "holdfast.seal.registry": "Registry",

@@ -343,3 +343,74 @@ def test_scrubbing_goes_on_where_it_ended_and_heals(cli: Cli, copied: Path) -> N
     well = cli("recovery scrub --json")
     assert (well.code, well.json["finished"], well.json["passes"]) == (0, True, 3)
     assert "all of the store, 4 times" in cli("recovery scrub").out
+
+
+def test_what_is_asked_for_and_not_there_changes_nothing_and_fails(cli: Cli, many: Path) -> None:
+    before = plan_of()
+    assert cli("recover agent:7 --point nope").code == 4
+    assert cli("recover agent:7 --at 1990-01-01T00:00:00Z").code == 4
+    assert cli("recover agent:7 --point nope --dry-run").code == 4
+    assert plan_of() == before
+    assert cli("recovery list --json").json == {"recoveries": [], "groups": []}
+
+
+def test_a_recovery_that_never_ended_is_abandoned(cli: Cli, many: Path) -> None:
+    class Killed(BaseException):
+        pass
+
+    def progress(step: str, _: str) -> None:
+        raise Killed
+
+    with sync.open(URL) as store, pytest.raises(Killed):
+        sync.Recovery(store).recover("agent:7", "agent_crash", progress=progress)
+    (left,) = cli("recovery list --json").json["recoveries"]
+    assert left["status"] == "running"
+    assert cli("recovery stats --json").json["alarms"] == []
+    assert "has not ended" in cli("recovery stats --slow 0").out
+    said = cli(f"recovery abandon {left['id']} --reason done --json").json
+    assert (said["status"], said["why"]) == ("failed", "abandoned: done")
+    assert cli(f"recovery abandon {left['id']}").code == 4
+
+
+def test_repair_heals_a_lost_newest_entry_or_says_what_is_lost(cli: Cli, here: Path) -> None:
+    with sync.open(URL) as store:
+        store.agent("7").set("plan", "old")
+        store.agent("7").set("plan", "new")
+    for name in ("holdfast.db", "holdfast.db.sign"):
+        shutil.copy(name, name.replace("holdfast", "copy"))
+    storage = open_storage(URL, durability="normal")
+    newest = storage.scan(b"E", b"F")[-1][0]
+    storage.close()
+    for copy, plan, lost in (
+        ("--copy sqlite:copy.db", "new", None),
+        ("", "old", "entry 2, which the feed names"),
+    ):
+        storage = open_storage(URL, durability="normal")
+        storage.commit(Batch(drops=[newest]))
+        storage.close()
+        done = cli(f"repair agent:7 --yes --json {copy}").json
+        assert [one["lost"] for one in done["repaired"]] == ([lost] if lost else [])
+        assert plan_of() == plan
+
+
+def test_groups_are_listed_told_of_by_doctor_and_abandoned(cli: Cli, here: Path) -> None:
+    class Killed(BaseException):
+        pass
+
+    def check(state: object) -> None:
+        raise Killed
+
+    with sync.open(URL) as store, pytest.raises(Killed):
+        store.agent("a").set("k", 1)
+        store.agent("b").set("k", 1)
+        team = ["agent:a", "agent:b"]
+        sync.Recovery(store, validate=[check]).recover_group(team, "agent_crash")
+    (left,) = cli("recovery list --json").json["groups"]
+    assert (left["agents"], left["status"]) == (["agent:a", "agent:b"], "running")
+    assert "a group of 2 agents" in cli("recovery list").out
+    concerns = cli("doctor --json --at-least 0").json["concerns"]
+    (unfinished,) = [one for one in concerns if one["kind"] == "unfinished_recovery"]
+    step = unfinished["next"].rpartition("holdfast ")[2]
+    assert step == f"recovery abandon {left['id']}"
+    assert "abandoned" in cli(step).out
+    assert cli("recovery list --json").json["groups"][0]["status"] == "failed"

@@ -132,6 +132,28 @@ def test_work_that_fails_again_keeps_nothing_else_from_being_settled(place: Plac
     assert "ZeroDivisionError" in str(report)
 
 
+def test_functions_that_raise_keep_nothing_else_from_being_settled(place: Place) -> None:
+    store = killed(place)
+    sync.Mailbox(store.agent("8")).send({"order": 18}, id="order-18")
+    seen: list[str] = []
+
+    def requests(state: sync.State, letter: Any) -> None:
+        seen.append(letter.id)
+        raise ValueError("a bug of the user")
+
+    def effects(state: sync.State, effect: Any) -> str:
+        raise ValueError("another one")
+
+    report = sync.boot(store, machines={"post": post([])}, requests=requests, effects=effects)
+    outcomes = {(one.kind, one.what): (one.outcome, one.why) for one in report.items}
+    assert outcomes["effect", "mail"] == ("left", "ValueError: another one")
+    assert outcomes["effect", "charge order-17"][0] == "retry"
+    assert outcomes["transition", "post"][0] == "completed"
+    for id_ in ("order-17", "order-18"):
+        assert outcomes["request", id_] == ("left", "ValueError: a bug of the user")
+    assert seen == ["order-17", "order-18"]
+
+
 @pytest.mark.spec("X10", "S81")
 def test_the_chain_from_the_newest_state_to_defaults(place: Place) -> None:
     store = place.open()

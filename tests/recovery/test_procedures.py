@@ -134,7 +134,6 @@ def test_an_attempt_that_fails_is_made_again_as_often_as_is_said(store: sync.Sto
     ]
 
 
-@pytest.mark.spec("K182")
 def test_the_time_of_a_procedure_ends_its_attempts(store: sync.Store) -> None:
     steps = Steps()
     steps.fail = {"a": 10_000}
@@ -162,7 +161,6 @@ def test_a_check_that_fails_undoes_the_recovery(store: sync.Store) -> None:
     assert [part for part, _ in report.steps][-1] == "rollback"
 
 
-@pytest.mark.spec("K181", "K202")
 def test_a_procedure_may_say_itself_how_it_is_undone(store: sync.Store) -> None:
     steps = Steps()
     steps.fail = {"fail": 9}

@@ -53,7 +53,7 @@ def ends(place: Place) -> Iterator[tuple[int, sync.Store]]:
         except HoldfastError:
             yield nth, place.open()
         else:
-            assert nth > 15, "a recovery that writes so little was not looked at"
+            assert nth > 10, "a recovery that writes so little was not looked at"
             return
         finally:
             storage.plan = ()

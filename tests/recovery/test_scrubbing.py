@@ -287,3 +287,39 @@ def test_what_is_left_over_is_cleaned_away(place: Place) -> None:
     assert state.prune("now").entries
     assert store.verify("agent:7").findings == []
     assert state.get("k") == {"n": 19}
+
+
+def test_a_row_of_the_directory_is_healed_from_a_copy(pair: Any) -> None:
+    place, twin = pair
+    key, row = flip(place, b"D", 0)
+    with pytest.raises(StateIntegrityError):
+        place.open().agent("7").get("k1")
+    found = sync.Scrubber(place.open(), budget=60).slice()
+    assert found is not None
+    assert any(one.row == key.hex() for one in found.findings)
+    done = sync.Scrubber(place.open(), copies=[twin.open()], budget=60).slice()
+    assert done is not None
+    assert [(one.scope, one.row, one.copy) for one in done.healed] == [(None, key.hex(), 0)]
+    assert place.open().verify().ok
+    assert place.open().agent("7").get("k1") == {"n": 1}
+    assert dict(rows_of(place.open()._core.storage, b"D"))[key] == row
+    aside = sync.Recovery(place.open()).quarantine("custom:$recovery").list()
+    assert key.hex() in [one.id for one in aside]
+
+
+def test_a_directory_row_of_another_scope_is_no_cure(pair: Any) -> None:
+    """A copy that went its own way has another scope of that name: its row opens nothing here."""
+    place, twin = pair
+    before = set(dict(rows_of(place.open()._core.storage, b"D")))
+    for one in (place, twin):
+        one.open().agent("8").set("plan", 1)
+    place.close()
+    storage = place.storage()
+    number = next(n for n, it in enumerate(rows_of(storage, b"D")) if it[0] not in before)
+    storage.close()
+    flip(place, b"D", number)
+    done = sync.Scrubber(place.open(), copies=[twin.open()], budget=60).slice()
+    assert done is not None
+    assert not done.healed
+    with pytest.raises(StateIntegrityError):
+        place.open().agent("8").get("plan")

@@ -114,7 +114,7 @@ def test_cleanup_lets_go_of_what_the_restore_held(store: sync.Store) -> None:
     assert len(sync.Checkpoints(state).held()) == held
 
 
-@pytest.mark.spec("K204", "K205", "K206")
+@pytest.mark.spec("K204", "K205")
 def test_every_recovery_comes_to_an_end_that_is_kept(store: sync.Store) -> None:
     agent(store)
     run(store, "validate_state")

@@ -14,7 +14,7 @@ class AgentFailed(click.ClickException):
     """The program of an agent failed, which is no bug in Holdfast."""
 
 
-BAD_USAGE, INTERNAL, OUTPUT, INTERRUPTED, BROKEN_PIPE = 2, 70, 74, 130, 141
+BAD_USAGE, UNRECOVERED, INTERNAL, OUTPUT, INTERRUPTED, BROKEN_PIPE = 2, 9, 70, 74, 130, 141
 CODES: tuple[tuple[type[Exception], int], ...] = (
     (AgentFailed, 1),
     (errors.MissingError, 4),
@@ -24,7 +24,7 @@ CODES: tuple[tuple[type[Exception], int], ...] = (
     (errors.RefusedError, BAD_USAGE),
     (errors.Unavailable, 7),
     (errors.OutcomeUnknown, 8),
-    (errors.RecoveryFailedError, 9),
+    (errors.RecoveryFailedError, UNRECOVERED),
     (click.ClickException, BAD_USAGE),
 )
 HELP = """\b

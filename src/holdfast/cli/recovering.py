@@ -13,6 +13,7 @@ from holdfast.cli import output
 from holdfast.cli.commands import Command, Group, pass_session
 from holdfast.cli.completion import complete_scope
 from holdfast.cli.copies import copy_option, opened
+from holdfast.cli.failures import UNRECOVERED
 from holdfast.cli.key import scope_argument
 from holdfast.cli.points import moment, point
 from holdfast.cli.restoring import located
@@ -24,7 +25,8 @@ from holdfast.store.files import write_whole
 from holdfast.store.json_values import tagged, write
 
 if TYPE_CHECKING:
-    from holdfast.recovery.engine import RecoveryPlan
+    from holdfast.recovery.group_reports import GroupRecoveryReport
+    from holdfast.recovery.plans import RecoveryPlan
     from holdfast.recovery.reports import RecoveryReport
 
 FORMATS = {".md": "markdown", ".markdown": "markdown", ".html": "html", ".json": "json"}
@@ -113,7 +115,12 @@ def _asked(session: Session, state: Any, given: dict[str, Any]) -> dict[str, Any
 def _procedures(file: str | None) -> list[Any]:
     from holdfast.recovery.procedure import Procedure
 
-    return Procedure.from_yaml(Path(file).read_text(encoding="utf-8")) if file is not None else []
+    if file is None:
+        return []
+    try:
+        return list(Procedure.from_yaml(Path(file).read_text(encoding="utf-8")))
+    except UnicodeDecodeError:
+        raise InvalidInputError("the file with procedures is not text in UTF-8") from None
 
 
 def _progress(session: Session) -> Callable[[str, str], None] | None:
@@ -160,6 +167,24 @@ def report_shape(report: RecoveryReport) -> dict[str, Any]:
         "finished_at": time_text(ended) if ended is not None else None,
         "seconds": report.seconds,
         "steps": [{"part": part, **tagged(one.data())} for part, one in report.steps],
+    }
+
+
+def group_shape(report: GroupRecoveryReport) -> dict[str, Any]:
+    """The report of a recovery of a group as plain data."""
+    ended = report.finished_at
+    return {
+        "id": report.id,
+        "agents": [str(one) for one in report.agents],
+        "status": report.status,
+        "failure": tagged(report.failure.data()),
+        "strategy": report.strategy,
+        "points": dict(report.points),
+        "lost": dict(report.lost),
+        "why": report.why,
+        "started_at": time_text(report.started_at),
+        "finished_at": time_text(ended) if ended is not None else None,
+        "seconds": report.seconds,
     }
 
 
@@ -221,7 +246,7 @@ for _command in (boot, scrub):
 @click.option("--limit", type=click.IntRange(1), default=50, help="Of each agent. [50]")
 @pass_session
 def list_(session: Session, scope: str | None, limit: int) -> None:
-    """The recoveries of an agent, or of all, the newest first."""
+    """The recoveries of an agent, or of all, the newest first; of all, those of groups, too."""
     from holdfast.recovery.records import recovered_agents
     from holdfast.sync import Recovery
 
@@ -229,23 +254,29 @@ def list_(session: Session, scope: str | None, limit: int) -> None:
         made = Recovery(store)
         agents = [scope] if scope is not None else recovered_agents(store._handle)
         found = [one for agent in agents for one in made.reports(agent, limit)]
+        groups = made.group_reports(limit) if scope is None else []
     found.sort(key=lambda one: one.started_at, reverse=True)
     if session.json:
-        output.document({"recoveries": [report_shape(one) for one in found]})
+        shown: dict[str, Any] = {"recoveries": [report_shape(one) for one in found]}
+        if scope is None:
+            shown["groups"] = [group_shape(one) for one in groups]
+        output.document(shown)
         return
+    every: list[RecoveryReport | GroupRecoveryReport] = [*found, *groups]
+    every.sort(key=lambda one: one.started_at, reverse=True)
     output.table(
         ["recovery", "agent", "status", "failure", "strategy", "lost", "seconds"],
         [
             [
                 one.id,
-                one.agent,
+                one.about,
                 one.status,
                 one.failure.kind,
                 one.strategy,
-                one.lost,
+                one.lost if isinstance(one.lost, str) else "",
                 f"{one.seconds:.3f}",
             ]
-            for one in found
+            for one in every
         ],
     )
 
@@ -278,10 +309,12 @@ def show(session: Session, scope: str, id: str | None, form: str | None, page: s
 @scope_argument
 @click.option("--wait", type=click.FloatRange(0), default=35, help="Seconds, if another is at it.")
 @pass_session
-def resume(session: Session, scope: str, wait: float) -> None:
+def resume(session: Session, scope: str, wait: float) -> int:
     """Go on with recoveries whose process ended in the middle.
 
-    The lease of a process that died runs out half a minute after its end.
+    The lease of a process that died runs out half a minute after its end. One with steps of a type
+    of somebody's own cannot go on here: it is undone, which ends it. Exits with 9 if one did not
+    succeed.
     """
     from holdfast.sync import Recovery
 
@@ -290,22 +323,44 @@ def resume(session: Session, scope: str, wait: float) -> None:
         done = Recovery(store).resume(state, wait=wait, progress=_progress(session))
     if session.json:
         output.document({"recoveries": [report_shape(one) for one in done]})
-        return
-    for one in done:
-        say_report(session, one)
-    if not done:
-        output.say(output.clean(f"{scope}: no recovery was left unfinished, or somebody is at it"))
+    else:
+        for one in done:
+            say_report(session, one)
+        if not done:
+            said = f"{scope}: no recovery was left unfinished, or somebody is at it"
+            output.say(output.clean(said))
+    return 0 if all(one.success for one in done) else UNRECOVERED
+
+
+@recovery.command()
+@click.argument("id")
+@click.option("--reason", default="", help="Kept with its report.")
+@pass_session
+def abandon(session: Session, id: str, reason: str) -> None:
+    """End a recovery that never ended, of an agent or of a group; the agents stay as they are."""
+    from holdfast.sync import Recovery
+
+    with session.writing() as store:
+        done = Recovery(store).abandon(id, reason)
+    if session.json:
+        output.document({"id": done.id, "status": done.status, "why": done.why})
+    else:
+        output.say(output.clean(f"recovery {done.id} of {done.about}: {done.status}, {done.why}"))
 
 
 @recovery.command()
 @click.argument("scope", required=False, shell_complete=complete_scope)
+@click.option("--slow", type=click.FloatRange(0), default=300, help="Seconds one may take. [300]")
 @pass_session
-def stats(session: Session, scope: str | None) -> None:
-    """How recoveries went, of one agent or of all; alarms are those that failed or were slow."""
+def stats(session: Session, scope: str | None, slow: float) -> None:
+    """How recoveries went, of one agent or of all.
+
+    Alarms are those that failed, were slow, or have not ended after that time.
+    """
     from holdfast.sync import Recovery
 
     with session.reading() as store:
-        found = Recovery(store).statistics(scope)
+        found = Recovery(store).statistics(scope, slow=slow)
     told = {name: getattr(found, name) for name in found.__slots__}
     told["success_rate"] = found.success_rate
     if session.json:

@@ -24,8 +24,8 @@ from holdfast.errors import InvalidInputError
 from holdfast.store.scopes import Scope
 
 if TYPE_CHECKING:
-    from holdfast.recovery.engine import RecoveryPlan
     from holdfast.recovery.healing import Healed
+    from holdfast.recovery.plans import RecoveryPlan
     from holdfast.recovery.quarantine import Quarantined
     from holdfast.recovery.reports import RecoveryReport
     from holdfast.store.verify_report import Finding
@@ -114,8 +114,10 @@ class _Damage:
     def _plan(self, scope: str, found: list[Finding]) -> None:
         from holdfast.recovery.failures import found_failure
         from holdfast.recovery.strategies import readable
+        from holdfast.recovery.tails import Tails
 
-        if readable(self._store.scope(scope)._handle):
+        state = self._store.scope(scope)
+        if readable(state._handle) and Tails(self._store._handle).lost(state.scope) is None:
             places = ", ".join(one.place for one in found[:3]) + (", …" if len(found) > 3 else "")
             self.left.append(f"{scope}: its newest state is whole, its past is not: {places}")
             return
@@ -129,13 +131,15 @@ class _Damage:
 
     def mend(self) -> None:
         """Heal rows that a copy still has, which loses nothing; then do what plans say."""
-        from holdfast.recovery.healing import heal
+        from holdfast.recovery.healing import heal_all, heal_directory
 
         if self.copies:
             handle = self._store._handle
             for scope, mine in self._by_scope().items():
                 if scope:
-                    self.healed += heal(handle, Scope.parse(scope), mine, self.copies)
+                    self.healed += heal_all(handle, Scope.parse(scope), mine, self.copies)[1]
+                else:
+                    self.healed += heal_directory(handle, mine, self.copies)
             self.look()
         self.repaired = [self._recovery.recover(plan.agent, plan.failure) for plan in self.plans]
 
@@ -156,14 +160,16 @@ def _say(session: Session, damage: _Damage) -> None:
     if session.json:
         told = {
             "plans": [plan_shape(plan) for plan in damage.plans],
-            "healed": [{"scope": str(one.scope), "place": one.place} for one in damage.healed],
+            "healed": [
+                {"scope": str(one.scope or ""), "place": one.place} for one in damage.healed
+            ],
             "repaired": [report_shape(one) for one in damage.repaired],
             "left": damage.left,
         }
         output.document({"findings": len(damage.found), **told})
         return
     for healed in damage.healed:
-        output.say(output.clean(f"{healed.scope}: healed from a copy: {healed.place}"))
+        output.say(output.clean(f"{healed.scope or 'store'}: healed from a copy: {healed.place}"))
     for one in damage.repaired or damage.plans:
         for line in str(one).splitlines():
             output.say(output.clean(line))

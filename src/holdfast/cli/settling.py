@@ -92,7 +92,7 @@ def scrub(session: Session, copies: tuple[str, ...], budget: float) -> int:
     whole = f"; all of the store, {status.passes} times so far" if done.finished else ""
     output.say(f"{done.entries} entries in {done.seconds:.2f} s{whole}")
     for one in done.healed:
-        output.say(output.clean(f"healed: {one.scope}: {one.place}"))
+        output.say(output.clean(f"healed: {one.scope or 'store'}: {one.place}"))
     for damage in done.findings:
         output.say(output.clean(f"damaged: {damage.scope}: {damage.place}: {damage.message}"))
     return 1 if done.findings else 0
@@ -102,7 +102,7 @@ def _scrubbed(done: Scrubbed) -> dict[str, Any]:
     return {
         "entries": done.entries,
         "finished": done.finished,
-        "healed": [{"scope": str(one.scope), "place": one.place} for one in done.healed],
+        "healed": [{"scope": str(one.scope or ""), "place": one.place} for one in done.healed],
         "findings": [
             {"scope": one.scope, "place": one.place, "message": one.message}
             for one in done.findings

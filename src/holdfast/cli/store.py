@@ -116,6 +116,8 @@ def sweep(session: Session, scope: str | None, limit: int | None, wait: bool) ->
     if done.waiting:
         why = "their writers live" if wait else "their writers may live; see --wait"
         output.note(f"{done.waiting} unfinished values are left: {why}")
+    for name in done.damaged:
+        output.note(output.clean(f"{name} is damaged, and was not swept; see `holdfast doctor`"))
 
 
 def _sweep_scope(session: Session, scope: str, limit: int | None) -> None:

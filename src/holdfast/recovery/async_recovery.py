@@ -10,16 +10,16 @@ from holdfast.recovery import engine as blocking
 from holdfast.recovery import quarantine
 from holdfast.recovery.choice import Proposal
 from holdfast.recovery.context import StepFunction
-from holdfast.recovery.engine import RecoveryPlan
 from holdfast.recovery.failures import Failure
+from holdfast.recovery.group_reports import GroupRecoveryReport
 from holdfast.recovery.health import BUDGET, Health
 from holdfast.recovery.notices import PAGE, Notice
+from holdfast.recovery.plans import RecoveryPlan
 from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.quarantine import Quarantined
-from holdfast.recovery.reports import RecoveryReport, RecoveryStatistics
+from holdfast.recovery.reports import SLOW, RecoveryReport, RecoveryStatistics
 from holdfast.recovery.running import Progress
 from holdfast.recovery.strategies import Strategy
-from holdfast.recovery.together import GroupRecoveryReport
 from holdfast.store.cancelling import read_away, to_the_end
 from holdfast.store.scopes import Scope
 
@@ -38,7 +38,7 @@ class Recovery:
         procedures: Iterable[Procedure | Mapping[str, Any]] = (),
         steps: Mapping[str, StepFunction] | None = None,
         strategies: Mapping[str, Strategy] | None = None,
-        order: Sequence[str] | None = None,
+        order: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
         copies: Sequence[Any] = (),
         defaults: Mapping[str, Any] | None = None,
         validate: Sequence[Callable[[Any], Any]] = (),
@@ -89,7 +89,8 @@ class Recovery:
 
         If another recovers it, that is waited for `wait` seconds, then `LeaseHeldError`. What did
         not succeed was undone, and raises `RecoveryFailedError`, which names the report. A scope
-        that is not there is refused, unless there are copies or defaults to begin it anew from.
+        that is not there is refused, unless there are copies or defaults to begin it anew from; so
+        is a point or a time that it does not have. What `progress` raises is logged.
         """
         return await to_the_end(
             self._blocking.recover,
@@ -149,7 +150,9 @@ class Recovery:
     async def resume_groups(self, *, wait: float = 0) -> list[GroupRecoveryReport]:
         """Go on with recoveries of groups whose process ended in the middle.
 
-        If somebody is at one, that is waited for `wait` seconds, then `LeaseHeldError`.
+        Gives the report of each that ended, well or not. If somebody is at one, that is waited for
+        `wait` seconds, then it is left out. One whose agents were changed by others since it began
+        is ended as failed, and changes nothing.
         """
         return await to_the_end(self._blocking.resume_groups, wait=wait)
 
@@ -184,9 +187,20 @@ class Recovery:
         """Go on with recoveries of an agent whose process ended in the middle.
 
         Gives nothing if there are none, or if somebody is at it, for `wait` seconds. The lease of a
-        process that died runs out half a minute after its end.
+        process that died runs out half a minute after its end. One with steps of a type that is not
+        known here cannot go on: it is undone, which ends it. One whose agent was changed by others
+        since it began is ended as failed, and changes nothing: recover the agent anew. Gives also
+        reports of those that did not succeed.
         """
         return await to_the_end(self._blocking.resume, agent, wait=wait, progress=progress)
+
+    async def abandon(self, id: str, reason: str = "") -> RecoveryReport | GroupRecoveryReport:
+        """End a recovery that was begun and never ended, of an agent or of a group.
+
+        The agents are left as they are, and nobody goes on with it. If somebody is at it,
+        `LeaseHeldError`.
+        """
+        return await to_the_end(self._blocking.abandon, id, reason)
 
     async def reports(self, agent: Any, limit: int | None = None) -> list[RecoveryReport]:
         """What became of an agent's recoveries, the newest first."""
@@ -196,12 +210,16 @@ class Recovery:
         """What became of one recovery."""
         return await read_away(self._blocking.report, agent, id)
 
-    async def statistics(self, agent: Any = None) -> RecoveryStatistics:
-        """How recoveries went, of one agent or of all, with alarms over what took too long."""
-        return await read_away(self._blocking.statistics, agent)
+    async def statistics(self, agent: Any = None, *, slow: float = SLOW) -> RecoveryStatistics:
+        """How recoveries went, of one agent or of all, with groups that it was part of.
+
+        Alarms tell of those that failed, took longer than `slow` seconds, or are still running
+        after that time.
+        """
+        return await read_away(self._blocking.statistics, agent, slow=slow)
 
     async def notices(self, since: int = 0, limit: int = PAGE) -> list[Notice]:
-        """Notices of recoveries of the whole store that came to a good end, from a number on."""
+        """Notices of recoveries of the whole store that ended, from a number on."""
         return await read_away(self._blocking.notices, since, limit)
 
     async def deliver(

@@ -65,8 +65,8 @@ class Scrubber:
     every `interval` seconds there is one, inside the block or between `start` and `stop`; of
     several processes, one does it. Damaged rows are set aside; what cannot be healed is told to
     `found(findings)`, once. Each slice reads the feed from its beginning, and nodes of the scope
-    that it goes on with: give a large store a large budget, seldom. Rows that belong to no scope
-    (the directory, the feed) are verified, but not healed.
+    that it goes on with: give a large store a large budget, seldom. Of the rows that belong to no
+    scope, those of the directory are healed; the feed is verified alone.
     """
 
     def __init__(

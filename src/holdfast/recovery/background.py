@@ -7,6 +7,8 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 from holdfast.errors import StoreClosedError
@@ -18,9 +20,14 @@ log = logging.getLogger("holdfast.recovery")
 def called(function: Callable[..., Any], *arguments: Any) -> Any:
     """What a function gives; that of an async one is waited for, in a loop of its own."""
     answer = function(*arguments)
-    if inspect.isawaitable(answer):
-        answer = asyncio.run(_awaited(answer))
-    return answer
+    if not inspect.isawaitable(answer):
+        return answer
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(_awaited(answer))
+    with ThreadPoolExecutor(1) as pool:  # the loop of this thread waits as for any blocking call
+        return pool.submit(copy_context().run, asyncio.run, _awaited(answer)).result()
 
 
 async def _awaited(answer: Any) -> Any:

@@ -32,11 +32,18 @@ from holdfast.recovery import failures
 from holdfast.recovery.background import called, log
 from holdfast.recovery.engine import LEASE, Recovery
 from holdfast.recovery.failures import Failure
-from holdfast.recovery.notices import scope as notices_scope
-from holdfast.recovery.records import OWNER, Records
+from holdfast.recovery.records import (
+    Records,
+    every_scope,
+    given_scope,
+    is_own,
+    notices_scope,
+)
 from holdfast.recovery.reports import RecoveryReport
 from holdfast.recovery.strategies import check_state
+from holdfast.recovery.tails import Tails, tail_text
 from holdfast.recovery.watching import lease_of
+from holdfast.store import rows
 from holdfast.store.arguments import check_flag, check_function, check_own, check_seconds, listed
 from holdfast.store.blocking import State, Store
 from holdfast.store.cancelling import safe_point
@@ -158,15 +165,19 @@ def run(
             check_function(function, name)
     check_flag(check, "check")
     check_seconds(wait, "wait")
-    check_own(core, "that recovery", recovery and recovery._handle)
     known = machines or {}
-    if not all(isinstance(one, MachineDefinition) for one in known.values()):
+    if not isinstance(known, Mapping) or not all(
+        isinstance(one, MachineDefinition) for one in known.values()
+    ):
         raise InvalidInputError("machines are definitions by the names of machines")
+    if recovery is not None and not isinstance(recovery, Recovery):
+        raise InvalidInputError("recovery is a Recovery of this store")
+    check_own(core, "that recovery", recovery and recovery._handle)
     asked = Boot(recovery or Recovery(store), known, requests, effects, check, wait, recoverer)
     handle = StoreHandle(core)
     booting = Booting(handle, asked)
     given = listed(scopes, "scopes") if scopes is not None else None
-    wanted = [handle.of(one).scope for one in given] if given is not None else None
+    wanted = [given_scope(handle, one) for one in given] if given is not None else None
     if ready is not None:
         called(ready)
     return booting.run(wanted)
@@ -183,6 +194,7 @@ class Booting:
         self._handle = store
         self._store = Store(store)
         self._asked = asked
+        self._tails = Tails(store)
         self._end = time.monotonic() + asked.wait
         self._report = BootReport()
 
@@ -190,11 +202,11 @@ class Booting:
         """All of it."""
         begun = time.monotonic()
         if scopes is None:
-            scopes = [one.scope for one in self._handle.scopes(None, "", None, None).items]
+            scopes = every_scope(self._handle, self._unnamed)
         with acting("boot"):
             self._groups()  # before their members, who are looked at one by one
             for scope in scopes:
-                if scope.kind == "custom" and scope.id.startswith(OWNER):
+                if is_own(scope):
                     continue  # recoveries are looked at with what they recover
                 safe_point()
                 try:
@@ -205,12 +217,22 @@ class Booting:
         self._report.seconds = time.monotonic() - begun
         return self._report
 
+    def _unnamed(self, key: bytes, error: Exception) -> None:
+        """A scope whose row in the directory is damaged: nobody knows its name."""
+        why = f"{error}; heal it from a copy: holdfast repair --copy URL"
+        self._note(notices_scope(), "state", rows.describe(key), "left", why)
+
     def _groups(self) -> None:
         try:
-            for report in self._asked.recovery.resume_groups():
+            recovery = self._asked.recovery
+            for report in recovery.resume_groups():
                 outcome = "completed" if report.success else "rolled_back"
                 for scope in report.agents:
                     self._note(scope, "recovery", report.id, outcome, report.why, report)
+            for report in recovery.group_reports():
+                if report.finished_at is None:
+                    why = "somebody is at it, or died a moment ago"
+                    self._note(notices_scope(), "recovery", report.id, "left", why, report)
         except (LeaseLostError, StoreClosedError):
             raise
         except HoldfastError as error:
@@ -250,6 +272,9 @@ class Booting:
             check_state(handle, handle.timeline, handle.place()[2])
         except StateIntegrityError as error:
             return Failure("corruption_detected", str(error)[:1000])
+        tail = self._tails.lost(scope)
+        if tail is not None:  # nothing in what is left of it shows that
+            return Failure("structure_invalid", f"lost: {tail_text(tail)}")
         return None
 
     def _is_unfinished(self, scope: Scope) -> bool:
@@ -257,7 +282,7 @@ class Booting:
         handle = self._handle.line(scope)
         state = State(handle)
         return bool(
-            Records(self._handle, scope).running()
+            Records(self._handle, scope).unsettled()
             or any(one.why == "operation" for one in held(handle))
             or any(self._intents(state))
             or Effects(state).unfinished()
@@ -298,6 +323,12 @@ class Booting:
         """One thing that cannot be settled keeps nothing else from being settled."""
         log.warning("%s: %s %s is left", scope, kind, what, exc_info=error)
         self._note(scope, kind, what, "left", f"{type(error).__name__}: {error}")
+
+    def _users(self, scope: Scope, kind: str, what: str, error: Exception) -> None:
+        """The same for what a function of a user raised, which may be anything."""
+        if isinstance(error, LeaseLostError | StoreClosedError):
+            raise error
+        self._failed(scope, kind, what, error)
 
     def _recoveries(self, state: State) -> None:
         for report in self._asked.recovery.resume(state.scope):
@@ -341,10 +372,8 @@ class Booting:
                 continue
             try:
                 done = self._asked.recoverer(state, definition, name)
-            except (LeaseLostError, StoreClosedError):
-                raise
-            except Exception as error:  # the work itself may fail in any way
-                self._failed(state.scope, "transition", name, error)
+            except Exception as error:
+                self._users(state.scope, "transition", name, error)
                 continue
             outcomes = {"complete": "completed", "roll_back": "rolled_back", "ask": "left"}
             why = "settle it" if done.how == "ask" else ""
@@ -356,7 +385,11 @@ class Booting:
         for one in book.unfinished():
             if one.status == "running":
                 continue
-            how = "repeat" if one.repeatable else self._told(state, one)
+            try:
+                how = "repeat" if one.repeatable else self._told(state, one)
+            except Exception as error:
+                self._users(state.scope, "effect", str(one), error)
+                continue
             if how and one.status != "planned":
                 book.settle(one.name, how, id=one.id or None, key=one.key)
             outcome = {"repeat": "retry", "done": "completed", "drop": "rolled_back"}.get(how)
@@ -385,6 +418,10 @@ class Booting:
         if not state._handle.reader.keys(MAILBOX, 1, ""):
             return
         for letter in Mailbox(state).waiting():
-            if self._asked.requests is not None:
-                called(self._asked.requests, state, letter)
+            try:
+                if self._asked.requests is not None:
+                    called(self._asked.requests, state, letter)
+            except Exception as error:
+                self._users(scope, "request", letter.id, error)
+                continue
             self._note(scope, "request", letter.id, "retry")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from holdfast.recovery import failures
-from holdfast.recovery.records import RUNNING, Record
+from holdfast.recovery.records import RUNNING, Record, readable
 
 LEAST = 5
 """Recoveries of a kind, below which nothing is proposed."""
@@ -65,14 +65,12 @@ class Proposal:
 def outcomes(records: Iterable[Record]) -> list[Outcome]:
     """What recoveries that ended say of strategies: each attempt that looked for a state."""
     found = []
-    for record in records:
-        if record.status == RUNNING:
-            continue
-        kind = record.failure.kind
-        for part, one in record.all_results():
+    ended = [record for record in records if record.status != RUNNING]
+    for record, results in readable(ended, lambda one: (one, one.all_results())):
+        for part, one in results:
             if part == "steps" and "seconds" in one.result:
                 served = one.result.get("strategy") if record.status == "succeeded" else None
-                found.append(Outcome(kind, one.result["seconds"], served))
+                found.append(Outcome(record.failure.kind, one.result["seconds"], served))
     return found
 
 

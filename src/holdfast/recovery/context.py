@@ -6,15 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.errors import InvalidInputError
+from holdfast.errors import InvalidInputError, InvalidKeyError, InvalidValueError
 from holdfast.recovery import failures
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.records import Record, RecoveryStepResult
 from holdfast.recovery.strategies import STRATEGIES, Strategy
+from holdfast.store.arguments import check_function, check_text, listed
 from holdfast.store.blocking import State
+from holdfast.store.core import Core
 from holdfast.store.handles import LineHandle, StoreHandle
-from holdfast.store.scopes import Scope
+from holdfast.store.scopes import Scope, check_key
 
+ANY = ""
+"""In a mapping of orders: failures of every kind that it does not name."""
 StepFunction = Callable[["Context", Mapping[str, Any]], Any]
 """A type of step: what it returns is kept as its result (a mapping, or None); may be async."""
 
@@ -27,8 +31,63 @@ class Settings:
     defaults: Mapping[str, Any] | None = None
     validate: Sequence[Callable[[State], Any]] = ()
     strategies: Mapping[str, Strategy] = field(default_factory=lambda: STRATEGIES)
-    order: tuple[str, ...] | None = None
-    """Pinned by the user: in place of what the kind of failure says."""
+    order: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Pinned by the user, by kinds of failure: in place of what the kind says."""
+
+    @classmethod
+    def of(
+        cls,
+        core: Core,
+        strategies: Mapping[str, Strategy] | None,
+        order: Sequence[str] | Mapping[str, Sequence[str]] | None,
+        copies: Sequence[Any],
+        defaults: Mapping[str, Any] | None,
+        validate: Sequence[Callable[[State], Any]],
+    ) -> Settings:
+        """What was given, if all of it can be used."""
+        stores, checks = listed(copies, "copies"), listed(validate, "validate")
+        if not all(isinstance(getattr(one, "_core", None), Core) for one in stores):
+            raise InvalidInputError("copies are other stores that are open: open them before")
+        for check in checks:
+            check_function(check, "each of validate")
+        _check_defaults(core, defaults)
+        if not isinstance(strategies or {}, Mapping):
+            raise InvalidInputError("strategies are functions by their names")
+        for name, function in (strategies or {}).items():
+            check_text(name, "the name of a strategy", 100, least=1)
+            check_function(function, f"the strategy {name!r}")
+        known = {**STRATEGIES, **(strategies or {})}
+        pinned = order if isinstance(order, Mapping) else {ANY: order} if order is not None else {}
+        orders = {kind: _order(kind, names, known) for kind, names in pinned.items()}
+        return cls(tuple(stores), defaults, tuple(checks), known, orders)
+
+    def pinned(self, kind: str) -> tuple[str, ...] | None:
+        """The order that the user pinned for a kind of failure."""
+        return self.order.get(kind) or self.order.get(ANY) or None
+
+
+def _check_defaults(core: Core, defaults: Any) -> None:
+    if defaults is None:
+        return
+    if not isinstance(defaults, Mapping):
+        raise InvalidInputError("defaults are values by their keys")
+    try:
+        for key, value in defaults.items():
+            check_key(key)
+            core.codec.plain(value)
+    except (InvalidKeyError, InvalidValueError) as error:
+        raise InvalidInputError(f"an agent cannot begin with these defaults: {error}") from None
+
+
+def _order(kind: Any, names: Any, known: Mapping[str, Any]) -> tuple[str, ...]:
+    check_text(kind, "a kind of failure", 100)
+    found = listed(names, "an order of strategies")
+    unknown = [name for name in found if not isinstance(name, str) or name not in known]
+    if unknown:
+        raise InvalidInputError(
+            f"no strategy is called {', '.join(map(repr, unknown))}; there are {', '.join(known)}"
+        )
+    return tuple(found)
 
 
 class Context:
@@ -73,12 +132,18 @@ class Context:
         """All strategies, by name."""
         return self.settings.strategies
 
-    def order(self) -> tuple[str, ...]:
-        """The order of strategies: what was asked for first, then as pinned, or by the failure."""
-        known = self.settings.order or failures.kind_of(self.failure.kind).strategies
+    def order(self, action: Mapping[str, Any]) -> tuple[str, ...]:
+        """The order of strategies of a step that looks for a state.
+
+        A point or a time that was asked for is all that is tried: nobody gets something else
+        without a word. Else what the step's `action` says, what is pinned, or what answers the
+        failure.
+        """
         asked = [failures.NAMED] if self.failure.point is not None else []
         asked += [failures.TIME] if self.failure.at is not None else []
-        return (*asked, *(name for name in known if name not in asked))
+        kind = self.failure.kind
+        known = self.settings.pinned(kind) or failures.kind_of(kind).strategies
+        return tuple(asked or action.get("strategies", ()) or known)
 
     def had(self, type: str) -> Mapping[str, Any] | None:
         """What the step of a type came to in this attempt; None if none has succeeded."""

@@ -11,40 +11,67 @@ import contextvars
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from holdfast.errors import (
     HoldfastError,
     InvalidInputError,
+    InvalidValueError,
     LeaseHeldError,
+    MissingError,
     ProcedureNotFoundError,
+    ProcedureValidationError,
     RecoveryFailedError,
     ScopeNotFoundError,
     StateIntegrityError,
 )
-from holdfast.recovery.builtin import BUILT_IN
+from holdfast.recovery.builtin import BUILT_IN, STANDARD
 from holdfast.recovery.choice import Proposal, outcomes, propose
-from holdfast.recovery.context import Context, Settings, StepFunction
-from holdfast.recovery.failures import Failure, kind_of
-from holdfast.recovery.health import BUDGET, Health, health_of
-from holdfast.recovery.notices import PAGE, Notice, deliver, notices
-from holdfast.recovery.placement import Placement
+from holdfast.recovery.context import ANY, Context, Settings, StepFunction
+from holdfast.recovery.failures import (
+    COPY,
+    DEFAULTS,
+    JOURNAL,
+    KEYS,
+    NEWEST,
+    NOTHING,
+    Failure,
+    kind_of,
+)
+from holdfast.recovery.group_reports import GroupRecoveryReport
+from holdfast.recovery.looking import Looking
+from holdfast.recovery.meanwhile import correlation_of, first_of_others
+from holdfast.recovery.plans import RecoveryPlan
 from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.quarantine import Quarantine
-from holdfast.recovery.records import Record, Records, recovered_agents
+from holdfast.recovery.records import (
+    FAILED,
+    RUNNING,
+    Record,
+    Records,
+    given_scope,
+    is_own,
+    notices_scope,
+    recovered_agents,
+)
 from holdfast.recovery.reports import (
     RecoveryReport,
-    RecoveryStatistics,
     report_of,
-    statistics_of,
+    with_tail,
 )
 from holdfast.recovery.running import Progress, Running, recovering_lease
-from holdfast.recovery.steps import STEPS
-from holdfast.recovery.strategies import STRATEGIES, Strategy, look
-from holdfast.recovery.together import GroupRecoveryReport, Together
-from holdfast.store.arguments import check_count, check_function, check_seconds, check_text
-from holdfast.store.blocking import State, Store
+from holdfast.recovery.steps import STEPS, action_problems
+from holdfast.recovery.strategies import Looked, Strategy, look
+from holdfast.recovery.tails import Tails, depth_for
+from holdfast.recovery.together import Together
+from holdfast.store.arguments import (
+    check_count,
+    check_function,
+    check_text,
+    listed,
+)
+from holdfast.store.blocking import Store
 from holdfast.store.cancelling import safe_point, undivided
 from holdfast.store.cause import acting
 from holdfast.store.handles import StoreHandle
@@ -54,36 +81,13 @@ LEASE = 30.0
 """Seconds after which the recovery of a process that died can be taken up by another."""
 
 
+OWN_ORDER = (NOTHING, KEYS, JOURNAL, NEWEST, COPY, DEFAULTS)
+"""How the scopes that keep recoveries are mended: what loses least first."""
 REMEMBERED = 200
 """Recoveries of an agent that the order of strategies is learned from: the newest."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveryPlan:
-    """What a recovery would do."""
-
-    agent: Scope
-    failure: Failure
-    procedure: Procedure
-    strategy: str | None
-    """None if none serves."""
-    point: str | None
-    lost: str
-    passed: dict[str, str]
-    """Strategies that would not serve, and why."""
-    keys: tuple[str, ...] = ()
-    """The keys that would go back, if not all of them."""
-
-    def __str__(self) -> str:
-        head = f"{self.agent}: {self.failure.kind} is answered by {self.procedure.id}"
-        lines = [f"  {step.key}" for step in self.procedure.steps]
-        lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
-        served = f"{self.strategy}, {self.point or 'nothing'}" if self.strategy else "none serves"
-        keys = [f"  keys: {', '.join(self.keys)}"] if self.keys else []
-        return "\n".join([head, *lines, f"  strategy: {served}", *keys, f"  lost: {self.lost}"])
-
-
-class Recovery:
+class Recovery(Looking):
     """Recovers the agents of a store, one recovery at a time for each agent, in any process.
 
     `procedures` stand over the built-in ones of their ids, and answer their triggers before them.
@@ -91,7 +95,9 @@ class Recovery:
     `copies` are other open stores that hold copies of the agents, `defaults` what an agent begins
     with if nothing of it can be read. `validate` are functions that get the recovered state: what
     is not None or True fails the recovery. `strategies` are ways of your own to a good state, and
-    `order` pins the order in which they are tried.
+    `order` pins the order in which they are tried: one for all kinds of failure, or a mapping from
+    kinds to orders ("" for those that it does not name). Groups take of an order what leads to one
+    moment (`as_it_is`, `newest_valid`), and nothing from copies.
     """
 
     def __init__(
@@ -101,7 +107,7 @@ class Recovery:
         procedures: Iterable[Procedure | Mapping[str, Any]] = (),
         steps: Mapping[str, StepFunction] | None = None,
         strategies: Mapping[str, Strategy] | None = None,
-        order: Sequence[str] | None = None,
+        order: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
         copies: Sequence[Any] = (),
         defaults: Mapping[str, Any] | None = None,
         validate: Sequence[Callable[[Any], Any]] = (),
@@ -111,17 +117,10 @@ class Recovery:
         self.steps: dict[str, StepFunction] = {**STEPS}
         for name, function in (steps or {}).items():
             self.register(name, function)
-        known = {**STRATEGIES, **(strategies or {})}
-        unknown = [name for name in order or () if name not in known]
-        if unknown:
-            raise InvalidInputError(
-                f"no strategy is called {', '.join(map(repr, unknown))}; there are "
-                f"{', '.join(known)}"
-            )
-        self._settings = Settings(
-            tuple(copies), defaults, tuple(validate), known, tuple(order) if order else None
-        )
-        self._together = Together(self._handle, tuple(validate))
+        core = self._handle.core
+        self._settings = Settings.of(core, strategies, order, copies, defaults, validate)
+        self._together = Together(self._handle, self._settings)
+        self._tails = Tails(self._handle)
         self._procedures: dict[str, Procedure] = {}
         for one in (*BUILT_IN, *procedures):
             self.set(one)
@@ -142,6 +141,13 @@ class Recovery:
         """
         made = procedure if isinstance(procedure, Procedure) else Procedure.of(procedure)
         made.check(self.steps)
+        problems = list(action_problems(made, self.steps, self._settings.strategies))
+        try:
+            self._handle.core.codec.plain(made.data())  # it is kept with each recovery
+        except InvalidValueError as error:
+            problems.append(f"it cannot be kept: {error}")
+        if problems:
+            raise ProcedureValidationError(problems)
         self._procedures.pop(made.id, None)
         self._procedures[made.id] = made
         return made
@@ -180,16 +186,57 @@ class Recovery:
 
         If another recovers it, that is waited for `wait` seconds, then `LeaseHeldError`. What did
         not succeed was undone, and raises `RecoveryFailedError`, which names the report. A scope
-        that is not there is refused, unless there are copies or defaults to begin it anew from.
+        that is not there is refused, unless there are copies or defaults to begin it anew from; so
+        is a point or a time that it does not have. What `progress` raises is logged.
         """
-        scope = self._handle.of(agent).scope
+        scope = given_scope(self._handle, agent)
         asked = _failure(failure, point, at)
-        chosen = self.select(asked, procedure)
+        chosen = self._chosen(scope, asked, procedure)
         self._check_there(scope)
+        if progress is not None:
+            check_function(progress, "progress")
         safe_point()
         with self._store.lease(recovering_lease(scope), duration=LEASE, wait=wait):
+            self._mend_records(scope)
             self._end_unfinished(scope)
-            return self._go_on(Records(self._handle, scope).begin(asked, chosen), progress)
+            self._check_asked(scope, asked)
+            return self._go_on(self._begun(scope, asked, chosen), progress)
+
+    def _begun(self, scope: Scope, failure: Failure, procedure: Procedure) -> Record:
+        gone = self._tails.lost(scope, depth_for(failure))
+        record = Records(self._handle, scope).begin(failure, procedure, gone)
+        if gone is not None:  # whatever is written next takes the number of what is lost
+            found = self._tails.finding(scope, gone)
+            Quarantine(self._handle, scope).add([found], record.id)
+        return record
+
+    def _check_asked(self, scope: Scope, failure: Failure) -> None:
+        """Refuse a point or a time that is not there, before anything is kept."""
+        for wanted in (failure.point, failure.at):
+            if wanted is not None:
+                with suppress(StateIntegrityError):  # then the recovery says what it can do
+                    self._handle.line(scope).history.points.find(wanted)
+
+    def _chosen(self, scope: Scope, asked: Failure, procedure: str | None) -> Procedure:
+        """What answers a failure; of records themselves, what changes nothing but damage."""
+        if not is_own(scope):
+            return self.select(asked, procedure)
+        if procedure is not None or asked.point is not None or asked.at is not None:
+            raise InvalidInputError(
+                f"{scope} keeps what recoveries did: it is mended where it is damaged, and neither "
+                "put back to a point nor recovered by another procedure"
+            )
+        return STANDARD
+
+    def _mend_records(self, scope: Scope) -> None:
+        """See to it that recoveries of a scope can be kept, and those that were read.
+
+        Damaged rows are set aside, with what is kept of this in the records of the records.
+        """
+        records = Records(self._handle, scope)
+        why = records.look()[1]
+        if why is not None:
+            self.recover(records.handle.scope, Failure("corruption_detected", why[:1000]))
 
     def _check_there(self, scope: Scope) -> None:
         settings = self._settings
@@ -204,8 +251,12 @@ class Recovery:
 
     def _end_unfinished(self, scope: Scope) -> None:
         for unfinished in Records(self._handle, scope).running():
-            with suppress(RecoveryFailedError):  # it is over, and its report says how
-                self._go_on(unfinished, None)
+            self._end(unfinished, None)
+
+    def _end(self, record: Record, progress: Progress | None) -> RecoveryReport:
+        with suppress(RecoveryFailedError):  # it is over, and its report says how
+            self._take_up(record, progress)
+        return report_of(record)
 
     def recover_each(
         self,
@@ -222,7 +273,9 @@ class Recovery:
         Gives each one's report, also of a recovery that failed; or the error, if none was begun.
         """
         check_count(beside, "beside")
-        scopes = list(dict.fromkeys(self._handle.of(agent).scope for agent in agents))
+        scopes = list(
+            dict.fromkeys(given_scope(self._handle, one) for one in listed(agents, "agents"))
+        )
 
         def one(scope: Scope) -> RecoveryReport | HoldfastError:
             try:
@@ -255,19 +308,26 @@ class Recovery:
         such moment, `RecoveryFailedError`, and nothing was changed.
         """
         asked = _failure(failure, point, at)
-        scopes = [self._handle.of(agent).scope for agent in agents]
+        scopes = [given_scope(self._handle, agent) for agent in listed(agents, "agents")]
+        self._mend_groups()
         return self._together.recover(scopes, asked, wait, self._end_unfinished)
 
     def resume_groups(self, *, wait: float = 0) -> list[GroupRecoveryReport]:
         """Go on with recoveries of groups whose process ended in the middle.
 
-        If somebody is at one, that is waited for `wait` seconds, then `LeaseHeldError`.
+        Gives the report of each that ended, well or not. If somebody is at one, that is waited for
+        `wait` seconds, then it is left out. One whose agents were changed by others since it began
+        is ended as failed, and changes nothing.
         """
+        self._mend_groups()
         return self._together.resume(wait)
 
-    def group_reports(self, limit: int | None = None) -> list[GroupRecoveryReport]:
-        """What became of the recoveries of groups, the newest first."""
-        return self._together.reports(limit)
+    def _mend_groups(self) -> None:
+        """What is kept of groups, of notices and of scrubbing is in one scope."""
+        try:
+            self._together.reports(None)
+        except StateIntegrityError as error:
+            self.recover(notices_scope(), Failure("corruption_detected", str(error)[:1000]))
 
     def plan(
         self,
@@ -280,18 +340,23 @@ class Recovery:
     ) -> RecoveryPlan:
         """What `recover` would do; nothing is written, and nothing is waited for."""
         asked = _failure(failure, point, at)
-        chosen = self.select(asked, procedure)
-        records = Records(self._handle, self._handle.of(agent).scope)
-        context = self._context(records.draft(asked, chosen))
-        looked = look(context, context.order())
+        scope = given_scope(self._handle, agent)
+        chosen = self._chosen(scope, asked, procedure)
+        self._check_asked(scope, asked)
+        record = Records(self._handle, scope).draft(asked, chosen)
+        record.data["gone"] = self._tails.lost(scope, depth_for(asked))
+        context = self._context(record)
+        locating = [step for step in chosen.steps if step.type == "locate_checkpoint"]
+        looked = look(context, context.order(locating[-1].action)) if locating else Looked()
         target = looked.target
+        strategy = target.strategy if target is not None else None
         return RecoveryPlan(
-            context.agent,
+            scope,
             asked,
             chosen,
-            target.strategy if target is not None else None,
+            strategy,
             target.point if target is not None else None,
-            target.lost if target is not None else "nothing",
+            with_tail(record, strategy, target.lost if target is not None else "nothing"),
             looked.passed,
             target.keys if target is not None else (),
         )
@@ -301,7 +366,8 @@ class Recovery:
 
         It is used unless `order` pins another one.
         """
-        records = Records(self._handle, self._handle.of(agent).scope)
+        check_text(kind, "the kind of a failure", 100, least=1)
+        records = Records(self._handle, given_scope(self._handle, agent))
         fixed = kind_of(kind).strategies
         return propose(kind, fixed, outcomes(records.all(REMEMBERED)))
 
@@ -311,94 +377,82 @@ class Recovery:
         """Go on with recoveries of an agent whose process ended in the middle.
 
         Gives nothing if there are none, or if somebody is at it, for `wait` seconds. The lease of a
-        process that died runs out half a minute after its end.
+        process that died runs out half a minute after its end. One with steps of a type that is not
+        known here cannot go on: it is undone, which ends it. One whose agent was changed by others
+        since it began is ended as failed, and changes nothing: recover the agent anew. Gives also
+        reports of those that did not succeed.
         """
-        scope = self._handle.of(agent).scope
+        scope = given_scope(self._handle, agent)
         records = Records(self._handle, scope)
-        if not records.running():
+        if not records.unsettled():
             return []
         try:
             with self._store.lease(recovering_lease(scope), duration=LEASE, wait=wait):
-                return [self._go_on(one, progress) for one in records.running()]
+                self._mend_records(scope)
+                return [self._end(one, progress) for one in records.running()]
         except LeaseHeldError:
             return []  # somebody is at it
 
+    def abandon(self, id: str, reason: str = "") -> RecoveryReport | GroupRecoveryReport:
+        """End a recovery that was begun and never ended, of an agent or of a group.
+
+        The agents are left as they are, and nobody goes on with it. If somebody is at it,
+        `LeaseHeldError`.
+        """
+        check_text(id, "the id of a recovery", 100, least=1)
+        check_text(reason, "the reason", 2000)
+        why = f"abandoned: {reason}" if reason else "abandoned"
+        group = self._together.abandon(id, why)
+        if group is not None:
+            return group
+        for scope in recovered_agents(self._handle):
+            records = Records(self._handle, scope)
+            if any(one.id == id for one in records.running()):
+                with self._store.lease(recovering_lease(scope), duration=LEASE, wait=0):
+                    record = records.get(id)
+                    if record.status == RUNNING:
+                        record.finish(FAILED, why)
+                    return report_of(record)
+        raise MissingError(f"no recovery {id!r} is unfinished; `holdfast recovery list` shows all")
+
+    def _take_up(self, record: Record, progress: Progress | None) -> RecoveryReport:
+        """Go on with one that another began, unless that would undo what was done since."""
+        handle = self._handle.line(record.agent)
+        other = first_of_others(handle, record.id, record.data.get("head"))
+        if other is None:
+            return self._go_on(record, progress)
+        why = f"others wrote since it began (entry {other.sequence}), so it was not taken up again"
+        record.finish(FAILED, why)
+        return report_of(record)
+
     def _go_on(self, record: Record, progress: Progress | None) -> RecoveryReport:
-        record.procedure.check(self.steps)
-        with undivided(), acting("recovery", correlation=f"recovery/{record.id}"):
-            Running(self._context(record), self.steps, progress).run()
+        unknown = record.procedure.unknown(self.steps)
+        lost = "what is kept of it was damaged" if not record.procedure.steps else ""
+        with undivided(), acting("recovery", correlation=correlation_of(record.id)):
+            running = Running(self._context(record), self.steps, progress)
+            if lost or unknown:
+                why = lost or f"Unknown recovery step type: {', '.join(unknown)}"
+                running.abandon(f"it cannot go on here: {why}")
+            else:
+                running.run()
         return report_of(record)
 
     def _context(self, record: Record) -> Context:
-        settings = self._settings
-        if settings.order is None:
-            order = self.proposal(record.agent, record.failure.kind).order
-            settings = replace(settings, order=order)
+        settings, kind = self._settings, record.failure.kind
+        if is_own(record.agent):  # checks and defaults are for agents
+            settings = Settings(settings.copies, {}, order={ANY: OWN_ORDER})
+        elif settings.pinned(kind) is None:
+            settings = replace(settings, order={kind: self.proposal(record.agent, kind).order})
         return Context(self._handle, record, settings)
-
-    def reports(self, agent: Any, limit: int | None = None) -> list[RecoveryReport]:
-        """What became of an agent's recoveries, the newest first."""
-        records = Records(self._handle, self._handle.of(agent).scope)
-        return [report_of(record) for record in records.all(limit)]
-
-    def report(self, agent: Any, id: str) -> RecoveryReport:
-        """What became of one recovery."""
-        return report_of(Records(self._handle, self._handle.of(agent).scope).get(id))
-
-    def statistics(self, agent: Any = None) -> RecoveryStatistics:
-        """How recoveries went, of one agent or of all, with alarms over what took too long."""
-        agents = (
-            [self._handle.of(agent).scope] if agent is not None else recovered_agents(self._handle)
-        )
-        found = [one for scope in agents for one in self.reports(scope)]
-        return statistics_of(found)
-
-    # those who want to know
-
-    def notices(self, since: int = 0, limit: int = PAGE) -> list[Notice]:
-        """Notices of recoveries of the whole store that came to a good end, from a number on."""
-        check_count(limit, "limit")
-        return notices(self._handle, since, limit)
-
-    def deliver(self, state: Any, consumer: str, function: Callable[[Any, Notice], Any]) -> int:
-        """Give a consumer each notice exactly once; how many there were.
-
-        `function` gets a change of the consumer's state and the notice: what it writes there is
-        committed together with the note that the notice was had, in whatever process.
-        """
-        return deliver(self._handle, State(self._handle.of(state)), consumer, function)
-
-    # how it is, and what was damaged
-
-    def health(
-        self,
-        agent: Any = None,
-        *,
-        budget: float = BUDGET,
-        url: str = "",
-        key: str | None = None,
-        signer: str | None = None,
-        durability: str = "full",
-    ) -> Health:
-        """How healthy the store, or one agent, is: from 0 to 100, with reasons and next steps.
-
-        `budget` is for `verify`, in seconds, and again for the agents one by one. With what the
-        store was opened with (`url`, `key`, `signer`, `durability`), it is also told whether
-        secrets lie beside the store and whether the disk is full.
-        """
-        check_seconds(budget, "budget")
-        scope = self._handle.of(agent).scope if agent is not None else None
-        placement = Placement(url, key, signer, durability)
-        return health_of(self._handle, scope, budget=budget, placement=placement)
-
-    def quarantine(self, agent: Any) -> Quarantine:
-        """The damaged rows of an agent that recoveries set aside: list, get, release."""
-        return Quarantine(self._handle, self._handle.of(agent).scope)
 
 
 def _failure(failure: Failure | str, point: Any, at: Any) -> Failure:
+    if not isinstance(failure, str | Failure):
+        raise InvalidInputError("a failure is its kind, for example agent_crash, or a Failure")
     if isinstance(failure, str):
         failure = Failure(failure, point=point, at=at)
     elif point is not None or at is not None:
         failure = replace(failure, point=point, at=at)
+    if failure.point is not None and failure.at is not None:
+        raise InvalidInputError("give either point or at: one state is returned to")
     return failure.check()

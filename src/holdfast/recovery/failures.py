@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.errors import InvalidInputError
-from holdfast.store.arguments import check_text
+from holdfast.store.arguments import check_moment, check_text
 from holdfast.store.verify_report import Finding
 
 SEVERITIES = ("low", "medium", "high", "critical")
@@ -104,6 +104,8 @@ class Failure:
         severity = self.severity or kind_of(self.kind).severity
         if severity not in SEVERITIES:
             raise InvalidInputError(f"the severity is one of {', '.join(SEVERITIES)}")
+        if self.at is not None:
+            check_moment(self.at, "the time to return to")
         if not isinstance(self.evidence, Mapping):
             raise InvalidInputError("the evidence of a failure is a mapping")
         return Failure(self.kind, self.message, severity, self.point, self.at, self.evidence)

@@ -14,8 +14,15 @@ from contextlib import AbstractContextManager
 from copy import copy as shallow
 from dataclasses import dataclass
 
-from holdfast.errors import Conflict, InvalidInputError, ReadOnlyError
+from holdfast.errors import (
+    Conflict,
+    HoldfastError,
+    InvalidInputError,
+    ReadOnlyError,
+    ScopeNotFoundError,
+)
 from holdfast.recovery.quarantine import Quarantine
+from holdfast.recovery.records import notices_scope
 from holdfast.storage.contract import Batch, Storage
 from holdfast.store import rows
 from holdfast.store.core import Core
@@ -34,7 +41,8 @@ MOST_MISSING = 10_000
 class Healed:
     """A row that is whole again."""
 
-    scope: Scope
+    scope: Scope | None
+    """None for a row of the directory."""
     row: str
     """Its key in storage, in hexadecimal: under this id the damaged one is in quarantine."""
     place: str
@@ -115,6 +123,63 @@ def heal(
     if done:
         core.lost()  # what is held of the scope was read around the damage
     return list(done.values())
+
+
+def heal_directory(
+    store: StoreHandle, findings: Iterable[Finding], copies: Sequence[Core]
+) -> list[Healed]:
+    """Heal rows of the directory, without which nobody knows that their scopes are there.
+
+    A copy's row is believed if it opens the first row of the scope that lies here.
+    """
+    core = store.core
+    check_copies(core, copies)
+    done: dict[bytes, Healed] = {}
+    for one in findings:
+        key = bytes.fromhex(one.row)
+        whole = key[:1] == b"D" and len(key) == rows.DIRECTORY
+        if not whole or rows.state_of(key) != rows.THERE:
+            continue
+        for number, other in enumerate(copies):
+            row = other.storage.get([key])[0]
+            if row is None or key in done or not _opens(core, key, row):
+                continue
+            Quarantine(store, notices_scope()).add([one])
+            if _replace(core, key, row):
+                done[key] = Healed(None, key.hex(), rows.describe(key), number)
+    return list(done.values())
+
+
+def _opens(core: Core, key: bytes, row: bytes) -> bool:
+    try:
+        ledger = core.ledger_of(key, row)
+        named = core.tag(b"directory", str(ledger.scope)) == key[1:17]
+        return named and bool(core.timelines(ledger))
+    except (HoldfastError, ValueError):
+        return False  # damaged as well, or of a scope that is none of this store's
+
+
+def heal_all(
+    store: StoreHandle, scope: Scope, findings: Sequence[Finding], copies: Sequence[Core]
+) -> tuple[list[Finding], list[Healed]]:
+    """Heal a scope as far as copies go: what is still wrong, and what is no more.
+
+    A damaged row hides what is behind it: what is wrong is looked for again after each time.
+    """
+    left = list(findings)
+    healed: list[Healed] = []
+    while left and copies and (done := heal(store, scope, left, copies)):
+        healed += done
+        left = _still(store.core, scope)
+    return left, healed
+
+
+def _still(core: Core, scope: Scope) -> list[Finding]:
+    try:
+        report = verify_store(core, scope)
+    except ScopeNotFoundError:
+        return []  # deleted since
+    return [one for one in report.findings if one.scope == str(scope)]
 
 
 def _missing(scope: Scope, key: bytes) -> Finding:

@@ -18,10 +18,19 @@ from holdfast.agents.machines.looking import Looker, machines_of
 from holdfast.checkpoints.holding import held
 from holdfast.checkpoints.retention import Retention
 from holdfast.errors import MissingError, StateIntegrityError
+from holdfast.recovery.context import Settings
 from holdfast.recovery.placement import Placement
 from holdfast.recovery.quarantine import Quarantine
-from holdfast.recovery.records import FAILED, OWNER, ROLLED_BACK, RUNNING, Records
+from holdfast.recovery.records import (
+    FAILED,
+    ROLLED_BACK,
+    RUNNING,
+    Records,
+    every_scope,
+    is_own,
+)
 from holdfast.recovery.strategies import readable
+from holdfast.recovery.together import Together
 from holdfast.store.blocking import Store
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.reading import moment
@@ -35,6 +44,9 @@ MOST = 200
 """Concerns that are told; the others are counted."""
 OLD = timedelta(days=1)
 """A newest checkpoint that is older than this, with changes since, is a concern."""
+
+HEAL = "holdfast repair --copy URL; what that leaves needs a copy of the store that is whole"
+"""What to do about rows that belong to no scope."""
 
 POINTS = {
     "damaged_state": 60,
@@ -103,6 +115,7 @@ def health_of(
     report = verify_store(store.core, agent, budget=budget)
     found = list(_damage(store, report.findings))
     found += _left_over(report)
+    found += _groups(store, agent)
     known = {one.scope for one in found}
     looked = True
     end = time.monotonic() + budget
@@ -142,9 +155,7 @@ def _concern(kind: str, scope: object, what: str, step: str) -> Concern:
 
 def _scopes(store: StoreHandle) -> Iterator[Scope]:
     """All but those in which recoveries keep their own records."""
-    for info in store.scopes(None, "", None, None).items:
-        if not (info.scope.kind == "custom" and info.scope.id.startswith(OWNER)):
-            yield info.scope
+    return (scope for scope in every_scope(store) if not is_own(scope))
 
 
 # of the whole store
@@ -165,9 +176,10 @@ def _damage(store: StoreHandle, findings: list[Finding]) -> Iterator[Concern]:
             names = ", ".join(keys[:5]) + (", …" if len(keys) > 5 else "")
             what = f"damaged keys: {names}: {what}"
         if scope:
-            yield _damaged(store.line(scope), what, known=bool(keys))
+            newest = bool(keys) or any(one.kind == "feed" for one in mine)
+            yield _damaged(store.line(scope), what, known=newest)
         else:
-            yield _concern("damaged_store", "", what, "take a copy of the store that is whole")
+            yield _concern("damaged_store", "", what, HEAL)
 
 
 def _damaged(handle: LineHandle, what: str, *, known: bool = False) -> Concern:
@@ -186,6 +198,18 @@ def _left_over(report: Report) -> Iterator[Concern]:
     if report.pruning:
         what = f"the pruning of {report.pruning} scopes was cut short"
         yield _concern("unfinished_pruning", "", what, "holdfast retention run SCOPE")
+
+
+def _groups(store: StoreHandle, agent: Scope | None) -> Iterator[Concern]:
+    try:
+        known = Together(store, Settings()).reports(None)
+    except StateIntegrityError:
+        return  # told of as damage
+    for one in known:
+        if one.finished_at is None and (agent is None or agent in one.agents):
+            what = f"recovery {one.id} of {one.about} has not ended; unless somebody is at it"
+            step = f"holdfast recovery boot, or holdfast recovery abandon {one.id}"
+            yield _concern("unfinished_recovery", "", what, step)
 
 
 def _secrets(store: StoreHandle) -> Iterator[Concern]:
@@ -208,6 +232,11 @@ def _secrets(store: StoreHandle) -> Iterator[Concern]:
 
 def _of_scope(store: StoreHandle, scope: Scope) -> Iterator[Concern]:
     handle = store.line(scope)
+    try:
+        store.core.known(scope)
+    except StateIntegrityError as error:  # its row in the directory: nothing else can be looked at
+        yield _concern("damaged_state", scope, str(error), HEAL)
+        return
     for look in (_recoveries, _held, _transitions, _outside, _checkpoints, _retention):
         try:
             yield from look(store, handle)
@@ -219,7 +248,8 @@ def _of_scope(store: StoreHandle, scope: Scope) -> Iterator[Concern]:
 
 def _recoveries(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
     scope = handle.scope
-    known = Records(store, scope).all(10)
+    records = Records(store, scope)
+    known = records.all(10)
     for one in known:
         if one.status == RUNNING:
             what = f"recovery {one.id} has not ended; unless somebody is at it"
@@ -228,7 +258,11 @@ def _recoveries(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
         what = f"its last recovery, {known[0].id}, did not succeed"
         step = f"holdfast recovery show {scope}"
         yield _concern("failed_recovery", scope, what, step)
-    rows = [one for one in Quarantine(store, scope).list() if one.released_at is None]
+    try:
+        rows = [one for one in Quarantine(store, scope).list() if one.released_at is None]
+    except StateIntegrityError as error:
+        yield _damaged(records.handle, str(error))
+        return
     if rows:
         what = f"{len(rows)} damaged rows are in quarantine"
         yield _concern("in_quarantine", scope, what, f"holdfast quarantine list {scope}")

@@ -1,7 +1,8 @@
 """Telling dependent systems of recoveries, each exactly once.
 
-Every recovery adds a notice to one list. A consumer keeps how far it has read in its own state, in
-the same change as what it does with a notice: a crash in between does neither.
+Every recovery that ends, well or not, adds a notice to one list, in the change that ends it. A
+consumer keeps how far it has read in its own state, in the same change as what it does with a
+notice: a crash in between does neither.
 """
 
 from __future__ import annotations
@@ -12,36 +13,34 @@ from typing import Any
 
 from holdfast.agents.keys import own_change
 from holdfast.agents.retrying import again
-from holdfast.recovery.records import OWNER, PREFIX
+from holdfast.recovery.background import called
+from holdfast.recovery.records import NOTICES, PREFIX, notices_scope
 from holdfast.store.arguments import check_text
 from holdfast.store.blocking import State
 from holdfast.store.handles import StoreHandle
-from holdfast.store.scopes import Scope
 
-NOTICES = PREFIX + "notices"
 CURSOR = PREFIX + "cursor/"
 PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A recovery that came to a good end."""
+    """The end of a recovery."""
 
     number: int
     agent: str
     recovery: str
     failure: str
     severity: str
-
-
-def scope() -> Scope:
-    """The scope whose list tells of every recovery of the store."""
-    return Scope("custom", OWNER)
+    status: str
+    """succeeded, rolled_back or failed"""
+    message: str = ""
+    """What the procedure's step `notify_systems` had to say besides."""
 
 
 def notices(store: StoreHandle, since: int = 0, limit: int = PAGE) -> list[Notice]:
     """Notices from a number on."""
-    reader = store.line(scope()).reader
+    reader = store.line(notices_scope()).reader
     found: list[Mapping[str, Any]] = reader.slice(NOTICES, since, since + limit, False)
     return [Notice(since + n, **one) for n, one in enumerate(found)]
 
@@ -71,7 +70,7 @@ def _hand_over(state: State, key: str, function: Callable[[Any, Notice], Any], o
         part = parts.part(state._handle)
         if (part.get(key) or 0) > one.number:
             return False  # another process of this consumer was faster
-        function(part, one)
+        called(function, part, one)
         part.set(key, one.number + 1)
         plan = parts.plan()
         assert plan is not None

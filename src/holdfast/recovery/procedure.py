@@ -10,8 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.checkpoints.policy import milliseconds
-from holdfast.errors import InvalidInputError, ProcedureValidationError, UnknownStepTypeError
+from holdfast.errors import (
+    InvalidInputError,
+    InvalidKeyError,
+    ProcedureValidationError,
+    UnknownStepTypeError,
+)
 from holdfast.store.arguments import check_text
+from holdfast.store.scopes import check_key
 from holdfast.yaml_text import read_yaml
 
 MOST_STEPS = 100
@@ -42,6 +48,9 @@ class RecoveryStep:
     timeout: float = STEP_TIMEOUT
     critical: bool = True
 
+    def __post_init__(self) -> None:
+        _settle(self, "dependencies")
+
     @property
     def key(self) -> str:
         """Its id, by which results and dependencies name it."""
@@ -51,6 +60,21 @@ class RecoveryStep:
     def title(self) -> str:
         """What people call it."""
         return self.name or self.key
+
+    def texts(self, part: str) -> Iterator[str]:
+        """What is wrong with its names, and with the kinds of its fields."""
+        yield from _text(self.type, f"{part}: the type of a step")
+        if self.id != "" or isinstance(self.type, str):
+            yield from _id(self.id or self.type, f"{part}: the id of a step")
+        yield from _text(self.name, f"{part}: the name of a step", 0)
+        for name in ("action", "validation"):
+            if not isinstance(getattr(self, name), Mapping):
+                yield f"{part}: {name} is a mapping"
+        needed = self.dependencies
+        if needed is not None and not isinstance(needed, tuple):
+            yield f"{part}: dependencies is a list of ids"
+        elif not all(isinstance(one, str) for one in needed or ()):
+            yield f"{part}: dependencies are ids of steps, which are texts"
 
     def data(self) -> dict[str, Any]:
         """Plain data, which `Procedure.of` reads."""
@@ -68,6 +92,13 @@ class RecoveryStep:
         if self.dependencies is not None:
             found["dependencies"] = list(self.dependencies)
         return found
+
+
+def _settle(made: object, *names: str) -> None:
+    """Lists become tuples, so that nobody changes them later."""
+    for name in names:
+        if isinstance(getattr(made, name), list):
+            object.__setattr__(made, name, tuple(getattr(made, name)))
 
 
 ROLLBACK = (RecoveryStep("restore_backup", timeout=120_000.0),)
@@ -93,6 +124,9 @@ class Procedure:
     """Attempts after the first one."""
     backoff: float = 2000.0
     """Pause before the second attempt; it doubles with each, up to a minute."""
+
+    def __post_init__(self) -> None:
+        _settle(self, "triggers", "steps", "validation", "rollback")
 
     @property
     def title(self) -> str:
@@ -153,21 +187,37 @@ class Procedure:
 
     def check(self, types: Collection[str]) -> None:
         """Refuse what cannot be used; `types` are the types of steps that there are."""
-        unknown = sorted({s.type for _, part in self.parts() for s in part} - set(types), key=str)
+        problems = list(self._texts()) or list(self._problems())
+        unknown = self.unknown(types) if not problems else []
         if unknown:
-            names = ", ".join(str(one) for one in unknown)
             raise UnknownStepTypeError(
-                f"procedure {self.id!r}: Unknown recovery step type: {names}; there are "
-                f"{', '.join(sorted(types))}, and those that you register"
+                f"procedure {self.id!r}: Unknown recovery step type: {', '.join(unknown)}; there "
+                f"are {', '.join(sorted(types))}, and those that you register"
             )
-        problems = list(self._problems())
         if problems:
             raise ProcedureValidationError(problems)
 
+    def unknown(self, types: Collection[str]) -> list[str]:
+        """Types of its steps that are not among those given."""
+        return sorted({step.type for _, part in self.parts() for step in part} - set(types))
+
+    def _texts(self) -> Iterator[str]:
+        """What is wrong with its names and lists; the rest is looked at if nothing is."""
+        yield from _id(self.id, "the id of a procedure")
+        yield from _text(self.name, "the name of a procedure", 0)
+        if not isinstance(self.triggers, tuple):
+            yield "triggers is a list"
+        else:
+            for trigger in self.triggers:
+                yield from _text(trigger, "a trigger")
+        for name, part in self.parts():
+            if not isinstance(part, tuple) or not all(isinstance(s, RecoveryStep) for s in part):
+                yield f"{name} is a list of steps"
+                continue
+            for step in part:
+                yield from step.texts(name)
+
     def _problems(self) -> Iterator[str]:
-        yield from _text(self.id, "the id of a procedure")
-        for trigger in self.triggers:
-            yield from _text(trigger, "a trigger")
         if not self.steps:
             yield "a procedure has at least one step"
         yield from _time(self.timeout, f"timeout of {self.id}")
@@ -184,7 +234,6 @@ class Procedure:
         for key in sorted({key for key in keys if keys.count(key) > 1}):
             yield f"{name}: two have the id {key!r}; give them ids"
         for step in part:
-            yield from _text(step.key, f"{name}: an id")
             yield from _time(step.timeout, f"{name}: timeout of {step.key}")
             if type(step.critical) is not bool:
                 yield f"{name}: critical of {step.key} is True or False"
@@ -230,12 +279,24 @@ def _circle(needs: Mapping[str, tuple[str, ...]]) -> list[str]:
     return []
 
 
-def _text(value: object, what: str) -> list[str]:
+def _text(value: object, what: str, least: int = 1) -> list[str]:
     try:
-        check_text(value, what, 200, least=1)
+        check_text(value, what, 200, least=least)
     except InvalidInputError as error:
         return [str(error)]
     return []
+
+
+def _id(value: Any, what: str) -> list[str]:
+    """What is wrong with an id: it becomes a part of keys, so their rules hold for it."""
+    problems = _text(value, what)
+    if not problems:
+        try:
+            if check_key(f"x/{value}") != f"x/{value}":
+                problems = [f"{what} must be in Unicode normal form C"]
+        except InvalidKeyError as error:
+            problems = [f"{what} follows the rules of keys: {error}"]
+    return problems
 
 
 def _time(value: object, what: str, least: float = 1) -> Iterator[str]:
@@ -254,7 +315,7 @@ def _read(data: Any, problems: list[str]) -> Procedure | None:
         problems.append("a procedure is a mapping")
         return None
     given = dict(data)
-    problems += [f"{name} is no field of a procedure" for name in sorted(given.keys() - _WHOLE)]
+    problems += [f"{name} is no field of a procedure" for name in _others(given, _WHOLE)]
     for name in ("timeout", "backoff"):
         if name in given:
             given[name] = milliseconds(given[name])
@@ -269,6 +330,11 @@ def _read(data: Any, problems: list[str]) -> Procedure | None:
     return None if problems else Procedure(**given)
 
 
+def _others(given: Mapping[Any, Any], known: set[str]) -> list[str]:
+    """Names that are no fields; in YAML they may be of any kind."""
+    return sorted(str(name) for name in given.keys() - known)
+
+
 def _items(value: Any, what: str, problems: list[str]) -> Sequence[Any]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         problems.append(f"{what} is a list")
@@ -281,8 +347,7 @@ def _step(data: Any, part: str, problems: list[str]) -> RecoveryStep | None:
         problems.append(f"{part}: each is a mapping")
         return None
     given = dict(data)
-    unknown = sorted(str(name) for name in given.keys() - _STEP)
-    problems += [f"{part}: {name} is no field of a step" for name in unknown]
+    problems += [f"{part}: {name} is no field of a step" for name in _others(given, _STEP)]
     if "type" not in given:
         problems.append(f"{part}: a step has a type")
     for name in ("action", "validation"):

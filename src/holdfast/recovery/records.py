@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
-from holdfast.errors import MissingError, StateIntegrityError
+from holdfast.errors import InvalidInputError, MissingError, StateIntegrityError
+from holdfast.recovery.background import log
 from holdfast.recovery.failures import Failure
-from holdfast.recovery.procedure import ROLLBACK, Procedure
+from holdfast.recovery.procedure import Procedure
+from holdfast.store import directory
 from holdfast.store.cause import cause_now
 from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
@@ -27,7 +30,23 @@ from holdfast.store.scopes import KEY_LENGTH, Scope
 OWNER = "$recovery"
 PREFIX = OWNER + "/"
 PROCEDURE = "/procedure"
+_ID = re.compile(r"\d{8}T\d{6}\.\d{6}-[0-9a-f]{4}")
+_T = TypeVar("_T")
+NOTICES = PREFIX + "notices"
+LOST_TAIL = PREFIX + "lost/tail"
+"""The newest entry that a recovery reported as lost though the feed names it."""
 RUNNING, SUCCEEDED, ROLLED_BACK, FAILED = "running", "succeeded", "rolled_back", "failed"
+
+
+def given_scope(store: StoreHandle, agent: Any) -> Scope:
+    """The scope that is meant by a state of this store, a scope or its text."""
+    line = store.of(agent)
+    if line.timeline != "main":
+        raise InvalidInputError(
+            f"recoveries are of the timeline main, not of {line.timeline}: give the state itself; "
+            "to take what is on another timeline, adopt it (`restore`)"
+        )
+    return line.scope
 
 
 def scope_of(agent: Scope) -> Scope:
@@ -38,12 +57,30 @@ def scope_of(agent: Scope) -> Scope:
     return Scope("custom", name)
 
 
-def write(handle: LineHandle, values: Mapping[str, Any], sign: Plan | None = None) -> None:
-    """Set keys that this layer owns, in one change; a checkpoint over them goes along with it."""
-    parts = ChangeParts(StoreHandle(handle.core), cause_now(), None, owner=True)
+def is_own(scope: Scope) -> bool:
+    """Whether a scope is one in which recoveries keep what is theirs."""
+    return scope.kind == "custom" and (scope.id == OWNER or scope.id.startswith(PREFIX))
+
+
+def notices_scope() -> Scope:
+    """The scope whose list tells of every recovery of the store."""
+    return Scope("custom", OWNER)
+
+
+def write(
+    handle: LineHandle,
+    values: Mapping[str, Any],
+    sign: Plan | None = None,
+    notice: Mapping[str, Any] | None = None,
+) -> None:
+    """Set keys that this layer owns, and add a notice, in one change; a checkpoint goes along."""
+    store = StoreHandle(handle.core)
+    parts = ChangeParts(store, cause_now(), None, owner=True)
     part = parts.part(handle)
     for key, value in values.items():
         part.set(key, value)
+    if notice is not None:
+        parts.part(store.line(notices_scope())).append(NOTICES, notice)
     plan = parts.plan()
     assert plan is not None
     tickets = [handle.core.submit(one[0]) for one in (plan, sign) if one is not None]
@@ -68,6 +105,20 @@ class RecoveryStepResult:
     def data(self) -> dict[str, Any]:
         """Plain data."""
         return {name: getattr(self, name) for name in self.__slots__}
+
+
+def notice_of(
+    agent: str, recovery: str, failure: Failure, status: str, message: str = ""
+) -> dict[str, Any]:
+    """What dependent systems are told of the end of a recovery."""
+    return {
+        "agent": agent,
+        "recovery": recovery,
+        "failure": failure.kind,
+        "severity": failure.severity,
+        "status": status,
+        "message": message,
+    }
 
 
 class Record:
@@ -98,8 +149,9 @@ class Record:
 
     @cached_property
     def procedure(self) -> Procedure:
-        """The procedure, as it was when the recovery began."""
-        return Procedure.of(self._handle.reader.get(self.key + PROCEDURE, None, None, False))
+        """The procedure, as it was when the recovery began; one without steps if it is lost."""
+        kept = self._handle.reader.get(self.key + PROCEDURE, None, None, False)
+        return Procedure.of(kept) if kept is not None else Procedure("lost", (), ())
 
     @property
     def attempt(self) -> int:
@@ -118,12 +170,33 @@ class Record:
         if not hold:
             self.flush()
 
+    @property
+    def gone(self) -> tuple[int, int] | None:
+        """The first and last of the newest entries that were lost before it began, if any were."""
+        found = self.data.get("gone")
+        return (found[0], found[1]) if found else None
+
     def finish(self, status: str, why: str) -> None:
-        """Keep how it ended, with a checkpoint over all of it: that signs the report."""
+        """Keep how it ended, with a checkpoint over all of it: that signs the report.
+
+        The notice of it is added in the same change: there is one for each end, and no other.
+        """
         now = moment(self._handle.core.clock.claimed())
-        self.note(hold=True, status=status, why=why, finished_at=now)
+        self.note(hold=True, status=status, why=why[:4000], finished_at=now)
+        if status == SUCCEEDED and self.gone is not None:
+            self._held[LOST_TAIL] = self.gone[1]
+        failure = self.failure
+        notice = notice_of(str(self.agent), self.id, failure, status, self.data.get("message", ""))
+        try:
+            self.flush(self._signed(status), notice)
+        except StateIntegrityError:
+            # The list of notices is damaged; that may keep no recovery from its end.
+            log.warning("%s: nobody is told of recovery %s", self.agent, self.id, exc_info=True)
+            self.flush(self._signed(status))
+
+    def _signed(self, status: str) -> Plan:
         name = f"recovery {self.id}"
-        self.flush(self._handle.plan_checkpoint(name, "recovery", [status], "", None))
+        return self._handle.plan_checkpoint(name, "recovery", [status], "", None)
 
     def note_result(self, part: str, result: RecoveryStepResult, hold: bool = False) -> None:
         """Keep what became of a step: at once, or with whatever is written next."""
@@ -132,10 +205,10 @@ class Record:
         if not hold:
             self.flush()
 
-    def flush(self, sign: Plan | None = None) -> None:
+    def flush(self, sign: Plan | None = None, notice: Mapping[str, Any] | None = None) -> None:
         """Keep what was held back, in one change."""
         if self._held:
-            write(self._handle, self._held, sign)
+            write(self._handle, self._held, sign, notice)
             self._held = {}
 
     def done(self, part: str) -> dict[str, RecoveryStepResult]:
@@ -148,14 +221,13 @@ class Record:
         """(part, result) of every step of every attempt, in the order in which they are done."""
         found = self._handle.reader.items(self.key + "/", None, "", False)
         rows = [(key.split("/", 4), value) for key, value in found]
-        procedure = self.procedure
-        order = [
-            (part, step.key)
-            for part, steps in procedure.parts()
-            for step in steps or (ROLLBACK if part == "rollback" else ())
-        ]
+        steps = [(part, step.key) for part, steps in self.procedure.parts() for step in steps]
+        order = {key: number for number, key in enumerate(steps)}
         results = [(parts[3], RecoveryStepResult(**one)) for parts, one in rows if len(parts) == 5]
-        return sorted(results, key=lambda it: (it[1].attempt, order.index((it[0], it[1].step))))
+        # Those that the procedure does not name undo it: they come last.
+        return sorted(
+            results, key=lambda it: (it[1].attempt, order.get((it[0], it[1].step), len(order)))
+        )
 
 
 class Records:
@@ -166,9 +238,12 @@ class Records:
         self._store = store
         self.handle = store.line(scope_of(agent))
 
-    def begin(self, failure: Failure, procedure: Procedure) -> Record:
+    def begin(
+        self, failure: Failure, procedure: Procedure, gone: tuple[int, int] | None = None
+    ) -> Record:
         """A new one, which is kept before anything is done."""
         record = self.draft(failure, procedure)
+        record.data["gone"] = list(gone) if gone is not None else None
         with suppress(StateIntegrityError):  # a head that cannot be read is not known
             record.data["head"] = self._store.line(self.agent).place()[2]
         record.begin()
@@ -197,14 +272,45 @@ class Records:
         return Record(self.handle, self.agent, id, data)
 
     def all(self, limit: int | None = None) -> list[Record]:
-        """Those that were begun, the newest first."""
-        keys = self.handle.reader.keys(PREFIX, None, "")
-        ids = [key[len(PREFIX) :] for key in keys if key.count("/") == 1]
-        return [self.get(id_) for id_ in sorted(ids, reverse=True)[:limit]]
+        """Those that were begun, the newest first; what cannot be read is passed over."""
+        return self.look(limit)[0]
+
+    def look(self, limit: int | None = None) -> tuple[list[Record], str | None]:
+        """The same, and what of it is damaged, if something is."""
+        try:
+            keys = self.handle.reader.keys(PREFIX, None, "")
+        except StateIntegrityError as error:
+            _pass_over(self.handle.scope, error)
+            return [], str(error)
+        named = (key[len(PREFIX) :] for key in keys if _ID.fullmatch(key, len(PREFIX)))
+        ids = sorted(named, reverse=True)[:limit]
+        found = readable(ids, self.get)
+        lost = len(ids) - len(found)
+        return found, f"{lost} records cannot be read" if lost else None
+
+    def unsettled(self) -> bool:
+        """Whether one has not ended, or may not have: what is kept of them is damaged."""
+        found, damage = self.look()
+        return damage is not None or any(record.status == RUNNING for record in found)
 
     def running(self) -> list[Record]:
         """Those that did not come to an end."""
         return [record for record in self.all() if record.status == RUNNING]
+
+
+def readable(items: Iterable[Any], read: Callable[[Any], _T]) -> list[_T]:
+    """What is read of each; those that are damaged are passed over, with a warning."""
+    found = []
+    for one in items:
+        try:
+            found.append(read(one))
+        except StateIntegrityError as error:
+            _pass_over(one, error)
+    return found
+
+
+def _pass_over(what: object, error: Exception) -> None:
+    log.warning("%s: what is kept of recoveries is damaged, and passed over: %s", what, error)
 
 
 def recovered_agents(store: StoreHandle) -> list[Scope]:
@@ -212,13 +318,34 @@ def recovered_agents(store: StoreHandle) -> list[Scope]:
 
     One whose name is too long to be part of another is known by its recoveries only.
     """
-    found = []
-    for info in store.scopes("custom", PREFIX, None, None).items:
-        name = info.scope.id.removeprefix(PREFIX)
+    found: list[Scope | None] = []
+    for scope in every_scope(store):
+        if not is_own(scope) or scope.id == OWNER:
+            continue
+        name = scope.id.removeprefix(PREFIX)
         if ":" in name or name == "global":
             found.append(Scope.parse(name))
-            continue
-        first = store.line(info.scope).reader.items(PREFIX, 1, "", False)
-        if first and "agent" in first[0][1]:
-            found.append(Scope.parse(first[0][1]["agent"]))
-    return found
+        else:
+            found += readable([scope], lambda one: _agent_of(store.line(one)))
+    return [one for one in found if one is not None]
+
+
+def _agent_of(handle: LineHandle) -> Scope | None:
+    """Whose recoveries a scope keeps, as the first of them says."""
+    first = handle.reader.items(PREFIX, 1, "", False)
+    return Scope.parse(first[0][1]["agent"]) if first and "agent" in first[0][1] else None
+
+
+def every_scope(store: StoreHandle, damaged: directory.Told | None = None) -> list[Scope]:
+    """The scopes of a store by their names, as far as the directory can be read.
+
+    A row of it that is damaged is told to `damaged`, or else logged: what is done for the others
+    does not wait for it.
+    """
+    found = directory.scopes(store.core, damaged or _unnamed)
+    return sorted((one[0] for one in found), key=str)
+
+
+def _unnamed(key: bytes, error: Exception) -> None:
+    del key
+    log.warning("a scope is passed over: %s", error)

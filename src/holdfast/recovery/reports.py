@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.recovery import report_pages
-from holdfast.recovery.failures import Failure
-from holdfast.recovery.records import SUCCEEDED, Record, RecoveryStepResult
+from holdfast.recovery.failures import COPY, Failure
+from holdfast.recovery.records import FAILED, SUCCEEDED, Record, RecoveryStepResult
+from holdfast.recovery.tails import tail_text
 from holdfast.store.scopes import Scope
+
+
+def seconds_of(started_at: datetime, finished_at: datetime | None) -> float:
+    """How long something took; 0 while it is not over."""
+    return (finished_at - started_at).total_seconds() if finished_at is not None else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +52,12 @@ class RecoveryReport:
     @property
     def seconds(self) -> float:
         """How long it took, by the wall clock; 0 while it runs."""
-        if self.finished_at is None:
-            return 0.0
-        return (self.finished_at - self.started_at).total_seconds()
+        return seconds_of(self.started_at, self.finished_at)
+
+    @property
+    def about(self) -> str:
+        """Whom it is about."""
+        return str(self.agent)
 
     def markdown(self) -> str:
         """The report as a page of Markdown; what users wrote is escaped."""
@@ -77,12 +86,10 @@ def report_of(record: Record) -> RecoveryReport:
     """The report of a recovery as it is kept."""
     data = record.data
     results = record.all_results()
-    last = {one.step: one for _, one in results if one.attempt == record.attempt and one.success}
-    found: dict[str, Any] = (
-        dict(last["locate_checkpoint"].result) if "locate_checkpoint" in last else {}
-    )
-    restored = last.get("restore_state")
-    lost = str(restored.result.get("lost", "nothing")) if restored is not None else "nothing"
+    found = _last(record, results, "locate_checkpoint")
+    lost = "nothing"
+    if record.status in (SUCCEEDED, FAILED):  # else what was put back is undone
+        lost = str(_last(record, results, "restore_state").get("lost", "nothing"))
     return RecoveryReport(
         record.id,
         record.agent,
@@ -94,11 +101,31 @@ def report_of(record: Record) -> RecoveryReport:
         found.get("strategy"),
         found.get("point"),
         dict(found.get("passed", {})),
-        lost if record.status == SUCCEEDED else "nothing",
+        with_tail(record, found.get("strategy"), lost),
         str(data.get("why", "")),
         data["started_at"],
         data.get("finished_at"),
     )
+
+
+def _last(
+    record: Record, results: Sequence[tuple[str, RecoveryStepResult]], type: str
+) -> Mapping[str, Any]:
+    """What the steps of a type came to in the last attempt; empty if none has succeeded."""
+    keys = {step.key for step in record.procedure.steps if step.type == type}
+    found = [
+        one.result
+        for part, one in results
+        if part == "steps" and one.step in keys and one.attempt == record.attempt and one.success
+    ]
+    return found[-1] if found else {}
+
+
+def with_tail(record: Record, strategy: str | None, lost: str) -> str:
+    """What a recovery loses, with the tail that was lost before; a copy lacks what it lacks."""
+    if record.gone is None or strategy == COPY:
+        return lost
+    return "; ".join([tail_text(record.gone), *([lost] if lost != "nothing" else [])])
 
 
 SLOW = 300.0
@@ -125,13 +152,38 @@ class RecoveryStatistics:
         return self.succeeded / ended if ended else 1.0
 
 
-def statistics_of(reports: Sequence[RecoveryReport], slow: float = SLOW) -> RecoveryStatistics:
-    """Count reports."""
+class Told(Protocol):
+    """What statistics need to know of a recovery, of one agent or of a group."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def about(self) -> str: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def why(self) -> str: ...
+    @property
+    def success(self) -> bool: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def started_at(self) -> datetime: ...
+    @property
+    def finished_at(self) -> datetime | None: ...
+
+
+def statistics_of(reports: Sequence[Told], slow: float, now: datetime) -> RecoveryStatistics:
+    """Count reports; `slow` are the seconds that one may take."""
     ended = [one for one in reports if one.finished_at is not None]
     alarms = [
-        f"{one.agent}: {one.id} took {one.seconds:.0f} s" for one in ended if one.seconds > slow
+        f"{one.about}: {one.id} took {one.seconds:.0f} s" for one in ended if one.seconds > slow
     ]
-    alarms += [f"{one.agent}: {one.id} {one.status}: {one.why}" for one in ended if not one.success]
+    alarms += [f"{one.about}: {one.id} {one.status}: {one.why}" for one in ended if not one.success]
+    for one in reports:
+        since = seconds_of(one.started_at, now)
+        if one.finished_at is None and since > slow:
+            alarms.append(f"{one.about}: {one.id} has not ended for {since:.0f} s")
     return RecoveryStatistics(
         len(reports),
         sum(one.success for one in ended),

@@ -22,11 +22,14 @@ from holdfast.errors import (
     InvalidInputError,
     LeaseHeldError,
     LeaseLostError,
+    MissingError,
     RecoveryFailedError,
     RecoveryValidationError,
+    StateIntegrityError,
 )
-from holdfast.recovery.background import called
+from holdfast.recovery.background import called, log
 from holdfast.recovery.context import Context, StepFunction
+from holdfast.recovery.meanwhile import changed_since, named, theirs
 from holdfast.recovery.procedure import ROLLBACK, Procedure, RecoveryStep
 from holdfast.recovery.records import FAILED, ROLLED_BACK, SUCCEEDED, Record, RecoveryStepResult
 from holdfast.recovery.steps import CAREFUL, LOOKING, STEPS
@@ -38,8 +41,10 @@ from holdfast.store.leasing import Lease
 LONGEST_PAUSE = 60.0
 """Seconds between two attempts, at most."""
 STEP_LEASE = 30.0
+RESTORE = "restore_state"
 
-Progress = Callable[[str, str], None]
+Progress = Callable[[str, str], Any]
+"""Gets the title of each step that ended, and how; may be async."""
 
 
 def recovering_lease(agent: object, *slot: str) -> str:
@@ -74,6 +79,21 @@ class Running:
             for slot in self._slots:
                 slot.close()
 
+    def abandon(self, why: str) -> None:
+        """End it without going on, and undo it; then it is over, and another can be begun.
+
+        Steps that are not known here may have changed the state without leaving a result, and
+        a rollback that needs them cannot be done: the state before is put back.
+        """
+        self.context.results = self.record.done("steps")
+        try:
+            undone = self._undo()
+        finally:
+            for slot in self._slots:
+                slot.close()
+        text = f"{why}; it {undone}" if undone is not None else why + self._left()
+        self.record.finish(ROLLED_BACK if undone is None else FAILED, text)
+
     def _attempts(self) -> None:
         pause = self.procedure.backoff / 1000
         while True:
@@ -84,11 +104,12 @@ class Running:
             over = time.monotonic() + pause >= self._end
             undone = self._roll_back()
             if undone is not None:
-                text = f"{why}; it could not be undone: {undone}"
+                text = f"{why}; it {undone}"
                 self.record.finish(FAILED, text)
                 raise RecoveryFailedError(self._text(text), self.record.id) from None
             if left <= 0 or over:
                 more = "the time is used up" if over and left > 0 else "no attempt is left"
+                more += self._left()
                 self.record.finish(ROLLED_BACK, f"{why}; {more}")
                 raise self._error(why, more)
             time.sleep(pause)
@@ -103,6 +124,10 @@ class Running:
             self._part("validation", self.procedure.validation)
         except (CriticalStepFailureError, RecoveryValidationError) as error:
             return str(error)
+        restoring = [step.key for step in self.procedure.steps if step.type == RESTORE]
+        results = self.context.results
+        if restoring and not any(results[key].success for key in restoring):
+            return f"nothing was restored: {restoring[0]}: {results[restoring[0]].error}"
         self.record.finish(SUCCEEDED, "")
         return None
 
@@ -113,13 +138,39 @@ class Running:
         if all(step.type in LOOKING and self._ours(step) for step in begun):
             return None  # nothing was changed yet
         point = (self.context.had("locate_checkpoint") or {}).get("point")
-        if point and any(step.type == "restore_state" for step in begun):
+        if point and any(step.type == RESTORE for step in begun):
             self.record.note(bad=[*self.record.data.get("bad", ()), point])
+        return self._undo()
+
+    def _undo(self) -> str | None:
+        steps = self.procedure.rollback
+        known = all(step.type in self._types for step in steps)
         try:
-            self._part("rollback", self.procedure.rollback or ROLLBACK)
+            self._part("rollback", steps if steps and known else ROLLBACK)
         except CriticalStepFailureError as error:
-            return str(error)
-        return None
+            return f"could not be undone: {error}"
+        return self._not_back()
+
+    def _not_back(self) -> str | None:
+        """What is not as it was before the recovery; None if all of it is.
+
+        Steps of a rollback may come to their end and put nothing back.
+        """
+        head = self.record.data.get("head")
+        try:
+            if head is None:
+                raise StateIntegrityError("the state before is not known")
+            changed = changed_since(self.context.handle, head)
+        except (MissingError, StateIntegrityError) as error:
+            return f"is not known to be undone, for that cannot be compared: {error}"
+        left = theirs(self.context)
+        wrong = [key for key in changed if key not in left and "" not in left]
+        return f"is not undone: other than before are the keys {named(wrong)}" if wrong else None
+
+    def _left(self) -> str:
+        """What others wrote meanwhile, which stands."""
+        left = theirs(self.context)
+        return f"; others wrote meanwhile, and that stands: {named(left)}" if left else ""
 
     def _text(self, why: str) -> str:
         return f"{self.context.agent}: recovery {self.record.id} failed: {why}"
@@ -181,7 +232,7 @@ class Running:
 
     def _ours(self, step: RecoveryStep) -> bool:
         """Whether a step sees to it that results are kept before it changes something."""
-        return step.type in CAREFUL and self._types[step.type] is STEPS[step.type]
+        return step.type in CAREFUL and self._types.get(step.type) is STEPS[step.type]
 
     def _failure(self, part: str, step: RecoveryStep, result: RecoveryStepResult) -> HoldfastError:
         if part == "validation":
@@ -207,9 +258,17 @@ class Running:
         done[step.key] = result
         if part == "steps":
             self.context.results[step.key] = result
-        if self._progress is not None:
-            self._progress(step.title, "done" if result.success else result.error)
+        self._tell(step.title, "done" if result.success else result.error)
         return result.success or not step.critical
+
+    def _tell(self, step: str, what: str) -> None:
+        """Tell whoever wants to know; if they cannot take it, the recovery goes on all the same."""
+        if self._progress is None:
+            return
+        try:
+            called(self._progress, step, what)
+        except Exception:
+            log.warning("%s: progress was not told", self.context.agent, exc_info=True)
 
     def _next(self, running: dict[str, _Work], ended: Any) -> RecoveryStepResult:
         """The next result: of a step that ended, or of one whose time is over."""
@@ -306,7 +365,7 @@ class _Work:
             result = running.execute(step)
         except LeaseLostError:
             error = "it was given up"
-        except Exception as wrong:
+        except BaseException as wrong:  # also one that would end a process: here it ends a step
             error = f"{type(wrong).__name__}: {wrong}"[:1000]
         self._ended.put((step.key, self._result(not error, result, error)))
 

@@ -13,12 +13,13 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
-from holdfast.errors import InvalidInputError, LeaseHeldError, ScopeNotFoundError
+from holdfast.errors import InvalidInputError, LeaseHeldError, StateIntegrityError
 from holdfast.recovery.background import Background, called, log
-from holdfast.recovery.healing import Healed, check_copies, heal
-from holdfast.recovery.notices import scope as notices_scope
+from holdfast.recovery.engine import Recovery
+from holdfast.recovery.failures import Failure
+from holdfast.recovery.healing import Healed, check_copies, heal_all, heal_directory
 from holdfast.recovery.quarantine import Quarantine
-from holdfast.recovery.records import PREFIX, write
+from holdfast.recovery.records import PREFIX, notices_scope, write
 from holdfast.store.arguments import check_function, check_seconds
 from holdfast.store.asking import LONGEST
 from holdfast.store.blocking import Store
@@ -72,8 +73,8 @@ class Scrubber:
     every `interval` seconds there is one, inside the block or between `start` and `stop`; of
     several processes, one does it. Damaged rows are set aside; what cannot be healed is told to
     `found(findings)`, once. Each slice reads the feed from its beginning, and nodes of the scope
-    that it goes on with: give a large store a large budget, seldom. Rows that belong to no scope
-    (the directory, the feed) are verified, but not healed.
+    that it goes on with: give a large store a large budget, seldom. Of the rows that belong to no
+    scope, those of the directory are healed; the feed is verified alone.
     """
 
     def __init__(
@@ -139,7 +140,14 @@ class Scrubber:
         )
 
     def _slice(self) -> Scrubbed:
-        kept = self._kept()
+        try:
+            kept = self._kept()
+        except StateIntegrityError as error:
+            # Where it was is lost; what else is kept there is not, as far as it can be read.
+            copies = [Store(StoreHandle(one)) for one in self._copies]
+            failure = Failure("corruption_detected", str(error)[:1000])
+            Recovery(Store(self._handle), copies=copies).recover(notices_scope(), failure)
+            kept = self._kept()
         position = kept.get("position")
         report = verify_store(self._core, budget=self._budget, resume=position)
         left, healed = self._heal(report.findings)
@@ -171,14 +179,14 @@ class Scrubber:
         left: list[Finding] = []
         healed: list[Healed] = []
         for scope, those in grouped(findings).items():
-            while scope and those and self._copies:
-                done = heal(self._handle, Scope.parse(scope), those, self._copies)
-                if not done:
-                    break
-                healed += done
-                # A damaged row hides what is behind it: what is wrong now is looked for again.
-                those = _still(self._core, Scope.parse(scope))
-            left += those
+            if not scope:
+                rows = heal_directory(self._handle, those, self._copies)
+                healed += rows
+                left += those if not rows else []  # what they had hidden, the next pass finds
+                continue
+            still, done = heal_all(self._handle, Scope.parse(scope), those, self._copies)
+            left += still
+            healed += done
         return left, healed
 
     def _set_aside(self, findings: Sequence[Finding]) -> None:
@@ -193,14 +201,6 @@ def grouped(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
     for one in findings:
         found.setdefault(one.scope, []).append(one)
     return found
-
-
-def _still(core: Core, scope: Scope) -> list[Finding]:
-    try:
-        report = verify_store(core, scope)
-    except ScopeNotFoundError:
-        return []  # deleted since
-    return [one for one in report.findings if one.scope == str(scope)]
 
 
 def _digest(one: Finding) -> str:

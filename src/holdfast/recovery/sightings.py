@@ -12,8 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.recovery.failures import Failure
-from holdfast.recovery.notices import scope as notices_scope
-from holdfast.recovery.records import PREFIX, write
+from holdfast.recovery.records import PREFIX, notices_scope, write
 from holdfast.recovery.watching import Sighting
 from holdfast.store.cause import cause_now
 from holdfast.store.handles import ChangeParts, StoreHandle

@@ -6,30 +6,41 @@ things as if it had been done once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from holdfast.agents.keys import own_change, sticky
+from holdfast.agents.retrying import again
 from holdfast.checkpoints.bringing import Bringing
 from holdfast.checkpoints.making import make
 from holdfast.checkpoints.requests import CheckpointRequest, RestoreRequest
 from holdfast.checkpoints.restoring import RestoreResult, confirm, failed, restore
 from holdfast.errors import (
     CheckpointNotFoundError,
+    HoldfastError,
     MissingError,
     RecoveryValidationError,
+    ScopeNotFoundError,
     StateIntegrityError,
 )
-from holdfast.recovery import failures, notices
+from holdfast.recovery import failures
+from holdfast.recovery.background import called
 from holdfast.recovery.context import Context, StepFunction
+from holdfast.recovery.healing import heal_all
+from holdfast.recovery.meanwhile import CHECK, changed_since, of_others, theirs
+from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import PREFIX
 from holdfast.recovery.salvaging import Salvage
-from holdfast.recovery.strategies import Target, check_state, look
-from holdfast.store.cause import cause_now
+from holdfast.recovery.strategies import Target, check_state, look, readable
+from holdfast.recovery.tails import Tails
+from holdfast.store.cause import acting
 from holdfast.store.differing import index_of
-from holdfast.store.handles import ChangeParts, StoreHandle
+from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.verify import verify_store
+from holdfast.store.verify_report import Finding
 
 LAST = PREFIX + "last"
 """In the agent's scope: the recovery that it went through last. No restore takes it back."""
@@ -38,32 +49,57 @@ LAST = PREFIX + "last"
 def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
     """Keep the state as it is; one that cannot be read is still in the history, and is named.
 
-    If rows are damaged, they are set aside, as many as are found in `budget` seconds (10).
+    If rows are damaged or lost, they are set aside, as many as are found in `budget` seconds (10),
+    and those that a copy of the store still has are healed; that comes first, for whatever is
+    written takes the number of a lost entry.
     """
-    handle = context.handle
+    record = context.record
+    why = _unreadable(context)
     result: dict[str, Any] = {"backup": None}
+    if why is not None or record.gone is not None or context.failure.kind in failures.DAMAGED:
+        result |= _set_aside(context, float(action.get("budget", 10)))
+        why = _unreadable(context)
+    handle = context.handle
+    head = handle.place()[2]
+    record.note(hold=True, head=head)
+    if why is not None:
+        return {**result, "why": why}
+    request = CheckpointRequest(
+        f"before recovery {record.id}", "recovery", trigger=context.failure.kind
+    )
+    return {**result, "backup": make(handle, request).id, "entry": head}
+
+
+def _unreadable(context: Context) -> str | None:
+    """Why the newest state cannot be read; None if it can."""
+    handle = context.handle
     try:
-        head = handle.place()[2]
-        context.record.note(hold=True, head=head)
-        check_state(handle, handle.timeline, head)
-        name = f"before recovery {context.record.id}"
-        request = CheckpointRequest(name, "recovery", trigger=context.failure.kind)
-        result = {"backup": make(handle, request).id, "entry": head}
+        check_state(handle, handle.timeline, handle.place()[2])
     except StateIntegrityError as error:
-        result["why"] = str(error)[:500]
-    if result["backup"] is None or context.failure.kind in failures.DAMAGED:
-        budget = float(action.get("budget", 10))
-        found = verify_store(handle.core, context.agent, budget=budget).findings
-        result["quarantined"] = Quarantine(context.store, context.agent).add(
-            found, context.record.id
-        )
+        return str(error)[:500]
+    return None
+
+
+def _set_aside(context: Context, budget: float) -> dict[str, Any]:
+    store, agent, record = context.store, context.agent, context.record
+    found: list[Finding] = []
+    with suppress(ScopeNotFoundError):  # then nothing of it is damaged
+        found = verify_store(store.core, agent, budget=budget).findings
+    result: dict[str, Any] = {"quarantined": Quarantine(store, agent).add(found, record.id)}
+    copies = [one._core for one in context.copies if one._core.lineage == store.core.lineage]
+    try:
+        result["healed"] = [one.row for one in heal_all(store, agent, found, copies)[1]]
+    except (HoldfastError, OSError) as error:  # a copy that cannot be read heals nothing
+        result["unhealed"] = f"{type(error).__name__}: {error}"[:500]
+    if record.gone is not None:
+        tail = Tails(store).lost(agent)
+        record.note(hold=True, gone=list(tail) if tail is not None else None)
     return result
 
 
 def locate_checkpoint(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
-    """Find a state to return to; `action` may give an order of strategies of its own."""
-    order = tuple(action.get("strategies", ())) or context.order()
-    looked = look(context, order)
+    """Find a state to return to; `action` may give an order of `strategies` of its own."""
+    looked = look(context, context.order(action))
     if looked.target is None:
         reasons = "; ".join(f"{name}: {why}" for name, why in looked.passed.items())
         raise CheckpointNotFoundError(f"{context.agent}: no strategy serves: {reasons}"[:2000])
@@ -76,7 +112,7 @@ def verify_integrity(context: Context, action: Mapping[str, Any]) -> dict[str, A
     target = Target.of(context.result_of("locate_checkpoint"))
     handle = context.handle
     if target.copy is not None:
-        handle = StoreHandle(context.copies[target.copy]._core).line(context.agent)
+        handle = _copy(context, target.copy)
     if not target.point:
         return {"values": 0}
     timeline = target.point.rpartition("@")[0]
@@ -95,6 +131,7 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
         return {"restored": None, "lost": "nothing"}
     context.record.flush()
     reason = f"recovery {context.record.id}"
+    lost = _lost(context, target)
     if target.copy is not None:
         entry, backup = _from_copy(context, target, reason)
     elif target.strategy == failures.DEFAULTS:
@@ -116,15 +153,33 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
             entry = f"{context.handle.timeline}@{brought.sequence}"
             # The damage that made a replay needed had kept the restore from having one.
             backup = backup or (brought.backup.id if brought.backup is not None else None)
-    return {"restored": entry, "backup": backup, "lost": target.lost}
+    return {"restored": entry, "backup": backup, "lost": lost}
+
+
+def _lost(context: Context, target: Target) -> str:
+    """What returning to a state loses; with what others wrote since the recovery began."""
+    head = context.record.data.get("head")
+    if head is None or target.keys:
+        return target.lost
+    count = sum(1 for _ in of_others(context.handle, context.record.id, head))
+    more = f"{count} entries that others wrote meanwhile"
+    known = [target.lost] if target.lost != "nothing" else []
+    return "; ".join([*known, *([more] if count else [])]) or "nothing"
+
+
+def _copy(context: Context, number: int) -> LineHandle:
+    """The agent in a copy; whoever goes on with a recovery may have been given other ones."""
+    if number >= len(context.copies):
+        raise MissingError(f"copy {number}, in which the state was found, was not given here")
+    return StoreHandle(context.copies[number]._core).line(context.agent)
 
 
 def _from_copy(context: Context, target: Target, reason: str) -> tuple[str, str | None]:
     assert target.copy is not None
-    there = StoreHandle(context.copies[target.copy]._core).line(context.agent)
+    there = _copy(context, target.copy)
     source = there.history.points.view("main", _number(target.point))
     handle = context.handle
-    if context.result_of("backup_current").get("backup") is None:
+    if (context.had("backup_current") or {}).get("backup") is None and not readable(handle):
         _empty(context, reason)  # what cannot be read cannot be compared
     label = f"copy {target.copy}, {target.point}"
     done = Bringing(handle, source, label, (), (), reason).run(None)[0]
@@ -154,7 +209,8 @@ def validate_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any
     if missing:
         raise RecoveryValidationError(f"{context.agent}: missing keys: {', '.join(missing)}")
     for check in context.settings.validate:
-        why = failed(check(context.state))
+        with acting(component=CHECK):
+            why = failed(called(check, context.state))
         if why is not None:
             raise RecoveryValidationError(f"{context.agent}: {why}")
     return {"values": values, "checks": len(context.settings.validate)}
@@ -181,24 +237,14 @@ def update_tracking(context: Context, action: Mapping[str, Any]) -> dict[str, An
 
 
 def notify_systems(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
-    """Add a notice to the list that dependent systems read; once, however often it is done."""
-    del action
-    record, store = context.record, context.store
-    handle = store.line(notices.scope())
-    cause = cause_now(reason=f"recovery {record.id}")
-    parts = ChangeParts(store, cause, f"recovery-notice/{record.id}", owner=True)
-    notice = {
-        "agent": str(context.agent),
-        "recovery": record.id,
-        "failure": context.failure.kind,
-        "severity": context.failure.severity,
-    }
-    parts.part(handle).append(notices.NOTICES, notice)
-    plan = parts.plan()
-    assert plan is not None
-    change, finish = plan
-    finish(store.core.run(change))
-    return {"notified": 1}
+    """Give the notice that dependent systems read a `message`.
+
+    Every recovery adds its notice in the change that ends it: what is said here would be too early
+    if the recovery were undone after all.
+    """
+    message = str(action.get("message", ""))[:2000]
+    context.record.note(hold=True, message=message)
+    return {"message": message}
 
 
 def cleanup(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
@@ -229,12 +275,71 @@ def restore_backup(context: Context, action: Mapping[str, Any]) -> dict[str, Any
         raise StateIntegrityError(
             f"{context.agent}: the state before could not be read, so there is nothing to put back"
         )
+    return again(lambda: _put_back(context, point))
+
+
+def _put_back(context: Context, point: str) -> dict[str, Any]:
+    """Return to a point, but for keys that others changed since: those are as they left them."""
+    handle = context.handle
+    head = handle.place()[2]
+    left = theirs(context)
+    if "" in left:
+        raise RecoveryValidationError(
+            f"{context.agent}: somebody else put it back meanwhile (entry {left['']}): that stands"
+        )
     then = handle.history.points.view(*handle.history.points.find(point))
-    if handle.root() == index_of(then).hash.hex():
-        return {"restored": None}
     reason = f"recovery {context.record.id} failed"
-    request = RestoreRequest(point, past_damage=True, dependencies="ignore", reason=reason)
-    return {"restored": restore(handle, request).restored_to}
+    asked = RestoreRequest(point, dependencies="ignore", reason=reason, if_head=head)
+    if not left:
+        if handle.root() == index_of(then).hash.hex():
+            return {"restored": None}
+        return {"restored": restore(handle, replace(asked, past_damage=True)).restored_to}
+    changed = changed_since(handle, then.sequence)
+    if keys := tuple(key for key in changed if key not in left):
+        restore(handle, replace(asked, keys=keys))
+    for entry in sorted(set(left.values())):  # what the recovery had put back over them
+        those = tuple(key for key, last in left.items() if last == entry)
+        point = f"{handle.timeline}@{entry}"
+        restore(handle, replace(asked, point=point, keys=those, if_head=None))
+    return {"restored": f"{handle.timeline}@{handle.place()[2]}", "left": sorted(left)[:1000]}
+
+
+def action_problems(
+    procedure: Procedure, types: Mapping[str, StepFunction], strategies: Collection[str]
+) -> Iterator[str]:
+    """What is wrong with the actions of the steps that are there without being registered."""
+    for name, part in procedure.parts():
+        for step in part:
+            if types.get(step.type) is not STEPS.get(step.type):
+                continue  # the user's own says itself what it takes
+            for field, problem in (
+                ("strategies", _strategies_problem),
+                ("keys", _keys_problem),
+                ("budget", _budget_problem),
+            ):
+                wrong = problem(step.action[field], strategies) if field in step.action else ""
+                if wrong:
+                    yield f"{name}: {step.key}: {field} {wrong}"
+
+
+def _strategies_problem(given: Any, known: Collection[str]) -> str:
+    if not isinstance(given, list | tuple) or not given:
+        return "is a list of names of strategies"
+    unknown = [name for name in given if not isinstance(name, str) or name not in known]
+    names = ", ".join(map(repr, unknown))
+    return f"has no strategy called {names}; there are {', '.join(known)}" if unknown else ""
+
+
+def _keys_problem(given: Any, known: Collection[str]) -> str:
+    del known
+    good = isinstance(given, list | tuple) and all(isinstance(key, str) for key in given)
+    return "" if good else "is a list of keys"
+
+
+def _budget_problem(given: Any, known: Collection[str]) -> str:
+    del known
+    good = type(given) in (int, float) and given >= 0
+    return "" if good else "is a number of seconds"
 
 
 STEPS: dict[str, StepFunction] = {

@@ -12,7 +12,8 @@
 | `copy` | the newest state that a copy of the store holds | what the copy lacks |
 | `defaults` | an empty state with the defaults given, and a warning | everything but sticky keys |
 
-Points that failed in an earlier attempt of the same recovery are not found again.
+Points that failed in an earlier attempt of the same recovery are not found again. A copy that
+cannot be reached, or a strategy of a user's own that raises, has failed, and the next is tried.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from holdfast.checkpoints.locating import candidates, examine
 from holdfast.checkpoints.requests import Locator
 from holdfast.errors import HoldfastError, MissingError, StateIntegrityError
 from holdfast.recovery import failures
+from holdfast.recovery.background import called
 from holdfast.recovery.salvaging import Salvage
 from holdfast.store.check import leaves
 from holdfast.store.handles import LineHandle, StoreHandle
@@ -68,7 +70,8 @@ class Target:
         return cls(**{**fields, "keys": tuple(data["keys"])})
 
 
-Strategy = Callable[["Context"], Target]
+Strategy = Callable[["Context"], Any]
+"""Gives a `Target`, or raises `Unfit`, which says why there is none; may be async."""
 
 
 @dataclass(slots=True)
@@ -88,15 +91,35 @@ def look(context: Context, order: tuple[str, ...]) -> Looked:
     for name in order:
         begun = time.monotonic()
         try:
-            if name not in context.strategies:
-                raise Unfit("there is no such strategy")
-            looked.target = context.strategies[name](context)
+            looked.target = _found(context, name)
         except (Unfit, MissingError, StateIntegrityError) as error:
             looked.passed[name] = str(error)[:500]
         looked.seconds[name] = time.monotonic() - begun
         if looked.target is not None:
             break
     return looked
+
+
+def _found(context: Context, name: str) -> Target:
+    """What a strategy finds. A user's own one may fail in any way: then it does not serve.
+
+    What one of ours raises because storage does not answer just now is no reason to lose more than
+    need be: it is raised, and the attempt made again.
+    """
+    strategy = context.strategies.get(name)
+    if strategy is None:
+        raise Unfit("there is no such strategy")
+    if strategy is STRATEGIES.get(name):
+        return STRATEGIES[name](context)
+    try:
+        found = called(strategy, context)
+    except (Unfit, MissingError, StateIntegrityError):
+        raise
+    except Exception as error:
+        raise Unfit(f"failed: {type(error).__name__}: {error}") from error
+    if not isinstance(found, Target):
+        raise Unfit(f"failed: a strategy gives a Target, not {type(found).__name__}")
+    return found
 
 
 def check_state(handle: LineHandle, timeline: str, sequence: int) -> int:
@@ -237,13 +260,23 @@ def timeline(context: Context) -> Target:
     handle = context.handle
     why = "there is no other timeline"
     others = [one for one in handle.history.timelines() if one.name != handle.timeline]
-    for one in sorted(others, key=lambda info: info.head, reverse=True):
+    for one in sorted(others, key=lambda info: _written(handle.on(info.name)), reverse=True):
         try:
             sequence = handle.on(one.name).place()[2]
             return _whole(context, failures.TIMELINE, one.name, sequence)
         except (Unfit, StateIntegrityError, MissingError) as error:
             why = f"{one.name}: {error}"
     raise Unfit(why)
+
+
+def _written(handle: LineHandle) -> float:
+    """When the newest entry of a timeline was written; 0 if that cannot be read."""
+    try:
+        for entry in handle.history.log(limit=1):
+            return entry.time.timestamp()
+    except StateIntegrityError:
+        pass
+    return 0.0
 
 
 def copy(context: Context) -> Target:
@@ -259,6 +292,9 @@ def copy(context: Context) -> Target:
         except (Unfit, StateIntegrityError, MissingError) as error:
             why = f"copy {number}: {error}"
             continue
+        except Exception as error:  # it may lie anywhere: another copy, or strategy, may serve
+            why = f"copy {number} failed: {type(error).__name__}: {error}"
+            continue
         point = f"main@{sequence}"
         return Target(failures.COPY, point, "what the copy lacks", copy=number)
     raise Unfit(why)
@@ -271,7 +307,7 @@ def defaults(context: Context) -> Target:
     return Target(failures.DEFAULTS, "", "everything but sticky keys and what is in the history")
 
 
-STRATEGIES: dict[str, Strategy] = {
+STRATEGIES: dict[str, Callable[[Context], Target]] = {
     failures.NOTHING: as_it_is,
     failures.NAMED: named,
     failures.TIME: point_in_time,

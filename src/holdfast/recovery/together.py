@@ -18,7 +18,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -33,16 +32,38 @@ from holdfast.errors import (
     CheckpointNotFoundError,
     Conflict,
     InvalidInputError,
+    LeaseHeldError,
+    LeaseLostError,
     MissingError,
+    OutcomeUnknown,
     RecoveryFailedError,
     RecoveryValidationError,
     StateIntegrityError,
+    StoreClosedError,
+    Unavailable,
 )
-from holdfast.recovery import failures, notices
+from holdfast.recovery import failures
+from holdfast.recovery.background import called, log
+from holdfast.recovery.context import Settings
 from holdfast.recovery.failures import Failure
-from holdfast.recovery.records import FAILED, PREFIX, RUNNING, SUCCEEDED
+from holdfast.recovery.group_reports import GroupRecoveryReport, group_report
+from holdfast.recovery.meanwhile import first_of_others
+from holdfast.recovery.quarantine import Quarantine
+from holdfast.recovery.records import (
+    FAILED,
+    LOST_TAIL,
+    NOTICES,
+    PREFIX,
+    RUNNING,
+    SUCCEEDED,
+    notice_of,
+    notices_scope,
+    scope_of,
+    write,
+)
 from holdfast.recovery.running import recovering_lease
 from holdfast.recovery.strategies import check_state
+from holdfast.recovery.tails import Tails, depth_for
 from holdfast.store.blocking import State, Store
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target
@@ -57,44 +78,11 @@ from holdfast.store.stage import Stage
 from holdfast.store.writing import Asked, build_change
 
 GROUPS = PREFIX + "group/"
+_GOES_ON = (LeaseLostError, OutcomeUnknown, StoreClosedError, Unavailable)
+"""After these, another process, or this one later, goes on where it stands."""
 LEASE = 30.0
 _FIT = (failures.NAMED, failures.TIME, failures.NOTHING, failures.NEWEST)
 """Strategies that lead to one moment."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupRecoveryReport:
-    """One recovery of several agents, from its failure to its end, or to where it stands."""
-
-    id: str
-    agents: tuple[Scope, ...]
-    """Those that others rest on before those: the order in which to start them again."""
-    status: str
-    """running, succeeded or failed; one that failed has changed nothing"""
-    failure: Failure
-    strategy: str | None
-    points: Mapping[str, str]
-    """The point that each was put back to, by its scope; none if they were left as they are."""
-    passed: Mapping[str, str]
-    """Moments that did not serve, and why."""
-    unsent: Mapping[str, int]
-    """How many letters between them were taken out of whose inbox, because they are sent again."""
-    why: str
-    started_at: datetime
-    finished_at: datetime | None
-
-    @property
-    def success(self) -> bool:
-        """Whether all were recovered."""
-        return self.status == SUCCEEDED
-
-    def __str__(self) -> str:
-        lines = [f"recovery {self.id} of {len(self.agents)} agents: {self.status}"]
-        lines.append(f"  failure: {self.failure.kind} ({self.failure.severity})")
-        lines += [f"  {scope}: {self.points.get(str(scope), 'as it is')}" for scope in self.agents]
-        lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
-        lines += [f"  taken back: {n} letters to {scope}" for scope, n in self.unsent.items()]
-        return "\n".join([*lines, *([f"  why: {self.why}"] if self.why else [])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +97,12 @@ class _Moment:
 class Together:
     """Recovers several agents of a store at once."""
 
-    def __init__(self, store: StoreHandle, validate: Sequence[Callable[[Any], Any]]) -> None:
+    def __init__(self, store: StoreHandle, settings: Settings) -> None:
         self._store = store
         self._blocking = Store(store)
-        self._validate = validate
-        self._handle = store.line(notices.scope())
+        self._settings = settings
+        self._handle = store.line(notices_scope())
+        self._tails = Tails(store)
 
     # from the failure to the end
 
@@ -131,29 +120,93 @@ class Together:
         with self._leases(scopes, wait):
             for scope in scopes:
                 settle(scope)
+            if failure.at is not None:
+                self._at(scopes, failure.at)  # refused before anything is kept
             now = moment(self._store.core.clock.claimed())
             data = {
                 "agents": [str(scope) for scope in scopes],
                 "failure": failure.data(),
                 "status": RUNNING,
                 "started_at": now,
+                "heads": {str(scope): self._store.line(scope).place()[2] for scope in scopes},
+                "gone": self._gone(scopes, failure),
             }
             id_ = f"{now:%Y%m%dT%H%M%S.%f}-{os.urandom(2).hex()}"
             self._blocking._core.run(self._note(id_, data))
-            return self._go_on(id_, data)
+            return self._brought_to_end(id_, data)
+
+    def _gone(self, scopes: Sequence[Scope], failure: Failure) -> dict[str, list[int]]:
+        """Newest entries of the agents that are lost though the feed names them."""
+        found = {scope: self._tails.lost(scope, depth_for(failure)) for scope in scopes}
+        for scope, tail in found.items():
+            if tail is not None:
+                Quarantine(self._store, scope).add([self._tails.finding(scope, tail)])
+        return {str(scope): list(tail) for scope, tail in found.items() if tail is not None}
 
     def resume(self, wait: float) -> list[GroupRecoveryReport]:
-        """Go on with those whose process ended in the middle."""
+        """Go on with those whose process ended in the middle, but for those somebody is at."""
         ended = []
-        for id_, data in self._all():
-            if data["status"] == RUNNING:
-                with self._leases([Scope.parse(one) for one in data["agents"]], wait):
-                    ended.append(self._go_on(id_, self._get(id_)))
+        for id_, found in self._all():
+            if found["status"] != RUNNING:
+                continue
+            try:
+                with self._leases([Scope.parse(one) for one in found["agents"]], wait):
+                    self._take_up(id_)
+            except LeaseHeldError:
+                continue
+            except _GOES_ON:
+                raise
+            except Exception:  # one that cannot be ended keeps no other from its end
+                log.warning("recovery %s of a group did not succeed", id_, exc_info=True)
+            data = self._get(id_)
+            if data is not None and data["status"] != RUNNING:
+                ended.append(group_report(id_, data))
         return ended
+
+    def _take_up(self, id_: str) -> None:
+        """Go on with one that another began, unless that would undo what was done since."""
+        data = self._get(id_)
+        if data is None or data["status"] != RUNNING:
+            return  # another ended it meanwhile
+        for agent, head in data["heads"].items() if "strategy" not in data else ():
+            other = first_of_others(self._store.line(Scope.parse(agent)), id_, head)
+            if other is not None:
+                data["why"] = (
+                    f"others wrote to {agent} since it began (entry {other.sequence}), so it was "
+                    "not taken up again, and changed nothing"
+                )
+                self._finish(id_, data, FAILED)
+                return
+        self._brought_to_end(id_, data)
+
+    def abandon(self, id_: str, why: str) -> GroupRecoveryReport | None:
+        """End one that never ended, and change nothing more; None if there is no such one."""
+        data = self._get(id_)
+        if data is None or data["status"] != RUNNING:
+            return None
+        with self._leases([Scope.parse(one) for one in data["agents"]], 0):
+            data = self._get(id_)
+            if data is not None and data["status"] == RUNNING:
+                data["why"] = why
+                self._finish(id_, data, SUCCEEDED if "strategy" in data else FAILED)
+        return group_report(id_, self._get(id_) or {})
+
+    def _brought_to_end(self, id_: str, data: dict[str, Any]) -> GroupRecoveryReport:
+        """Go on, and see to it that whatever is raised ends it first: nothing is left half."""
+        try:
+            return self._go_on(id_, data)
+        except (RecoveryFailedError, *_GOES_ON):
+            raise
+        except Exception as error:
+            kept = self._get(id_)
+            if kept is not None and kept["status"] == RUNNING:
+                kept["why"] = f"{type(error).__name__}: {error}"[:2000]
+                self._finish(id_, kept, SUCCEEDED if "strategy" in kept else FAILED)
+            raise
 
     def reports(self, limit: int | None) -> list[GroupRecoveryReport]:
         """What became of them, the newest first."""
-        return [_report(id_, data) for id_, data in self._all()][:limit]
+        return [group_report(id_, data) for id_, data in self._all()][:limit]
 
     def _leases(self, scopes: Iterable[Scope], wait: float) -> ExitStack:
         """All of their leases, in one order, so that no two wait for each other."""
@@ -164,8 +217,6 @@ class Together:
             return stack.pop_all()
 
     def _go_on(self, id_: str, data: dict[str, Any]) -> GroupRecoveryReport:
-        if data["status"] != RUNNING:
-            return _report(id_, data)  # another ended it meanwhile
         scopes = [Scope.parse(one) for one in data["agents"]]
         if "strategy" not in data:
             found, passed = self._look(scopes, Failure.of(data["failure"]))
@@ -181,7 +232,7 @@ class Together:
             self._put_back(id_, data, scopes, found)
         HandoverBook(self._blocking).reconcile_all([self._store.line(scope) for scope in scopes])
         self._finish(id_, data, SUCCEEDED)
-        return _report(id_, data)
+        return group_report(id_, data)
 
     # finding a moment
 
@@ -203,15 +254,21 @@ class Together:
     ) -> Iterator[tuple[str, _Moment]]:
         """Moments that may serve, in the order of the strategies of the failure."""
         if failure.at is not None:
-            points = {one: self._store.line(one).history.points.find(failure.at) for one in scopes}
-            yield str(failure.at), _Moment(failures.TIME, points)
+            yield str(failure.at), _Moment(failures.TIME, self._at(scopes, failure.at))
             return
-        order = [one for one in failures.kind_of(failure.kind).strategies if one in _FIT]
+        kind = failure.kind
+        known = self._settings.pinned(kind) or failures.kind_of(kind).strategies
+        order = [one for one in known if one in _FIT]
+        if not order:
+            passed["order"] = f"none of {', '.join(known)} leads several agents to one moment"
         for name in [failures.NAMED] if failure.point is not None else order:
             if name == failures.NOTHING:
                 yield name, _Moment(name, {})
             elif name == failures.NEWEST or failure.point is not None:
                 yield from self._groups(scopes, name, failure.point, passed)
+
+    def _at(self, scopes: Sequence[Scope], time: Any) -> dict[Scope, tuple[str, int]]:
+        return {one: self._store.line(one).history.points.find(time) for one in scopes}
 
     def _groups(
         self, scopes: Sequence[Scope], strategy: str, named: Any, passed: dict[str, str]
@@ -239,8 +296,11 @@ class Together:
         state: Any = State(handle)
         if point is not None:
             state = state.at(f"{timeline}@{sequence}")
-        for check in self._validate:
-            why = failed(check(state))
+        for check in self._settings.validate:
+            try:
+                why = failed(called(check, state))
+            except Exception as error:
+                why = f"{type(error).__name__}: {error}"
             if why is not None:
                 raise RecoveryValidationError(f"{scope}: {why}")
 
@@ -347,39 +407,19 @@ class Together:
         parts = ChangeParts(self._store, cause_now(reason=f"recovery {id_}"), None, owner=True)
         part = parts.part(self._handle)
         part.set(GROUPS + id_, data)
-        for agent in data["agents"] if status == SUCCEEDED else ():
-            notice = {
-                "agent": agent,
-                "recovery": id_,
-                "failure": failure.kind,
-                "severity": failure.severity,
-            }
-            part.append(notices.NOTICES, notice)
+        for agent in data["agents"]:
+            part.append(NOTICES, notice_of(agent, id_, failure, status))
         plan = parts.plan()
         assert plan is not None
         self._store.core.run(plan[0])
+        for agent, tail in data.get("gone", {}).items() if status == SUCCEEDED else ():
+            write(self._store.line(scope_of(Scope.parse(agent))), {LOST_TAIL: tail[1]})
         State(self._handle).checkpoint(f"recovery {id_}", type="recovery", tags=[status])
 
     def _all(self) -> list[tuple[str, dict[str, Any]]]:
         found = self._handle.reader.items(GROUPS, None, "", False)
         return [(key[len(GROUPS) :], value) for key, value in reversed(found)]
 
-    def _get(self, id_: str) -> dict[str, Any]:
-        found: dict[str, Any] = self._handle.reader.get(GROUPS + id_, None, None, False)
+    def _get(self, id_: str) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = self._handle.reader.get(GROUPS + id_, None, None, False)
         return found
-
-
-def _report(id_: str, data: Mapping[str, Any]) -> GroupRecoveryReport:
-    return GroupRecoveryReport(
-        id_,
-        tuple(Scope.parse(one) for one in data["agents"]),
-        data["status"],
-        Failure.of(data["failure"]),
-        data.get("strategy"),
-        data.get("points", {}),
-        data.get("passed", {}),
-        data.get("unsent", {}),
-        data.get("why", ""),
-        data["started_at"],
-        data.get("finished_at"),
-    )

@@ -23,7 +23,7 @@ from holdfast.errors import (
 from holdfast.recovery.background import Background, called, log
 from holdfast.recovery.engine import LEASE, Recovery
 from holdfast.recovery.failures import Failure, found_failure
-from holdfast.recovery.records import OWNER
+from holdfast.recovery.records import is_own, notices_scope
 from holdfast.recovery.reports import RecoveryReport
 from holdfast.recovery.scrubbing import Scrubber, grouped
 from holdfast.recovery.sightings import Sightings, Unanswered
@@ -164,9 +164,18 @@ class Watchdog:
         if lease is None:
             return []
         with lease.fencing(), acting("watchdog"):
-            for sighting in self._found():
-                self._sightings.add(sighting)
-            return self._answer_all(self._sightings.due())
+            try:
+                due = self._due()
+            except StateIntegrityError as error:  # what it keeps itself is damaged
+                failure = Failure("corruption_detected", str(error)[:1000])
+                self._recovery.recover(notices_scope(), failure)
+                due = self._due()
+            return self._answer_all(due)
+
+    def _due(self) -> list[Unanswered]:
+        for sighting in self._found():
+            self._sightings.add(sighting)
+        return self._sightings.due()
 
     def unanswered(self) -> list[Unanswered]:
         """Failures that were found and are not answered, those found first in front."""
@@ -186,8 +195,8 @@ class Watchdog:
 
     def _reads_badly(self, scope: Scope) -> bool:
         """Whether the newest state of a scope is damaged; damage that is past harms nobody now."""
-        if scope.kind == "custom" and scope.id.startswith(OWNER):
-            return False  # recoveries are not recovered
+        if is_own(scope):
+            return False  # whoever recovers next mends what is kept of recoveries
         handle = self._handle.line(scope)
         try:
             check_state(handle, handle.timeline, handle.place()[2])

@@ -206,6 +206,7 @@ class StoreStreaming:
 
         A writer counts as gone once it has shown no sign of life for a minute, by this process's
         clock, while this process looked: at every sweep, and whenever it writes long values itself.
-        With `wait` it takes that minute if there is reason to.
+        With `wait` it takes that minute if there is reason to. Scopes that are damaged are named in
+        what it gives, and the others swept.
         """
         return await to_the_end(sweep_store, self._handle, limit, wait)

@@ -26,7 +26,7 @@ from holdfast.seal.ring import Ring, ScopeKeys
 from holdfast.seal.sealer import Commitments, KeySeal, PlainSeal, Seal, new_writer
 from holdfast.seal.signer import Signer
 from holdfast.storage.contract import Storage
-from holdfast.store import rows
+from holdfast.store import directory, rows
 from holdfast.store.cache import AtomCache, MemoCache, NodeCache
 from holdfast.store.change import Change, Target, Ticket, Written
 from holdfast.store.clock import Clock
@@ -251,22 +251,7 @@ class Core:
 
     def scopes(self) -> Iterator[tuple[Scope, int, bytes, int]]:
         """(scope, number, id, time it was made) of every scope that is not deleted."""
-        for key, row in self.directory():
-            text, number, scope_id, _, made, _ = _decode(self.open_row(key, row))
-            yield Scope.parse(text), number, scope_id, made
-
-    def directory(self) -> Iterator[tuple[bytes, bytes]]:
-        """Directory rows of the scopes that are not deleted."""
-        low, high = b"D", b"E"
-        last: tuple[bytes, bytes] | None = None
-        while page := self.storage.scan(low, high, limit=1000):
-            for key, row in page:
-                if last is not None and key[1:17] != last[0][1:17] and rows.state_of(last[0]) == 0:
-                    yield last
-                last = (key, row)
-            low = page[-1][0] + b"\0"
-        if last is not None and rows.state_of(last[0]) == 0:
-            yield last
+        return directory.scopes(self)
 
     def forget(self, ledger: Ledger) -> None:
         """Drop what is held of a scope, so that it is read again."""

@@ -8,12 +8,13 @@ has set or put off meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from holdfast.errors import Conflict, HoldfastError, ScopeNotFoundError
+from holdfast.errors import Conflict, HoldfastError, ScopeNotFoundError, StateIntegrityError
+from holdfast.store import directory, rows
 from holdfast.store.arguments import check_flag, check_limit
 from holdfast.store.cancelling import safe_point
 from holdfast.store.change import Change, Target
@@ -130,18 +131,18 @@ def sweep_store(handle: StoreHandle, limit: int | None, wait: bool) -> Swept:
     check_flag(wait, "wait")
     handle.core.check_writable()
     removed = 0
-    for line in _lines(handle):
-        if limit is not None and removed >= limit:
-            break
-        removed += sweep_state(line, limit - removed if limit is not None else None)
+    damaged: list[str] = []
+    found = directory.scopes(handle.core, lambda key, _: damaged.append(rows.describe(key)))
+    for scope in [scope for scope, *_ in found]:
+        try:
+            for info in handle.line(scope).history.timelines():
+                left = limit - removed if limit is not None else None
+                removed += sweep_state(handle.line(scope, info.name), left)
+        except StateIntegrityError:
+            damaged.append(str(scope))  # others do not wait for its repair
     handle.core.leases.stand()  # what is swept here is in no entry
     erased, count, size = finish_erasures(handle)
     done = handle.core.pins.sweep(wait=wait)
     count, size = count + done.rows, size + done.bytes
-    return replace(done, keys=removed, erased=erased, rows=count, bytes=size)
-
-
-def _lines(handle: StoreHandle) -> Iterable[LineHandle]:
-    for scope in [scope for scope, _, _, _ in handle.core.scopes()]:
-        for info in handle.line(scope).history.timelines():
-            yield handle.line(scope, info.name)
+    swept = replace(done, keys=removed, erased=erased, rows=count, bytes=size)
+    return replace(swept, damaged=tuple(damaged))

@@ -258,3 +258,5 @@ class Swept:
     """Expired keys."""
     erased: int = 0
     """Erased scopes whose rows were still there."""
+    damaged: tuple[str, ...] = ()
+    """Scopes that could not be swept, because something of them cannot be read."""

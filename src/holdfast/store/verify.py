@@ -136,7 +136,7 @@ class _Check:
         found.sort(key=lambda ledger: (str(ledger.scope), ledger.number))
         if scope is not None:
             found = [ledger for ledger in found if ledger.scope == scope]
-            if not found:
+            if not found and not self._damaged_row(scope):
                 raise ScopeNotFoundError(f"there is no scope {scope} in this store")
         for ledger in found:
             if (str(ledger.scope), ledger.number) >= start[:2]:
@@ -157,6 +157,11 @@ class _Check:
         except StateIntegrityError as error:
             self.whole = False
             self.find("damage", place, str(error), scope)
+
+    def _damaged_row(self, scope: Scope) -> bool:
+        """Whether a scope may be there, but its row in the directory cannot be read."""
+        named = (b"D" + self.core.tag(b"directory", str(scope))).hex()
+        return any(one.row.startswith(named) for one in self.report.findings)
 
     def _storage(self) -> list[tuple[str, str]]:
         """What no read shows: the engine's own check of its files."""
@@ -227,7 +232,7 @@ class _Check:
                 self.erased.add(msgspec.msgpack.decode(core.open_row(key, row))[1])
                 self.whole = False
             except (*DAMAGE, ValueError) as error:
-                self.find("damage", rows.describe(key), str(error))
+                self.find("damage", rows.describe(key), str(error), row=key)
 
     def _directory(self) -> Iterator[tuple[bytes, bytes]]:
         """Rows of scopes that are not erased; of the others only the tombstone should be there."""

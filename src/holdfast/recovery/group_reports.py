@@ -1,0 +1,81 @@
+"""What became of the recovery of several agents together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from holdfast.recovery.failures import Failure
+from holdfast.recovery.records import SUCCEEDED
+from holdfast.recovery.reports import seconds_of
+from holdfast.recovery.tails import tail_text
+from holdfast.store.scopes import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecoveryReport:
+    """One recovery of several agents, from its failure to its end, or to where it stands."""
+
+    id: str
+    agents: tuple[Scope, ...]
+    """Those that others rest on before those: the order in which to start them again."""
+    status: str
+    """running, succeeded or failed; one that failed has changed nothing"""
+    failure: Failure
+    strategy: str | None
+    points: Mapping[str, str]
+    """The point that each was put back to, by its scope; none if they were left as they are."""
+    passed: Mapping[str, str]
+    """Moments that did not serve, and why."""
+    unsent: Mapping[str, int]
+    """How many letters between them were taken out of whose inbox, because they are sent again."""
+    lost: Mapping[str, str]
+    """Newest entries that were lost before it began, by the scope: the feed names them."""
+    why: str
+    """Why it failed; or what was left undone after all were put back."""
+    started_at: datetime
+    finished_at: datetime | None
+
+    @property
+    def success(self) -> bool:
+        """Whether all were recovered."""
+        return self.status == SUCCEEDED
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, by the wall clock; 0 while it runs."""
+        return seconds_of(self.started_at, self.finished_at)
+
+    @property
+    def about(self) -> str:
+        """Whom it is about."""
+        return f"a group of {len(self.agents)} agents"
+
+    def __str__(self) -> str:
+        lines = [f"recovery {self.id} of {len(self.agents)} agents: {self.status}"]
+        lines.append(f"  failure: {self.failure.kind} ({self.failure.severity})")
+        lines += [f"  {scope}: {self.points.get(str(scope), 'as it is')}" for scope in self.agents]
+        lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
+        lines += [f"  taken back: {n} letters to {scope}" for scope, n in self.unsent.items()]
+        lines += [f"  lost before: {scope}: {what}" for scope, what in self.lost.items()]
+        return "\n".join([*lines, *([f"  why: {self.why}"] if self.why else [])])
+
+
+def group_report(id_: str, data: Mapping[str, Any]) -> GroupRecoveryReport:
+    """The report of a recovery of a group as it is kept."""
+    return GroupRecoveryReport(
+        id_,
+        tuple(Scope.parse(one) for one in data["agents"]),
+        data["status"],
+        Failure.of(data["failure"]),
+        data.get("strategy"),
+        data.get("points", {}),
+        data.get("passed", {}),
+        data.get("unsent", {}),
+        {agent: tail_text((tail[0], tail[1])) for agent, tail in data.get("gone", {}).items()},
+        data.get("why", ""),
+        data["started_at"],
+        data.get("finished_at"),
+    )

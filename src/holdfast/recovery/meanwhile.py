@@ -1,0 +1,87 @@
+"""What others did to an agent while it was being recovered, and whether it is as it was before.
+
+Whatever a recovery writes names it as its correlation. So an entry behind the newest one of before
+that does not, or that a check wrote, is of somebody else: a recovery that is undone leaves it, and
+one that was killed is not taken up again over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from holdfast.errors import StateIntegrityError
+from holdfast.store.compare import tree_changes
+from holdfast.store.differing import index_of
+from holdfast.store.handles import LineHandle
+from holdfast.store.items import Entry
+from holdfast.store.lookups import derived
+from holdfast.store.sticky import sticky_prefixes
+
+if TYPE_CHECKING:
+    from holdfast.recovery.context import Context
+
+CHECK = "check"
+"""The component that checks act as: they are to look, and what they write is not the recovery's."""
+WHOLE = frozenset(("restore", "merge"))
+"""What changes a state without naming keys."""
+
+
+def correlation_of(recovery: str) -> str:
+    """What entries of a recovery are known by."""
+    return f"recovery/{recovery}"
+
+
+def of_others(handle: LineHandle, recovery: str, head: int) -> Iterator[Entry]:
+    """Changes behind an entry that a recovery did not make, the newest first.
+
+    Those that cannot be read, and what lies below them, are left out.
+    """
+    ours, history = correlation_of(recovery), handle.history
+    with suppress(StateIntegrityError):
+        for key, envelope, body in history.entries(low=head + 1):
+            entry = history.entry(key, envelope, body)
+            cause = entry.cause
+            own = ours in (cause.correlation, cause.parent) and cause.component != CHECK
+            if not own and (entry.keys or WHOLE & set(entry.kinds)):
+                yield entry
+
+
+def first_of_others(handle: LineHandle, recovery: str, head: int | None) -> Entry | None:
+    """The newest change of others behind an entry; None if there is none, or none is known."""
+    return next(of_others(handle, recovery, head), None) if head is not None else None
+
+
+def theirs(context: Context) -> dict[str, int]:
+    """Keys that others changed since the recovery began, each with the entry that did so last.
+
+    The empty one stands for all of them: somebody put the whole state back.
+    """
+    head = context.record.data.get("head")
+    found: dict[str, int] = {}
+    if head is not None:
+        for entry in of_others(context.handle, context.record.id, head):
+            for key in entry.keys or ("",):
+                found.setdefault(key, entry.sequence)
+    return found
+
+
+def changed_since(handle: LineHandle, head: int) -> list[str]:
+    """Keys that differ from the state at an entry, without those that no restore takes back."""
+    if handle.place()[2] == head:
+        return []
+    then, now = handle.history.points.view(handle.timeline, head), handle.reader.now()
+    assert now is not None
+    sticky = sticky_prefixes(handle.reader.declared())
+    return [
+        key
+        for key, _, _ in tree_changes(then.ledger.trees, index_of(then), index_of(now))
+        if not derived(key) and not key.startswith(sticky)
+    ]
+
+
+def named(keys: Iterable[str]) -> str:
+    """Some keys, for people."""
+    known = sorted(keys)
+    return ", ".join(known[:10]) + (", …" if len(known) > 10 else "")

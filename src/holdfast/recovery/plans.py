@@ -1,0 +1,35 @@
+"""What a recovery would do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.recovery.failures import Failure
+from holdfast.recovery.procedure import Procedure
+from holdfast.store.scopes import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryPlan:
+    """What a recovery would do."""
+
+    agent: Scope
+    failure: Failure
+    procedure: Procedure
+    strategy: str | None
+    """None if none serves."""
+    point: str | None
+    lost: str
+    passed: dict[str, str]
+    """Strategies that would not serve, and why."""
+    keys: tuple[str, ...] = ()
+    """The keys that would go back, if not all of them."""
+
+    def __str__(self) -> str:
+        head = f"{self.agent}: {self.failure.kind} is answered by {self.procedure.id}"
+        lines = [f"  {step.key}" for step in self.procedure.steps]
+        lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
+        none = "none serves" if self.passed else "the procedure looks for no state"
+        served = f"{self.strategy}, {self.point or 'nothing'}" if self.strategy else none
+        keys = [f"  keys: {', '.join(self.keys)}"] if self.keys else []
+        return "\n".join([head, *lines, f"  strategy: {served}", *keys, f"  lost: {self.lost}"])

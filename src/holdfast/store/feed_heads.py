@@ -1,0 +1,87 @@
+"""Which entry of each timeline the feed names as its newest.
+
+Each lane is read from its end backwards, as far as is asked for, and once; later answers read what
+was committed since. A row that cannot be read names nothing: `verify` finds it.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from holdfast.storage.contract import Storage
+from holdfast.store import rows
+from holdfast.store.feed import ITEM, LANES
+
+PAGE = 1000
+_TAG = 32
+
+
+class FeedHeads:
+    """The newest entries that the feed of a store names."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._lock = threading.Lock()
+        self._heads: dict[bytes, int] = {}
+        self._lanes = [_Lane(lane) for lane in range(LANES)]
+
+    def newest(self, scope: int, timeline: int, depth: int | None = None) -> int:
+        """The number of a timeline's newest entry; 0 if none is named.
+
+        With `depth`, only so many of the newest rows of each lane are looked at.
+        """
+        with self._lock:
+            for lane in self._lanes:
+                self._catch_up(lane)
+                self._go_back(lane, depth)
+            return self._heads.get(scope.to_bytes(6, "big") + timeline.to_bytes(2, "big"), 0)
+
+    def _catch_up(self, lane: _Lane) -> None:
+        if not lane.last and not lane.whole:
+            return  # nothing was read yet: it is read from its end
+        while page := self._storage.scan(lane.key(lane.last + 1), lane.end, limit=PAGE):
+            self._note(page)
+            lane.last = _number(page[-1][0])
+
+    def _go_back(self, lane: _Lane, depth: int | None) -> None:
+        while not lane.whole and (depth is None or lane.count < depth):
+            limit = PAGE if depth is None else min(PAGE, depth - lane.count)
+            high = lane.key(lane.first) if lane.last else lane.end
+            page = self._storage.scan(lane.key(0), high, limit=limit, reverse=True)
+            self._note(page)
+            lane.whole = len(page) < limit
+            if page:
+                lane.count += len(page)
+                lane.last = lane.last or _number(page[0][0])
+                lane.first = _number(page[-1][0])
+
+    def _note(self, page: list[tuple[bytes, bytes]]) -> None:
+        heads = self._heads
+        for _, row in page:
+            if (len(row) - _TAG) % ITEM:
+                continue
+            for at in range(0, len(row) - _TAG, ITEM):
+                first, entries = row[at + 8 : at + 13], row[at + 13 : at + 16]
+                last = int.from_bytes(first, "big") + int.from_bytes(entries, "big") - 1
+                line = row[at : at + 8]
+                if last > heads.get(line, 0):
+                    heads[line] = last
+
+
+class _Lane:
+    """How much of a lane was read."""
+
+    def __init__(self, lane: int) -> None:
+        self._lane = lane
+        self.end = rows.after(b"F" + bytes([lane]))
+        self.first = self.last = self.count = 0
+        self.whole = False
+        """Whether it was read from its first row on."""
+
+    def key(self, number: int) -> bytes:
+        """Where a row lies."""
+        return rows.feed(self._lane, number)
+
+
+def _number(key: bytes) -> int:
+    return int.from_bytes(key[2:], "big")

@@ -1,0 +1,334 @@
+"""What an engine of recoveries is made of: each part does its work, and can be another one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from store_kit import Place, put_row, rows_of
+
+from holdfast import Checkpoint, Failure, Procedure, RecoveryStep, sync
+from holdfast.errors import CriticalStepFailureError, HoldfastError, PolicyValidationError
+from holdfast.recovery.failures import CORRUPTION, FAILURES, SEVERITIES, found_failure
+from holdfast.recovery.strategies import STRATEGIES
+from holdfast.store.verify_report import Finding
+
+STEPS = ("backup_current", "locate_checkpoint", "restore_state", "validate_state")
+
+
+def agent(store: sync.Store) -> sync.State:
+    """One with a good checkpoint, and a plan that was set after it."""
+    state = store.agent("7")
+    state.set("plan", "good")
+    state.checkpoint("good")
+    state.set("plan", "odd")
+    return state
+
+
+def procedure(*types: str, **more: Any) -> dict[str, Any]:
+    """A procedure `p` of steps of these types."""
+    return {"id": "p", "triggers": ["p"], "steps": [{"type": one} for one in types], **more}
+
+
+@pytest.mark.spec("K170", "K174", "K175", "K176")
+def test_procedures_strategies_checks_monitor_and_rollback_are_given_and_used(
+    store: sync.Store,
+) -> None:
+    state = agent(store)
+    used: list[str] = []
+
+    def first_entry(context: Any) -> Any:
+        used.append("strategy")
+        return context.strategies["newest_valid"](context)
+
+    def check(found: Any) -> str:
+        used.append(f"check of {found.get('plan')}")
+        return "it is not good"
+
+    def undo(context: Any, action: Any) -> None:
+        used.append("rollback")
+        context.state.restore(context.result_of("backup_current")["backup"])
+
+    recovery = sync.Recovery(
+        store,
+        strategies={"mine": first_entry},
+        order=["mine"],
+        validate=[check],
+        steps={"undo": undo},
+    )
+    recovery.set(procedure(*STEPS, rollback=[{"type": "undo"}]))  # as configured for its trigger
+    assert recovery.procedures()[0].id == "p"
+    told: list[str] = []
+    with pytest.raises(CriticalStepFailureError, match="it is not good"):
+        recovery.recover(state, "p", progress=lambda step, how: told.append(step))
+    assert used == ["strategy", "check of good", "rollback"]
+    assert told == [*STEPS, "undo"]
+    assert state.get("plan") == "odd"
+    numbers = recovery.statistics(state)
+    assert (numbers.recoveries, numbers.succeeded, numbers.running) == (1, 0, 0)
+
+
+@pytest.mark.spec("K171")
+def test_without_strategies_of_ones_own_there_are_those_of_every_kind(store: sync.Store) -> None:
+    state = agent(store)
+    for kind, known in FAILURES.items():
+        order = sync.Recovery(store).proposal(state, kind).order
+        assert order == known.strategies
+        assert set(order) <= STRATEGIES.keys()
+        plan = sync.Recovery(store, defaults={}).plan(state, kind)
+        assert plan.procedure.id == "interrupted_handover" or plan.strategy in order
+
+
+@pytest.mark.spec("K178", "K179")
+def test_each_trigger_leads_to_the_steps_of_its_procedure(store: sync.Store) -> None:
+    state = agent(store)
+    done: list[str] = []
+    types = {name: lambda context, action, name=name: done.append(name) for name in "abc"}
+    recovery = sync.Recovery(store, steps=types)
+    recovery.set({**procedure("a", "b"), "triggers": ["one", {"type": "two"}]})
+    recovery.set({**procedure("c"), "id": "q", "triggers": ["two"]})
+    assert [step.type for step in recovery.select(Failure("one")).steps] == ["a", "b"]
+    recovery.recover(state, "one")
+    assert done == ["a", "b"]
+    recovery.recover(state, "two")  # that of the procedure set last
+    assert done == ["a", "b", "c"]
+    assert recovery.select(Failure("of nobody")).id == "standard_recovery"
+
+
+@pytest.mark.spec("K184", "K187")
+def test_every_field_of_a_step_counts(store: sync.Store) -> None:
+    state = agent(store)
+    seen: list[tuple[str, Any]] = []
+
+    def step(context: Any, action: Mapping[str, Any]) -> dict[str, Any]:
+        seen.append((action["as"], sorted(context.results)))
+        if action.get("waits"):
+            threading.Event().wait(5)
+        if action.get("fails"):
+            raise ValueError("it does not work")
+        return {"sound": action["as"]}
+
+    def made(name: str, **more: Any) -> RecoveryStep:
+        action = {"as": name, **more.pop("action", {})}
+        return RecoveryStep("step", id=name, name=f"step {name}", action=action, **more)
+
+    def recovered(*steps: RecoveryStep) -> Any:
+        chosen = Procedure("p", ("p",), steps)
+        assert Procedure.of(chosen.data()) == chosen
+        recovery = sync.Recovery(store, steps={"step": step}, procedures=[chosen])
+        told: list[str] = []
+        try:
+            return recovery.recover(state, "p", progress=lambda name, _: told.append(name)), told
+        except CriticalStepFailureError:
+            return recovery.reports(state)[0], told
+
+    fails, waits = {"fails": True}, {"waits": True}
+    report, told = recovered(
+        made("a", action=fails, critical=False),
+        made("b", dependencies=()),
+        made("c", dependencies=("b",), validation={"sound": "other"}, critical=False),
+        made("d", dependencies=("b",), action=waits, timeout=50.0, critical=False),
+        made("e", dependencies=("a",), critical=False),
+    )
+    found = {one.step: one for _, one in report.steps}
+    assert report.success
+    assert sorted(told) == [f"step {name}" for name in "abcde"]
+    assert "it does not work" in found["a"].error
+    assert found["b"].result == {"sound": "b"}
+    assert "not valid: sound" in found["c"].error
+    assert "took more than" in found["d"].error
+    assert found["e"].skipped
+    assert "b" in dict(seen)["c"]
+    report, _ = recovered(made("a", action=fails), made("b", dependencies=("a",)))
+    assert report.status == "rolled_back"
+    assert "step a" in report.why
+
+
+@pytest.mark.spec("K198")
+def test_steps_know_the_request_the_target_and_what_came_before(store: sync.Store) -> None:
+    state = agent(store)
+    seen: dict[str, Any] = {}
+
+    def look(context: Any, action: Any) -> dict[str, Any]:
+        seen.update(
+            agent=context.agent,
+            failure=context.failure,
+            began=context.record.data["started_at"],
+            before=set(context.results),
+            target=context.result_of("locate_checkpoint")["point"],
+        )
+        return {"looked": True}
+
+    begun = datetime.now(UTC)
+    recovery = sync.Recovery(store, steps={"look": look})
+    recovery.set(procedure("backup_current", "locate_checkpoint", "look", "restore_state"))
+    asked = Failure("p", "it makes no sense", "high", point="good", evidence={"by": "me"})
+    report = recovery.recover(state, asked)
+    assert seen["agent"] == state.scope
+    assert seen["failure"] == asked
+    assert seen["began"] == report.started_at
+    assert (seen["began"] - begun).total_seconds() > -1
+    assert seen["before"] == {"backup_current", "locate_checkpoint"}
+    assert seen["target"] == report.restored_from == "main@2"
+    assert {one.step for _, one in report.steps} == {*seen["before"], "look", "restore_state"}
+
+
+@pytest.mark.spec("X12")
+def test_each_kind_of_corruption_has_its_repair(place: Place) -> None:
+    for finding, kind in CORRUPTION.items():
+        found = found_failure([Finding(finding, "a row", "it is damaged", "agent:7")])
+        assert found is not None
+        assert found.kind == kind
+        assert found.severity in ("high", "critical")
+        assert sync.Recovery(place.open()).select(found).id in ("damaged_state", "lost_storage")
+    partial = found_failure([Finding("damage", "a row", "it is damaged", "agent:7", ("plan",))])
+    assert partial is not None
+    assert partial.kind == "partial_corruption"
+    state = agent(place.open())
+    state.set("other", 1)
+    place.close()
+    storage = place.storage()
+    key, row = rows_of(storage, b"E")[2]
+    put_row(storage, key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])
+    storage.close()
+    store = place.open()
+    failure = found_failure(store.verify("agent:7").findings)
+    assert failure is not None
+    report = sync.Recovery(store).recover("agent:7", failure)
+    assert (report.strategy, report.lost) == ("journal", "what entry 3 did")
+    assert dict(store.agent("7").items("p")) == {"plan": "good"}
+    assert store.agent("7").get("other") == 1
+
+
+@pytest.mark.spec("X13")
+def test_each_kind_of_failure_has_its_severity_and_its_way(place: Place, tmp_path: Path) -> None:
+    ways = {
+        "state_corruption": ("critical", "newest_valid"),  # rolled back
+        "memory_leak": ("medium", "as_it_is"),  # begun again
+        "network_partition": ("medium", "as_it_is"),  # or synchronised from a copy
+        "storage_failure": ("critical", "copy"),  # from a backup
+        "unknown": ("medium", "as_it_is"),
+    }
+    store = place.open()
+    state = agent(store)
+    with sync.open(f"sqlite:{tmp_path}/copy.db") as copy:
+        copy.agent("7").set("plan", "of the copy")
+        recovery = sync.Recovery(store, copies=[copy])
+        for kind, (severity, strategy) in ways.items():
+            report = recovery.recover(state, kind)
+            assert (report.failure.severity, report.strategy) == (severity, strategy), kind
+    assert {one.severity for one in FAILURES.values()} <= set(SEVERITIES)
+    report = sync.Recovery(store).recover(state, Failure("unknown", severity="low"))
+    assert report.failure.severity == "low"
+
+
+@pytest.mark.spec("K182")
+def test_a_step_that_never_ends_is_ended_at_the_time_of_its_procedure(store: sync.Store) -> None:
+    state = agent(store)
+    free = threading.Event()
+    wrote: list[type] = []
+
+    def hang(context: Any, action: Any) -> None:
+        free.wait(60)
+        try:
+            context.state.set("late", True)
+        except HoldfastError as error:
+            wrote.append(type(error))
+        finally:
+            over.set()
+
+    over = threading.Event()
+    steps = {"hang": hang}
+    short = procedure("hang", timeout=200, retries=5)
+    short["steps"][0]["timeout"] = "10m"
+    recovery = sync.Recovery(store, steps=steps, procedures=[short])
+    with pytest.raises(CriticalStepFailureError, match=r"hang - it took more than .*used up"):
+        recovery.recover(state, "p")
+    assert not over.is_set()
+    assert recovery.reports(state)[0].attempts == 1
+    free.set()
+    assert over.wait(20)
+    assert wrote
+    assert state.get("late") is None
+
+
+@pytest.mark.spec("K206")
+@pytest.mark.parametrize("way", ["good", "step", "check", "rollback", "time"])
+def test_whatever_way_a_recovery_ends_nothing_of_it_runs_on(store: sync.Store, way: str) -> None:
+    state = agent(store)
+
+    def fail(context: Any, action: Any) -> None:
+        raise ValueError("no")
+
+    def wait(context: Any, action: Any) -> None:
+        threading.Event().wait(0.5)
+
+    types = [*STEPS, *{"step": ["fail"], "rollback": ["fail"], "time": ["wait"]}.get(way, [])]
+    made = procedure(*types, rollback=[{"type": "fail"}] if way == "rollback" else [])
+    made["steps"][-1]["timeout"] = 100 if way == "time" else "1m"
+    checks = [lambda found: "no"] if way == "check" else []
+    steps = {"fail": fail, "wait": wait}
+    recovery = sync.Recovery(store, steps=steps, procedures=[made], validate=checks)
+    try:
+        recovery.recover(state, "p")
+    except HoldfastError:
+        assert way != "good"
+    (report,) = recovery.reports(state)
+    assert report.status == {"good": "succeeded", "rollback": "failed"}.get(way, "rolled_back")
+    assert report.finished_at is not None
+    assert recovery.statistics(slow=0).running == 0
+    assert [one.name for one in store.leases() if one.owner] == []
+    assert recovery.resume(state) == []
+    assert len(recovery.notices()) == 1
+
+
+@pytest.mark.spec("X20")
+def test_what_the_documents_left_open_is_kept(store: sync.Store) -> None:
+    state = agent(store)
+    policies = sync.Policies(store, watch=False)
+    when = {
+        "type": "state_change",
+        "metric": "state_change_ratio",
+        "operator": "greater_than",
+        "threshold": 0.5,
+    }
+    policies.set("agent:7", {"id": "mine", "conditions": [when]})
+    assert "mine" in [one.id for one in policies.list("agent:7")]
+    assert "mine" not in [one.id for one in policies.list("agent:8")]
+    with pytest.raises(PolicyValidationError, match="no conditions"):
+        policies.set("agent:7", {"id": "always", "conditions": []})
+
+    tried: list[int] = []
+
+    def half(context: Any, action: Any) -> None:
+        tried.append(1)
+        context.state.set("plan", "half")
+        raise OSError("the disk went away")
+
+    made = procedure("backup_current", "half", retries=2, backoff=1)
+    recovery = sync.Recovery(store, steps={"half": half}, procedures=[made])
+    with pytest.raises(CriticalStepFailureError, match="the state before it is back"):
+        recovery.recover(state, "p")
+    assert (len(tried), state.get("plan")) == (3, "odd")
+    failed = [one for _, one in recovery.reports(state)[0].steps if not one.success]
+    assert [one.step for one in failed] == ["half"] * 3
+
+    def no_peer(checkpoint: Checkpoint) -> None:
+        raise ConnectionError("nobody answers")
+
+    shared = sync.Checkpoints(state, sync=no_peer).create("shared", sync=True)
+    assert not shared.synchronized
+
+    keeping = sync.Recovery(store, procedures=[procedure(*STEPS)])
+    keeping.recover(state, "p", point="good")
+    held = {one.checkpoint.id for one in sync.Checkpoints(state).held()}
+    assert held
+    for number in range(30):
+        state.set("k", number)
+        state.checkpoint(f"later {number}", type="recovery")
+    sync.Retention(store).run(state)
+    assert held <= {one.id for one in state.checkpoints()}

@@ -1,0 +1,274 @@
+"""Every recovery ends, says how, and is never taken up again over what was done since."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from store_kit import Place
+
+from holdfast import sync
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInputError,
+    LeaseHeldError,
+    MissingError,
+    PointNotFoundError,
+    RecoveryFailedError,
+)
+from holdfast.recovery.running import recovering_lease
+
+NAIVE = datetime.now(UTC).replace(tzinfo=None)
+STEPS = [{"type": "backup_current"}, {"type": "locate_checkpoint"}, {"type": "restore_state"}]
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def agent(store: sync.Store, name: str = "7") -> sync.State:
+    """One with a good checkpoint, and a plan that was set after it."""
+    state = store.agent(name)
+    state.set("plan", "good")
+    state.checkpoint("good")
+    state.set("plan", "odd")
+    return state
+
+
+def killed(store: sync.Store, state: sync.State, step: str, failure: str = "drift") -> None:
+    """A recovery that ends with a step, and another process long after its lease is over."""
+
+    def progress(title: str, _: str) -> None:
+        if title == step:
+            raise Killed
+
+    with pytest.raises(Killed):
+        sync.Recovery(store).recover(state, failure, progress=progress)
+
+
+def team(store: sync.Store) -> list[sync.State]:
+    states = [agent(store, "a"), agent(store, "b")]
+    for state in states:
+        state.set("plan", "good")
+    sync.CheckpointGroups(store).create(states, "together")
+    for state in states:
+        state.set("plan", "odd")
+    return states
+
+
+def half_begun(store: sync.Store, states: list[sync.State]) -> str:
+    """A recovery of a group whose process ended before anything was put back."""
+    recovery = sync.Recovery(store)
+
+    def gone(*_: Any) -> Any:
+        raise Killed
+
+    recovery._together._look = gone  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        recovery.recover_group(states, "drift")
+    return recovery.group_reports(1)[0].id
+
+
+def test_who_cannot_be_told_of_progress_keeps_nobody_from_being_recovered(
+    store: sync.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = agent(store)
+
+    def progress(step: str, _: str) -> None:
+        raise BrokenPipeError(f"nobody hears of {step}")
+
+    report = sync.Recovery(store).recover(state, "drift", progress=progress)
+    assert report.success
+    assert "nobody hears of" in caplog.text
+
+
+@pytest.mark.parametrize("step", ["locate_checkpoint", "restore_state", "update_tracking"])
+def test_one_that_was_killed_is_not_taken_up_over_what_was_done_since(
+    place: Place, step: str
+) -> None:
+    store = place.open()
+    state = agent(store)
+    killed(store, state, step)
+    state.set("plan", "the work of a week")
+    report = sync.boot(place.open())
+    assert state.get("plan") == "the work of a week"
+    (item,) = [one for one in report.items if one.kind == "recovery"]
+    assert "others wrote since it began" in item.why
+    (kept,) = sync.Recovery(store).reports(state)
+    assert kept.status == "failed"
+    assert sync.Recovery(store).resume(state) == []
+
+
+def test_what_is_no_work_keeps_none_from_being_taken_up(store: sync.Store) -> None:
+    state = agent(store)
+    killed(store, state, "restore_state")
+    state.checkpoint("a schedule made this")
+    (report,) = sync.Recovery(store).resume(state)
+    assert report.success
+    assert state.get("plan") == "good"
+
+
+def test_a_check_that_raises_fails_a_group_and_ends_it(place: Place) -> None:
+    store = place.open()
+    states = team(store)
+
+    def check(state: Any) -> None:
+        raise ValueError("a bug in the check")
+
+    with pytest.raises(RecoveryFailedError, match="a bug in the check"):
+        sync.Recovery(store, validate=[check]).recover_group(states, "state_corruption")
+    assert [one.status for one in sync.Recovery(store).group_reports()] == ["failed"]
+    for state in states:
+        state.set("plan", "the work of a week")
+    assert sync.boot(place.open()).items == []
+    assert [state.get("plan") for state in states] == ["the work of a week"] * 2
+
+
+def test_whatever_is_raised_ends_a_group(store: sync.Store, monkeypatch: Any) -> None:
+    states = team(store)
+    recovery = sync.Recovery(store)
+
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(recovery._together, "_look", broken)
+    with pytest.raises(RuntimeError, match="a bug"):
+        recovery.recover_group(states, "drift")
+    (report,) = recovery.group_reports()
+    assert (report.status, report.why) == ("failed", "RuntimeError: a bug")
+    assert recovery.resume_groups() == []
+
+
+@pytest.mark.parametrize("at", ["2026-01-01T00:00:00Z", "lunch", 5.5, -1, 10**9, NAIVE])
+def test_what_is_no_time_is_refused_before_anything_is_kept(store: sync.Store, at: Any) -> None:
+    states = team(store)
+    recovery = sync.Recovery(store)
+    with pytest.raises(InvalidInputError, match="the time to return to"):
+        recovery.recover_group(states, "drift", at=at)
+    with pytest.raises(InvalidInputError, match="the time to return to"):
+        recovery.recover(states[0], "drift", at=at)
+    with pytest.raises(InvalidInputError, match="the time to return to"):
+        recovery.plan(states[0], "drift", at=at)
+    assert recovery.group_reports() == []
+    assert recovery.reports(states[0]) == []
+
+
+def test_what_was_asked_for_and_is_not_there_is_refused(store: sync.Store) -> None:
+    state = agent(store)
+    states = team(store)
+    recovery = sync.Recovery(store)
+    early = datetime.now(UTC) - timedelta(days=1)
+    for what in ({"at": early}, {"point": "nope"}, {"point": 99}, {"point": "other@3"}):
+        with pytest.raises(MissingError):
+            recovery.recover(state, **what)
+        with pytest.raises(MissingError):
+            recovery.plan(state, **what)
+    with pytest.raises(PointNotFoundError):
+        recovery.recover_group(states, at=early)
+    with pytest.raises(InvalidInputError, match="either point or at"):
+        recovery.recover(state, point="good", at=datetime.now(UTC))
+    assert recovery.reports(state) == []
+    assert recovery.group_reports() == []
+    assert state.get("plan") == "odd"
+
+
+def test_one_of_a_group_is_not_taken_up_over_what_was_done_since(place: Place) -> None:
+    store = place.open()
+    states = team(store)
+    id_ = half_begun(store, states)
+    states[0].set("plan", "the work of a week")
+    (report,) = sync.Recovery(place.open()).resume_groups()
+    assert (report.id, report.status) == (id_, "failed")
+    assert "others wrote to agent:a since it began" in report.why
+    assert [state.get("plan") for state in states] == ["the work of a week", "odd"]
+
+
+def test_a_group_that_cannot_be_ended_keeps_no_other_from_its_end(
+    store: sync.Store, monkeypatch: Any
+) -> None:
+    states = team(store)
+    first = half_begun(store, states)
+    others = [agent(store, "c")]
+    sync.CheckpointGroups(store).create(others, "alone")
+    second = half_begun(store, others)
+    recovery = sync.Recovery(store)
+    take_up = recovery._together._take_up
+
+    def broken(id_: str) -> None:
+        if id_ == second:  # the newest, which is looked at first
+            raise KeyError("what is kept of it makes no sense")
+        take_up(id_)
+
+    monkeypatch.setattr(recovery._together, "_take_up", broken)
+    (report,) = recovery.resume_groups()
+    assert (report.id, report.success) == (first, True)
+
+
+def test_one_that_nobody_wants_any_more_is_abandoned(place: Place) -> None:
+    store = place.open()
+    state = agent(store)
+    killed(store, state, "locate_checkpoint")
+    states = team(store)
+    group = half_begun(store, states)
+    recovery = sync.Recovery(store)
+    (left,) = recovery.reports(state)
+    with (
+        place.open().lease(recovering_lease(state.scope), duration=30),
+        pytest.raises(LeaseHeldError),
+    ):
+        recovery.abandon(left.id)
+    done = recovery.abandon(left.id, "mended by hand")
+    assert (done.status, done.why) == ("failed", "abandoned: mended by hand")
+    assert recovery.abandon(group).status == "failed"
+    for id_ in (left.id, group, "nope"):
+        with pytest.raises(MissingError, match="is unfinished"):
+            recovery.abandon(id_)
+    assert recovery.resume(state) == []
+    assert recovery.resume_groups() == []
+    assert state.get("plan") == "odd"
+
+
+def test_alarms_tell_of_those_that_never_end_and_of_groups(store: sync.Store) -> None:
+    state = agent(store)
+    killed(store, state, "locate_checkpoint")
+    states = team(store)
+    half_begun(store, states)
+    recovery = sync.Recovery(store)
+    found = recovery.statistics()
+    assert (found.recoveries, found.running, found.alarms) == (2, 2, ())
+    alarms = recovery.statistics(slow=0).alarms
+    assert len(alarms) == 2
+    assert any(one.startswith("agent:7: ") and "has not ended for" in one for one in alarms)
+    assert any(one.startswith("a group of 2 agents: ") for one in alarms)
+    assert recovery.statistics("agent:a").recoveries == 1
+    recovery.resume_groups()
+    assert recovery.statistics().succeeded == 1
+    with pytest.raises(InvalidInputError, match="slow"):
+        recovery.statistics(slow=-1)
+
+
+@pytest.mark.spec("K194", "K220")
+def test_every_recovery_that_ends_adds_one_notice(store: sync.Store) -> None:
+    state = agent(store)
+    recovery = sync.Recovery(store, validate=[lambda state: None])
+    done = [
+        recovery.recover(state, kind).id
+        for kind in ("agent_crash", "state_corruption", "interrupted_handover", "of my own")
+    ]
+    bad = sync.Recovery(store, validate=[lambda state: "no"])
+    bad.set({"id": "once", "triggers": ["once"], "steps": [*STEPS, {"type": "validate_state"}]})
+    with pytest.raises(HoldfastError):
+        bad.recover(state, "once")
+    told = recovery.notices()
+    assert [one.recovery for one in told] == [*done, recovery.reports(state)[0].id]
+    assert [one.status for one in told] == ["succeeded"] * 4 + ["rolled_back"]
+    assert [one.failure for one in told][:2] == ["agent_crash", "state_corruption"]
+
+
+def test_a_procedure_may_say_more_in_its_notice(store: sync.Store) -> None:
+    state = agent(store)
+    step = {"type": "notify_systems", "action": {"message": "the cache is cold"}}
+    procedure = {"id": "p", "triggers": ["p"], "steps": [*STEPS, step]}
+    sync.Recovery(store, procedures=[procedure]).recover(state, "p")
+    assert [one.message for one in sync.Recovery(store).notices()] == ["the cache is cold"]

@@ -1,0 +1,167 @@
+"""What recoveries keep of themselves may be damaged, too: it stands in nobody's way."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from store_kit import Place, put_row, rows_of
+
+from holdfast import Failure, sync
+from holdfast.cli.main import main
+from holdfast.errors import InvalidInputError
+from holdfast.recovery.records import RUNNING, Records, recovered_agents
+from holdfast.store.cause import cause_now
+from holdfast.store.core import Core
+from holdfast.store.handles import ChangeParts, StoreHandle
+
+
+def number_of(core: Core, scope: str) -> bytes:
+    """How the rows of a scope's entries begin."""
+    return next(b"E" + n.to_bytes(6, "big") for one, n, *_ in core.scopes() if str(one) == scope)
+
+
+def damage(place: Place, scope: str, number: int) -> bytes:
+    """Flip a bit of an entry of a scope behind the store's back."""
+    first = number_of(place.open()._core, scope)
+    place.close()
+    storage = place.storage()
+    key, row = [one for one in rows_of(storage, b"E") if one[0].startswith(first)][number]
+    put_row(storage, key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])
+    storage.close()
+    return key
+
+
+def worked(place: Place) -> sync.State:
+    state = place.open().agent("7")
+    state.set("plan", 1)
+    state.checkpoint("good")
+    state.set("plan", 2)
+    return state
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, -1])
+def test_damaged_records_keep_no_agent_from_being_recovered(place: Place, number: int) -> None:
+    worked(place)
+    for _ in range(2):
+        sync.Recovery(place.open()).recover("agent:7", "agent_crash")
+    damage(place, "custom:$recovery/agent:7", number)
+    checks = [lambda state: state.exists("plan")]
+    recovery = sync.Recovery(place.open(), defaults={"plan": 0}, validate=checks)
+    assert recovery.plan("agent:7", "agent_crash").strategy == "as_it_is"
+    assert not [one for one in sync.boot(place.open()).items if one.outcome == "left"]
+    assert recovery.recover("agent:7", "agent_crash").success
+    assert recovery.recover("agent:7", "state_corruption").success
+    assert place.open().agent("7").get("plan") == 1
+    assert [one.success for one in recovery.reports("agent:7")[:2]] == [True, True]
+    assert recovery.statistics().running == 0
+    mended = recovery.reports("custom:$recovery/agent:7")
+    assert [one.success for one in mended] == [True]
+    assert recovery.quarantine("custom:$recovery/agent:7").list()
+    assert not list(place.open().custom("$recovery/agent:7").keys("plan"))
+
+
+def test_looking_at_damaged_records_passes_over_them_with_a_warning(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    worked(place)
+    recovery = sync.Recovery(place.open())
+    recovery.recover("agent:7", "agent_crash")
+    damage(place, "custom:$recovery/agent:7", 1)
+    recovery = sync.Recovery(place.open())
+    with caplog.at_level(logging.WARNING, "holdfast.recovery"):
+        assert recovery.reports("agent:7") == []
+    assert "custom:$recovery/agent:7" in caplog.text
+    assert recovery.statistics().recoveries == 0
+    concerns = {one.scope: one for one in recovery.health().concerns if "damaged" in one.kind}
+    assert list(concerns) == ["custom:$recovery/agent:7"]
+    assert concerns["custom:$recovery/agent:7"].next == "holdfast repair custom:$recovery/agent:7"
+
+
+def test_every_step_that_doctor_proposes_for_damaged_records_works(tmp_path: Path) -> None:
+    place = Place("sqlite", tmp_path, sealed=False)
+    worked(place)
+    for _ in range(2):
+        sync.Recovery(place.open()).recover("agent:7", "agent_crash")
+    place.close()
+    shutil.copytree(place.path.parent, tmp_path / "copy")
+    copy = f"sqlite:{tmp_path / 'copy' / place.path.name}"
+    damage(place, "custom:$recovery/agent:7", 2)
+    damage(place, "agent:7", 1)
+    for _ in range(5):
+        found = sync.Recovery(place.open()).health().concerns
+        place.close()
+        step = next((one.next for one in found if one.next.startswith("holdfast repair")), None)
+        if step is None:
+            break
+        words = shlex.split(step.partition(";")[0].replace("URL", copy))[1:]
+        assert run(place, *words, "--yes") == 0, step
+        assert run(place, "recovery", "list") == 0
+        assert run(place, "recovery", "stats") == 0
+    assert place.open().verify().ok
+    assert sync.Recovery(place.open()).recover("agent:7", "agent_crash").success
+    place.close()
+
+
+def run(place: Place, *words: str) -> int:
+    """The exit code of a command."""
+    return main(["--store", place.url, *words])
+
+
+def test_recovering_the_records_themselves_changes_nothing_but_damage(store: sync.Store) -> None:
+    state = store.agent("7")
+    state.set("plan", 1)
+    recovery = sync.Recovery(store, defaults={"plan": 0}, validate=[lambda _: "no agent is well"])
+    plain = sync.Recovery(store)
+    first = plain.recover(state, "agent_crash").id
+    for kind in ("state_corruption", "drift", "agent_crash"):
+        report = recovery.recover("custom:$recovery/agent:7", kind)
+        assert (report.strategy, report.lost) == ("as_it_is", "nothing")
+    assert [one.id for one in plain.reports(state)] == [first]
+    assert plain.recover(state, "state_corruption").success
+    with pytest.raises(InvalidInputError, match="keeps what recoveries did"):
+        recovery.recover("custom:$recovery/agent:7", point="good")
+    assert "agent:7" in map(str, recovered_agents(store._handle))
+
+
+def test_a_recovery_whose_procedure_is_lost_is_ended_and_undone(place: Place) -> None:
+    state = worked(place)
+    store = place.open()
+    records = Records(store._handle, state.scope)
+    recovery = sync.Recovery(store)
+    failure = Failure("agent_crash").check()
+    record = records.begin(failure, recovery.select(failure))  # and its process was killed
+    drop(records, record.key + "/procedure")
+    reports = sync.Recovery(place.open()).resume("agent:7")
+    assert [(one.id, one.status) for one in reports] == [(record.id, "rolled_back")]
+    assert "damaged" in reports[0].why
+    assert not any(one.status == RUNNING for one in records.all())
+    assert recovery.recover("agent:7", "agent_crash").success
+
+
+def drop(records: Records, key: str) -> None:
+    parts = ChangeParts(StoreHandle(records.handle.core), cause_now(), None, owner=True)
+    parts.part(records.handle).delete(key)
+    plan = parts.plan()
+    assert plan is not None
+    records.handle.core.run(plan[0])
+
+
+def test_damage_of_what_groups_and_the_scrubber_keep_stops_neither(place: Place) -> None:
+    store = place.open()
+    for name in "ab":
+        store.agent(name).set("plan", 1)
+    sync.CheckpointGroups(store).create([store.agent("a"), store.agent("b")], "both")
+    sync.Recovery(store).recover_group([store.agent("a"), store.agent("b")], "agent_crash")
+    sync.Scrubber(store).slice()
+    damage(place, "custom:$recovery", -1)
+    store = place.open()
+    assert sync.Scrubber(store).slice() is not None
+    place.close()
+    damage(place, "custom:$recovery", -1)
+    store = place.open()
+    assert sync.Recovery(store).recover_group(["agent:a", "agent:b"], "agent_crash").success
+    assert sync.Recovery(store).resume_groups() == []
