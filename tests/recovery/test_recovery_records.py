@@ -135,11 +135,11 @@ def test_a_recovery_whose_procedure_is_lost_is_ended_and_undone(place: Place) ->
     failure = Failure("agent_crash").check()
     record = records.begin(failure, recovery.select(failure))  # and its process was killed
     drop(records, record.key + "/procedure")
-    reports = sync.Recovery(place.open()).resume(state)
+    reports = sync.Recovery(place.open()).resume(state.scope)
     assert [(one.id, one.status) for one in reports] == [(record.id, "rolled_back")]
     assert "damaged" in reports[0].why
     assert not any(one.status == RUNNING for one in records.all())
-    assert recovery.recover(state, "agent_crash").success
+    assert recovery.recover(state.scope, "agent_crash").success
 
 
 def drop(records: Records, key: str) -> None:

@@ -170,7 +170,7 @@ def test_a_copy_serves_a_procedure_that_keeps_no_backup(place: Place, tmp_path: 
         recovery = sync.Recovery(
             place.open(), copies=[copy], procedures=[{**QUICK, "steps": steps}]
         )
-        assert recovery.recover(state, "quick").strategy == "copy"
+        assert recovery.recover(state.scope, "quick").strategy == "copy"
     assert state.get("plan") == "of the copy"
 
 
