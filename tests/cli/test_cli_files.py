@@ -81,5 +81,6 @@ def test_sweep(cli: Cli, agent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--wait" in left.err
     assert cli("sweep --wait --json").json == {
         "uploads": 1, "rows": 0, "bytes": 0, "waiting": 0, "keys": 0, "erased": 0,
+        "damaged": [],
     }  # fmt: skip
     assert cli("verify --json").json["unfinished"] == 0

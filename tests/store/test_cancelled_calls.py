@@ -278,7 +278,7 @@ def test_every_call_that_changes_something_is_here() -> None:
         scopes stats subjects verify witness held inspect locate of plan marked group_reports health
         notices proposal report reports statistics
     """
-    alike = "add_key close finish lift unpin deliver recover_group resume resume_groups"
+    alike = "abandon add_key close finish lift unpin deliver recover_group resume resume_groups"
     for kind in ("State", "Store", "Checkpoints", "CheckpointGroups", "Retention", "Recovery"):
         methods = inspect.getmembers(getattr(holdfast, kind), inspect.iscoroutinefunction)
         names = {name for name, _ in methods if not name.startswith("_")}

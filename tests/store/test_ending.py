@@ -68,7 +68,7 @@ def test_what_it_held_is_gone_and_the_store_verifies(place: Place) -> None:
         lambda: other.on("trial").set("k1", 1),
         lambda: other.on("trial").checkpoint("late"),
         lambda: other.restore("trial@40"),
-        lambda: Retention(store).end(other, "trial"),
+        lambda: Retention(store).end(state, "trial"),
     ):
         with pytest.raises(TimelineNotFoundError, match="was ended"):
             use()

@@ -260,8 +260,9 @@ def test_points_of_every_kind(place: Place) -> None:
     state.set("k", 3)
     entry = state.log(limit=1)[0]
     view = state.at(1)
-    for seen in (state, place.open().agent("1")):
+    for seen, own in ((state, [(view, 1), (state, 3)]), (place.open().agent("1"), [])):
         for point, value in [
+            *own,
             (1, 1),
             (first, 1),
             ("first", 1),
@@ -272,8 +273,6 @@ def test_points_of_every_kind(place: Place) -> None:
             ("12", 2),
             (number, 2),
             (entry, 3),
-            (view, 1),
-            (state, 3),
             (first.time, 1),
             (entry.time, 3),
             (0, None),

@@ -297,9 +297,8 @@ def test_a_spoiled_agent_is_put_back_and_its_handovers_stay(ready: sync.Store, w
 def test_a_letter_that_makes_no_sense_is_set_aside(ready: sync.Store, world: Path) -> None:
     mailbox = sync.Mailbox(ready.agent("greeter"))
     mailbox.send({"name": "", "topic": "fog"}, id="nobody")
-    for _ in range(5):
-        with pytest.raises((ValueError, InvalidInputError)):
-            work(ready, GreeterAgent, max_errors=1, **QUICK)
+    with pytest.raises((ValueError, InvalidInputError)):
+        work(ready, GreeterAgent, max_errors=1, **QUICK)
     team(ready, world)
     assert [letter.id for letter in mailbox.set_aside()] == ["nobody"]
     assert list(visits(ready)) == [VISIT]

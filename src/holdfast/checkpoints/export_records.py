@@ -29,10 +29,11 @@ from holdfast.checkpoints.export_files import ExportFile, damaged
 from holdfast.errors import HoldfastError, LimitExceededError
 from holdfast.seal.codec import Codec, Unbuilt, ValueLimits
 from holdfast.seal.signer import Signer
-from holdfast.store.cancelling import safe_point
+from holdfast.store.clock import EARLIEST
 from holdfast.store.entries import Cause
 from holdfast.store.lifetimes import LATEST, Meta, check_class, read_meta
 from holdfast.store.reading import moment
+from holdfast.store.safe_points import safe_point
 from holdfast.store.scopes import Scope, check_key
 
 VALUE, BYTES, LIST = 0, 1, 2
@@ -122,7 +123,8 @@ def read_description(frame: bytes) -> Description:
         data, signature = msgspec.msgpack.decode(frame, type=tuple[bytes, bytes])
         found = msgspec.msgpack.decode(data, type=Description)
         fits = len(found.digest) == 32 and len(found.lineage) == len(found.scope_id) == 16
-        if not fits or found.size < 0 or found.keys < 0 or found.sequence < 0:
+        known = EARLIEST * 1_000_000 <= found.time <= LATEST
+        if not fits or not known or found.size < 0 or found.keys < 0 or found.sequence < 0:
             raise ValueError
     except (msgspec.MsgspecError, ValueError):
         raise damaged("has a description that cannot be read") from None

@@ -296,8 +296,14 @@ class State(
 
     async def fork(self, name: str, *, at: Any = None) -> State:
         """A new timeline that starts from a point (the newest state); nothing is copied."""
-        made = await to_the_end(blocking.State(self._handle).fork, name, at=at)
-        return self.on(made.timeline)
+        for _ in range(50):
+            try:
+                plan = await read_away(self._handle.plan_fork, name, at)
+                return self.on(await self._pump.commit_away(plan))  # many share a commit
+            except Conflict as conflict:
+                if name in conflict.keys:
+                    raise
+        raise Conflict(f"{self.scope}: other forks were always faster; try again")
 
     async def timelines(self) -> list[TimelineInfo]:
         """All timelines of the scope."""

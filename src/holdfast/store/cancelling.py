@@ -4,30 +4,33 @@ A thread cannot be stopped from outside. So a call that changes something is tol
 cancelled only when its work has an end: work that has not begun never begins; work that has begun
 is finished, or stops itself at a safe point, where nothing is half done. That holds however often
 the task is cancelled. Only reads are left behind: nobody sees what they find.
+
+asyncio is loaded by whoever uses it: blocking programs load this file, too, and start faster.
 """
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
-from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
+from collections.abc import Callable
+from contextvars import copy_context
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from holdfast.store.safe_points import Stopped, current
+
+if TYPE_CHECKING:
+    import asyncio
+    from concurrent.futures import Executor
 
 _T = TypeVar("_T")
-
-
-class Stopped(BaseException):
-    """Work ends at a safe point, because its task was cancelled; no `except Exception` keeps it."""
 
 
 class _Work(Generic[_T]):
     """A function on its way to a thread, or running there."""
 
     def __init__(self, function: Callable[[], _T], pool: Executor | None = None) -> None:
+        import asyncio
+
         self._function = function
         self._lock = threading.Lock()
         self._begun = False
@@ -40,7 +43,7 @@ class _Work(Generic[_T]):
             if self.unwanted:
                 return None
             self._begun = True
-        _current.set(self)
+        current.set(self)
         return self._function()
 
     def give_up(self) -> bool:
@@ -53,29 +56,6 @@ class _Work(Generic[_T]):
         """Wait for it no longer; what it comes to is nobody's."""
         self.give_up()
         self.done.add_done_callback(lambda done: done.cancelled() or done.exception())
-
-
-_current: ContextVar[_Work[Any] | None] = ContextVar("holdfast_work", default=None)
-
-
-def safe_point() -> None:
-    """Stop here if whoever asked for this work was cancelled; for between two steps of long work.
-
-    What was done so far stands for itself, or the errors' way undoes it.
-    """
-    work = _current.get()
-    if work is not None and work.unwanted:
-        raise Stopped
-
-
-@contextmanager
-def undivided() -> Iterator[None]:
-    """A block in which no safe point stops: what is begun in it is also finished."""
-    token = _current.set(None)
-    try:
-        yield
-    finally:
-        _current.reset(token)
 
 
 async def to_the_end(
@@ -104,6 +84,8 @@ async def surely(
 
 
 async def _ended(work: _Work[_T], undo: Callable[[_T], object] | None, *, sure: bool) -> _T:
+    import asyncio
+
     cancelled: asyncio.CancelledError | None = None
     while not work.done.done():
         try:
@@ -128,6 +110,8 @@ async def read_away(
     function: Callable[..., _T], *args: Any, pool: Executor | None = None, **named: Any
 ) -> _T:
     """Run on a thread what only reads; cancelled, it is told so at once, and the read is left."""
+    import asyncio
+
     work = _Work(partial(function, *args, **named), pool)
     try:
         await asyncio.wait([work.done])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import Conflict, MissingError
 from holdfast.store import entries
 from holdfast.store.classes import EXTERNAL, SENSITIVE, STANDARD, check_external, class_of, tells
+from holdfast.store.declared import PREFIX
 from holdfast.store.lifetimes import NONE, Meta
 from holdfast.store.lookups import TERMS
 from holdfast.store.scopes import RESERVED
@@ -100,6 +101,8 @@ def _class(stage: Stage, key: str) -> str:
     """The class of a key that is there; what parts of Holdfast keep is sensitive, or has none."""
     slot = stage.slot(key)
     assert slot is not None
+    if key.startswith(PREFIX):
+        return ""  # what is declared may be just what cannot be read
     class_ = class_of(key, slot.meta, stage.declared)
     return class_ if key[0] != RESERVED or class_ == SENSITIVE else ""
 
