@@ -81,7 +81,7 @@ class Cause(msgspec.Struct, array_like=True, frozen=True):
     operation: str | None = None
 
 
-class Body(msgspec.Struct, array_like=True):
+class Body(msgspec.Struct, array_like=True, gc=False):
     """What an entry says; sealed. Fields at the end are left out where they are empty."""
 
     time: int
@@ -102,7 +102,8 @@ class Body(msgspec.Struct, array_like=True):
     """Seconds by which the wall clock stepped against the monotonic one, if over a minute."""
 
 
-_decode_body = msgspec.msgpack.Decoder(Body).decode
+read_body = msgspec.msgpack.Decoder(Body).decode
+"""The same as `decode_body`, where what cannot be read is an error of msgspec."""
 
 
 class Statement(NamedTuple):
@@ -258,7 +259,7 @@ def _trimmed(fields: list[Any]) -> list[Any]:
 def decode_body(data: bytes) -> Body:
     """The opposite of `encode_body`."""
     try:
-        return _decode_body(data)
+        return read_body(data)
     except msgspec.MsgspecError:
         raise DamagedRecordError("an entry's body cannot be read") from None
 

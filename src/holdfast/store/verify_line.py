@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.errors import NewerFormatError, StateIntegrityError
 from holdfast.store import entries, refs, rows
 from holdfast.store.check import leaves
@@ -25,7 +27,7 @@ from holdfast.store.verify_uploads import UploadCheck
 if TYPE_CHECKING:
     from holdfast.store.verify import _Check
 
-PAGE = 500
+PAGE = 2000
 ROUNDS = 10
 """Looks at what lies behind the newest entry: while others write, there is always something."""
 _BEHIND = {
@@ -160,8 +162,8 @@ class LineCheck:
             ledger.commit_body,
             ledger.entry_hash,
         )
-        clear, end, decode = entries.clear_part, entries.CLEAR, entries.decode_body
-        last, values = expected[0], 0
+        clear, end, decode = entries.clear_part, entries.CLEAR, entries.read_body
+        last, values, apply = expected[0], 0, line.apply
         for key, row in page:
             sequence = line.sequence + 1
             try:
@@ -181,7 +183,7 @@ class LineCheck:
                     self._entry(key, row, expected)
                     continue
                 body = decode(plain)
-            except (*DAMAGE, struct.error):
+            except (*DAMAGE, struct.error, msgspec.MsgspecError):
                 self._entry(key, row, expected)
                 continue
             values += len(body.atoms)
@@ -189,7 +191,14 @@ class LineCheck:
             if rest or not body.atoms or body.ops[0][0] not in entries.KEYED:
                 self._leads(key, sequence, body)
             if self.folding:
-                self._fold(key, sequence, body)
+                if line.gone:
+                    self._fold(key, sequence, body)
+                else:
+                    try:
+                        apply(sequence, body)
+                    except DAMAGE as error:
+                        self.find("damage", key, str(error))
+                        self._stop_folding()
             line.sequence = sequence
             line.head = entry_hash(key, row[:end])
         self.report.values += values
