@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -95,6 +96,7 @@ def test_one_that_was_killed_is_not_taken_up_over_what_was_done_since(
     assert state.get("plan") == "the work of a week"
     (item,) = [one for one in report.items if one.kind == "recovery"]
     assert "others wrote since it began" in item.why
+    assert item.outcome == "left", "nothing was rolled back"
     (kept,) = sync.Recovery(store).reports(state)
     assert kept.status == "failed"
     assert sync.Recovery(store).resume(state) == []
@@ -104,9 +106,11 @@ def test_what_is_no_work_keeps_none_from_being_taken_up(store: sync.Store) -> No
     state = agent(store)
     killed(store, state, "restore_state")
     state.checkpoint("a schedule made this")
+    sync.Mailbox(state).send({"question": "are you there?"})  # which no restore takes back
     (report,) = sync.Recovery(store).resume(state)
     assert report.success
     assert state.get("plan") == "good"
+    assert len(sync.Mailbox(state).waiting()) == 1
 
 
 def test_a_check_that_raises_fails_a_group_and_ends_it(place: Place) -> None:
@@ -272,3 +276,26 @@ def test_a_procedure_may_say_more_in_its_notice(store: sync.Store) -> None:
     procedure = {"id": "p", "triggers": ["p"], "steps": [*STEPS, step]}
     sync.Recovery(store, procedures=[procedure]).recover(state, "p")
     assert [one.message for one in sync.Recovery(store).notices()] == ["the cache is cold"]
+
+
+def test_what_others_wrote_over_cannot_be_undone_and_is_named(place: Place) -> None:
+    store, other = place.open(), place.open()
+    state = store.agent("a")
+    state.append("orders", 1)
+    state.checkpoint("good")
+    state.extend("orders", [2, 3])
+
+    def step(*_: Any) -> None:
+        writer = threading.Thread(target=lambda: other.agent("a").append("orders", 4))
+        writer.start()
+        writer.join()
+        raise RuntimeError("it fails")
+
+    kinds = ("backup_current", "locate_checkpoint", "restore_state", "step")
+    steps = [{"type": kind} for kind in kinds]
+    procedure = {"id": "p", "triggers": ["p"], "retries": 0, "steps": steps}
+    recovery = sync.Recovery(store, steps={"step": step}, procedures=[procedure])
+    with pytest.raises(RecoveryFailedError, match="other than before are the keys orders"):
+        recovery.recover(state, "p", point="good")
+    assert recovery.reports(state)[0].status == "failed"
+    assert state.get("orders") == [1, 4]

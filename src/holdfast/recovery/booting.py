@@ -33,6 +33,8 @@ from holdfast.recovery.background import called, log
 from holdfast.recovery.engine import LEASE, Recovery
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.records import (
+    ROLLED_BACK,
+    SUCCEEDED,
     Records,
     every_scope,
     given_scope,
@@ -187,6 +189,10 @@ def _recover_machine(state: State, definition: MachineDefinition, name: str) -> 
     return Machine(state, definition, name).recover()
 
 
+_OUTCOMES = {SUCCEEDED: "completed", ROLLED_BACK: "rolled_back"}
+"""What became of a recovery that was taken up; one that failed is left as it is."""
+
+
 class Booting:
     """One boot of one store."""
 
@@ -226,8 +232,8 @@ class Booting:
         try:
             recovery = self._asked.recovery
             for report in recovery.resume_groups():
-                outcome = "completed" if report.success else "rolled_back"
                 for scope in report.agents:
+                    outcome = _OUTCOMES.get(report.status, "left")
                     self._note(scope, "recovery", report.id, outcome, report.why, report)
             for report in recovery.group_reports():
                 if report.finished_at is None:
@@ -332,7 +338,7 @@ class Booting:
 
     def _recoveries(self, state: State) -> None:
         for report in self._asked.recovery.resume(state.scope):
-            outcome = "completed" if report.success else "rolled_back"
+            outcome = _OUTCOMES.get(report.status, "left")
             self._note(state.scope, "recovery", report.id, outcome, report.why, report)
 
     def _state(self, state: State) -> None:

@@ -49,8 +49,18 @@ def of_others(handle: LineHandle, recovery: str, head: int) -> Iterator[Entry]:
 
 
 def first_of_others(handle: LineHandle, recovery: str, head: int | None) -> Entry | None:
-    """The newest change of others behind an entry; None if there is none, or none is known."""
-    return next(of_others(handle, recovery, head), None) if head is not None else None
+    """The newest change of others behind an entry that a restore would take back; None if there is
+    none, or none is known. What is sticky, such as letters that came, stands in nobody's way."""
+    if head is None:
+        return None
+    sticky: tuple[str, ...] = ()
+    with suppress(StateIntegrityError):
+        sticky = sticky_prefixes(handle.reader.declared())
+    for entry in of_others(handle, recovery, head):
+        stays = entry.keys and all(derived(key) or key.startswith(sticky) for key in entry.keys)
+        if not stays:
+            return entry
+    return None
 
 
 def theirs(context: Context) -> dict[str, int]:
@@ -65,6 +75,25 @@ def theirs(context: Context) -> dict[str, int]:
             for key in entry.keys or ("",):
                 found.setdefault(key, entry.sequence)
     return found
+
+
+def on_top(context: Context) -> set[str]:
+    """Keys that the recovery had changed when others added to them: what they held before it is
+    not there any more, whatever is undone. Who sets a key whole means just that."""
+    head, handle = context.record.data.get("head"), context.handle
+    if head is None:
+        return set()
+    first: dict[str, tuple[str, int]] = {}
+    for entry in of_others(handle, context.record.id, head):  # the newest first
+        first.update({key: (kind, entry.sequence) for kind, key in entry.operations})
+    then = handle.view(head).reader
+    return {
+        key
+        for key, (kind, sequence) in first.items()
+        if kind in ("append", "trim")
+        and then.get(key, None, None, True)
+        != handle.view(sequence - 1).reader.get(key, None, None, True)
+    }
 
 
 def changed_since(handle: LineHandle, head: int) -> list[str]:

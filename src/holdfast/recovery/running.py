@@ -29,7 +29,7 @@ from holdfast.errors import (
 )
 from holdfast.recovery.background import called, log
 from holdfast.recovery.context import Context, StepFunction
-from holdfast.recovery.meanwhile import changed_since, named, theirs
+from holdfast.recovery.meanwhile import changed_since, named, on_top, theirs
 from holdfast.recovery.procedure import ROLLBACK, Procedure, RecoveryStep
 from holdfast.recovery.records import FAILED, ROLLED_BACK, SUCCEEDED, Record, RecoveryStepResult
 from holdfast.recovery.steps import CAREFUL, LOOKING, STEPS
@@ -161,10 +161,11 @@ class Running:
             if head is None:
                 raise StateIntegrityError("the state before is not known")
             changed = changed_since(self.context.handle, head)
+            lost = on_top(self.context) if changed else set()
         except (MissingError, StateIntegrityError) as error:
             return f"is not known to be undone, for that cannot be compared: {error}"
         left = theirs(self.context)
-        wrong = [key for key in changed if key not in left and "" not in left]
+        wrong = [k for k in changed if k in lost or (k not in left and "" not in left)]
         return f"is not undone: other than before are the keys {named(wrong)}" if wrong else None
 
     def _left(self) -> str:
