@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.store.cancelling import read_away, surely, to_the_end
-from holdfast.store.safe_points import Stopped, safe_point, undivided
+from holdfast.store.cancelling import Stopped, read_away, safe_point, surely, to_the_end, undivided
 
 
 class Slow:

@@ -29,11 +29,11 @@ from holdfast.checkpoints.export_files import ExportFile, damaged
 from holdfast.errors import HoldfastError, LimitExceededError
 from holdfast.seal.codec import Codec, Unbuilt, ValueLimits
 from holdfast.seal.signer import Signer
+from holdfast.store.cancelling import safe_point
 from holdfast.store.clock import EARLIEST
 from holdfast.store.entries import Cause
 from holdfast.store.lifetimes import LATEST, Meta, check_class, read_meta
 from holdfast.store.reading import moment
-from holdfast.store.safe_points import safe_point
 from holdfast.store.scopes import Scope, check_key
 
 VALUE, BYTES, LIST = 0, 1, 2

@@ -26,6 +26,7 @@ from holdfast.seal.compress import NAMES
 from holdfast.seal.keys import parse_key
 from holdfast.store import refs
 from holdfast.store.arguments import check_flag
+from holdfast.store.cancelling import safe_point
 from holdfast.store.declared import PREFIX
 from holdfast.store.files import whole_file
 from holdfast.store.handles import LineHandle
@@ -35,7 +36,6 @@ from holdfast.store.lookups import derived
 from holdfast.store.masking import MASK
 from holdfast.store.proving import checkpoint_view
 from holdfast.store.reading import Reader, microseconds
-from holdfast.store.safe_points import safe_point
 from holdfast.store.slots import Slot
 from holdfast.store.timeline import Timeline
 

@@ -45,6 +45,7 @@ from holdfast.seal.keys import parse_key
 from holdfast.seal.parts import SEALED
 from holdfast.store.arguments import check_count, check_flag
 from holdfast.store.blocking import State
+from holdfast.store.cancelling import safe_point, undivided
 from holdfast.store.cause import cause_now
 from holdfast.store.classes import Classed
 from holdfast.store.cosigning import Trust
@@ -57,7 +58,6 @@ from holdfast.store.items import Checkpoint
 from holdfast.store.lifetimes import Meta, Terms, terms_of
 from holdfast.store.long_writing import LongWriter
 from holdfast.store.lookups import derived
-from holdfast.store.safe_points import safe_point, undivided
 from holdfast.store.scopes import RESERVED, Scope
 from holdfast.store.tombstones import erased_ids
 from holdfast.store.writing import Asked, build_change

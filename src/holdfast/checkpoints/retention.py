@@ -38,6 +38,7 @@ from holdfast.errors import (
 from holdfast.store import rows
 from holdfast.store.arguments import check_flag
 from holdfast.store.breathing import Breath
+from holdfast.store.cancelling import safe_point
 from holdfast.store.ending import end_line
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle, StoreHandle
@@ -45,7 +46,6 @@ from holdfast.store.items import Checkpoint
 from holdfast.store.keep import kept_past
 from holdfast.store.pruning import Needed, Pruned, prune_state
 from holdfast.store.reading import moment
-from holdfast.store.safe_points import safe_point
 from holdfast.store.scopes import Scope
 
 LOOKED_AT = 100

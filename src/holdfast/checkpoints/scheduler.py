@@ -17,7 +17,7 @@ from holdfast.checkpoints.schedules import ScheduleInfo, Target, target_of
 from holdfast.errors import InvalidInputError, StoreClosedError
 from holdfast.store.arguments import check_flag, check_function
 from holdfast.store.blocking import Store
-from holdfast.store.safe_points import safe_point, undivided
+from holdfast.store.cancelling import safe_point, undivided
 
 _log = logging.getLogger("holdfast.schedules")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import click
 
@@ -144,6 +146,17 @@ def _named(_: click.Context, __: click.Parameter, name: str) -> str:
     return name
 
 
+def _out_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(
+        "--out",
+        "-o",
+        metavar="FILE",
+        required=True,
+        callback=_named,
+        help=f"Where to write the {what}.",
+    )
+
+
 def _words(command: str) -> list[str]:
     try:
         words = shlex.split(command)
@@ -175,14 +188,7 @@ def _hand_over(words: list[str], text: str) -> None:
     metavar="CHECKPOINT",
     help="What it was there. [default the newest in the present state's past]",
 )
-@click.option(
-    "--out",
-    "-o",
-    metavar="FILE",
-    required=True,
-    callback=_named,
-    help="Where to write the proof.",
-)
+@_out_option("proof")
 @pass_session
 def prove(session: Session, scope: str, name: str, at: str | None, out: str) -> None:
     """A small proof of what a key was at a checkpoint, for somebody without the store.
@@ -212,14 +218,7 @@ def prove(session: Session, scope: str, name: str, at: str | None, out: str) -> 
 @click.command("export-chain", cls=Command)
 @scope_argument
 @click.option("--feed", is_flag=True, help="With the store's feed, to compare witnesses with.")
-@click.option(
-    "--out",
-    "-o",
-    metavar="FILE",
-    required=True,
-    callback=_named,
-    help="Where to write the chain.",
-)
+@_out_option("chain")
 @pass_session
 def export_chain(session: Session, scope: str, feed: bool, out: str) -> None:
     """The chain of a scope's entries, without any content; `holdfast-verify FILE` checks it."""

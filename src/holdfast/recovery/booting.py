@@ -48,10 +48,10 @@ from holdfast.recovery.watching import lease_of
 from holdfast.store import rows
 from holdfast.store.arguments import check_flag, check_function, check_own, check_seconds, listed
 from holdfast.store.blocking import State, Store
+from holdfast.store.cancelling import safe_point
 from holdfast.store.cause import acting
 from holdfast.store.core import Core
 from holdfast.store.handles import StoreHandle
-from holdfast.store.safe_points import safe_point
 from holdfast.store.scopes import Scope
 
 INTENT = "/log/intent"

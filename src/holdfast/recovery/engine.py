@@ -72,9 +72,9 @@ from holdfast.store.arguments import (
     listed,
 )
 from holdfast.store.blocking import Store
+from holdfast.store.cancelling import safe_point, undivided
 from holdfast.store.cause import acting
 from holdfast.store.handles import StoreHandle
-from holdfast.store.safe_points import safe_point, undivided
 from holdfast.store.scopes import Scope
 
 LEASE = 30.0

@@ -8,14 +8,13 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.recovery.failures import Failure
-from holdfast.recovery.records import SUCCEEDED
-from holdfast.recovery.reports import seconds_of
+from holdfast.recovery.reports import Ending
 from holdfast.recovery.tails import tail_text
 from holdfast.store.scopes import Scope
 
 
 @dataclass(frozen=True, slots=True)
-class GroupRecoveryReport:
+class GroupRecoveryReport(Ending):
     """One recovery of several agents, from its failure to its end, or to where it stands."""
 
     id: str
@@ -37,16 +36,6 @@ class GroupRecoveryReport:
     """Why it failed; or what was left undone after all were put back."""
     started_at: datetime
     finished_at: datetime | None
-
-    @property
-    def success(self) -> bool:
-        """Whether all were recovered."""
-        return self.status == SUCCEEDED
-
-    @property
-    def seconds(self) -> float:
-        """How long it took, by the wall clock; 0 while it runs."""
-        return seconds_of(self.started_at, self.finished_at)
 
     @property
     def about(self) -> str:

@@ -14,13 +14,29 @@ from holdfast.recovery.tails import tail_text
 from holdfast.store.scopes import Scope
 
 
-def seconds_of(started_at: datetime, finished_at: datetime | None) -> float:
-    """How long something took; 0 while it is not over."""
-    return (finished_at - started_at).total_seconds() if finished_at is not None else 0.0
+class Ending:
+    """How something ended, and when."""
+
+    __slots__ = ()
+
+    status: str
+    started_at: datetime
+    finished_at: datetime | None
+
+    @property
+    def success(self) -> bool:
+        """Whether all was recovered."""
+        return self.status == SUCCEEDED
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, by the wall clock; 0 while it runs."""
+        end = self.finished_at
+        return (end - self.started_at).total_seconds() if end is not None else 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class RecoveryReport:
+class RecoveryReport(Ending):
     """One recovery from its failure to its end, or to where it stands."""
 
     id: str
@@ -43,16 +59,6 @@ class RecoveryReport:
     """Why it did not succeed; empty if it did."""
     started_at: datetime
     finished_at: datetime | None
-
-    @property
-    def success(self) -> bool:
-        """Whether the agent was recovered."""
-        return self.status == SUCCEEDED
-
-    @property
-    def seconds(self) -> float:
-        """How long it took, by the wall clock; 0 while it runs."""
-        return seconds_of(self.started_at, self.finished_at)
 
     @property
     def about(self) -> str:
@@ -181,7 +187,7 @@ def statistics_of(reports: Sequence[Told], slow: float, now: datetime) -> Recove
     ]
     alarms += [f"{one.about}: {one.id} {one.status}: {one.why}" for one in ended if not one.success]
     for one in reports:
-        since = seconds_of(one.started_at, now)
+        since = (now - one.started_at).total_seconds()
         if one.finished_at is None and since > slow:
             alarms.append(f"{one.about}: {one.id} has not ended for {since:.0f} s")
     return RecoveryStatistics(

@@ -6,7 +6,6 @@ here with a sentence that says what is expected.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -93,6 +92,8 @@ def check_function(function: object, what: str) -> None:
 
 def is_async(function: object) -> bool:
     """Whether calling it gives something to be awaited."""
+    import inspect  # here, because it loads slowly
+
     whole = (function, getattr(function, "__call__", None))  # noqa: B004 an object may be async
     return any(map(inspect.iscoroutinefunction, whole))
 

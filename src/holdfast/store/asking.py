@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import InvalidInputError, InvalidKeyError, LeaseHeldError
 from holdfast.store.arguments import check_seconds, check_text
+from holdfast.store.cancelling import safe_point
 from holdfast.store.leasing import Lease, LeaseInfo
-from holdfast.store.safe_points import safe_point
 from holdfast.store.scopes import check_key
 
 if TYPE_CHECKING:

@@ -11,18 +11,21 @@ asyncio is loaded by whoever uses it: blocking programs load this file, too, and
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextvars import copy_context
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
-
-from holdfast.store.safe_points import Stopped, current
 
 if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Executor
 
 _T = TypeVar("_T")
+
+
+class Stopped(BaseException):
+    """Work ends at a safe point, because its task was cancelled; no `except Exception` keeps it."""
 
 
 class _Work(Generic[_T]):
@@ -43,7 +46,7 @@ class _Work(Generic[_T]):
             if self.unwanted:
                 return None
             self._begun = True
-        current.set(self)
+        _current.set(self)
         return self._function()
 
     def give_up(self) -> bool:
@@ -56,6 +59,30 @@ class _Work(Generic[_T]):
         """Wait for it no longer; what it comes to is nobody's."""
         self.give_up()
         self.done.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+_current: ContextVar[Any] = ContextVar("holdfast_work", default=None)
+"""The work that runs in this context, if somebody may give it up: `unwanted` says that."""
+
+
+def safe_point() -> None:
+    """Stop here if whoever asked for this work was cancelled; for between two steps of long work.
+
+    What was done so far stands for itself, or the errors' way undoes it.
+    """
+    work = _current.get()
+    if work is not None and work.unwanted:
+        raise Stopped
+
+
+@contextmanager
+def undivided() -> Iterator[None]:
+    """A block in which no safe point stops: what is begun in it is also finished."""
+    token = _current.set(None)
+    try:
+        yield
+    finally:
+        _current.reset(token)
 
 
 async def to_the_end(

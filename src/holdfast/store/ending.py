@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from holdfast.errors import HoldfastError, InvalidInputError, StillNeededError
 from holdfast.store import entries, rows
 from holdfast.store.arguments import check_text
+from holdfast.store.cancelling import undivided
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target
 from holdfast.store.entries import Body
@@ -24,7 +25,6 @@ from holdfast.store.floors import floor_of
 from holdfast.store.handles import LineHandle
 from holdfast.store.marking import Marks, mark_all, sources_of
 from holdfast.store.pruning import Needed, Pruned, prune_state
-from holdfast.store.safe_points import undivided
 from holdfast.store.saves import BEFORE
 from holdfast.store.stage import Stage
 from holdfast.store.timeline import Timeline

@@ -16,6 +16,7 @@ from typing import Any
 from holdfast.errors import Conflict, HoldfastError, ScopeNotFoundError, StateIntegrityError
 from holdfast.store import directory, rows
 from holdfast.store.arguments import check_flag, check_limit
+from holdfast.store.cancelling import safe_point
 from holdfast.store.change import Change, Target
 from holdfast.store.core import Core
 from holdfast.store.entries import Body, Cause
@@ -23,7 +24,6 @@ from holdfast.store.erasing import finish_erasures
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.items import Swept
 from holdfast.store.lifetimes import Terms
-from holdfast.store.safe_points import safe_point
 from holdfast.store.scopes import Scope
 from holdfast.store.slots import meta_of
 from holdfast.store.stage import Stage

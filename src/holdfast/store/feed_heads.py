@@ -7,13 +7,14 @@ was committed since. A row that cannot be read names nothing: `verify` finds it.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
+from holdfast.errors import StateIntegrityError
 from holdfast.storage.contract import Storage
 from holdfast.store import rows
-from holdfast.store.feed import ITEM, LANES
+from holdfast.store.feed import LANES, items_of
 
 PAGE = 1000
-_TAG = 32
 
 
 class FeedHeads:
@@ -22,7 +23,7 @@ class FeedHeads:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._lock = threading.Lock()
-        self._heads: dict[bytes, int] = {}
+        self._heads: dict[tuple[int, int], int] = {}
         self._lanes = [_Lane(lane) for lane in range(LANES)]
 
     def newest(self, scope: int, timeline: int, depth: int | None = None) -> int:
@@ -34,7 +35,7 @@ class FeedHeads:
             for lane in self._lanes:
                 self._catch_up(lane)
                 self._go_back(lane, depth)
-            return self._heads.get(scope.to_bytes(6, "big") + timeline.to_bytes(2, "big"), 0)
+            return self._heads.get((scope, timeline), 0)
 
     def _catch_up(self, lane: _Lane) -> None:
         if not lane.last and not lane.whole:
@@ -58,14 +59,11 @@ class FeedHeads:
     def _note(self, page: list[tuple[bytes, bytes]]) -> None:
         heads = self._heads
         for _, row in page:
-            if (len(row) - _TAG) % ITEM:
-                continue
-            for at in range(0, len(row) - _TAG, ITEM):
-                first, entries = row[at + 8 : at + 13], row[at + 13 : at + 16]
-                last = int.from_bytes(first, "big") + int.from_bytes(entries, "big") - 1
-                line = row[at : at + 8]
-                if last > heads.get(line, 0):
-                    heads[line] = last
+            with suppress(StateIntegrityError):
+                for item in items_of(row):
+                    line, last = (item.scope, item.timeline), item.first + item.entries - 1
+                    if last > heads.get(line, 0):
+                        heads[line] = last
 
 
 class _Lane:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.errors import GateRefusedError, HoldfastError, InvalidInputError
+from holdfast.store.arguments import is_async
 from holdfast.store.change import Change, Written
 from holdfast.store.classes import SENSITIVE, inferred
 from holdfast.store.entries import Cause
@@ -199,10 +200,8 @@ def _check_request(gate: Gate, scope: Scope, request: Request) -> None:
 def _check(gate: object) -> None:
     if not isinstance(gate, Gate):
         raise InvalidInputError("a gate is an object of a class made from holdfast.Gate")
-    from inspect import iscoroutinefunction  # here, because it loads slowly
-
     for method in (gate.before, gate.after, gate.reading):
-        if iscoroutinefunction(method):
+        if is_async(method):
             raise InvalidInputError(
                 f"{type(gate).__name__}.{method.__name__} is async, which a gate is on neither "
                 "face; what has to wait reads the feed"

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.errors import InvalidInputError
+from holdfast.store.cancelling import safe_point
 from holdfast.store.files import Path, check_path, whole_file
 from holdfast.store.long_reading import LongReader
 from holdfast.store.long_writing import LongWriter
-from holdfast.store.safe_points import safe_point
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -13,11 +13,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError, LookupNotFoundError
+from holdfast.store.cancelling import safe_point, undivided
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target
 from holdfast.store.lookups import BUILT, MOST_TERMS, TERMS, Lookup, check_lookup_name
 from holdfast.store.ranges import behind, slot_from, stage_range, timeline_range
-from holdfast.store.safe_points import safe_point, undivided
 from holdfast.store.term_keeper import (
     Progress,
     Terms,

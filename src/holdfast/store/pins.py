@@ -22,8 +22,8 @@ from holdfast.errors import Conflict, HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.storage.contract import Batch, Storage
 from holdfast.store import rows
 from holdfast.store.arguments import check_flag
+from holdfast.store.cancelling import safe_point
 from holdfast.store.items import Swept
-from holdfast.store.safe_points import safe_point
 
 BEAT = 10.0
 TERM = 60.0

@@ -53,6 +53,7 @@ from holdfast.storage.contract import Batch
 from holdfast.store import entries, rows
 from holdfast.store.arguments import check_flag, check_text
 from holdfast.store.breathing import Breath
+from holdfast.store.cancelling import safe_point
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target
 from holdfast.store.entries import Body
@@ -61,7 +62,6 @@ from holdfast.store.handles import LineHandle
 from holdfast.store.ledger import PACK, gone
 from holdfast.store.marking import Marks, mark_all, saves_of, sources_of
 from holdfast.store.pins import SWEPT
-from holdfast.store.safe_points import safe_point
 from holdfast.store.saves import INDEX, Save
 from holdfast.store.scopes import Scope
 from holdfast.store.stage import Stage

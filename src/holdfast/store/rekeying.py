@@ -25,6 +25,7 @@ from holdfast.errors import Conflict, DamagedRecordError, KeyMissingError, Scope
 from holdfast.seal.sealer import sealed_under
 from holdfast.storage.contract import Batch
 from holdfast.store import entries, rows
+from holdfast.store.cancelling import safe_point
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target
 from holdfast.store.core import Core
@@ -32,7 +33,6 @@ from holdfast.store.entries import Body
 from holdfast.store.handles import StoreHandle
 from holdfast.store.keyring import ring_of
 from holdfast.store.ledger import Ledger, gone
-from holdfast.store.safe_points import safe_point
 from holdfast.store.scopes import Scope
 from holdfast.store.stage import Stage
 

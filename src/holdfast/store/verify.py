@@ -25,11 +25,11 @@ from holdfast.errors import (
 )
 from holdfast.seal.signer import parse_identity
 from holdfast.store import rows
+from holdfast.store.cancelling import safe_point
 from holdfast.store.core import Core
 from holdfast.store.cosigning import Trust
 from holdfast.store.floors import Floor
 from holdfast.store.ledger import Ledger
-from holdfast.store.safe_points import safe_point
 from holdfast.store.schedule_cells import check_schedules
 from holdfast.store.scopes import Scope
 from holdfast.store.tombstones import by_number, read_tombstone

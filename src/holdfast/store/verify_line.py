@@ -163,7 +163,7 @@ class LineCheck:
             ledger.entry_hash,
         )
         clear, end, decode = entries.clear_part, entries.CLEAR, entries.read_body
-        last, values, apply = expected[0], 0, line.apply
+        last, values = expected[0], 0
         for key, row in page:
             sequence = line.sequence + 1
             try:
@@ -191,14 +191,7 @@ class LineCheck:
             if rest or not body.atoms or body.ops[0][0] not in entries.KEYED:
                 self._leads(key, sequence, body)
             if self.folding:
-                if line.gone:
-                    self._fold(key, sequence, body)
-                else:
-                    try:
-                        apply(sequence, body)
-                    except DAMAGE as error:
-                        self.find("damage", key, str(error))
-                        self._stop_folding()
+                self._fold(key, sequence, body)
             line.sequence = sequence
             line.head = entry_hash(key, row[:end])
         self.report.values += values

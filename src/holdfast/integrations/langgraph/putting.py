@@ -163,10 +163,12 @@ def put_calls(
     """The same, with the index of each write."""
 
     def apply(draft: Draft) -> None:
-        if thread.lives.get(checkpoint, draft.life) != draft.life:
+        life = thread.lives.get(checkpoint, draft.life)
+        if life != draft.life:
+            why = "could not be put" if life == REFUSED else "was put, and its thread deleted since"
             raise Conflict(
-                f"thread {thread.id!r}: it was deleted since checkpoint {checkpoint} was stored; "
-                "nothing of this step is stored"
+                f"thread {thread.id!r}: checkpoint {checkpoint} {why}; nothing of this step is "
+                "stored"
             )
         before = thread.newest(space, draft.reader)
         plain = [(n, name, thread.types.plain(v, thread.parts.ref)) for n, name, v in writes]
