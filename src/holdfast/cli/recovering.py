@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -180,6 +180,8 @@ def group_shape(report: GroupRecoveryReport) -> dict[str, Any]:
         "failure": tagged(report.failure.data()),
         "strategy": report.strategy,
         "points": dict(report.points),
+        "passed": dict(report.passed),
+        "unsent": dict(report.unsent),
         "lost": dict(report.lost),
         "why": report.why,
         "started_at": time_text(report.started_at),
@@ -273,12 +275,16 @@ def list_(session: Session, scope: str | None, limit: int) -> None:
                 one.status,
                 one.failure.kind,
                 one.strategy,
-                one.lost if isinstance(one.lost, str) else "",
+                one.lost if isinstance(one.lost, str) else _each(one.lost),
                 f"{one.seconds:.3f}",
             ]
             for one in every
         ],
     )
+
+
+def _each(lost: Mapping[str, str]) -> str:
+    return "; ".join(f"{agent}: {what}" for agent, what in lost.items()) or "nothing"
 
 
 @recovery.command()

@@ -31,7 +31,8 @@ class GroupRecoveryReport(Ending):
     unsent: Mapping[str, int]
     """How many letters between them were taken out of whose inbox, because they are sent again."""
     lost: Mapping[str, str]
-    """Newest entries that were lost before it began, by the scope: the feed names them."""
+    """By the scope: newest entries that were lost before it began, which the feed names, and what
+    going back lost."""
     why: str
     """Why it failed; or what was left undone after all were put back."""
     started_at: datetime
@@ -48,8 +49,16 @@ class GroupRecoveryReport(Ending):
         lines += [f"  {scope}: {self.points.get(str(scope), 'as it is')}" for scope in self.agents]
         lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
         lines += [f"  taken back: {n} letters to {scope}" for scope, n in self.unsent.items()]
-        lines += [f"  lost before: {scope}: {what}" for scope, what in self.lost.items()]
+        lines += [f"  lost: {scope}: {what}" for scope, what in self.lost.items()]
         return "\n".join([*lines, *([f"  why: {self.why}"] if self.why else [])])
+
+
+def _lost(data: Mapping[str, Any]) -> dict[str, str]:
+    """What each agent lost, of those that lost something."""
+    before = {agent: tail_text((a, b)) for agent, (a, b) in data.get("gone", {}).items()}
+    back = {agent: text for agent, text in data.get("lost", {}).items() if text != "nothing"}
+    both = {agent: [before.get(agent, ""), back.get(agent, "")] for agent in data["agents"]}
+    return {agent: "; ".join(filter(None, texts)) for agent, texts in both.items() if any(texts)}
 
 
 def group_report(id_: str, data: Mapping[str, Any]) -> GroupRecoveryReport:
@@ -63,7 +72,7 @@ def group_report(id_: str, data: Mapping[str, Any]) -> GroupRecoveryReport:
         data.get("points", {}),
         data.get("passed", {}),
         data.get("unsent", {}),
-        {agent: tail_text((tail[0], tail[1])) for agent, tail in data.get("gone", {}).items()},
+        _lost(data),
         data.get("why", ""),
         data["started_at"],
         data.get("finished_at"),

@@ -264,8 +264,9 @@ def _recoveries(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
         yield _damaged(records.handle, str(error))
         return
     if rows:
-        what = f"{len(rows)} damaged rows are in quarantine"
-        yield _concern("in_quarantine", scope, what, f"holdfast quarantine list {scope}")
+        what = f"{len(rows)} damaged or lost rows are in quarantine; the first: {rows[0].why}"
+        step = f"holdfast quarantine list {scope}, then release what is dealt with"
+        yield _concern("in_quarantine", scope, what, step)
 
 
 def _held(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:

@@ -110,6 +110,13 @@ def changed_since(handle: LineHandle, head: int) -> list[str]:
     ]
 
 
+def lost_text(after: int, others: int) -> str:
+    """What going back loses, for people: entries since then, and what others wrote meanwhile."""
+    parts = [f"{after} entries after it"] if after > 0 else []
+    parts += [f"{others} entries that others wrote meanwhile"] if others else []
+    return "; ".join(parts) or "nothing"
+
+
 def named(keys: Iterable[str]) -> str:
     """Some keys, for people."""
     known = sorted(keys)

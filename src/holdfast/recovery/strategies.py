@@ -28,6 +28,7 @@ from holdfast.checkpoints.requests import Locator
 from holdfast.errors import HoldfastError, MissingError, StateIntegrityError
 from holdfast.recovery import failures
 from holdfast.recovery.background import called
+from holdfast.recovery.meanwhile import lost_text
 from holdfast.recovery.salvaging import Salvage
 from holdfast.store.check import leaves
 from holdfast.store.handles import LineHandle, StoreHandle
@@ -147,7 +148,7 @@ def _after(context: Context, sequence: int) -> str:
         count = context.first_head() - sequence
     except StateIntegrityError:
         return "all that came after it"
-    return f"{count} entries after it" if count > 0 else "nothing"
+    return lost_text(count, 0)
 
 
 def _whole(context: Context, strategy: str, timeline: str, sequence: int) -> Target:

@@ -47,23 +47,21 @@ from holdfast.recovery.background import called, log
 from holdfast.recovery.context import Settings
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.group_reports import GroupRecoveryReport, group_report
-from holdfast.recovery.meanwhile import first_of_others
+from holdfast.recovery.meanwhile import first_of_others, lost_text, of_others
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import (
     FAILED,
-    LOST_TAIL,
     NOTICES,
     PREFIX,
     RUNNING,
     SUCCEEDED,
     notice_of,
     notices_scope,
-    scope_of,
-    write,
 )
 from holdfast.recovery.running import recovering_lease
+from holdfast.recovery.setting_aside import copies_of, is_called_for, set_aside, unreadable
 from holdfast.recovery.strategies import check_state
-from holdfast.recovery.tails import Tails, depth_for
+from holdfast.recovery.tails import Tail, Tails, depth_for, tell_tail
 from holdfast.store.blocking import State, Store
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target
@@ -123,25 +121,33 @@ class Together:
             if failure.at is not None:
                 self._at(scopes, failure.at)  # refused before anything is kept
             now = moment(self._store.core.clock.claimed())
+            id_ = f"{now:%Y%m%dT%H%M%S.%f}-{os.urandom(2).hex()}"
+            gone = {str(scope): self._healed(id_, scope, failure) for scope in scopes}
             data = {
                 "agents": [str(scope) for scope in scopes],
                 "failure": failure.data(),
                 "status": RUNNING,
                 "started_at": now,
                 "heads": {str(scope): self._store.line(scope).place()[2] for scope in scopes},
-                "gone": self._gone(scopes, failure),
+                "gone": {scope: list(tail) for scope, tail in gone.items() if tail is not None},
             }
-            id_ = f"{now:%Y%m%dT%H%M%S.%f}-{os.urandom(2).hex()}"
             self._blocking._core.run(self._note(id_, data))
             return self._brought_to_end(id_, data)
 
-    def _gone(self, scopes: Sequence[Scope], failure: Failure) -> dict[str, list[int]]:
-        """Newest entries of the agents that are lost though the feed names them."""
-        found = {scope: self._tails.lost(scope, depth_for(failure)) for scope in scopes}
-        for scope, tail in found.items():
-            if tail is not None:
-                Quarantine(self._store, scope).add([self._tails.finding(scope, tail)])
-        return {str(scope): list(tail) for scope, tail in found.items() if tail is not None}
+    def _healed(self, id_: str, scope: Scope, failure: Failure) -> Tail | None:
+        """Set aside what is damaged or lost of an agent, and heal it from copies, before anything
+        is kept or looked for; newest entries that are lost after that."""
+        tail = self._tails.lost(scope, depth_for(failure))
+        if tail is not None:
+            Quarantine(self._store, scope).add([self._tails.finding(scope, tail)], id_)
+        copies = copies_of(self._store.core, self._settings.copies)
+        handle = self._store.line(scope)
+        if not handle.place()[2]:
+            return None  # there is no such agent: then there is no moment either
+        if is_called_for(failure, tail, unreadable(handle) if copies else None):
+            set_aside(self._store, scope, copies, id_)
+            tail = self._tails.lost(scope)
+        return tail
 
     def resume(self, wait: float) -> list[GroupRecoveryReport]:
         """Go on with those whose process ended in the middle, but for those somebody is at."""
@@ -333,6 +339,7 @@ class Together:
         for attempt in range(1, ATTEMPTS + 1):
             plans = [self._plan(id_, scope, found) for scope in found.points]
             data["unsent"] = {str(scope): n for scope, _, n in plans if n}
+            data["lost"] = {str(scope): self._lost(id_, data, scope, found) for scope, *_ in plans}
             note = self._note(id_, data)
             targets = [plan[0].targets[0] for _, plan, _ in plans]
             try:
@@ -345,6 +352,14 @@ class Together:
                 plan[1]([one])
                 settle_after(self._store.line(scope))
             return
+
+    def _lost(self, id_: str, data: Mapping[str, Any], scope: Scope, found: _Moment) -> str:
+        """What an agent loses by going back, with what others wrote since the recovery began."""
+        handle, head = self._store.line(scope), data["heads"][str(scope)]
+        timeline, sequence = found.points[scope]
+        if timeline != handle.timeline:
+            return "what that timeline lacks"
+        return lost_text(head - sequence, sum(1 for _ in of_others(handle, id_, head)))
 
     def _plan(self, id_: str, scope: Scope, found: _Moment) -> tuple[Scope, Any, int]:
         handle = self._store.line(scope)
@@ -412,8 +427,8 @@ class Together:
         plan = parts.plan()
         assert plan is not None
         self._store.core.run(plan[0])
-        for agent, tail in data.get("gone", {}).items() if status == SUCCEEDED else ():
-            write(self._store.line(scope_of(Scope.parse(agent))), {LOST_TAIL: tail[1]})
+        for agent in data.get("gone", ()) if status == SUCCEEDED else ():
+            tell_tail(self._store.line(Scope.parse(agent)), id_)
         State(self._handle).checkpoint(f"recovery {id_}", type="recovery", tags=[status])
 
     def _all(self) -> list[tuple[str, dict[str, Any]]]:

@@ -29,7 +29,8 @@ class FeedCheck:
         self._check = check
         self._lanes: dict[int, Head] = {}
         self._heads: dict[tuple[int, int], Head] = {}
-        self._judged: dict[tuple[int, int], int] = {}
+        self._judged: dict[tuple[int, int], tuple[int, int]] = {}
+        self._counts: dict[tuple[int, int], int] = {}
         self.lines: dict[int, set[int]] = {}
         """Timelines of each scope that the feed names."""
 
@@ -54,9 +55,14 @@ class FeedCheck:
 
     def judged(self, scope: int, timeline: int) -> Head:
         """The newest entry of a timeline that is known of now: that is what it is judged by."""
-        head = self._heads.get((scope, timeline), (0, b""))
-        self._judged[(scope, timeline)] = head[0]
+        line = scope, timeline
+        head = self._heads.get(line, (0, b""))
+        self._judged[line] = head[0], self._counts.get(line, 0)
         return head
+
+    def counted(self, scope: int, timeline: int) -> int:
+        """How many entries of a timeline the feed named when it was judged."""
+        return self._judged[(scope, timeline)][1]
 
     def newest(self, scope: int, timeline: int) -> int:
         """The number of the newest entry of a timeline, as of this moment."""
@@ -66,7 +72,9 @@ class FeedCheck:
     def moved(self) -> bool:
         """Whether something was committed that has not been looked at."""
         self.catch_up()
-        return any(head[0] > self._judged.get(line, 0) for line, head in self._heads.items())
+        return any(
+            head[0] > self._judged.get(line, (0, 0))[0] for line, head in self._heads.items()
+        )
 
     def _read(self, lane: int, expected: Head | None) -> None:
         number, tag = self._lanes.get(lane, (0, bytes(32)))
@@ -101,6 +109,7 @@ class FeedCheck:
         for item in items:
             last = item.first + item.entries - 1
             line = (item.scope, item.timeline)
+            self._counts[line] = self._counts.get(line, 0) + item.entries
             if self._heads.get(line, (0, b""))[0] < last:
                 self._heads[line] = (last, item.hash)
                 self.lines.setdefault(item.scope, set()).add(item.timeline)
