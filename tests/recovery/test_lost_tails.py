@@ -70,7 +70,13 @@ def test_a_copy_gives_back_what_was_lost(tmp_path: Path, kind: str) -> None:
     drop(place, 2)
     store = place.open()
     with sync.open(url, **place.options()) as copy:
-        report = sync.Recovery(store, copies=[copy]).recover("agent:7", kind)
+        recovery = sync.Recovery(store, copies=[copy])
+        plan = recovery.plan("agent:7", kind)
+        assert plan.lost == "nothing"
+        assert plan.healed == 2
+        assert "healed from copies: 2 rows" in str(plan)
+        assert "damaged_state" in {one.kind for one in recovery.health("agent:7").concerns}
+        report = recovery.recover("agent:7", kind)
     assert report.lost == "nothing"
     assert dict(store.agent("7").items()) == ALL
     assert store.verify().ok
@@ -204,7 +210,7 @@ def test_what_was_told_is_known_to_verify_and_asks_for_nothing_more(place: Place
     assert "known to be lost: agent:7: entries 6 to 20" in str(report)
     health = sync.Recovery(store).health("agent:7")
     assert "damaged_state" not in {one.kind for one in health.concerns}
-    (concern,) = (one for one in health.concerns if one.kind == "in_quarantine")
+    (concern,) = (one for one in health.concerns if one.kind == "known_loss")
     assert "entries 6 to 20" in concern.what
     state = store.agent("7")
     for n in range(30):  # past the lost numbers, and over them

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from holdfast.cli.completion import complete_scope
 from holdfast.cli.copies import copy_option, opened
 from holdfast.cli.failures import UNRECOVERED
 from holdfast.cli.key import scope_argument
-from holdfast.cli.points import moment, point
+from holdfast.cli.points import point
 from holdfast.cli.restoring import located
 from holdfast.cli.session import Session
 from holdfast.cli.settling import boot, scrub
@@ -45,7 +46,7 @@ _LOCATING = ("name", "type", "tag", "trigger", "before")
     help="A YAML file with procedures, over the built-in ones.",
 )
 @click.option("--point", "to", metavar="POINT", help="Return to this point.")
-@click.option("--at", metavar="TIME", help="Return to the state at this time.")
+@click.option("--at", metavar="POINT", help="The same: a time, a checkpoint's name or id, …")
 @click.option("--name", help="Return to the newest whole checkpoint of this name.")
 @click.option("--type", help="… of this type: manual, routine, …")
 @click.option("--tag", help="… with this tag.")
@@ -102,13 +103,12 @@ def _asked(session: Session, state: Any, given: dict[str, Any]) -> dict[str, Any
     where = located({name: given[name] for name in _LOCATING})
     if sum((bool(where), given["to"] is not None, given["at"] is not None)) > 1:
         raise InvalidInputError("give --point, --at, or what is known of a checkpoint: one of them")
-    target: Any = None
+    wanted = given["to"] if given["to"] is not None else given["at"]
+    target: Any = point(wanted) if wanted is not None else None
     if where:
         target = Checkpoints(state).locate(valid=True, **where)
-    elif given["to"] is not None:
-        target = point(given["to"])
-    at = moment(given["at"]) if given["at"] is not None else None
-    failure = Failure(given["failure"], given["message"], point=target, at=at)
+    asked = {"at" if isinstance(target, datetime) else "point": target}
+    failure = Failure(given["failure"], given["message"], **asked)
     return {"failure": failure, "procedure": given["procedure"]}
 
 
@@ -143,6 +143,7 @@ def plan_shape(plan: RecoveryPlan) -> dict[str, Any]:
         "strategy": plan.strategy,
         "point": plan.point,
         "keys": list(plan.keys),
+        "healed": plan.healed,
         "lost": plan.lost,
         "passed": plan.passed,
     }

@@ -6,13 +6,13 @@ is written takes the number of a lost entry.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from holdfast.errors import HoldfastError, ScopeNotFoundError, StateIntegrityError
 from holdfast.recovery.failures import DAMAGED, Failure
-from holdfast.recovery.healing import heal_all
+from holdfast.recovery.healing import heal_all, looking, would_heal
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.strategies import check_state
 from holdfast.recovery.tails import Tail, Tails
@@ -65,3 +65,23 @@ def set_aside(
     if Tails(store).lost(agent) is not None:
         result["dropped"] = drop_behind(store.line(agent))
     return result
+
+
+@contextmanager
+def as_if_healed(
+    store: StoreHandle, agent: Scope, failure: Failure, tail: Tail | None, copies: Sequence[Core]
+) -> Iterator[tuple[StoreHandle, int]]:
+    """The store as it is after `set_aside`, and how many rows that heals; nothing is written."""
+    rows: dict[bytes, bytes] = {}
+    with suppress(HoldfastError, OSError):  # a copy that cannot be read heals nothing
+        if copies and is_called_for(failure, tail, unreadable(store.line(agent))):
+            found = verify_store(store.core, agent, budget=BUDGET).findings
+            rows = would_heal(store.core, agent, found, copies)[1]
+    if not rows:
+        yield store, 0
+        return
+    seen = looking(store.core, rows)
+    try:
+        yield StoreHandle(seen), len(rows)
+    finally:
+        seen.close()

@@ -193,7 +193,8 @@ class Together:
         with self._leases([Scope.parse(one) for one in data["agents"]], 0):
             data = self._get(id_)
             if data is not None and data["status"] == RUNNING:
-                data["why"] = why
+                stands = "; that all of them are back stands" if data.get("points") else ""
+                data["why"] = why + stands
                 self._finish(id_, data, SUCCEEDED if "strategy" in data else FAILED)
         return group_report(id_, self._get(id_) or {})
 
