@@ -1082,8 +1082,22 @@ BUGS = (
     Bug(
         "newest entries that are lost without a word",
         "recovery/tails.py",
-        "if named <= head or named <= self._told(scope):",
-        "if True:",
+        "            if (newest if depth is not None else ledger.before + count) <= head:",
+        "            if True:",
+        "tests/recovery/test_lost_tails.py",
+    ),
+    Bug(
+        "a loss that was told hides later ones",
+        "store/losses.py",
+        "known.position if known is not None else {}, position)",
+        "position if known is not None else {}, position)",
+        "tests/recovery/test_lost_tails.py",
+    ),
+    Bug(
+        "lost entries forgotten once others have their numbers",
+        "store/verify_losses.py",
+        "ledger.before + counted - line.sequence == surplus",
+        "line.sequence >= check.head[0]",
         "tests/recovery/test_lost_tails.py",
     ),
     Bug(
