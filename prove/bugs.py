@@ -1124,8 +1124,8 @@ BUGS = (
     Bug(
         "what is lost not said",
         "recovery/steps.py",
-        '"backup": backup, "lost": lost}',
-        '"backup": backup, "lost": "nothing"}',
+        '"backup": backup, "lost": lost, **',
+        '"backup": backup, "lost": "nothing", **',
         "recoveries",
     ),
     Bug(

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from holdfast.agents.handover_book import HandoverBook
 from holdfast.agents.keys import own_change, sticky
 from holdfast.agents.retrying import again
 from holdfast.checkpoints.bringing import Bringing
@@ -38,6 +39,7 @@ from holdfast.recovery.setting_aside import (
 )
 from holdfast.recovery.strategies import Target, check_state, look, readable
 from holdfast.recovery.tails import Tails
+from holdfast.store.blocking import Store
 from holdfast.store.cause import acting
 from holdfast.store.differing import index_of
 from holdfast.store.handles import LineHandle, StoreHandle
@@ -102,7 +104,7 @@ def _number(point: str) -> int:
 
 
 def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
-    """Return to the state that was found."""
+    """Return to the state that was found, but for tasks that were handed over since."""
     del action
     target = Target.of(context.result_of("locate_checkpoint"))
     if target.strategy == failures.NOTHING:
@@ -131,7 +133,17 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
             entry = f"{context.handle.timeline}@{brought.sequence}"
             # The damage that made a replay needed had kept the restore from having one.
             backup = backup or (brought.backup.id if brought.backup is not None else None)
-    return {"restored": entry, "backup": backup, "lost": lost}
+    return {"restored": entry, "backup": backup, "lost": lost, **_reconciled(context)}
+
+
+def _reconciled(context: Context) -> dict[str, Any]:
+    """Tasks that were made to fit what was handed over: one of two agents has each, not both."""
+    try:
+        done = HandoverBook(Store(context.store)).reconcile(context.handle)
+    except StateIntegrityError as error:  # of what the other one keeps: that stops nobody here
+        return {"unreconciled": str(error)[:500]}
+    tasks = sorted({*done.removed, *done.put_back})
+    return {"reconciled": tasks} if tasks else {}
 
 
 def _lost(context: Context, target: Target) -> str:
@@ -194,7 +206,10 @@ def validate_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any
 
 
 def update_tracking(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
-    """Tell the agent, in its own scope, which recovery it went through."""
+    """Tell the agent, in its own scope, which recovery it went through.
+
+    Tasks that were handed over since its state was put back, by whomever, are made to fit.
+    """
     del action
     handle, record = context.handle, context.record
     said = {
@@ -210,7 +225,7 @@ def update_tracking(context: Context, action: Mapping[str, Any]) -> dict[str, An
     plan = parts.plan()
     assert plan is not None
     context.state._run(plan)
-    return {"tracked": True}
+    return {"tracked": True, **_reconciled(context)}
 
 
 def notify_systems(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
