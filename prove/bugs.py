@@ -1131,7 +1131,7 @@ BUGS = (
     Bug(
         "damaged rows not set aside",
         "recovery/steps.py",
-        'result |= _set_aside(context, float(action.get("budget", 10)))',
+        "result |= set_aside(context.store, context.agent, copies, record.id, budget)",
         "pass",
         "tests/recovery/test_recovery_damage.py",
     ),

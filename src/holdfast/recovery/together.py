@@ -60,7 +60,7 @@ from holdfast.recovery.records import (
 )
 from holdfast.recovery.running import recovering_lease
 from holdfast.recovery.setting_aside import copies_of, is_called_for, set_aside, unreadable
-from holdfast.recovery.strategies import check_state
+from holdfast.recovery.strategies import check_state, lacking
 from holdfast.recovery.tails import Tail, Tails, depth_for, tell_tail
 from holdfast.store.blocking import State, Store
 from holdfast.store.cause import cause_now
@@ -359,7 +359,7 @@ class Together:
         handle, head = self._store.line(scope), data["heads"][str(scope)]
         timeline, sequence = found.points[scope]
         if timeline != handle.timeline:
-            return "what that timeline lacks"
+            return lacking(handle, timeline, head)
         return lost_text(head - sequence, sum(1 for _ in of_others(handle, id_, head)))
 
     def _plan(self, id_: str, scope: Scope, found: _Moment) -> tuple[Scope, Any, int]:
