@@ -437,3 +437,6 @@ def test_groups_are_listed_told_of_by_doctor_and_abandoned(cli: Cli, here: Path)
     assert step == f"recovery abandon {left['id']}"
     assert "abandoned" in cli(step).out
     assert cli("recovery list --json").json["groups"][0]["status"] == "failed"
+    assert f"recovery {left['id']} of 2 agents" in cli(f"recovery show agent:a {left['id']}").out
+    page = cli(f"recovery show agent:b {left['id']} --format markdown").out
+    assert page.startswith("# Recovery of 2 agents: failed")

@@ -188,7 +188,17 @@ def group_shape(report: GroupRecoveryReport) -> dict[str, Any]:
         "started_at": time_text(report.started_at),
         "finished_at": time_text(ended) if ended is not None else None,
         "seconds": report.seconds,
+        "steps": dict(report.steps),
     }
+
+
+def shape_of(report: RecoveryReport | GroupRecoveryReport) -> dict[str, Any]:
+    """A report of either kind as plain data."""
+    from holdfast.recovery.group_reports import GroupRecoveryReport
+
+    if isinstance(report, GroupRecoveryReport):
+        return group_shape(report)
+    return report_shape(report)
 
 
 def _say_plan(session: Session, plan: RecoveryPlan) -> None:
@@ -199,10 +209,10 @@ def _say_plan(session: Session, plan: RecoveryPlan) -> None:
         output.say(output.clean(line))
 
 
-def say_report(session: Session, report: RecoveryReport) -> None:
+def say_report(session: Session, report: RecoveryReport | GroupRecoveryReport) -> None:
     """A report on the terminal, or as a document."""
     if session.json:
-        output.document(report_shape(report))
+        output.document(shape_of(report))
         return
     for line in str(report).splitlines():
         output.say(output.clean(line))
@@ -218,17 +228,17 @@ def check_page(path: str | None) -> None:
         raise InvalidInputError("there is no such folder to write the report to: make it first")
 
 
-def write_page(report: RecoveryReport, path: str | None) -> None:
+def write_page(report: RecoveryReport | GroupRecoveryReport, path: str | None) -> None:
     """Write a report to a file, in the form that its name says."""
     if path is not None:
         text = page_of(report, FORMATS[Path(path).suffix.lower()])
         write_whole(path, [text.encode("utf-8", "backslashreplace")])
 
 
-def page_of(report: RecoveryReport, form: str) -> str:
+def page_of(report: RecoveryReport | GroupRecoveryReport, form: str) -> str:
     """A report as a page."""
     if form == "json":
-        return write(report_shape(report), indent=2) + "\n"
+        return write(shape_of(report), indent=2) + "\n"
     return report.html() if form == "html" else report.markdown()
 
 
@@ -295,14 +305,17 @@ def _each(lost: Mapping[str, str]) -> str:
 @click.option("-o", "--output", "page", metavar="FILE", help="Write it: .md, .html or .json.")
 @pass_session
 def show(session: Session, scope: str, id: str | None, form: str | None, page: str | None) -> None:
-    """The report of a recovery, by default of the newest."""
+    """The report of a recovery, by default of the newest; by its id, also one of a group."""
     from holdfast.sync import Recovery
 
     check_page(page)
     with session.reading() as store:
         made = Recovery(store)
         state = session.state(store, scope)
-        found = made.reports(state, 1) if id is None else [made.report(state, id)]
+        groups = [one for one in made.group_reports() if one.id == id and state.scope in one.agents]
+        found: list[Any] = groups or (
+            made.reports(state, 1) if id is None else [made.report(state, id)]
+        )
     if not found:
         raise MissingError(f"{scope} has had no recovery; `holdfast recovery list` shows them")
     write_page(found[0], page)

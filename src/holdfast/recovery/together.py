@@ -15,8 +15,9 @@ handed over since stay where they are.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -92,6 +93,14 @@ class _Moment:
     """Empty: as they are."""
 
 
+@contextmanager
+def _timed(steps: dict[str, float], name: str) -> Iterator[None]:
+    """Note how long something took, with what it took before it was taken up again."""
+    begun = time.monotonic()
+    yield
+    steps[name] = steps.get(name, 0.0) + time.monotonic() - begun
+
+
 class Together:
     """Recovers several agents of a store at once."""
 
@@ -122,7 +131,9 @@ class Together:
                 self._at(scopes, failure.at)  # refused before anything is kept
             now = moment(self._store.core.clock.claimed())
             id_ = f"{now:%Y%m%dT%H%M%S.%f}-{os.urandom(2).hex()}"
-            gone = {str(scope): self._healed(id_, scope, failure) for scope in scopes}
+            steps: dict[str, float] = {}
+            with _timed(steps, "set_aside"):
+                gone = {str(scope): self._healed(id_, scope, failure) for scope in scopes}
             data = {
                 "agents": [str(scope) for scope in scopes],
                 "failure": failure.data(),
@@ -130,6 +141,7 @@ class Together:
                 "started_at": now,
                 "heads": {str(scope): self._store.line(scope).place()[2] for scope in scopes},
                 "gone": {scope: list(tail) for scope, tail in gone.items() if tail is not None},
+                "steps": steps,
             }
             self._blocking._core.run(self._note(id_, data))
             return self._brought_to_end(id_, data)
@@ -225,19 +237,24 @@ class Together:
 
     def _go_on(self, id_: str, data: dict[str, Any]) -> GroupRecoveryReport:
         scopes = [Scope.parse(one) for one in data["agents"]]
+        steps = data["steps"]
         if "strategy" not in data:
-            found, passed = self._look(scopes, Failure.of(data["failure"]))
-            data["passed"] = passed
+            with _timed(steps, "look"):
+                found, data["passed"] = self._look(scopes, Failure.of(data["failure"]))
             if found is None:
-                data["why"] = "; ".join(f"{name}: {why}" for name, why in passed.items())[:2000]
+                passed = data["passed"].items()
+                data["why"] = "; ".join(f"{name}: {why}" for name, why in passed)[:2000]
                 self._finish(id_, data, FAILED)
                 raise RecoveryFailedError(
                     f"recovery {id_} of {len(scopes)} agents failed, and changed nothing: there is "
                     f"no moment to return to: {data['why']}",
                     id_,
                 )
-            self._put_back(id_, data, scopes, found)
-        HandoverBook(self._blocking).reconcile_all([self._store.line(scope) for scope in scopes])
+            with _timed(steps, "put_back"):
+                self._put_back(id_, data, scopes, found)
+        with _timed(steps, "reconcile"):
+            lines = [self._store.line(scope) for scope in scopes]
+            HandoverBook(self._blocking).reconcile_all(lines)
         self._finish(id_, data, SUCCEEDED)
         return group_report(id_, data)
 
