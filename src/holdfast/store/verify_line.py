@@ -72,10 +72,8 @@ class LineCheck:
         self.line = Timeline(ledger, number)
         self.folding = True
         self.damaged: set[tuple[int, int]] = set()
-        self.losses: list[Loss] = []
-        """What its entries tell of."""
-        self.other = False
-        """Whether the newest entry is another one than the feed names."""
+        self.losses: list[Loss] = []  # that its entries tell of
+        self.other = False  # whether the newest entry is another one than the feed names
         self.newest = 0
         self.announced: dict[int, tuple[int, bytes]] = {}
         self.packs: set[bytes] = set()
@@ -246,12 +244,13 @@ class LineCheck:
             self._packs(sequence, body)
         elif not body.atoms:
             self.uploads.note(key, body)
-        if body.ops and body.ops[0][0] == entries.MERGE:
-            self._merge(key, body.ops[0])
-        if body.ops and body.ops[0][0] == entries.PRUNE:
-            check_anchor(self, key, body.ops[0])
-        if body.ops and body.ops[0][0] == entries.LOST:
-            self.losses.append(told(sequence, body.ops[0]))
+        first = body.ops[0] if body.ops else [0]
+        if first[0] == entries.MERGE:
+            self._merge(key, first)
+        elif first[0] == entries.PRUNE:
+            check_anchor(self, key, first)
+        elif first[0] == entries.LOST:
+            self.losses.append(told(sequence, first))
 
     def _fold(self, key: bytes, sequence: int, body: Body) -> None:
         """Fold an entry into the state."""
