@@ -319,3 +319,35 @@ def test_what_is_known_to_be_lost_outlives_pruning_and_a_check_in_parts(place: P
         assert seen.ok
         seen = store.verify(budget=0, resume=seen.resume)
     assert seen.ok
+
+
+def numbers(entries: Any) -> list[int]:
+    """The numbers of the agent's entries, in the order in which they came."""
+    return [one.sequence for one in entries if str(one.scope) == "agent:7"]
+
+
+def test_the_feed_goes_on_behind_what_is_known_to_be_lost(place: Place) -> None:
+    """Numbers were given twice; each entry that is here comes once, in order, from anywhere."""
+    store = place.open()
+    other = place.open()  # writes to a lane of its own
+    beginning = store.position()
+    for n in range(10):
+        (store, other)[n % 2].agent("7").set("k", n)
+    middle = store.position()
+    for n in range(10):
+        (store, other)[n % 2].agent("7").set("k", n)
+    late = store.position()
+    drop_of_agent(place, 15)
+    for _ in range(2):
+        store, other = place.open(), place.open()
+        recovery = sync.Recovery(store)
+        assert "which the feed names" in recovery.recover("agent:7", "corruption_detected").lost
+        for n in range(30):
+            (store, other)[n % 3 % 2].agent("7").set("k", n)
+            store.agent("8").set("k", n)
+        head = store.agent("7")._handle.place()[2]
+        for since, first in ((beginning, 1), (middle, 6), (late, 6)):
+            assert numbers(place.open().feed(since)) == list(range(first, head + 1))
+            watch = place.open().watch(since=since, timeout=0)
+            assert numbers(watch) == list(range(first, head + 1))
+        drop_of_agent(place, 7)  # once more

@@ -107,6 +107,14 @@ def find_loss(core: Core, ledger: Ledger, number: int) -> Loss | None:
     return Loss(commits.first(lowest, here), last, named - head, position)
 
 
+def hash_of(ledger: Ledger, key: bytes, row: bytes) -> bytes:
+    """The hash of an entry; empty if its envelope cannot be read."""
+    try:
+        return ledger.entry_hash(key, entries.split_row(row)[0].data)
+    except StateIntegrityError:
+        return b""
+
+
 class _Commits:
     """What the feed names of one timeline, between two positions."""
 
@@ -132,13 +140,7 @@ class _Commits:
         line = rows.line(b"E", ledger.number, self._number)
         keys = [rows.entry(line, _last(item)) for item in mine]
         for item, key, there in zip(mine, keys, ledger.storage.get(keys), strict=True):
-            yield item, there is not None and self._hash(key, there) == item.hash
-
-    def _hash(self, key: bytes, row: bytes) -> bytes:
-        try:
-            return self._ledger.entry_hash(key, entries.split_row(row)[0].data)
-        except StateIntegrityError:
-            return b""
+            yield item, there is not None and hash_of(ledger, key, there) == item.hash
 
     def first(self, lost: FeedItem, here: int) -> int:
         """The first entry of a commit that is lost; some of its entries may be here.
