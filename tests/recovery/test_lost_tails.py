@@ -351,3 +351,21 @@ def test_the_feed_goes_on_behind_what_is_known_to_be_lost(place: Place) -> None:
             watch = place.open().watch(since=since, timeout=0)
             assert numbers(watch) == list(range(first, head + 1))
         drop_of_agent(place, 7)  # once more
+
+
+def test_a_watch_that_had_seen_what_is_lost_goes_on(place: Place) -> None:
+    store = place.open()
+    watch = store.watch("agent:7", since=store.position(), timeout=0)
+    state = store.agent("7")
+    for n in range(20):
+        state.set("k", n)
+    assert numbers(watch) == list(range(1, 21))
+    storage, prefix = store._core.storage, state._handle.history.points.line().prefix
+    for key, _ in rows_of(storage, b"E"):
+        if key.startswith(prefix) and int.from_bytes(key[9:14], "big") > 5:
+            put_row(storage, key, None)
+    other = place.open()
+    assert sync.Recovery(other).recover("agent:7", "corruption_detected").success
+    for n in range(30):
+        other.agent("7").set("k", n)
+    assert numbers(watch) == list(range(6, other.agent("7")._handle.place()[2] + 1))
