@@ -314,9 +314,10 @@ class HandoverBook:
         return moment(self._handle.core.clock.claimed())
 
     def _invalid(self, scope: str, task: str, problems: list[str]) -> HandoverValidationError:
-        return HandoverValidationError(
+        error = HandoverValidationError(
             f"{scope}: the task {task!r} cannot be handed over: {'; '.join(problems)}", problems
         )
+        return self._handle.core.meter.invalid("handover", error)
 
     # what is known
 

@@ -101,7 +101,8 @@ class Registering:
         data = {"created_at": born, **{name: part for name, part in given.items() if part}}
         found = problems(Identity, data, "identity")
         if found:
-            raise AgentValidationError(f"agent:{id} is not registered", found)
+            error = AgentValidationError(f"agent:{id} is not registered", found)
+            raise self.core.meter.invalid("identity", error)
         made: Identity = build(Identity, data)
         if made == before:
             return None, made
