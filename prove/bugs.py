@@ -686,6 +686,13 @@ BUGS = (
         "tests/store/test_leases_model.py",
     ),
     Bug(
+        "a holder of another container taken for one that was killed",
+        "store/processes.py",
+        "if mark is None or mark[2] != _machine():",
+        "if mark is None:",
+        "tests/store/test_processes.py",
+    ),
+    Bug(
         "a beat since the look not noticed when a lease is taken over",
         "store/leasing.py",
         "[(key, cells[0], cell), (rows.beat(key), cells[1], beat)]",
@@ -838,6 +845,13 @@ BUGS = (
         "expects = {self.keys.intent: versions[1], self.keys.transitions: versions[2]}",
         "expects: dict[str, int] = {self.keys.intent: versions[1]}",
         "tests/agents/test_machines.py",
+    ),
+    Bug(
+        "failed transitions not counted",
+        "agents/machines/storing.py",
+        "if not attempt:  # it failed",
+        "if attempt:  # it failed",
+        "tests/recovery/test_metrics.py",
     ),
     Bug(
         "a machine's log that a restore takes back",
