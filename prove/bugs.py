@@ -680,7 +680,7 @@ BUGS = (
     ),
     Bug(
         "a lease taken over without seeing it unchanged for its duration",
-        "store/leasing.py",
+        "store/lapsing.py",
         "return seen[1] <= latest",
         "return True",
         "tests/store/test_leases_model.py",
@@ -1043,6 +1043,13 @@ BUGS = (
         "    for key in keys_of(record, package):\n        part.delete(key)\n",
         "",
         "tests/agents/test_handover_killed.py",
+    ),
+    Bug(
+        "an offer ended before its term",
+        "agents/handover_book.py",
+        "core.clock.ticks() - record.term",
+        "core.clock.ticks()",
+        "tests/agents/test_handover_terms.py",
     ),
     Bug(
         "a crash test that does not compare the ends",

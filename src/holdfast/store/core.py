@@ -34,6 +34,7 @@ from holdfast.store.committer import Committer
 from holdfast.store.ephemeral import Ephemerals
 from holdfast.store.feed import Lanes
 from holdfast.store.gates import Gates
+from holdfast.store.lapsing import Lapses
 from holdfast.store.leasing import Leases
 from holdfast.store.ledger import Ledger, gone
 from holdfast.store.metering import Meter
@@ -95,6 +96,7 @@ class Core:
         self.pins = Pins(storage)
         self.later: Callable[[Change], None] | None = None
         """Commits, behind who asks, what nobody waits for."""
+        self.lapses = Lapses(clock)
         self.leases = Leases(self)
         self.subjects = Subjects(self)
         if ring is not None:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
 
 BEATS = 3
 """Beats in the time that a lease lasts without one: two may fail."""
-SEEN = 10_000
-"""Leases of which it is remembered since when they are unchanged."""
 ATTEMPTS = 50
 
 _T = TypeVar("_T")
@@ -198,9 +195,6 @@ class Leases:
     def __init__(self, core: Core) -> None:
         self.core = core
         self._swaps = Swaps(core.storage)
-        self._seen: OrderedDict[bytes, tuple[tuple[bytes | None, bytes | None], float]] = (
-            OrderedDict()
-        )
         # Weak: a lease that nobody has any more, whatever went wrong, is not renewed for ever.
         self._held: weakref.WeakSet[Lease] = weakref.WeakSet()
         self._lock = threading.Lock()
@@ -227,7 +221,7 @@ class Leases:
         before = self._token(key, cells[0]) or Token(name, 0, None, 0.0, b"")
         if (
             before.owner
-            and not self._lapsed(key, cells, begun - before.duration)
+            and not self.core.lapses.lapsed(key, cells, begun - before.duration)
             and not is_gone(before.owner)
         ):
             return None
@@ -239,18 +233,6 @@ class Leases:
         lease = Lease(self, key, token, cell, begun)
         self._hold(lease)
         return lease
-
-    def _lapsed(self, key: bytes, cells: tuple[bytes | None, bytes | None], latest: float) -> bool:
-        """Whether the cells were seen, unchanged, at or before a moment of this clock."""
-        with self._lock:
-            seen = self._seen.get(key)
-            if seen is not None and seen[0] == cells:
-                return seen[1] <= latest
-            self._seen[key] = cells, self.core.clock.ticks()
-            self._seen.move_to_end(key)
-            if len(self._seen) > SEEN:
-                self._seen.popitem(last=False)
-        return False
 
     # while it is held
 
