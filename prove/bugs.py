@@ -695,7 +695,7 @@ BUGS = (
     Bug(
         "a holder of another container taken for one that was killed",
         "store/processes.py",
-        "if mark is None or mark[2] != _machine():",
+        "if mark is None or mark[2] != _machine(os.getpid()):",
         "if mark is None:",
         "tests/store/test_processes.py",
     ),

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -292,9 +293,10 @@ class Leases:
         """All leases that were ever taken, by their names."""
         self.core.check_open()
         found: list[LeaseInfo] = []
+        gone = cache(is_gone)  # one process may hold thousands
         for key, row in self.cells():
             if key[-1] == rows.TOKEN:
-                found.append(_told(self._opened(key, row, _token)))
+                found.append(_told(self._opened(key, row, _token), gone))
             elif found and found[-1].owner is not None:
                 beats = self._opened(key, row, _beat).count
                 found[-1] = replace(found[-1], beats=beats)
@@ -306,7 +308,7 @@ class Leases:
         token, beat = self._cells(key)
         if token is None:
             return None
-        found = _told(self._opened(key, token, _token))
+        found = _told(self._opened(key, token, _token), is_gone)
         beats = self._opened(rows.beat(key), beat, _beat).count if beat is not None else 0
         return replace(found, beats=beats)
 
@@ -426,6 +428,6 @@ class Leases:
             thread.join(0.1)  # another thread may just have taken one, which is given back, too
 
 
-def _told(token: Token) -> LeaseInfo:
-    gone = is_gone(token.owner)
-    return LeaseInfo(token.name, shown(token.owner), token.term, token.duration, 0, gone)
+def _told(token: Token, gone: Callable[[str | None], bool]) -> LeaseInfo:
+    owner = token.owner
+    return LeaseInfo(token.name, shown(owner), token.term, token.duration, 0, gone(owner))

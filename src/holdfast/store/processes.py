@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from functools import lru_cache
 
 _MARK = re.compile(r"/(\d{1,10})#([0-9a-f]{16})\.(\d+)$", re.ASCII)
 _ENDED = "ended"
@@ -29,7 +30,7 @@ def this_process() -> str:
 
     number = os.getpid()
     name = f"{socket.gethostname()[:200]}/{number}"
-    machine, start = _machine(), _start(number)
+    machine, start = _machine(number), _start(number)
     return f"{name}#{machine}.{start}" if machine and start else name
 
 
@@ -42,7 +43,7 @@ def shown(owner: str | None) -> str | None:
 def is_gone(owner: str | None) -> bool:
     """Whether a holder is a process of this machine that is no more; False if that is not known."""
     mark = _MARK.search(owner) if owner else None
-    if mark is None or mark[2] != _machine():
+    if mark is None or mark[2] != _machine(os.getpid()):
         return False
     number = int(mark[1])
     try:
@@ -55,10 +56,12 @@ def is_gone(owner: str | None) -> bool:
     return start is not None and start != mark[3]
 
 
-def _machine() -> str | None:
-    """A hash of what numbers of processes are good within; None if that cannot be seen."""
+@lru_cache(1)
+def _machine(mine: int) -> str | None:
+    """A hash of what the numbers of processes, this one's too, are good within; None if that cannot
+    be seen."""
     try:
-        if os.readlink("/proc/self") != str(os.getpid()):
+        if os.readlink("/proc/self") != str(mine):
             return None  # it shows the numbers of another namespace
         with open("/proc/sys/kernel/random/boot_id") as file:
             parts = [file.read().strip(), os.readlink("/proc/self/ns/pid")]
