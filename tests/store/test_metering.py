@@ -46,7 +46,7 @@ def opened(place: Place, storage: Any) -> sync.Store:
     return sync.Store(StoreHandle(open_core(place.url, storage=storage, **place.options())))
 
 
-@pytest.mark.spec("M79", "M94")
+@pytest.mark.spec("M79", "M94", "M122")
 def test_saves_and_commits_are_counted_and_timed(place: Place) -> None:
     place.open().agent("7").set("made", True)
     with opened(place, Slow(place.storage())) as store:

@@ -47,7 +47,8 @@ class AgentInfo:
     status: str
     """created, running, paused, stopped or failed, as it was last stored"""
     owner: str | None
-    """Who runs it, by its lease, which a process that died holds until another takes it."""
+    """Who runs it, by its lease, which a process that died holds until another takes it, unless it
+    is known to be gone."""
     here: bool
     """Whether this registry runs it."""
 
@@ -132,7 +133,7 @@ class Registering:
         check_filters(kind=kind, after=after)
         check_limit(limit)
         mine = set(here)
-        owners = {one.name: one.owner for one in self.core.leases.infos()}
+        owners = {one.name: one.owner for one in self.core.leases.infos() if not one.gone}
         found: list[AgentInfo] = []
         behind = f"agent:{after}" if after is not None else None
         for info in StoreHandle(self.core).scopes("agent", prefix, None, behind).items:
