@@ -687,10 +687,17 @@ BUGS = (
     ),
     Bug(
         "a lease taken over without seeing it unchanged for its duration",
-        "store/leasing.py",
+        "store/lapsing.py",
         "return seen[1] <= latest",
         "return True",
         "tests/store/test_leases_model.py",
+    ),
+    Bug(
+        "a holder of another container taken for one that was killed",
+        "store/processes.py",
+        "if mark is None or mark[2] != _machine(os.getpid()):",
+        "if mark is None:",
+        "tests/store/test_processes.py",
     ),
     Bug(
         "a beat since the look not noticed when a lease is taken over",
@@ -845,6 +852,13 @@ BUGS = (
         "expects = {self.keys.intent: versions[1], self.keys.transitions: versions[2]}",
         "expects: dict[str, int] = {self.keys.intent: versions[1]}",
         "tests/agents/test_machines.py",
+    ),
+    Bug(
+        "failed transitions not counted",
+        "agents/machines/storing.py",
+        "if not attempt:  # it failed",
+        "if attempt:  # it failed",
+        "tests/recovery/test_metrics.py",
     ),
     Bug(
         "a machine's log that a restore takes back",
@@ -1036,6 +1050,13 @@ BUGS = (
         "    for key in keys_of(record, package):\n        part.delete(key)\n",
         "",
         "tests/agents/test_handover_killed.py",
+    ),
+    Bug(
+        "an offer ended before its term",
+        "agents/handover_book.py",
+        "core.clock.ticks() - record.term",
+        "core.clock.ticks()",
+        "tests/agents/test_handover_terms.py",
     ),
     Bug(
         "a crash test that does not compare the ends",

@@ -135,6 +135,7 @@ if TYPE_CHECKING:
     from holdfast.store.leasing import Lease, LeaseInfo
     from holdfast.store.lookups import Lookup
     from holdfast.store.merging import MergeConflict, Merged
+    from holdfast.store.metering import Latency, MetricAlert, Metrics
     from holdfast.store.proof_files import Proof
     from holdfast.store.pruning import Pruned
     from holdfast.store.rekeying import Resealed
@@ -203,6 +204,7 @@ __all__ = [
     "Keep",
     "Keyring",
     "KnownLoss",
+    "Latency",
     "Lease",
     "LeaseInfo",
     "Left",
@@ -231,6 +233,8 @@ __all__ = [
     "MergeConflict",
     "Merged",
     "Message",
+    "MetricAlert",
+    "Metrics",
     "Notice",
     "Operation",
     "Optimizer",
@@ -400,6 +404,7 @@ _HOMES = {
     "holdfast.store.keyring": "Keyring",
     "holdfast.store.leasing": "Lease LeaseInfo",
     "holdfast.store.merging": "MergeConflict Merged",
+    "holdfast.store.metering": "Latency MetricAlert Metrics",
     "holdfast.store.pruning": "Pruned",
     "holdfast.store.rekeying": "Resealed",
     "holdfast.store.lookups": "Lookup",

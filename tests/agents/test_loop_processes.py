@@ -155,6 +155,27 @@ def test_killed_again_and_again_it_loses_and_repeats_nothing(
     assert store.verify().findings == []
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="nobody is known to be gone here")
+def test_killed_it_goes_on_at_once_on_the_same_machine(
+    shared: Place, start: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    """Its lease would have lasted an hour; that its process is no more can be seen."""
+    store = shared.open()
+    state = store.agent("7")
+    agents = sync.Agents(store, {})
+    agents.register("7", kind="counting")
+    process = start(BLOCKING.replace("lease=0.5", "lease=3600"))
+    wait_for(lambda: (stored(state, "count") or 0) >= 3)  # type: ignore[operator]
+    assert [one.owner is not None for one in agents.list()] == [True]
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert [one.owner for one in agents.list()] == [None], "nobody runs it"
+    before = stored(state, "count")
+    result = sync.run(lambda state: Counting(), state)
+    assert (result.outcome, stored(state, "count")) == ("done", before + 1)  # type: ignore[operator]
+    assert [one.term for one in store.leases() if one.name == "agent/7"] == [2]
+
+
 class Counting(sync.Agent):
     """Answers letters and counts to three."""
 

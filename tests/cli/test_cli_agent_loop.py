@@ -129,7 +129,10 @@ def test_run(program: Cli, agent: str, here: Path) -> None:
     program("agent", "mailbox", "7", "--send", '"hello"')
     ran = fields(program("agent run 7 bots:Counter").out)
     assert (ran["outcome"], ran["cycles"], ran["letters"]) == ("done", "4", "1")
-    assert program("agent run 7 bots:Counter --json").json["cycles"] == 4, "it went on from 4"
+    again = program("agent run 7 bots:Counter --json").json
+    assert again["cycles"] == 4, "it went on from 4"
+    assert again["metrics"]["saves_failed"] == 0
+    assert again["metrics"]["saves"] >= again["metrics"]["commits"] > 0
     assert program("agent run 8 bots:Slow --json").json["outcome"] == "done"
     for id, name in ((11, "Mixed"), (12, "told"), (13, "untold --async"), (14, "counter")):
         assert program(f"agent run {id} bots:{name} --json").json["outcome"] == "done"

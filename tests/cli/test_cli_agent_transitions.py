@@ -76,3 +76,30 @@ def test_what_is_refused(cli: Cli) -> None:
     assert "it has: article" in missing.err
     assert cli("agent transitions agent:8").code == 4
     assert cli("agent transitions agent:7 --since soon").code == 2
+
+
+@pytest.mark.spec("M78", "M80", "M105")
+def test_stats_count_what_the_logs_tell(cli: Cli) -> None:
+    with sync.open("sqlite:holdfast.db") as store:
+        machine = sync.Machine(store.agent("7"), DEFINITION, "article")
+        with pytest.raises(TransitionRefusedError):
+            machine.fire("publish")
+        machine.fire("review")
+        store.agent("7").checkpoint("good")
+        sync.Recovery(store).recover("agent:7", "agent_crash")
+    found = cli("stats --metrics --json").json
+    assert found["figures"]["transitions"] == 3
+    assert found["figures"]["transitions_failed"] == pytest.approx(1 / 3)
+    assert (found["figures"]["recoveries"], found["figures"]["recoveries_failed"]) == (1, 0)
+    ways = {(one["labels"].get("trigger"), one["labels"]["outcome"]) for one in found["series"]}
+    assert ways == {
+        ("", "succeeded"),
+        ("(no arrow)", "refused"),
+        ("review", "succeeded"),
+        (None, "succeeded"),
+    }
+    text = cli("stats --metrics").out
+    assert "transitions: 3\n" in text
+    assert "article\tstep\treview\tdraft\treviewed\tsucceeded\t1" in text
+    assert "agent_crash\tsucceeded\t1" in text
+    assert cli("stats").out != text

@@ -24,6 +24,7 @@ def test_list_and_break(cli: Cli) -> None:
                 "term": 1,
                 "duration": 60.0,
                 "beats": 1,
+                "gone": False,
             }
             store.agent("7").set("k", 1)
             refused = cli("lease break deploy")

@@ -16,13 +16,10 @@ from store_kit import Place, put_row, rows_of
 import holdfast
 from holdfast import Report, sync
 from holdfast.errors import InvalidInputError
-from holdfast.store.verify_beside import ReadBeside
+from holdfast.store.verify_beside import ReadBeside, _processors
 from holdfast.store.verify_nodes import Read
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2,
-    reason="a second processor is needed",
-)
+pytestmark = pytest.mark.skipif(_processors() < 2, reason="a second processor is needed")
 
 
 @pytest.fixture(scope="module", params=["plain", "sealed"])

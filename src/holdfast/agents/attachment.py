@@ -111,14 +111,18 @@ class Attachment:
         found = [answer] if isinstance(answer, str) else answer
         told = [str(one) for one in found] if isinstance(found, list | tuple) else []
         if told or answer is False:
-            raise AgentValidationError(f"{self.handle.scope}: the agent is not valid", told)
+            raise self._invalid("the agent is not valid", told)
 
     def failed(self, error: Exception) -> Exception:
         """What becomes of an error of `validate_state`."""
         if isinstance(error, HoldfastError):
             return error
         kind = type(error).__name__
-        return AgentValidationError(f"{self.handle.scope}: validate_state raised {kind}")
+        return self._invalid(f"validate_state raised {kind}")
+
+    def _invalid(self, text: str, found: list[str] | None = None) -> AgentValidationError:
+        error = AgentValidationError(f"{self.handle.scope}: {text}", found or [])
+        return self.handle.core.meter.invalid("agent", error)
 
     # storing
 
@@ -223,9 +227,7 @@ class Attachment:
             wrong = [f"{name}: {error}"]
         except RecursionError:
             wrong = [f"{name}: contains itself, or is nested too deeply"]
-        raise AgentValidationError(
-            f"{self.handle.scope}: the field {name!r} would not come back as it is", wrong
-        ) from None
+        raise self._invalid(f"the field {name!r} would not come back as it is", wrong) from None
 
     def _built(self, values: dict[str, Any]) -> dict[str, Any]:
         hints = _hints(self.obj.__class__)
@@ -236,9 +238,7 @@ class Attachment:
             for text in problems(hints[name], value, name)
         ]
         if wrong:
-            raise AgentValidationError(
-                f"{self.handle.scope}: what is saved does not fit {type(self.obj).__name__}", wrong
-            )
+            raise self._invalid(f"what is saved does not fit {type(self.obj).__name__}", wrong)
         return {
             name: build(hints[name], value) if name in hints else value
             for name, value in values.items()

@@ -19,6 +19,7 @@ from holdfast.agents.shapes import Task
 from holdfast.errors import AgentValidationError, InvalidInputError, MissingError
 from holdfast.store.compare import same
 from holdfast.store.gates import Operation
+from holdfast.store.metering import Meter
 from holdfast.store.scopes import check_key
 from holdfast.store.trimming import trim_of
 from holdfast.store.writing import ScopedChange
@@ -30,9 +31,14 @@ class Draft:
     """A change of an agent's components; see `AgentState.change`."""
 
     def __init__(
-        self, part: ScopedChange, components: Mapping[str, Component], now: datetime
+        self,
+        part: ScopedChange,
+        components: Mapping[str, Component],
+        now: datetime,
+        meter: Meter,
     ) -> None:
         self._part = part
+        self._meter = meter
         self._components = components
         self._now = now
         self._put: dict[str, dict[str, Any]] = {"tasks": {}, "goals": {}}
@@ -66,7 +72,7 @@ class Draft:
         if component.name == "context_window" and not found:
             found = rules.window_problems(data, len(data.get("messages", ())))
         if found:
-            raise _refused(name, found)
+            raise self._refused(name, found)
         self._versioned(component, replaced=True)
         self._whole(component, stored(component.whole, build(component.whole, data)))
 
@@ -133,7 +139,7 @@ class Draft:
             commands = commands + [one for one in said if one["task_id"] in gone]
         found += rules.command_problems(commands, self._has("tasks"))
         if found:
-            raise _refused("the change", found)
+            raise self._refused("the change", found)
 
     def _has(self, name: str) -> rules.Has:
         below = self._components[name].below
@@ -258,14 +264,18 @@ class Draft:
             if length > most:
                 self._note(Operation("trim", key, trim_of(most, None)))
         elif found := rules.window_problems(settings, length):
-            raise _refused("the window is full", found)
+            raise self._refused("the window is full", found)
 
     def _checked(self, kind: Any, item: Any, path: str) -> Any:
         data = plain(item)
         found = problems(kind, data, path)
         if found:
-            raise _refused(path, found)
+            raise self._refused(path, found)
         return stored(kind, build(kind, data))
+
+    def _refused(self, what: str, found: list[str]) -> AgentValidationError:
+        error = AgentValidationError(f"{what} is refused, nothing was written", found)
+        return self._meter.invalid("agent_state", error)
 
     def _note(self, operation: Operation) -> None:
         # Not by its own methods: they would copy what was made for this change alone.
@@ -276,10 +286,6 @@ class Draft:
 
 def _item(part: ScopedChange, below: str, id: str) -> Any:
     return part.get(below + id)
-
-
-def _refused(what: str, found: list[str]) -> AgentValidationError:
-    return AgentValidationError(f"{what} is refused, nothing was written", found)
 
 
 def _begins(longer: list[Any], shorter: list[Any]) -> bool:

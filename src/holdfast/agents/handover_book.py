@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from msgspec import structs
@@ -21,7 +21,7 @@ from holdfast.agents.effect_book import Book
 from holdfast.agents.handover_packing import conversation, give, keys_of, packed, take
 from holdfast.agents.handover_records import (
     ACCEPTED,
-    CONTEXTS,
+    EXPIRED,
     IN,
     LOG,
     OFFERED,
@@ -40,6 +40,7 @@ from holdfast.agents.handover_records import (
     record_of,
     standing_of,
 )
+from holdfast.agents.handover_steps import Asked, Prepared
 from holdfast.agents.keys import own_change, sticky, task_key
 from holdfast.agents.machines.looking import open_intents
 from holdfast.agents.reading import Reading
@@ -57,40 +58,6 @@ from holdfast.store.scopes import check_key
 from holdfast.store.writing import ScopedChange
 
 MOST_CHAIN = 10_000
-
-
-@dataclass(frozen=True)
-class Asked:
-    """How a caller wants a task to be handed over."""
-
-    reason: str
-    id: str | None
-    context: str
-    carry: Iterable[str]
-
-    def check(self) -> None:
-        """Refuse what cannot be meant."""
-        check_text(self.reason, "the reason of a handover", least=1)
-        if self.id is not None:
-            check_text(self.id, "the id of a handover", 128, least=1)
-        if self.context not in CONTEXTS:
-            raise InvalidInputError(f"the context of a handover is {', '.join(CONTEXTS)}")
-
-
-@dataclass
-class Prepared:
-    """A step that waits for what the caller's function says of it."""
-
-    parts: ChangeParts
-    giver: ScopedChange
-    taker: ScopedChange
-    record: Record
-    package: Package
-    start: int
-    problems: list[str]
-    """What is wrong with the taker's side."""
-    known: bool = False
-    """It was done before, under the same id."""
 
 
 class HandoverBook:
@@ -125,7 +92,9 @@ class HandoverBook:
             context=asked.context,
             carry=[check_key(key) for key in listed(asked.carry, "carry")],
             returns=returns,
+            term=asked.seconds(),
         )
+        self._expire_of(giver, task)
         prepared = self._prepared(record, "offered")
         known = prepared.giver.get(OUT + record.id)
         if known is not None:
@@ -134,7 +103,7 @@ class HandoverBook:
         if standing.offer:
             raise HandoverValidationError(
                 f"{giver.scope}: the task {task!r} is offered already, by the handover "
-                f"{standing.offer}; withdraw that one first",
+                f"{standing.offer}; withdraw that one first, or give offers a term",
                 [f"the task {task!r} is offered already"],
             )
         self._look(prepared, standing)
@@ -142,7 +111,13 @@ class HandoverBook:
         return prepared
 
     def prepare_return(
-        self, holder: LineHandle, task: str, *, reason: str, id: str | None
+        self,
+        holder: LineHandle,
+        task: str,
+        *,
+        reason: str,
+        id: str | None,
+        term: float | timedelta | None,
     ) -> Prepared:
         """The same, back to who handed the task here, with what came along."""
         known = holder.reader.get(OUT + id) if id else None
@@ -150,7 +125,7 @@ class HandoverBook:
             came = self._received(holder, record_of(known).returns)
         else:
             came = self._came_by(holder, task)
-        asked = Asked(reason, id, came.context, came.carry)
+        asked = Asked(reason, id, came.context, came.carry, term)
         return self.prepare_offer(holder, self._line(came, OUT), task, asked, came.id)
 
     def _came_by(self, agent: LineHandle, task: str) -> Record:
@@ -187,11 +162,14 @@ class HandoverBook:
         standing = standing_of(giver.get(STANDINGS + record.task))
         giver.set(STANDINGS + record.task, stored(structs.replace(standing, offer=record.id)))
         self._write(prepared)
+        self._overdue(record)  # from now on it is seen
         return record.shown()
 
     def prepare_accept(self, taker: LineHandle, id: str) -> Prepared:
         """Look at both sides; what is wrong with the taker's is for the other half to refuse."""
         record = self._received(taker, id)
+        if self._overdue(record):
+            self._expire(record)
         prepared = self._prepared(record, "accepted")
         prepared.known = record.status == ACCEPTED
         if prepared.known:
@@ -230,9 +208,44 @@ class HandoverBook:
             if record.status == status:
                 return record.shown()
             prepared = self._prepared(record, status)
-            self._check_open(prepared, id)
+            self._check_open(prepared, id, alone=True)
             self._close(prepared, status, reason)
             return record.shown()
+
+        return again(step)
+
+    # offers that nobody answers
+
+    def expire(self, giver: LineHandle) -> list[Handover]:
+        """End the offers by an agent whose term is over, as far as was seen here."""
+        tasks = [key[len(STANDINGS) :] for key in giver.reader.keys(STANDINGS, None, "")]
+        ended = [self._expire_of(giver, task) for task in tasks]
+        return [one for one in ended if one is not None]
+
+    def _expire_of(self, giver: LineHandle, task: str) -> Handover | None:
+        id = standing_of(giver.reader.get(STANDINGS + task)).offer
+        record = self._received(giver, id, OUT) if id else None
+        return self._expire(record) if record is not None and self._overdue(record) else None
+
+    def _overdue(self, record: Record) -> bool:
+        """Whether this process has itself seen an offer without an answer for all of its term."""
+        if record.status != OFFERED or record.term is None:
+            return False
+        core = self._handle.core
+        name = (record.giver, record.id)
+        return core.lapses.lapsed(name, record.offered_at, core.clock.ticks() - record.term)
+
+    def _expire(self, record: Record) -> Handover | None:
+        """End an offer, as a change that no answer can stand beside; None if it was answered."""
+
+        def step() -> Handover | None:
+            now = self._received(self._line(record, OUT), record.id, OUT)
+            if now.status != OFFERED:
+                return None
+            prepared = self._prepared(now, EXPIRED)
+            self._check_open(prepared, now.id, alone=True)
+            self._close(prepared, EXPIRED, f"no answer within {now.term:g} s")
+            return now.shown()
 
         return again(step)
 
@@ -254,10 +267,15 @@ class HandoverBook:
             )
         return record_of(data)
 
-    def _check_open(self, prepared: Prepared, id: str) -> None:
-        """Refuse what is answered already; and rest on it that it is not."""
-        for part, where in ((prepared.giver, OUT), (prepared.taker, IN)):
+    def _check_open(self, prepared: Prepared, id: str, *, alone: bool = False) -> None:
+        """Refuse what is answered already; and rest on it that it is not.
+
+        What leaves the task where it is can be done `alone`, after the other agent was deleted.
+        """
+        for part, where in prepared.sides():
             data = part.get(where + id)
+            if data is None and alone:
+                continue
             status = record_of(data).status if data is not None else "not known to both agents"
             if status != OFFERED:
                 raise InvalidInputError(f"the handover {id} is {status}; offer it again")
@@ -283,22 +301,24 @@ class HandoverBook:
     def _close(self, prepared: Prepared, status: str, answer: str) -> None:
         record, giver = prepared.record, prepared.giver
         record.status, record.answer, record.answered_at = status, answer, self._now()
-        standing = standing_of(giver.get(STANDINGS + record.task))
-        standing.offer = ""
-        if status == ACCEPTED:
-            standing.handover, standing.away = record.id, True
-        giver.set(STANDINGS + record.task, stored(standing))
+        if giver.exists(OUT + record.id):  # else the giver was deleted since
+            standing = standing_of(giver.get(STANDINGS + record.task))
+            standing.offer = ""
+            if status == ACCEPTED:
+                standing.handover, standing.away = record.id, True
+            giver.set(STANDINGS + record.task, stored(standing))
         self._write(prepared)
 
     def _write(self, prepared: Prepared) -> None:
         """Commit the record in both scopes, and with the first one that restores leave it alone."""
         record = prepared.record
-        for part, where in ((prepared.giver, OUT), (prepared.taker, IN)):
-            part.operations += sticky(self._line(record, where), LOG)
-            part.set(where + record.id, stored(record))
+        for part, where in prepared.sides():
+            if record.status == OFFERED or part.exists(where + record.id):
+                part.operations += sticky(self._line(record, where), LOG)
+                part.set(where + record.id, stored(record))
         if record.status == OFFERED:
             prepared.taker.set(WAITING + record.id, True)
-        else:
+        elif prepared.taker.exists(WAITING + record.id):
             prepared.taker.delete(WAITING + record.id)
         self._commit(prepared.parts)
 
@@ -314,9 +334,10 @@ class HandoverBook:
         return moment(self._handle.core.clock.claimed())
 
     def _invalid(self, scope: str, task: str, problems: list[str]) -> HandoverValidationError:
-        return HandoverValidationError(
+        error = HandoverValidationError(
             f"{scope}: the task {task!r} cannot be handed over: {'; '.join(problems)}", problems
         )
+        return self._handle.core.meter.invalid("handover", error)
 
     # what is known
 
@@ -332,7 +353,8 @@ class HandoverBook:
     def offers(self, agent: LineHandle) -> list[Handover]:
         """Offers to an agent that wait for its answer."""
         keys = [IN + key[len(WAITING) :] for key in agent.reader.keys(WAITING, None, "")]
-        return _in_order(agent.reader.get_many(keys, False).values())
+        found = agent.reader.get_many(keys, False).values()
+        return _in_order(data for data in found if not self._overdue(record_of(data)))
 
     def owner(self, agent: LineHandle, task: str) -> LineHandle:
         """Who has a task that an agent has, or had."""

@@ -32,6 +32,7 @@ SEEN = HANDOVER + "seen/"
 
 CONTEXTS = ("move", "copy", "none")
 OFFERED, ACCEPTED, REFUSED, WITHDRAWN = "offered", "accepted", "refused", "withdrawn"
+EXPIRED = "expired"
 OVER = ("completed", "failed")
 """States of a task that is no longer to be done."""
 
@@ -45,11 +46,11 @@ class Handover:
     giver: Scope
     taker: Scope
     status: str
-    """offered, accepted, refused or withdrawn"""
+    """offered, accepted, refused, withdrawn or expired"""
     reason: str
     """Why it was offered."""
     answer: str = ""
-    """Why it was refused or withdrawn."""
+    """Why it was refused, withdrawn or has expired."""
     offered_at: datetime | None = None
     answered_at: datetime | None = None
     context: str = ""
@@ -60,6 +61,8 @@ class Handover:
     """The handover that had brought the task to the giver."""
     returns: str = ""
     """The handover that this one gives back."""
+    term: float | None = None
+    """Seconds without an answer after which the offer expires; None: it never does."""
 
 
 class Record(Struct, kw_only=True):
@@ -79,6 +82,7 @@ class Record(Struct, kw_only=True):
     messages: int = 0
     before: str = ""
     returns: str = ""
+    term: float | None = None
 
     def shown(self) -> Handover:
         """What a caller sees of it."""

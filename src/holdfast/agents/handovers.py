@@ -8,16 +8,10 @@ handovers.accept("agent:billing", offer.id)          # or: refuse(..., reason="n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import Any
 
-from holdfast.agents.handover_book import (
-    Asked,
-    HandoverBook,
-    Prepared,
-    failed,
-    judged,
-    on_main,
-)
+from holdfast.agents.handover_book import HandoverBook, failed, judged, on_main
 from holdfast.agents.handover_records import (
     OFFERED,
     REFUSED,
@@ -26,6 +20,7 @@ from holdfast.agents.handover_records import (
     Package,
     Reconciled,
 )
+from holdfast.agents.handover_steps import Asked, Prepared
 from holdfast.agents.retrying import again
 from holdfast.errors import InvalidInputError
 from holdfast.store.arguments import check_function
@@ -63,18 +58,22 @@ class Handovers:
         id: str | None = None,
         context: str = "move",
         carry: Iterable[str] = (),
+        term: float | timedelta | None = None,
         check: Check | None = None,
     ) -> Handover:
         """Offer a task to another agent; it stays the giver's until the other accepts.
 
         `context`: the messages since the task came here (all, if it began here) `move`, are copied
         (`copy`), or stay (`none`). `carry` are other keys that move along. Under an `id` it is
-        offered once, however often it is sent. Refused with `HandoverValidationError` if there is
-        no such task, it is over or offered already, a tool call in those messages has no result,
-        an effect of the giver's has an unknown end, or the check finds something.
+        offered once, however often it is sent. With a `term` (seconds) it expires if nobody
+        answers: for each process, once that has itself seen the offer for so long.
+
+        Refused with `HandoverValidationError` if there is no such task, it is over or offered
+        already, a tool call in those messages has no result, an effect of the giver's has an
+        unknown end, or the check finds something.
         """
         a, b = self._state(giver), self._state(taker)
-        asked = Asked(reason, id, context, carry)
+        asked = Asked(reason, id, context, carry, term)
         return self._again(
             lambda: self._book.prepare_offer(a._handle, b._handle, task, asked),
             self._book.commit_offer,
@@ -104,6 +103,14 @@ class Handovers:
         """Take an offer back, as its giver."""
         return self._answer(giver, id, WITHDRAWN, reason)
 
+    def expire(self, giver: State | Scope | str) -> list[Handover]:
+        """End the offers by an agent whose term is over, and tell which: the tasks can be offered
+        again, and those offers be accepted no more.
+
+        The next offer of such a task does so by itself.
+        """
+        return self._book.expire(self._state(giver)._handle)
+
     def hand_over(
         self,
         giver: State | Scope | str,
@@ -130,12 +137,13 @@ class Handovers:
         *,
         reason: str,
         id: str | None = None,
+        term: float | timedelta | None = None,
         check: Check | None = None,
     ) -> Handover:
         """Offer a task to the agent that handed it here, with what has been said since."""
         a = self._state(holder)
         return self._again(
-            lambda: self._book.prepare_return(a._handle, task, reason=reason, id=id),
+            lambda: self._book.prepare_return(a._handle, task, reason=reason, id=id, term=term),
             self._book.commit_offer,
             check,
             a,

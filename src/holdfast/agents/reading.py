@@ -142,14 +142,18 @@ class Reading:
     def validate(self) -> None:
         """Raise `AgentValidationError` with all that is wrong."""
         if found := self.problems():
-            raise AgentValidationError(f"{self.handle.scope}: the stored state is not valid", found)
+            error = AgentValidationError(
+                f"{self.handle.scope}: the stored state is not valid", found
+            )
+            raise self.handle.core.meter.invalid("stored_state", error)
 
     # writing
 
     def draft(self, **cause: Any) -> tuple[Draft, ChangeParts]:
         """A draft, and the change that it becomes."""
         parts = own_change(self, **cause)
-        return Draft(parts.part(self.handle), self.components, self.now()), parts
+        meter = self.handle.core.meter
+        return Draft(parts.part(self.handle), self.components, self.now(), meter), parts
 
 
 def _items(whole: Any, path: str) -> list[Any]:

@@ -47,7 +47,8 @@ class AgentInfo:
     status: str
     """created, running, paused, stopped or failed, as it was last stored"""
     owner: str | None
-    """Who runs it, by its lease, which a process that died holds until another takes it."""
+    """Who runs it, by its lease, which a process that died holds until another takes it, unless it
+    is known to be gone."""
     here: bool
     """Whether this registry runs it."""
 
@@ -101,7 +102,8 @@ class Registering:
         data = {"created_at": born, **{name: part for name, part in given.items() if part}}
         found = problems(Identity, data, "identity")
         if found:
-            raise AgentValidationError(f"agent:{id} is not registered", found)
+            error = AgentValidationError(f"agent:{id} is not registered", found)
+            raise self.core.meter.invalid("identity", error)
         made: Identity = build(Identity, data)
         if made == before:
             return None, made
@@ -131,7 +133,7 @@ class Registering:
         check_filters(kind=kind, after=after)
         check_limit(limit)
         mine = set(here)
-        owners = {one.name: one.owner for one in self.core.leases.infos()}
+        owners = {one.name: one.owner for one in self.core.leases.infos() if not one.gone}
         found: list[AgentInfo] = []
         behind = f"agent:{after}" if after is not None else None
         for info in StoreHandle(self.core).scopes("agent", prefix, None, behind).items:

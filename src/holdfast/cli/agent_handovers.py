@@ -73,4 +73,5 @@ def _shape(one: Handover) -> dict[str, Any]:
         "messages": one.messages,
         "before": one.before,
         "returns": one.returns,
+        "term": one.term,
     }

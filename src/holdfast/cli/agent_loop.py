@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.agents.drift_keeping import NotedAlarm
     from holdfast.agents.looping import LoopResult
     from holdfast.agents.mailbox_keeping import Letter
+    from holdfast.store.metering import Metrics
 
 DRIFTED = FOUND = 1
 """Exit codes: refreshing the agent did not help; a check found something."""
@@ -185,13 +186,15 @@ def run(
     actor = session.actor or login()
     try:
         if async_ or _makes_async(make):
-            result = asyncio.run(_run_async(session, agent_scope(agent), actor, make, options))
+            running = _run_async(session, agent_scope(agent), actor, make, options)
+            result, metrics = asyncio.run(running)
         else:
             from holdfast import sync
 
             with sync.open(**session.options()) as store, store.acting(actor):
                 state = store.scope(agent_scope(agent)).on(session.timeline)
                 result = sync.run(_blocking(make, program), state, **options)
+                metrics = store.metrics()
     except HoldfastError:
         raise
     except Exception as error:
@@ -201,7 +204,7 @@ def run(
     if result.outcome == "restart":
         sys.stdout.flush()
         os.execv(sys.executable, sys.orig_argv)  # the store is closed; nothing returns from here
-    _show(session, result)
+    _show(session, result, metrics)
     return DRIFTED if result.outcome == "drifted" else 0
 
 
@@ -240,12 +243,13 @@ def _blocking(make: Any, program: str) -> Any:
 
 async def _run_async(
     session: Session, scope: str, actor: str, make: Any, options: dict[str, Any]
-) -> LoopResult:
+) -> tuple[LoopResult, Metrics]:
     import holdfast
 
     async with holdfast.open(**session.options()) as store:
         with store.acting(actor):
-            return await holdfast.run(make, store.scope(scope).on(session.timeline), **options)
+            state = store.scope(scope).on(session.timeline)
+            return await holdfast.run(make, state, **options), store.metrics()
 
 
 @click.command(cls=Command)
@@ -315,11 +319,12 @@ def _program(text: str) -> Any:
         raise AgentFailed(f"{module} cannot be imported: {kind}: {error}") from error
 
 
-def _show(session: Session, result: LoopResult) -> None:
+def _show(session: Session, result: LoopResult, metrics: Metrics) -> None:
     names = ("outcome", "cycles", "letters", "errors", "restarts", "checkpoint")
     if session.json:
         shape = {name: getattr(result, name) for name in names}
-        output.document(shape | {"alarms": [one.why for one in result.alarms]})
+        shape |= {"alarms": [one.why for one in result.alarms], "metrics": metrics.figures()}
+        output.document(shape)
         return
     output.fields([(name, getattr(result, name)) for name in names])
     for one in result.alarms:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +12,9 @@ from holdfast.cli import output
 from holdfast.cli.commands import Group, pass_session
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from holdfast.store.leasing import LeaseInfo
 
 
 @click.group(cls=Group)
@@ -34,10 +38,14 @@ def list_(session: Session) -> None:
     output.table(
         ["lease", "term", "owner", "duration", "beats"],
         [
-            [one.name, one.term, one.owner, *_if_held(one.owner, one.duration, one.beats)]
+            [one.name, one.term, _owner(one), *_if_held(one.owner, one.duration, one.beats)]
             for one in found
         ],
     )
+
+
+def _owner(one: LeaseInfo) -> str | None:
+    return f"{one.owner} (gone)" if one.gone else one.owner
 
 
 def _if_held(owner: str | None, duration: float, beats: int) -> tuple[str, str]:
@@ -51,7 +59,8 @@ def _if_held(owner: str | None, duration: float, beats: int) -> tuple[str, str]:
 def break_(session: Session, name: str, yes: bool) -> None:
     """Take a lease from its holder: what it writes under it is refused from now on.
 
-    Of a holder that is gone, others get the lease by themselves after its duration.
+    Of a holder that is gone, others get the lease by themselves: after its duration, or at once if
+    it was a process of the same machine (Linux), which is listed as gone.
     """
     with session.writing() as store:
         if not yes:

@@ -71,9 +71,18 @@ def _cautions(session: Session, encrypted: bool) -> list[str]:
 
 
 @click.command(cls=Command)
+@click.option("--metrics", is_flag=True, help="Transitions and recoveries, as the logs tell.")
 @pass_session
-def stats(session: Session) -> None:
-    """Figures of the store."""
+def stats(session: Session, metrics: bool) -> None:
+    """Figures of the store.
+
+    With --metrics, how often transitions and recoveries were tried by all agents and how they
+    ended, of all processes. How long saves take, a running program tells (`store.metrics()`), and
+    `holdfast agent run --json` at its end.
+    """
+    if metrics:
+        _metrics(session)
+        return
     with session.reading() as store:
         found = store.stats()
     if session.json:
@@ -84,6 +93,28 @@ def stats(session: Session) -> None:
         f", {count} {kind}" for kind, count in sorted(kinds.items())
     )
     output.fields([(name.replace("_", " "), figure) for name, figure in found.items()])
+
+
+def _metrics(session: Session) -> None:
+    from holdfast.recovery.kept_metrics import kept_metrics
+
+    with session.reading() as store:
+        found = kept_metrics(store._handle)
+    names = ("transitions", "recoveries")
+    figures = {name: one for name, one in found.figures().items() if name.startswith(names)}
+    series = [one for one in found.data()["series"] if one["name"] in names]
+    if session.json:
+        output.document({"figures": figures, "series": series})
+        return
+    output.fields([(name.replace("_", " "), round(one, 6)) for name, one in figures.items()])
+    for name in names:
+        mine = [one for one in series if one["name"] == name]
+        if mine:
+            labels = list(mine[0]["labels"])
+            output.table(
+                [*(label.replace("_", " ") for label in labels), "count"],
+                [[*one["labels"].values(), one["count"]] for one in mine],
+            )
 
 
 @click.command(cls=Command)

@@ -122,9 +122,9 @@ class Watchdog:
     """Finds agents that failed, and has them recovered.
 
     Looked at are the agents that somebody runs, by their leases (`Agents`, `Loop`): no beat for as
-    long as the lease lasts (`missed_beats`), or the process is gone (`agent_crash`, after one
-    missed beat); alarms of `Drift` that stand for two looks (`drift`, `error_rate`), and a share of
-    failed cycles above `error_rate`; a state that cannot be read, also what a `scrubber` finds.
+    long as the lease lasts (`missed_beats`), or the process is known to be gone (`agent_crash`);
+    alarms of `Drift` that stand for two looks (`drift`, `error_rate`), and a share of failed cycles
+    above `error_rate`; a state that cannot be read, also what a `scrubber` finds.
     Each failure is kept, then answered by `recovery` (one with its defaults if none is given), with
     the agent's lease taken from whoever holds it, so that what that one still writes is refused;
     then `restart(id)` is called, for example `agents.spawn`. Or `on_failure(scope, failure)` is

@@ -24,6 +24,7 @@ from holdfast.store import directory
 from holdfast.store.cause import cause_now
 from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
+from holdfast.store.metering import RECOVERIES, Meter
 from holdfast.store.reading import moment
 from holdfast.store.scopes import KEY_LENGTH, Scope
 
@@ -119,6 +120,12 @@ def notice_of(
     }
 
 
+def counted(meter: Meter, data: Mapping[str, Any]) -> None:
+    """Tell a meter of a recovery, of one agent or of a group, that came to an end."""
+    seconds = (data["finished_at"] - data["started_at"]).total_seconds()
+    meter.add(RECOVERIES, (Failure.of(data["failure"]).kind, data["status"]), max(0.0, seconds))
+
+
 class Record:
     """One recovery, as it is kept."""
 
@@ -189,6 +196,7 @@ class Record:
             # The list of notices is damaged; that may keep no recovery from its end.
             log.warning("%s: nobody is told of recovery %s", self.agent, self.id, exc_info=True)
             self.flush(self._signed(status))
+        counted(self._handle.core.meter, self.data)
 
     def _signed(self, status: str) -> Plan:
         name = f"recovery {self.id}"

@@ -241,7 +241,8 @@ class Running:
     def _failure(self, part: str, step: RecoveryStep, result: RecoveryStepResult) -> HoldfastError:
         if part == "validation":
             text = f"{RecoveryValidationError.TEXT}: {step.title}: {result.error}"
-            return RecoveryValidationError(text, self.record.id)
+            error = RecoveryValidationError(text, self.record.id)
+            return self.context.store.core.meter.invalid("recovery", error)
         text = f"{CriticalStepFailureError.TEXT}: {step.title} - {result.error}"
         return CriticalStepFailureError(text, self.record.id)
 

@@ -56,6 +56,7 @@ from holdfast.recovery.records import (
     PREFIX,
     RUNNING,
     SUCCEEDED,
+    counted,
     notice_of,
     notices_scope,
 )
@@ -164,7 +165,7 @@ class Together:
     def resume(self, wait: float) -> list[GroupRecoveryReport]:
         """Go on with those whose process ended in the middle, but for those somebody is at."""
         ended = []
-        for id_, found in self._all():
+        for id_, found in self.all():
             if found["status"] != RUNNING:
                 continue
             try:
@@ -225,7 +226,7 @@ class Together:
 
     def reports(self, limit: int | None) -> list[GroupRecoveryReport]:
         """What became of them, the newest first."""
-        return [group_report(id_, data) for id_, data in self._all()][:limit]
+        return [group_report(id_, data) for id_, data in self.all()][:limit]
 
     def _leases(self, scopes: Iterable[Scope], wait: float) -> ExitStack:
         """All of their leases, in one order, so that no two wait for each other."""
@@ -448,8 +449,10 @@ class Together:
         for agent in data.get("gone", ()) if status == SUCCEEDED else ():
             tell_tail(self._store.line(Scope.parse(agent)), id_)
         State(self._handle).checkpoint(f"recovery {id_}", type="recovery", tags=[status])
+        counted(self._store.core.meter, data)
 
-    def _all(self) -> list[tuple[str, dict[str, Any]]]:
+    def all(self) -> list[tuple[str, dict[str, Any]]]:
+        """(id, what is kept) of each, the newest first."""
         found = self._handle.reader.items(GROUPS, None, "", False)
         return [(key[len(GROUPS) :], value) for key, value in reversed(found)]
 

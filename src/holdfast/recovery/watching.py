@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +15,7 @@ from holdfast.recovery.failures import Failure
 from holdfast.store.core import Core
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.lease_names import lease_parts, running_lease
-from holdfast.store.leasing import BEATS, LeaseInfo
+from holdfast.store.leasing import LeaseInfo
 from holdfast.store.scopes import Scope
 
 FEWEST = 20
@@ -48,11 +46,7 @@ class Beats:
         self._seen: dict[str, tuple[tuple[int, int], float]] = {}
 
     def silent(self) -> Iterator[Sighting]:
-        """Agents whose holder is gone, or has not been heard for as long as its lease lasts.
-
-        That a process of this machine is no more is believed after one missed beat: a process of
-        another container may have the same name, but it would beat.
-        """
+        """Agents whose holder is gone, or has not been heard for as long as its lease lasts."""
         seen: dict[str, tuple[tuple[int, int], float]] = {}
         for info, scope in running(self._core):
             now = self._core.clock.ticks()
@@ -61,15 +55,14 @@ class Beats:
             since = known[1] if known is not None and known[0] == beat else now
             seen[info.name] = beat, since
             quiet = now - since
-            dead = quiet > 1.5 * info.duration / BEATS and is_gone(info.owner or "")
-            if dead or quiet >= info.duration:
-                yield Sighting(scope, _silence(info, quiet, dead), term=info.term)
+            if info.gone or quiet >= info.duration:
+                yield Sighting(scope, _silence(info, quiet), term=info.term)
         self._seen = seen
 
 
-def _silence(info: LeaseInfo, quiet: float, dead: bool) -> Failure:
+def _silence(info: LeaseInfo, quiet: float) -> Failure:
     evidence = {"owner": info.owner, "term": info.term, "silent": round(quiet, 3)}
-    if dead:
+    if info.gone:
         return Failure("agent_crash", "the process that ran it is gone", evidence=evidence)
     text = f"not heard for {quiet:.3g} s"
     return Failure("missed_beats", text, evidence=evidence)
@@ -106,20 +99,6 @@ def _agent(id: str) -> Scope | None:
 def lease_of(scope: Scope) -> str | None:
     """The lease of who runs an agent; None for what is no agent."""
     return running_lease(scope) if scope.kind == "agent" else None
-
-
-def is_gone(owner: str) -> bool:
-    """Whether an owner is a process of this machine that is no more; False if that is not known."""
-    host, _, number = owner.rpartition("/")
-    if os.name != "posix" or host != socket.gethostname()[:200] or not number.isdecimal():
-        return False
-    try:
-        os.kill(int(number), 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):
-        return False
-    return False
 
 
 class Astray:

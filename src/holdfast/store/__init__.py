@@ -15,5 +15,6 @@ index of references says which values are current.
 - **Committer** (`committer`): puts all changes waiting at one moment into one storage commit.
 - **Tagged JSON** (`json_values`): values that plain JSON would change, so that they come back.
 - **Gate** (`gates`): what stands in front of and behind every change.
+- **Meter** (`metering`): what an open store counts and times.
 - **Feed** (`feed`): which entries were committed, in lanes, gap-free.
 """

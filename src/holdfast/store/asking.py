@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from holdfast.errors import InvalidInputError, InvalidKeyError, LeaseHeldError
 from holdfast.store.arguments import check_seconds, check_text
 from holdfast.store.cancelling import safe_point
 from holdfast.store.leasing import Lease, LeaseInfo
+from holdfast.store.processes import this_process
 from holdfast.store.scopes import check_key
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Asking:
         if owner is not None:
             check_text(owner, "the owner of a lease", 256, least=1)
         self._duration = float(duration)
-        self._owner = owner or _owner()
+        self._owner = owner or this_process()
         self._wait = wait
         self._end = time.monotonic() + wait if wait is not None else None
         self._pause = FIRST_LOOK
@@ -58,12 +58,6 @@ class Asking:
         pause, self._pause = self._pause, min(2 * self._pause, LAST_LOOK)
         left = self._end - time.monotonic() if self._end is not None else pause
         return max(min(pause, left), 0)
-
-
-def _owner() -> str:
-    import socket  # only who takes a lease pays for loading it
-
-    return f"{socket.gethostname()[:200]}/{os.getpid()}"
 
 
 def check_name(name: str) -> str:
@@ -107,8 +101,9 @@ class StoreLeasing:
         All that this thread or task, and tasks that it begins, write to the store inside the block
         is under the lease: once another has taken it over, it is refused with `LeaseLostError`,
         and nothing is written. The lease is renewed in the background. Another gets it when the
-        block ends, or when it has seen no renewal for `duration` seconds. If it is held, it is
-        waited for without end, or for `wait` seconds (0: not at all), then `LeaseHeldError`.
+        block ends, when it has seen no renewal for `duration` seconds, or at once if the process is
+        known to be gone. If it is held, it is waited for without end, or for `wait` seconds (0: not
+        at all), then `LeaseHeldError`.
         `owner` is told to others (by default host and process).
         """
         lease = taken(Asking(self._core, name, duration, wait, owner))

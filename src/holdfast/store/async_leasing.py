@@ -43,8 +43,9 @@ class StoreLeasing:
         All that this thread or task, and tasks that it begins, write to the store inside the block
         is under the lease: once another has taken it over, it is refused with `LeaseLostError`,
         and nothing is written. The lease is renewed in the background. Another gets it when the
-        block ends, or when it has seen no renewal for `duration` seconds. If it is held, it is
-        waited for without end, or for `wait` seconds (0: not at all), then `LeaseHeldError`.
+        block ends, when it has seen no renewal for `duration` seconds, or at once if the process is
+        known to be gone. If it is held, it is waited for without end, or for `wait` seconds (0: not
+        at all), then `LeaseHeldError`.
         `owner` is told to others (by default host and process).
         """
         asked = Asking(self._core, name, duration, wait, owner)

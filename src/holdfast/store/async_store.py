@@ -25,6 +25,7 @@ from holdfast.store.entries import Cause
 from holdfast.store.gates import Gate
 from holdfast.store.handles import ChangeParts, StoreHandle
 from holdfast.store.items import Erased, Page, Reverted
+from holdfast.store.metering import Metrics
 from holdfast.store.opening import open_core
 from holdfast.store.pump import Pump
 from holdfast.store.reverting import revert_store
@@ -306,3 +307,7 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
     async def stats(self) -> dict[str, Any]:
         """Figures of the store: scopes, entries, bytes, caches."""
         return await read_away(store_stats, self._core)
+
+    def metrics(self) -> Metrics:
+        """What was counted and timed since this store was opened, in this process."""
+        return self._core.meter.read()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -94,10 +95,11 @@ class Written(msgspec.Struct, frozen=True):
 class Ticket:
     """A change on its way; `done` once its outcome is known."""
 
-    __slots__ = ("change", "done", "error", "on_done", "rebuilt", "result")
+    __slots__ = ("begun", "change", "done", "error", "on_done", "rebuilt", "result")
 
     def __init__(self, change: Change) -> None:
         self.change = change
+        self.begun = perf_counter()
         self.done = False
         self.rebuilt = False
         self.error: BaseException | None = None

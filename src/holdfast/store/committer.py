@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import (
@@ -35,6 +36,7 @@ from holdfast.store.expecting import (
 from holdfast.store.feed import FeedItem, Lanes
 from holdfast.store.forking import Forks
 from holdfast.store.ledger import gone
+from holdfast.store.metering import COMMITS
 from holdfast.store.outcomes import (
     Outcome,
     change_tag,
@@ -113,7 +115,7 @@ class Committer:
             self._fail([ticket for ticket in group if not ticket.done], wrapped)
             if not isinstance(error, Exception):
                 raise
-        self._tell(group)
+        self._core.settled(group)
 
     def _commit(self, group: list[Ticket]) -> None:
         conflicts = 0
@@ -143,6 +145,7 @@ class Committer:
                 attempt.settle()
                 return True
             batch, feed_row = attempt.batch(self._lanes)
+            begun = perf_counter()
             try:
                 self._core.commit_ring(attempt.born)
                 storage.commit(batch)
@@ -154,6 +157,7 @@ class Committer:
             except Unavailable as error:
                 self._fail(attempt.built, error)
                 return True
+        self._core.meter.add(COMMITS, (), perf_counter() - begun)
         self._applied(attempt, feed_row)
         return True
 
@@ -225,11 +229,6 @@ class Committer:
         for ticket in tickets:
             ticket.error = error
             ticket.done = True
-
-    def _tell(self, group: list[Ticket]) -> None:
-        for ticket in group:
-            if ticket.on_done is not None:
-                ticket.on_done(ticket)
 
 
 class _Later(Exception):

@@ -34,8 +34,10 @@ from holdfast.store.committer import Committer
 from holdfast.store.ephemeral import Ephemerals
 from holdfast.store.feed import Lanes
 from holdfast.store.gates import Gates
+from holdfast.store.lapsing import Lapses
 from holdfast.store.leasing import Leases
 from holdfast.store.ledger import Ledger, gone
+from holdfast.store.metering import Meter
 from holdfast.store.pins import Pins
 from holdfast.store.scopes import Scope
 from holdfast.store.subjects import Subjects
@@ -80,7 +82,8 @@ class Core:
         self.closing: list[Callable[[], None]] = []
         """What is to be done first when the store is closed; it may still write."""
         self.writer = new_writer()
-        self.gates = Gates()
+        self.meter = Meter()
+        self.gates = Gates(self.meter)
         self.atoms = AtomCache()
         self.nodes = NodeCache()
         self.ephemerals = Ephemerals()
@@ -93,6 +96,7 @@ class Core:
         self.pins = Pins(storage)
         self.later: Callable[[Change], None] | None = None
         """Commits, behind who asks, what nobody waits for."""
+        self.lapses = Lapses(clock)
         self.leases = Leases(self)
         self.subjects = Subjects(self)
         if ring is not None:
@@ -464,6 +468,13 @@ class Core:
         if self.gates.behind:
             for ticket, written in results:
                 self.gates.after(ticket.change, written)
+
+    def settled(self, group: list[Ticket]) -> None:
+        """Tell the meter, and who waits, of changes whose outcome is known."""
+        self.meter.saved(group)
+        for ticket in group:
+            if ticket.on_done is not None:
+                ticket.on_done(ticket)
 
     def close(self) -> None:
         """Commit what waits and release everything."""

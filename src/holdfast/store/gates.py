@@ -21,6 +21,7 @@ from holdfast.store.classes import SENSITIVE, inferred
 from holdfast.store.entries import Cause
 from holdfast.store.lifetimes import Terms
 from holdfast.store.masking import MASK
+from holdfast.store.metering import INVALID, Meter
 from holdfast.store.scopes import Scope
 
 
@@ -101,7 +102,8 @@ class Gate:
 class Gates:
     """The gates of one store, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
         self.front: list[Gate] = []
         self.behind: list[Gate] = []
         self.readers: list[Gate] = []
@@ -128,14 +130,22 @@ class Gates:
         """Lead a request through the gates in front; a trusted one only through those of access."""
         for gate in self.front:
             if gate.access or not trusted:
-                scope = request.scope
-                with _refusing(gate, scope, "changed"):
-                    answer = gate.before(request)
-                    request = answer if isinstance(answer, Request) else request
-                    if answer is not request and answer is not None:
-                        raise _misspoken(gate, scope, "a request, or None to let it pass", answer)
-                    _check_request(gate, scope, request)
+                try:
+                    request = self._asked(gate, request)
+                except HoldfastError:
+                    self._meter.add(INVALID, ("gate",))
+                    raise
         return request
+
+    def _asked(self, gate: Gate, request: Request) -> Request:
+        scope = request.scope
+        with _refusing(gate, scope, "changed"):
+            answer = gate.before(request)
+            request = answer if isinstance(answer, Request) else request
+            if answer is not request and answer is not None:
+                raise _misspoken(gate, scope, "a request, or None to let it pass", answer)
+            _check_request(gate, scope, request)
+            return request
 
     def reading(self, reading: Reading) -> None:
         """Tell gates of a read, before the values are given."""

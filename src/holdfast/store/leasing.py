@@ -6,7 +6,8 @@ that a holder which slept while another took over cannot write. The **beat** cha
 lease is held: apart from the token, so that renewing disturbs no change on its way.
 
 Whoever wants a lease that is held takes it over once it has itself seen both cells unchanged for
-the whole duration, on its own monotonic clock. Wall clocks are never compared. No two tokens or
+the whole duration, on its own monotonic clock; or at once, if the holder was a process of the same
+machine and is known to be gone (`processes`). Wall clocks are never compared. No two tokens or
 beats ever have equal bytes: what was expected once and is gone does not come back.
 
 Not promised: who of several that wait is next; and against somebody who can write the storage,
@@ -18,11 +19,11 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -39,6 +40,7 @@ from holdfast.errors import (
 )
 from holdfast.storage.contract import Batch
 from holdfast.store import rows
+from holdfast.store.processes import is_gone, shown
 from holdfast.store.swapping import Swap, Swaps
 
 if TYPE_CHECKING:
@@ -46,8 +48,6 @@ if TYPE_CHECKING:
 
 BEATS = 3
 """Beats in the time that a lease lasts without one: two may fail."""
-SEEN = 10_000
-"""Leases of which it is remembered since when they are unchanged."""
 ATTEMPTS = 50
 
 _T = TypeVar("_T")
@@ -90,6 +90,8 @@ class LeaseInfo:
     duration: float
     beats: int
     """How often it was renewed in this term: who looks twice sees whether the holder lives."""
+    gone: bool = False
+    """Whether its holder is known to be gone: a process of this machine that is no more."""
 
 
 _under: ContextVar[tuple[Lease, ...]] = ContextVar("holdfast_leases", default=())
@@ -116,7 +118,7 @@ class Lease:
         self.name = token.name
         self.term = token.term
         """Greater than that of all who held it before: a fencing token also for others."""
-        self.owner = token.owner
+        self.owner = shown(token.owner)
         self.duration = token.duration
         self.over = False
         """It is known to be lost or given back."""
@@ -194,9 +196,6 @@ class Leases:
     def __init__(self, core: Core) -> None:
         self.core = core
         self._swaps = Swaps(core.storage)
-        self._seen: OrderedDict[bytes, tuple[tuple[bytes | None, bytes | None], float]] = (
-            OrderedDict()
-        )
         # Weak: a lease that nobody has any more, whatever went wrong, is not renewed for ever.
         self._held: weakref.WeakSet[Lease] = weakref.WeakSet()
         self._lock = threading.Lock()
@@ -207,7 +206,8 @@ class Leases:
     # taking
 
     def take(self, name: str, duration: float, owner: str) -> Lease | None:
-        """The lease, if it is free or its holder has not renewed it in time; else None."""
+        """The lease, if it is free, or its holder has not renewed it in time or is known to be
+        gone; else None."""
         self.core.check_writable()
         if self._closing:
             raise StoreClosedError("the store is being closed; open it again")
@@ -220,7 +220,11 @@ class Leases:
         begun = self.core.clock.ticks()
         cells = self._cells(key)
         before = self._token(key, cells[0]) or Token(name, 0, None, 0.0, b"")
-        if before.owner and not self._lapsed(key, cells, begun - before.duration):
+        if (
+            before.owner
+            and not self.core.lapses.lapsed(key, cells, begun - before.duration)
+            and not is_gone(before.owner)
+        ):
             return None
         token = Token(name, before.term + 1, owner, duration, os.urandom(16))
         cell, beat = self._seal(key, token), self._seal(rows.beat(key), Beat(token.id, 0))
@@ -230,18 +234,6 @@ class Leases:
         lease = Lease(self, key, token, cell, begun)
         self._hold(lease)
         return lease
-
-    def _lapsed(self, key: bytes, cells: tuple[bytes | None, bytes | None], latest: float) -> bool:
-        """Whether the cells were seen, unchanged, at or before a moment of this clock."""
-        with self._lock:
-            seen = self._seen.get(key)
-            if seen is not None and seen[0] == cells:
-                return seen[1] <= latest
-            self._seen[key] = cells, self.core.clock.ticks()
-            self._seen.move_to_end(key)
-            if len(self._seen) > SEEN:
-                self._seen.popitem(last=False)
-        return False
 
     # while it is held
 
@@ -301,11 +293,10 @@ class Leases:
         """All leases that were ever taken, by their names."""
         self.core.check_open()
         found: list[LeaseInfo] = []
+        gone = cache(is_gone)  # one process may hold thousands
         for key, row in self.cells():
             if key[-1] == rows.TOKEN:
-                token = self._opened(key, row, _token)
-                info = LeaseInfo(token.name, token.owner, token.term, token.duration, 0)
-                found.append(info)
+                found.append(_told(self._opened(key, row, _token), gone))
             elif found and found[-1].owner is not None:
                 beats = self._opened(key, row, _beat).count
                 found[-1] = replace(found[-1], beats=beats)
@@ -317,9 +308,9 @@ class Leases:
         token, beat = self._cells(key)
         if token is None:
             return None
-        found = self._opened(key, token, _token)
+        found = _told(self._opened(key, token, _token), is_gone)
         beats = self._opened(rows.beat(key), beat, _beat).count if beat is not None else 0
-        return LeaseInfo(found.name, found.owner, found.term, found.duration, beats)
+        return replace(found, beats=beats)
 
     def break_(self, name: str, term: int | None = None) -> str | None:
         """Take a lease from its holder, or only from that of a term; returns who that was."""
@@ -337,7 +328,7 @@ class Leases:
             if self._swaps.run(swaps):
                 for lease in self._live():
                     lease.over |= lease.id == token.id
-                return token.owner
+                return shown(token.owner)
         raise Unavailable(f"the lease {name!r} does not stand still; try again")
 
     # cells
@@ -435,3 +426,8 @@ class Leases:
             if thread is None or not thread.is_alive():
                 return
             thread.join(0.1)  # another thread may just have taken one, which is given back, too
+
+
+def _told(token: Token, gone: Callable[[str | None], bool]) -> LeaseInfo:
+    owner = token.owner
+    return LeaseInfo(token.name, shown(owner), token.term, token.duration, 0, gone(owner))

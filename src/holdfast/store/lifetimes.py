@@ -148,7 +148,7 @@ def check_class(class_: object) -> str:
     return class_
 
 
-def check_ttl(ttl: object) -> int:
+def check_ttl(ttl: object, what: str = "ttl") -> int:
     """Microseconds of a time to live."""
     if isinstance(ttl, timedelta):
         found = ttl // _MICROSECOND
@@ -157,5 +157,5 @@ def check_ttl(ttl: object) -> int:
     else:
         found = 0
     if not 0 < found <= LATEST:
-        raise InvalidInputError("ttl is a number of seconds above 0, or a timedelta")
+        raise InvalidInputError(f"{what} is a number of seconds above 0, or a timedelta")
     return found

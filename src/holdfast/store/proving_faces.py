@@ -12,6 +12,7 @@ from holdfast.store.witness import make_witness, store_identity, store_stats
 if TYPE_CHECKING:
     from holdfast.store.handles import LineHandle, StoreHandle
     from holdfast.store.items import Checkpoint
+    from holdfast.store.metering import Metrics
     from holdfast.store.proof_files import Proof
     from holdfast.store.scopes import Scope
     from holdfast.store.verify_report import Report
@@ -113,3 +114,7 @@ class StoreProving:
     def stats(self) -> dict[str, Any]:
         """Figures of the store: scopes, entries, bytes, caches."""
         return store_stats(self._handle.core)
+
+    def metrics(self) -> Metrics:
+        """What was counted and timed since this store was opened, in this process."""
+        return self._handle.core.meter.read()

@@ -106,8 +106,15 @@ def possible(core: Core) -> bool:
     return (
         isinstance(core.storage, SqliteStorage)
         and name.startswith(("python", "pypy"))  # else it is a program with Python inside
-        and len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else [0]) > 1
+        and _processors() > 1
     )
+
+
+def _processors() -> int:
+    """Those that this process may use, where the system tells."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @contextmanager

@@ -17,8 +17,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.agents.keys import MACHINE
-from holdfast.errors import DamagedRecordError, InvalidInputError
+from holdfast.errors import (
+    Conflict,
+    DamagedRecordError,
+    InvalidInputError,
+    TransitionRefusedError,
+)
 from holdfast.store.arguments import check_text
+from holdfast.store.metering import TRANSITIONS, Meter
 from holdfast.store.reading import microseconds, moment
 from holdfast.store.scopes import check_key
 
@@ -26,8 +32,15 @@ MAIN = "main"
 """The name of a machine that is given none."""
 MOST_ERROR = 500
 """Characters of an error's text that a transition keeps."""
-
-
+INTERRUPTED = "interrupted, and rolled back"
+"""What the log says of a transition that was interrupted."""
+NO_ARROW = "(no arrow)"
+"""Stands for a trigger that leads nowhere, where transitions are counted."""
+_ENDS = {
+    TransitionRefusedError.__name__: "refused",
+    Conflict.__name__: "overtaken",
+    INTERRUPTED: "rolled_back",
+}
 TIME = 6
 """Where a stored transition has its time."""
 
@@ -76,6 +89,18 @@ class Transition(msgspec.Struct, frozen=True):
     def success(self) -> bool:
         """Whether the machine is, or was, where it leads to."""
         return self.error is None
+
+    @property
+    def outcome(self) -> str:
+        """succeeded, refused (no arrow, a guard or a rule), overtaken (by another), rolled_back
+        (it was interrupted) or failed"""
+        return "succeeded" if self.error is None else _ENDS.get(self.error.split(":")[0], "failed")
+
+    def counted(self, meter: Meter, seconds: float | None = None) -> None:
+        """Tell a meter of it. A trigger that no arrow fits may be any text, and is not told."""
+        trigger = self.trigger if self.to_state else NO_ARROW
+        way = (trigger, self.from_state, self.to_state)
+        meter.add(TRANSITIONS, (self.machine, self.kind, *way, self.outcome), seconds)
 
     def stored(self) -> list[Any]:
         """What the log keeps: its fields in order, the error only of one that failed."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.agents.machines.driving import Call, Read, Routine
 from holdfast.agents.machines.records import (
+    INTERRUPTED,
     MachineIntent,
     MachineRecovered,
 )
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from holdfast.agents.machines.definition import MachineArrow
     from holdfast.agents.machines.looking import Seen
     from holdfast.agents.machines.routines import Routines
-
-INTERRUPTED = "interrupted, and rolled back"
 
 
 class Settling:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from holdfast.agents.machines.rules import broken
@@ -36,6 +37,8 @@ class MachineStep:
     metadata: dict[str, Any] = field(default_factory=dict, repr=False)
     attempt: int = 1
     """Greater if the work was begun before and interrupted."""
+    begun: float = field(default_factory=perf_counter, repr=False)
+    """When this attempt began, on a clock that only tells how long something takes."""
 
 
 def refusals(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from holdfast.agents.keys import ATTEMPTS, sticky
@@ -38,6 +39,7 @@ class Storing:
 
     def __init__(self, handle: LineHandle, definition: MachineDefinition, name: str) -> None:
         self.handle = handle
+        self.meter = handle.core.meter
         self.definition = definition
         self.looker = Looker(handle, name)
         self.keys = self.looker.keys
@@ -81,6 +83,7 @@ class Storing:
 
         entry = yield from self._commit(seen, plan)
         self.looker.wrote(seen, entry, made, now)
+        made.counted(self.meter, perf_counter() - step.begun)
         return made
 
     def _commit(self, seen: Seen, plan: Callable[[], Any]) -> Routine[int]:
@@ -180,9 +183,12 @@ class Storing:
     ) -> Routine[None]:
         """Add a failed attempt to the log, and end its intent if it is still the one."""
         keys = self.keys
-        for _ in range(ATTEMPTS):
+        seconds = perf_counter() - step.begun
+        for attempt in range(ATTEMPTS):
             seen = yield Read(self.looker.look)
             made = self._transition(seen, step, kind, seen.version, why[:MOST_ERROR])
+            if not attempt:  # it failed, whether or not that can be written down
+                made.counted(self.meter, seconds)
             operations = [Operation("append", keys.transitions, [made.stored()])]
             expects = {keys.transitions: seen.expects[keys.transitions]}
             if close is not None and seen.intent == close:
@@ -211,10 +217,11 @@ class Storing:
         """Refuse data that do not fit a state."""
         problems = self.definition.validate_data(state, data)
         if problems:
-            raise MachineDataError(
+            error = MachineDataError(
                 f"{self.where}: its data do not fit the state {state!r}: {'; '.join(problems)}",
                 problems,
             )
+            raise self.meter.invalid("machine", error)
 
     def refuse_idle(self, seen: Seen) -> None:
         """Refuse what needs a machine that was started."""

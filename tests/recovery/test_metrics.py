@@ -1,0 +1,191 @@
+"""What a store counts of its agents: transitions, recoveries and what was not valid."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from store_kit import Hands, Place
+
+import holdfast
+from holdfast import MachineArrow, MachineDefinition, MachineRule, MachineState, sync
+from holdfast.errors import (
+    AgentValidationError,
+    Conflict,
+    HandoverValidationError,
+    MachineDataError,
+    RecoveryFailedError,
+    TransitionRefusedError,
+)
+from holdfast.recovery.kept_metrics import kept_metrics
+
+
+def work(step: Any) -> None:
+    if step.input.get("fails"):
+        raise BrokenPipeError
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+def die(step: Any) -> None:
+    raise Killed
+
+
+DEFINITION = MachineDefinition(
+    "draft",
+    {
+        "draft": MachineState(on={"review": "reviewed", "print": MachineArrow("lost", work=die)}),
+        "reviewed": MachineState(
+            on={"publish": MachineArrow("published", work=work, keep=("pages",))}
+        ),
+        "published": MachineState(rules=(MachineRule("pages", required=True),)),
+        "lost": MachineState(),
+    },
+)
+
+
+@pytest.mark.spec("M78", "M94", "M98")
+def test_transitions_are_counted_by_trigger_state_and_outcome(store: sync.Store) -> None:
+    machine = sync.Machine(store.agent("7"), DEFINITION, "article")
+    machine.start()
+    with pytest.raises(TransitionRefusedError):
+        machine.fire("a trigger with a secret in it")
+    with pytest.raises(Killed):
+        machine.fire("print")
+    machine.settle("roll_back")
+    machine.fire("review")
+    with pytest.raises(BrokenPipeError):
+        machine.fire("publish", fails=True)
+    with pytest.raises(MachineDataError):
+        machine.fire("publish")
+    with machine.working("publish", pages=3):
+        pass
+    found = store.metrics()
+    assert found.count("transitions") == len(machine.transitions())
+    assert found.by("transitions", "outcome") == {
+        "succeeded": 3,
+        "refused": 1,
+        "rolled_back": 1,
+        "failed": 2,
+    }
+    assert found.by("transitions", "trigger") == {
+        "": 1,
+        "(no arrow)": 1,
+        "print": 1,
+        "review": 1,
+        "publish": 3,
+    }
+    assert found.by("transitions", "to_state", outcome="succeeded", kind="step") == {
+        "reviewed": 1,
+        "published": 1,
+    }
+    assert found.by("transitions", "machine") == {"article": 7}
+    assert found.latency("transitions", trigger="publish").count == 3
+    assert found.latency("transitions").seconds > 0
+    assert found.count("validation_failures", what="machine") == 1
+    assert "secret" not in str(found.data())
+    assert found.figures()["transitions_failed"] == pytest.approx(4 / 7)
+    assert [one.name for one in found.alerts({"transitions_failed": 0.5})] == ["transitions_failed"]
+
+
+def test_one_that_was_overtaken_is_told_apart(place: Place) -> None:
+    mine = place.open()
+    machine = sync.Machine(mine.agent("7"), DEFINITION)
+    machine.start()
+    with pytest.raises(Conflict), machine.working("review"):
+        sync.Machine(place.open().agent("7"), DEFINITION).settle("roll_back")
+    assert mine.metrics().count("transitions", outcome="overtaken") == 1
+
+
+@pytest.mark.spec("M78")
+def test_both_faces_count_alike(place: Place) -> None:
+    async def main() -> dict[str, int]:
+        async with holdfast.open(place.url, **place.options()) as store:
+            machine = holdfast.Machine(store.agent("7"), DEFINITION)
+            await machine.start()
+            await machine.fire("review")
+            with pytest.raises(TransitionRefusedError):
+                await machine.fire("review")
+            return store.metrics().by("transitions", "outcome")
+
+    assert asyncio.run(main()) == {"succeeded": 2, "refused": 1}
+
+
+def broken(state: Any) -> bool:
+    return False
+
+
+@pytest.mark.spec("M80", "M81", "M94", "M98")
+def test_recoveries_are_counted_with_how_they_ended(timed: sync.Store, hands: Hands) -> None:
+    state = timed.agent("7")
+    state.set("task", 1)
+    state.checkpoint("good")
+    state.set("task", "bad")
+
+    def slowly(given: Any) -> None:
+        hands.move(3)
+
+    sync.Recovery(timed, validate=[slowly]).recover(state, "agent_crash")
+    once = {**sync.Recovery(timed).procedures()[-1].data(), "retries": 0}
+    with pytest.raises(RecoveryFailedError):
+        recovery = sync.Recovery(timed, procedures=[once], validate=[broken])
+        recovery.recover(state, "agent_crash", procedure=once["id"])
+    found = timed.metrics()
+    assert found.by("recoveries", "outcome") == {"succeeded": 1, "rolled_back": 1}
+    assert found.by("recoveries", "failure") == {"agent_crash": 2}
+    assert found.share("recoveries", outcome="succeeded") == 0.5
+    assert found.latency("recoveries", outcome="succeeded").seconds >= 3
+    assert found.alerts({"recoveries_failed": 0.1})[0].figure == 0.5
+
+
+@pytest.mark.spec("M80")
+def test_a_group_counts_once(store: sync.Store) -> None:
+    for id in ("7", "8"):
+        store.agent(id).set("task", 1)
+    sync.CheckpointGroups(store).create(["agent:7", "agent:8"], "both")
+    sync.Recovery(store).recover_group(["agent:7", "agent:8"], "drift")
+    assert store.metrics().by("recoveries", "outcome") == {"succeeded": 1}
+
+
+@pytest.mark.spec("M81")
+def test_what_is_not_valid_is_counted_by_what_it_is(store: sync.Store) -> None:
+    state = store.agent("7")
+    agent = sync.AgentState(state)
+    with pytest.raises(AgentValidationError):
+        agent.set("episodic_memory", {"episodes": [{"importance": 2}], "max_retention": 0})
+    with pytest.raises(HandoverValidationError):
+        sync.Handovers(store).offer("agent:7", "agent:8", "t1", reason="none there")
+
+    class Bot:
+        count = 1
+
+        def validate_state(self) -> str:
+            return "the count is wrong"
+
+    with pytest.raises(AgentValidationError):
+        sync.attach(Bot(), state, fields=("count",)).start()
+    with pytest.raises(AgentValidationError):
+        sync.Agents(store, {"bot": lambda identity: Bot()}).register("9", kind=7)
+    found = store.metrics().by("validation_failures", "what")
+    assert found == {"agent_state": 1, "handover": 1, "agent": 1, "identity": 1}
+
+
+@pytest.mark.spec("M98", "M105")
+def test_the_logs_tell_the_same_to_who_comes_later(place: Place) -> None:
+    store = place.open()
+    machine = sync.Machine(store.agent("7"), DEFINITION)
+    machine.start()
+    machine.fire("review")
+    with pytest.raises(TransitionRefusedError):
+        machine.fire("review")
+    store.agent("7").checkpoint("good")
+    sync.Recovery(store).recover("agent:7", "agent_crash")
+    counted, kept = store.metrics(), kept_metrics(place.open()._handle)
+    for name, labels in (("transitions", "trigger outcome"), ("recoveries", "failure outcome")):
+        for label in labels.split():
+            assert kept.by(name, label) == counted.by(name, label)
+    assert kept.latency("recoveries").count == 1
+    assert kept.count("saves") == 0

@@ -1,0 +1,244 @@
+"""What an open store counts and times of itself: saves, commits, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from bisect import bisect_right
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from store_kit import Place
+
+import holdfast
+from holdfast import sync
+from holdfast.errors import Conflict, GateRefusedError, InvalidInputError, Unavailable
+from holdfast.storage.contract import Batch
+from holdfast.storage.wrappers import Counting, Fault, Faulty
+from holdfast.store.handles import StoreHandle
+from holdfast.store.metering import (
+    BOUNDS,
+    FIGURES,
+    MEASURES,
+    MOST,
+    OTHER,
+    RECOVERIES,
+    SAVES,
+    Meter,
+)
+from holdfast.store.opening import open_core
+
+
+class Slow(Counting):
+    """A storage whose commits take a while."""
+
+    def commit(self, batch: Batch) -> None:
+        time.sleep(0.02)
+        super().commit(batch)
+
+
+def opened(place: Place, storage: Any) -> sync.Store:
+    return sync.Store(StoreHandle(open_core(place.url, storage=storage, **place.options())))
+
+
+@pytest.mark.spec("M79", "M94", "M122")
+def test_saves_and_commits_are_counted_and_timed(place: Place) -> None:
+    place.open().agent("7").set("made", True)
+    with opened(place, Slow(place.storage())) as store:
+        state = store.agent("7")
+        for n in range(3):
+            state.set("n", n)
+        with pytest.raises(Conflict):
+            state.set("n", 9, if_version=1)
+        found = store.metrics()
+    assert found.by("saves", "outcome") == {"saved": 3, "Conflict": 1}
+    assert found.share("saves", outcome="saved") == 0.75
+    saves, commits = found.latency("saves", outcome="saved"), found.latency("commits")
+    assert commits.count == saves.count == 3
+    assert 0.02 <= commits.mean <= saves.mean
+    assert saves.seconds >= commits.seconds >= 0.06
+    assert saves.quantile(1.0) >= 0.02
+    assert saves.quantile(0.0) <= saves.quantile(0.5) <= saves.quantile(0.99)
+
+
+@pytest.mark.spec("M79")
+def test_a_commit_that_fails_counts_as_a_save_that_failed(place: Place) -> None:
+    place.open().agent("7").set("made", True)
+    faulty = Faulty(place.storage())
+    with opened(place, faulty) as store:
+        state = store.agent("7")
+        state.set("n", 1)
+        faulty.plan = (Fault("commit", faulty.calls["commit"] + 1),)
+        with pytest.raises(Unavailable):
+            state.set("n", 2)
+        found = store.metrics()
+    assert found.by("saves", "outcome") == {"saved": 1, "Unavailable": 1}
+    assert found.count("commits") == 1
+
+
+def test_changes_that_share_a_commit_are_each_a_save(place: Place) -> None:
+    async def main() -> None:
+        async with holdfast.open(place.url, **place.options(commit="inline")) as store:
+            state = store.agent("7")
+            await state.set("made", True)
+            before = store.metrics()
+            await asyncio.gather(*(state.set(f"k{n}", n) for n in range(20)))
+            found = store.metrics().since(before)
+            assert found.count("saves", outcome="saved") == 20
+            assert 1 <= found.count("commits") < 20
+            assert 0 < found.seconds <= store.metrics().seconds
+
+    asyncio.run(main())
+
+
+@pytest.mark.spec("M81")
+def test_what_a_gate_refuses_is_a_validation_failure(store: sync.Store) -> None:
+    class Even(holdfast.Gate):
+        def before(self, request: holdfast.Request) -> None:
+            if any(one.value % 2 for one in request.operations):
+                raise GateRefusedError("only even numbers")
+
+    store.add_gate(Even())
+    store.agent("7").set("n", 2)
+    for _ in range(2):
+        with pytest.raises(GateRefusedError):
+            store.agent("7").set("n", 1)
+    assert store.metrics().by("validation_failures", "what") == {"gate": 2}
+    assert store.metrics().count("saves") == 1
+
+
+def test_one_store_does_not_count_for_another(place: Place) -> None:
+    one, other = place.open(), place.open()
+    one.agent("7").set("n", 1)
+    assert (one.metrics().count("saves"), other.metrics().count("saves")) == (1, 0)
+
+
+@pytest.mark.spec("M96", "M98")
+def test_what_is_above_its_limit_is_told(place: Place) -> None:
+    with opened(place, Slow(place.storage())) as store:
+        quiet = store.metrics()
+        store.agent("7").set("n", 1)
+        found = store.metrics()
+    limits = {"saves_p99": 0.01, "saves_failed": 0.5, "recoveries_failed": 0.0, "saves_p50": 60}
+    assert quiet.alerts(limits) == []
+    [alert] = found.alerts(limits)
+    assert (alert.name, alert.limit) == ("saves_p99", 0.01)
+    assert alert.figure == found.figures()["saves_p99"] > 0.01
+    assert str(alert).startswith("saves_p99 is ")
+    assert found.since(found).alerts(limits) == []
+    assert [one.name for one in found.alerts({"saves": 0, "commits": 99})] == ["saves"]
+
+
+def test_slips_are_refused_with_the_names_that_there_are(store: sync.Store) -> None:
+    found = store.metrics()
+    with pytest.raises(InvalidInputError, match="there are saves, commits"):
+        found.count("save")
+    with pytest.raises(InvalidInputError, match="saves has no label 'outcom'; it has outcome"):
+        found.share("saves", outcom="saved")
+    with pytest.raises(InvalidInputError, match="commits has no label 'outcome'; it has none"):
+        found.by("commits", "outcome")
+    wrong: Any
+    for wrong in ({"saves_p98": 1}, {"saves": "1"}, {"saves": None}, ["saves"], {1: 1}, None):
+        with pytest.raises(InvalidInputError):
+            found.alerts(wrong)
+    for wrong in (-0.1, 1.1, "0.5", True, None):
+        with pytest.raises(InvalidInputError):
+            found.latency("saves").quantile(wrong)
+    for wrong in (None, {}, store.metrics()):
+        with pytest.raises(InvalidInputError, match="earlier snapshot"):
+            found.since(wrong)
+
+
+def test_a_snapshot_is_plain_data_that_stays_as_it_was(store: sync.Store) -> None:
+    store.agent("7").set("secret", "hunter2")
+    found = store.metrics()
+    text = json.dumps(found.data())
+    assert "hunter2" not in text
+    assert "secret" not in text
+    store.agent("7").set("n", 2)
+    assert json.dumps(found.data()) == text
+    data = found.data()
+    [saves] = [one for one in data["series"] if one["name"] == "saves"]
+    assert (saves["labels"], saves["count"], sum(saves["buckets"])) == ({"outcome": "saved"}, 1, 1)
+    assert len(saves["buckets"]) == len(data["bounds"]) + 1
+    assert set(data["figures"]) <= set(FIGURES)
+    assert "saves: 1" in str(found)
+
+
+def test_memory_is_bounded_and_nothing_is_left_uncounted() -> None:
+    meter = Meter()
+    for n in range(MOST + 50):
+        meter.add(RECOVERIES, (f"kind {n}", "succeeded"))
+    found = meter.read()
+    assert len(found.by("recoveries", "failure")) == MOST + 1
+    assert found.count("recoveries", failure=OTHER) == 50
+    assert found.count("recoveries") == MOST + 50
+
+
+def test_threads_lose_no_count() -> None:
+    meter = Meter()
+
+    def work() -> None:
+        for _ in range(2000):
+            meter.add(SAVES, ("saved",), 0.001)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    taken = meter.read().latency("saves")
+    assert (taken.count, round(taken.seconds, 6)) == (8000, 8.0)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b"]),
+            st.sampled_from(["succeeded", "failed"]),
+            st.none() | st.floats(0, 1000),
+        ),
+        max_size=40,
+    ),
+    st.integers(0, 40),
+)
+def test_it_counts_as_a_plain_list_would(happened: list[tuple[Any, ...]], cut: int) -> None:
+    meter = Meter()
+    for kind, outcome, seconds in happened[:cut]:
+        meter.add(RECOVERIES, (kind, outcome), seconds)
+    before = meter.read()
+    for kind, outcome, seconds in happened[cut:]:
+        meter.add(RECOVERIES, (kind, outcome), seconds)
+    for found, model in ((meter.read(), happened), (meter.read().since(before), happened[cut:])):
+        assert found.count("recoveries") == len(model)
+        kinds = {name: n for name, n in found.by("recoveries", "failure").items() if n}
+        assert kinds == Counter(kind for kind, _, _ in model)
+        good = [one for one in model if one[1] == "succeeded"]
+        wanted = len(good) / len(model) if model else None
+        assert found.share("recoveries", outcome="succeeded") == wanted
+        timed = sorted(seconds for _, _, seconds in model if seconds is not None)
+        taken = found.latency("recoveries")
+        assert taken.count == len(timed)
+        assert taken.seconds == pytest.approx(sum(timed))
+        assert taken.buckets == tuple(
+            sum(1 for one in timed if bisect_right(BOUNDS, one) == place)
+            for place in range(len(BOUNDS) + 1)
+        )
+        for share in (0.5, 0.99):
+            if timed and timed[-1] < BOUNDS[-1]:
+                exact = timed[max(0, -int(-share * len(timed) // 1) - 1)]
+                low = max([0.0, *(one for one in BOUNDS if one <= exact)])
+                high = min(one for one in BOUNDS if one > exact)
+                assert low <= taken.quantile(share) <= high
+
+
+def test_every_measure_says_what_it_is() -> None:
+    for name, measure in MEASURES.items():
+        assert measure.name == name
+        assert measure.text
+        assert bool(measure.good) == ("outcome" in measure.labels)
