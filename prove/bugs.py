@@ -244,9 +244,9 @@ BUGS = (
         "verify takes what was written meanwhile for damage",
         "store/verify_feed.py",
         """        self.catch_up()
-        return self._heads.get((scope, timeline), (0, b""))[0]
+        return self._heads.get((scope, timeline), _Named()).last
 """,
-        """        return self._heads.get((scope, timeline), (0, b""))[0]
+        """        return self._heads.get((scope, timeline), _Named()).last
 """,
         "tests/store/test_verify.py",
     ),
