@@ -141,7 +141,7 @@ if TYPE_CHECKING:
     from holdfast.store.rekeying import Resealed
     from holdfast.store.scopes import Scope
     from holdfast.store.sticky import Sticky
-    from holdfast.store.verify_report import Finding, Report
+    from holdfast.store.verify_report import Finding, KnownLoss, Report
 
     register = default_registry.register
 
@@ -203,6 +203,7 @@ __all__ = [
     "Judged",
     "Keep",
     "Keyring",
+    "KnownLoss",
     "Latency",
     "Lease",
     "LeaseInfo",
@@ -409,7 +410,7 @@ _HOMES = {
     "holdfast.store.lookups": "Lookup",
     "holdfast.store.scopes": "Scope",
     "holdfast.store.sticky": "Sticky",
-    "holdfast.store.verify_report": "Finding Report",
+    "holdfast.store.verify_report": "Finding KnownLoss Report",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 

@@ -388,9 +388,32 @@ def test_repair_heals_a_lost_newest_entry_or_says_what_is_lost(cli: Cli, here: P
         storage = open_storage(URL, durability="normal")
         storage.commit(Batch(drops=[newest]))
         storage.close()
+        would = cli(f"repair agent:7 --dry-run --json {copy}").json
+        assert would["healing"] == ({"agent:7": 1} if copy else {})
+        assert [one["lost"] for one in would["plans"]] == ([lost] if lost else [])
         done = cli(f"repair agent:7 --yes --json {copy}").json
         assert [one["lost"] for one in done["repaired"]] == ([lost] if lost else [])
         assert plan_of() == plan
+    well = cli("verify")  # what is lost is known now
+    assert well.code == 0
+    assert "known to be lost: agent:7: entry 2, which the feed names" in well.out
+    assert [one["scope"] for one in cli("verify --json").json["losses"]] == ["agent:7"]
+    assert "entry 2, which the feed names" in cli("doctor agent:7 --at-least 80").out
+    assert "nothing is damaged" in cli("repair agent:7 --yes").out
+
+
+def test_at_takes_a_checkpoints_name_as_elsewhere(cli: Cli, here: Path) -> None:
+    with sync.open(URL) as store:
+        store.agent("7").set("plan", "good")
+        made = store.agent("7").checkpoint("safe")
+        store.agent("7").set("plan", "odd")
+    time = made.time.isoformat()
+    for at, strategy in (("safe", "named"), (made.id, "named"), (time, "point_in_time")):
+        would = cli(f"recover agent:7 --at {at} --dry-run --json").json
+        assert (would["strategy"], would["point"]) == (strategy, made.id)
+    assert "no checkpoint is named 'lunch'" in cli("recover agent:7 --at lunch").err
+    assert cli("recover agent:7 --at safe").code == 0
+    assert plan_of() == "good"
 
 
 def test_groups_are_listed_told_of_by_doctor_and_abandoned(cli: Cli, here: Path) -> None:
@@ -414,3 +437,6 @@ def test_groups_are_listed_told_of_by_doctor_and_abandoned(cli: Cli, here: Path)
     assert step == f"recovery abandon {left['id']}"
     assert "abandoned" in cli(step).out
     assert cli("recovery list --json").json["groups"][0]["status"] == "failed"
+    assert f"recovery {left['id']} of 2 agents" in cli(f"recovery show agent:a {left['id']}").out
+    page = cli(f"recovery show agent:b {left['id']} --format markdown").out
+    assert page.startswith("# Recovery of 2 agents: failed")

@@ -66,14 +66,17 @@ def test_procedures_without_a_backup_tell_of_it_too(place: Place) -> None:
 def test_a_copy_gives_back_what_was_lost(tmp_path: Path, kind: str) -> None:
     place = Place("sqlite", tmp_path, sealed=True)
     worked(place, 3)
-    place.close()
-    copied = tmp_path / "copy.db"
-    for path in place.path.parent.glob(f"{place.path.name}*"):
-        shutil.copy(path, copied.with_name(path.name.replace(place.path.name, copied.name)))
+    url = copied(place, tmp_path / "copy.db")
     drop(place, 2)
     store = place.open()
-    with sync.open(f"sqlite:{copied}", **place.options()) as copy:
-        report = sync.Recovery(store, copies=[copy]).recover("agent:7", kind)
+    with sync.open(url, **place.options()) as copy:
+        recovery = sync.Recovery(store, copies=[copy])
+        plan = recovery.plan("agent:7", kind)
+        assert plan.lost == "nothing"
+        assert plan.healed == 2
+        assert "healed from copies: 2 rows" in str(plan)
+        assert "damaged_state" in {one.kind for one in recovery.health("agent:7").concerns}
+        report = recovery.recover("agent:7", kind)
     assert report.lost == "nothing"
     assert dict(store.agent("7").items()) == ALL
     assert store.verify().ok
@@ -102,15 +105,61 @@ def test_the_feed_is_read_once_and_as_far_as_is_asked(place: Place) -> None:
             state.set("k", 1)
     number = states[0]._handle.history.points.line().ledger.number
     heads = FeedHeads(store._core.storage)
-    assert heads.newest(number, 0, 1) == 0
-    assert heads.newest(number, 0, 3) == 5
+    assert heads.named(number, 0, 1) == (0, 0)
+    assert heads.named(number, 0, 3)[0] == 5
     other = place.open()
     other.agent("0").set("k", 2)
     other.agent("0").set("k", 3)
-    assert heads.newest(number, 0, 3) == 7
-    assert heads.newest(number, 0) == 7
-    assert heads.newest(number, 1) == 0
+    assert heads.named(number, 0, 3)[0] == 7
+    assert heads.named(number, 0) == (7, 7)
+    assert heads.named(number, 1) == (0, 0)
     assert Tails(store._handle).lost(states[0].scope) is None
+
+
+def copied(place: Place, to: Path) -> str:
+    """A copy of the store's files."""
+    place.close()
+    for path in place.path.parent.glob(f"{place.path.name}*"):
+        shutil.copy(path, to.with_name(path.name.replace(place.path.name, to.name)))
+    return f"sqlite:{to}"
+
+
+def test_a_group_is_healed_from_copies_as_one_agent_is(tmp_path: Path) -> None:
+    place = Place("sqlite", tmp_path, sealed=True)
+    with place.open() as store:
+        store.agent("8").set("k", 1)
+    worked(place, 3)
+    url = copied(place, tmp_path / "copy.db")
+    drop_of_agent(place, 2)
+    store = place.open()
+    with sync.open(url, **place.options()) as copy:
+        recovery = sync.Recovery(store, copies=[copy])
+        report = recovery.recover_group(["agent:7", "agent:8"], "agent_crash")
+    assert report.lost == {}
+    assert dict(store.agent("7").items()) == ALL
+    assert store.verify().ok
+
+
+def test_a_group_tells_what_going_back_loses(place: Place) -> None:
+    store = place.open()
+    team = [store.agent("7"), store.agent("8")]
+    for member in team:
+        member.set("k", 1)
+    sync.CheckpointGroups(store).create(team, "good")
+    team[0].set("k", 2)
+    team[0].set("k", 3)
+
+    def check(state: Any) -> bool:
+        if str(state.scope) == "agent:8":
+            team[1].set("paid", "order 17")
+        return True
+
+    report = sync.Recovery(store, validate=[check]).recover_group(team, "state_corruption")
+    assert report.lost == {
+        "agent:7": "2 entries after it",
+        "agent:8": "1 entries that others wrote meanwhile",
+    }
+    assert "lost: agent:7: 2 entries after it" in str(report)
 
 
 def test_a_group_tells_of_it_too(place: Place) -> None:
@@ -124,3 +173,199 @@ def test_a_group_tells_of_it_too(place: Place) -> None:
     assert "entries 4 to 5" in str(report)
     assert len(recovery.quarantine("agent:7").list()) == 1
     assert recovery.recover_group(["agent:7", "agent:8"], "agent_crash").lost == {}
+
+
+def lost_fifteen(place: Place) -> Any:
+    """An agent that lost entries 6 to 20, recovered."""
+    with place.open() as store:
+        for n in range(20):
+            store.agent("7").set("k", n)
+    drop(place, 15)
+    store = place.open()
+    report = sync.Recovery(store).recover("agent:7", "corruption_detected")
+    assert report.lost == "entries 6 to 20, which the feed names"
+    return store
+
+
+def drop_of_agent(place: Place, count: int) -> list[tuple[bytes, bytes]]:
+    """Lose the newest entries of the agent, not those of its recoveries; what they were."""
+    store = place.open()
+    prefix = store.agent("7")._handle.history.points.line().prefix
+    place.close()
+    storage = place.storage()
+    gone = [(key, row) for key, row in rows_of(storage, b"E") if key.startswith(prefix)][-count:]
+    for key, _ in gone:
+        put_row(storage, key, None)
+    storage.close()
+    return gone
+
+
+def test_what_was_told_is_known_to_verify_and_asks_for_nothing_more(place: Place) -> None:
+    store = lost_fifteen(place)
+    report = store.verify()
+    assert report.ok
+    (known,) = report.losses
+    assert known.scope == "agent:7"
+    assert known.what == "entries 6 to 20, which the feed names"
+    assert "known to be lost: agent:7: entries 6 to 20" in str(report)
+    health = sync.Recovery(store).health("agent:7")
+    assert "damaged_state" not in {one.kind for one in health.concerns}
+    (concern,) = (one for one in health.concerns if one.kind == "known_loss")
+    assert "entries 6 to 20" in concern.what
+    state = store.agent("7")
+    for n in range(30):  # past the lost numbers, and over them
+        state.set("k", n)
+        assert not store.verify().findings
+    assert store.verify().losses == [known]
+    assert any(one.name.startswith("losses of ") for one in state.checkpoints())  # it is signed
+
+
+def test_a_later_loss_below_the_told_numbers_is_told(place: Place) -> None:
+    store = lost_fifteen(place)
+    store.agent("7").set("paid", "order 17")
+    store.agent("7").set("paid", "order 18")
+    gone = drop_of_agent(place, 2)
+    store = place.open()
+    (finding,) = store.verify().findings
+    assert finding.kind == "feed"
+    recovery = sync.Recovery(store)
+    first, last = (int.from_bytes(key[9:14], "big") for key, _ in gone)
+    lost = f"entries {first} to {last}, which the feed names"
+    for kind in ("agent_crash", "corruption_detected"):
+        assert recovery.plan("agent:7", kind).lost == lost
+    assert recovery.recover("agent:7", "agent_crash").lost == lost
+    assert store.verify().ok
+    assert len(store.verify().losses) == 2
+    assert recovery.recover("agent:7", "corruption_detected").lost == "nothing"
+
+
+def test_entries_put_back_over_what_was_told_are_found(place: Place) -> None:
+    with place.open() as store:
+        for n in range(20):
+            store.agent("7").set("k", n)
+    old = drop_of_agent(place, 15)
+    store = place.open()
+    sync.Recovery(store).recover("agent:7", "corruption_detected")
+    store.agent("7").set("k", "new")
+    assert store.verify().ok
+    drop_of_agent(place, 100)
+    place.close()
+    storage = place.storage()
+    for key, row in old:
+        put_row(storage, key, row)
+    storage.close()
+    assert "feed" in {one.kind for one in place.open().verify().findings}
+
+
+def test_entries_that_others_wrote_over_are_found(place: Place) -> None:
+    worked(place, 3)
+    drop(place, 2)
+    store = place.open()
+    for n in range(5):
+        store.agent("7").set("k", n)
+    (finding,) = store.verify().findings
+    assert finding.message == (
+        "entries 4 to 5, which the feed names, were dropped, and others have taken their numbers"
+    )
+    report = sync.Recovery(store).recover("agent:7", "corruption_detected")
+    assert report.lost == "entries 4 to 5, which the feed names"
+    assert store.verify().ok
+
+
+def test_of_a_commit_that_is_lost_in_part_that_part_is_named(place: Place) -> None:
+    with place.open() as store:
+        state = store.agent("7")
+        state.set("k", 1)
+        state.checkpoint("good")
+        state.set("k", 2)
+        state.restore("good")  # entry 4, the backup, and entry 5 in one commit
+    drop(place, 1)
+    store = place.open()
+    for _ in range(3):
+        assert Tails(store._handle).lost(store.agent("7").scope) == (5, 5)
+        store.agent("7").set("k", 3)  # takes the number of the lost one
+
+
+@pytest.mark.parametrize("size", [10, 9000])
+def test_what_was_stored_with_lost_entries_stands_in_nobodys_way(place: Place, size: int) -> None:
+    with place.open() as store:
+        for n in range(20):
+            with (
+                store.acting("client", correlation=f"run {n}"),
+                store.agent("7").change(id=f"change {n}") as change,
+            ):
+                change.set("k", str(n) * size)
+    drop(place, 10)
+    store = place.open()
+    assert sync.Recovery(store).recover("agent:7", "corruption_detected").success
+    assert store.verify().ok
+    for n in range(20):
+        store.agent("7").set("k", str(n) * size)
+    assert store.verify().ok
+
+
+def test_what_is_known_to_be_lost_outlives_pruning_and_a_check_in_parts(place: Place) -> None:
+    store = lost_fifteen(place)
+    state = store.agent("7")
+    for n in range(30):
+        state.set("k", n)
+    state.prune(before=state.checkpoint("late"), keep=())
+    report = store.verify()
+    assert report.ok
+    assert len(report.losses) == 1
+    state.set("k", "later")
+    seen = store.verify(budget=0)
+    while seen.resume is not None:
+        assert seen.ok
+        seen = store.verify(budget=0, resume=seen.resume)
+    assert seen.ok
+
+
+def numbers(entries: Any) -> list[int]:
+    """The numbers of the agent's entries, in the order in which they came."""
+    return [one.sequence for one in entries if str(one.scope) == "agent:7"]
+
+
+def test_the_feed_goes_on_behind_what_is_known_to_be_lost(place: Place) -> None:
+    """Numbers were given twice; each entry that is here comes once, in order, from anywhere."""
+    store = place.open()
+    other = place.open()  # writes to a lane of its own
+    beginning = store.position()
+    for n in range(10):
+        (store, other)[n % 2].agent("7").set("k", n)
+    middle = store.position()
+    for n in range(10):
+        (store, other)[n % 2].agent("7").set("k", n)
+    late = store.position()
+    drop_of_agent(place, 15)
+    for _ in range(2):
+        store, other = place.open(), place.open()
+        recovery = sync.Recovery(store)
+        assert "which the feed names" in recovery.recover("agent:7", "corruption_detected").lost
+        for n in range(30):
+            (store, other)[n % 3 % 2].agent("7").set("k", n)
+            store.agent("8").set("k", n)
+        head = store.agent("7")._handle.place()[2]
+        for since, first in ((beginning, 1), (middle, 6), (late, 6)):
+            assert numbers(place.open().feed(since)) == list(range(first, head + 1))
+            watch = place.open().watch(since=since, timeout=0)
+            assert numbers(watch) == list(range(first, head + 1))
+        drop_of_agent(place, 7)  # once more
+
+
+def test_a_watch_that_had_seen_what_is_lost_goes_on(place: Place) -> None:
+    store = place.open()
+    watch = store.watch("agent:7", since=store.position(), timeout=0)
+    state = store.agent("7")
+    for n in range(20):
+        state.set("k", n)
+    assert numbers(watch) == list(range(1, 21))
+    storage, prefix = store._core.storage, state._handle.history.points.line().prefix
+    for key, _ in rows_of(storage, b"E"):
+        if key.startswith(prefix) and int.from_bytes(key[9:14], "big") > 5:
+            put_row(storage, key, None)
+    other = place.open()
+    assert sync.Recovery(other).recover("agent:7", "corruption_detected").success
+    for n in range(30):
+        other.agent("7").set("k", n)
+    assert numbers(watch) == list(range(6, other.agent("7")._handle.place()[2] + 1))

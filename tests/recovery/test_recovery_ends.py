@@ -209,6 +209,19 @@ def test_a_group_that_cannot_be_ended_keeps_no_other_from_its_end(
     assert (report.id, report.success) == (first, True)
 
 
+def test_what_an_abandoned_one_had_put_back_stands_and_is_told(place: Place) -> None:
+    store = place.open()
+    state = agent(store)
+    killed(store, state, "validate_state")
+    assert state.get("plan") == "good"
+    recovery = sync.Recovery(store)
+    (left,) = recovery.reports(state)
+    done = recovery.abandon(left.id)
+    assert done.why.startswith("abandoned; it had put back main@")
+    assert done.why.endswith("and that stands: other than before are the keys plan")
+    assert "entries after it" in done.lost
+
+
 def test_one_that_nobody_wants_any_more_is_abandoned(place: Place) -> None:
     store = place.open()
     state = agent(store)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -243,3 +245,32 @@ def test_what_would_end_a_process_ends_a_step(store: sync.Store) -> None:
     with pytest.raises(CriticalStepFailureError, match="SystemExit: 3"):
         recovery.recover(state, "p", point="good")
     assert state.get("k") == 2
+
+
+def test_what_another_timeline_and_a_copy_lack_is_said(tmp_path: Path) -> None:
+    place = Place("sqlite", tmp_path, sealed=False)
+    with place.open() as store:
+        state = store.agent("7")
+        state.set("plan", "good")
+        state.checkpoint("good")
+    copy = tmp_path / "copy.db"
+    for path in place.path.parent.glob(f"{place.path.name}*"):
+        shutil.copy(path, copy.with_name(path.name.replace(place.path.name, copy.name)))
+    store = place.open()
+    state = store.agent("7")
+    state.set("plan", "better")
+    state.fork("trial").set("plan", "bold")
+    state.set("plan", "odd")
+    state.set("plan", "odder")
+    with (
+        sync.open(f"sqlite:{copy}", **place.options()) as there,
+        sync.open(f"sqlite:{tmp_path}/other.db") as other,
+    ):
+        other.agent("7").set("plan", "elsewhere")
+        for order, copies, lost in (
+            ("timeline", [], "2 entries after main@3, where it began"),
+            ("copy", [there], "3 entries after it"),
+            ("copy", [other], "what the copy lacks"),
+        ):
+            recovery = sync.Recovery(store, copies=copies, order=[order])
+            assert recovery.plan(state, "drift").lost == lost

@@ -78,3 +78,23 @@ def test_a_recovery_that_succeeded_says_what_was_lost_and_how_long_steps_took(
     assert "**lost**: 1 entries after it" in text
     assert "**served**: newest\\_valid, main@2" in text
     assert "| 1 | steps | restore\\_state | done | 0." in text
+
+
+def test_a_group_has_pages_and_times_too(store: sync.Store) -> None:
+    team = [store.agent("7"), store.agent("8")]
+    for member in team:
+        member.set("plan", 1)
+    sync.CheckpointGroups(store).create(team, "good")
+    team[0].set("plan", 2)
+    failure = holdfast.Failure("state_corruption", NASTY)
+    report = sync.Recovery(store).recover_group(team, failure)
+    assert set(report.steps) == {"set_aside", "look", "put_back", "reconcile"}
+    page = Tags()
+    page.feed(report.html())
+    assert "script" not in page.tags
+    for known in (report.id, "agent:7", "main@2", "1 entries after it", "put_back"):
+        assert known in page.text
+    assert "- **lost of agent:7**: 1 entries after it" in report.markdown()
+    assert r"\<script\>" in report.markdown()
+    (kept,) = sync.Recovery(store).group_reports()
+    assert kept.html() == report.html()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from store_kit import Place, put_row
 
-from holdfast import Failure, sync
+from holdfast import Failure, Task, sync
 from holdfast.errors import CriticalStepFailureError, RecoveryFailedError
 from holdfast.store import rows
 
@@ -126,3 +126,17 @@ def test_every_recovery_comes_to_an_end_that_is_kept(store: sync.Store) -> None:
     assert all(one.finished_at is not None for one in reports)
     assert caught.value.recovery == reports[0].id
     assert recovery.statistics().running == 0
+
+
+@pytest.mark.parametrize("kind", ["state_corruption", "interrupted_handover"])
+def test_a_task_that_was_handed_over_is_not_had_by_two_afterwards(place: Place, kind: str) -> None:
+    store = place.open()
+    giver, taker = store.agent("giver"), store.agent("taker")
+    sync.AgentState(giver).put("tasks", "t1", Task(id="t1", title="refund"))
+    safe = giver.checkpoint("safe")
+    sync.Handovers(store).hand_over(giver, taker, "t1", reason="theirs")
+    if kind == "interrupted_handover":
+        giver.restore(safe)  # by hand: both have it
+    assert sync.Recovery(store).recover(giver, kind).success
+    assert sync.AgentState(giver).ids("tasks") == []
+    assert sync.AgentState(taker).ids("tasks") == ["t1"]

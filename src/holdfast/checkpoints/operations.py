@@ -28,7 +28,7 @@ from holdfast.store.lookup_building import settle_after
 from holdfast.store.reverting import revert_state
 
 OUTCOMES = ("revert", "keep")
-_NEUTRAL = {entries.CHECKPOINT, entries.PRUNE, entries.REKEY}
+_NEUTRAL = {entries.CHECKPOINT, entries.PRUNE, entries.REKEY, entries.LOST}
 """What changes no key."""
 
 

@@ -33,7 +33,5 @@ def moment(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidInputError(
-            "that looks like a time but is none; write it as 2026-11-15T10:30:00+01:00"
-        ) from None
+        raise InvalidInputError("that is no time; write one as 2026-11-15T10:30:00+01:00") from None
     return found if found.tzinfo is not None else found.astimezone()

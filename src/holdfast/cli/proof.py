@@ -84,6 +84,8 @@ def verify(
             "`holdfast sweep` clears away those that were given up"
         )
     output.say(output.clean(in_options(report.trust)))
+    for loss in report.losses:
+        output.say(click.style(output.clean(str(loss)), fg="yellow"))
     for one in report.findings:
         where = f"{one.scope}: {one.place}" if one.scope else one.place
         keys = f" (keys: {', '.join(one.keys)})" if one.keys else ""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from holdfast.cli.completion import complete_scope
 from holdfast.cli.copies import copy_option, opened
 from holdfast.cli.failures import UNRECOVERED
 from holdfast.cli.key import scope_argument
-from holdfast.cli.points import moment, point
+from holdfast.cli.points import point
 from holdfast.cli.restoring import located
 from holdfast.cli.session import Session
 from holdfast.cli.settling import boot, scrub
@@ -45,7 +46,7 @@ _LOCATING = ("name", "type", "tag", "trigger", "before")
     help="A YAML file with procedures, over the built-in ones.",
 )
 @click.option("--point", "to", metavar="POINT", help="Return to this point.")
-@click.option("--at", metavar="TIME", help="Return to the state at this time.")
+@click.option("--at", metavar="POINT", help="The same: a time, a checkpoint's name or id, …")
 @click.option("--name", help="Return to the newest whole checkpoint of this name.")
 @click.option("--type", help="… of this type: manual, routine, …")
 @click.option("--tag", help="… with this tag.")
@@ -102,13 +103,12 @@ def _asked(session: Session, state: Any, given: dict[str, Any]) -> dict[str, Any
     where = located({name: given[name] for name in _LOCATING})
     if sum((bool(where), given["to"] is not None, given["at"] is not None)) > 1:
         raise InvalidInputError("give --point, --at, or what is known of a checkpoint: one of them")
-    target: Any = None
+    wanted = given["to"] if given["to"] is not None else given["at"]
+    target: Any = point(wanted) if wanted is not None else None
     if where:
         target = Checkpoints(state).locate(valid=True, **where)
-    elif given["to"] is not None:
-        target = point(given["to"])
-    at = moment(given["at"]) if given["at"] is not None else None
-    failure = Failure(given["failure"], given["message"], point=target, at=at)
+    asked = {"at" if isinstance(target, datetime) else "point": target}
+    failure = Failure(given["failure"], given["message"], **asked)
     return {"failure": failure, "procedure": given["procedure"]}
 
 
@@ -143,6 +143,7 @@ def plan_shape(plan: RecoveryPlan) -> dict[str, Any]:
         "strategy": plan.strategy,
         "point": plan.point,
         "keys": list(plan.keys),
+        "healed": plan.healed,
         "lost": plan.lost,
         "passed": plan.passed,
     }
@@ -180,12 +181,24 @@ def group_shape(report: GroupRecoveryReport) -> dict[str, Any]:
         "failure": tagged(report.failure.data()),
         "strategy": report.strategy,
         "points": dict(report.points),
+        "passed": dict(report.passed),
+        "unsent": dict(report.unsent),
         "lost": dict(report.lost),
         "why": report.why,
         "started_at": time_text(report.started_at),
         "finished_at": time_text(ended) if ended is not None else None,
         "seconds": report.seconds,
+        "steps": dict(report.steps),
     }
+
+
+def shape_of(report: RecoveryReport | GroupRecoveryReport) -> dict[str, Any]:
+    """A report of either kind as plain data."""
+    from holdfast.recovery.group_reports import GroupRecoveryReport
+
+    if isinstance(report, GroupRecoveryReport):
+        return group_shape(report)
+    return report_shape(report)
 
 
 def _say_plan(session: Session, plan: RecoveryPlan) -> None:
@@ -196,10 +209,10 @@ def _say_plan(session: Session, plan: RecoveryPlan) -> None:
         output.say(output.clean(line))
 
 
-def say_report(session: Session, report: RecoveryReport) -> None:
+def say_report(session: Session, report: RecoveryReport | GroupRecoveryReport) -> None:
     """A report on the terminal, or as a document."""
     if session.json:
-        output.document(report_shape(report))
+        output.document(shape_of(report))
         return
     for line in str(report).splitlines():
         output.say(output.clean(line))
@@ -215,17 +228,17 @@ def check_page(path: str | None) -> None:
         raise InvalidInputError("there is no such folder to write the report to: make it first")
 
 
-def write_page(report: RecoveryReport, path: str | None) -> None:
+def write_page(report: RecoveryReport | GroupRecoveryReport, path: str | None) -> None:
     """Write a report to a file, in the form that its name says."""
     if path is not None:
         text = page_of(report, FORMATS[Path(path).suffix.lower()])
         write_whole(path, [text.encode("utf-8", "backslashreplace")])
 
 
-def page_of(report: RecoveryReport, form: str) -> str:
+def page_of(report: RecoveryReport | GroupRecoveryReport, form: str) -> str:
     """A report as a page."""
     if form == "json":
-        return write(report_shape(report), indent=2) + "\n"
+        return write(shape_of(report), indent=2) + "\n"
     return report.html() if form == "html" else report.markdown()
 
 
@@ -273,12 +286,16 @@ def list_(session: Session, scope: str | None, limit: int) -> None:
                 one.status,
                 one.failure.kind,
                 one.strategy,
-                one.lost if isinstance(one.lost, str) else "",
+                one.lost if isinstance(one.lost, str) else _each(one.lost),
                 f"{one.seconds:.3f}",
             ]
             for one in every
         ],
     )
+
+
+def _each(lost: Mapping[str, str]) -> str:
+    return "; ".join(f"{agent}: {what}" for agent, what in lost.items()) or "nothing"
 
 
 @recovery.command()
@@ -288,14 +305,17 @@ def list_(session: Session, scope: str | None, limit: int) -> None:
 @click.option("-o", "--output", "page", metavar="FILE", help="Write it: .md, .html or .json.")
 @pass_session
 def show(session: Session, scope: str, id: str | None, form: str | None, page: str | None) -> None:
-    """The report of a recovery, by default of the newest."""
+    """The report of a recovery, by default of the newest; by its id, also one of a group."""
     from holdfast.sync import Recovery
 
     check_page(page)
     with session.reading() as store:
         made = Recovery(store)
         state = session.state(store, scope)
-        found = made.reports(state, 1) if id is None else [made.report(state, id)]
+        groups = [one for one in made.group_reports() if one.id == id and state.scope in one.agents]
+        found: list[Any] = groups or (
+            made.reports(state, 1) if id is None else [made.report(state, id)]
+        )
     if not found:
         raise MissingError(f"{scope} has had no recovery; `holdfast recovery list` shows them")
     write_page(found[0], page)

@@ -58,7 +58,7 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
         if scope is not None:
             session.state(store, scope)
         damage = _Damage(store, copies, scope, given["budget"])
-        damage.look()
+        damage.look(as_if_healed=given["dry_run"])
         if damage.mendable and not given["dry_run"]:
             if not given["yes"]:
                 _confirm(session, damage)
@@ -86,17 +86,25 @@ class _Damage:
         self.plans: list[RecoveryPlan] = []
         self.left: list[str] = []
         """What cannot be mended here, and why."""
+        self.healing: dict[str, int] = {}
+        """How many rows of a scope copies would give back, if this is only looked at."""
         self.healed: list[Healed] = []
         self.repaired: list[RecoveryReport] = []
 
-    def look(self) -> None:
-        """Find damage, and plan what to do about it."""
+    def look(self, as_if_healed: bool = False) -> None:
+        """Find damage, and plan what to do about it, or about what copies would leave of it."""
+        from holdfast.recovery.healing import would_heal
+
         self.found = self._store.verify(self._scope, budget=self._budget).findings
         self.plans, self.left = [], []
         for scope, mine in self._by_scope().items():
-            if scope:
+            if scope and as_if_healed:
+                core = self._store._core
+                mine, given = would_heal(core, Scope.parse(scope), mine, self.copies)
+                self.healing |= {scope: len(given)} if given else {}
+            if scope and mine:
                 self._plan(scope, mine)
-            else:
+            elif not scope:
                 places = ", ".join(f"{one.place}: {one.message}" for one in mine[:3])
                 self.left.append(f"{places}: only a whole copy of the store helps")
 
@@ -160,6 +168,7 @@ def _say(session: Session, damage: _Damage) -> None:
     if session.json:
         told = {
             "plans": [plan_shape(plan) for plan in damage.plans],
+            "healing": damage.healing,
             "healed": [
                 {"scope": str(one.scope or ""), "place": one.place} for one in damage.healed
             ],
@@ -170,6 +179,8 @@ def _say(session: Session, damage: _Damage) -> None:
         return
     for healed in damage.healed:
         output.say(output.clean(f"{healed.scope or 'store'}: healed from a copy: {healed.place}"))
+    for scope, count in damage.healing.items():
+        output.say(output.clean(f"{scope}: {count} rows would be healed from a copy"))
     for one in damage.repaired or damage.plans:
         for line in str(one).splitlines():
             output.say(output.clean(line))

@@ -213,6 +213,9 @@ def report(found: Report) -> dict[str, Any]:
             }
             for one in found.findings
         ],
+        "losses": [
+            {"scope": one.scope, "place": one.place, "what": one.what} for one in found.losses
+        ],
         **{name: getattr(found, name) for name in _COUNTS},
         "feed_rows": found.feed_rows,
         "unswept": found.unswept,

@@ -197,8 +197,8 @@ class Recovery:
     async def abandon(self, id: str, reason: str = "") -> RecoveryReport | GroupRecoveryReport:
         """End a recovery that was begun and never ended, of an agent or of a group.
 
-        The agents are left as they are, and nobody goes on with it. If somebody is at it,
-        `LeaseHeldError`.
+        The agents are left as they are, and nobody goes on with it; what it had put back stands,
+        and the report says so. If somebody is at it, `LeaseHeldError`.
         """
         return await to_the_end(self._blocking.abandon, id, reason)
 

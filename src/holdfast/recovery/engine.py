@@ -41,7 +41,7 @@ from holdfast.recovery.failures import (
 )
 from holdfast.recovery.group_reports import GroupRecoveryReport
 from holdfast.recovery.looking import Looking
-from holdfast.recovery.meanwhile import correlation_of, first_of_others
+from holdfast.recovery.meanwhile import correlation_of, first_of_others, standing
 from holdfast.recovery.plans import RecoveryPlan
 from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.quarantine import Quarantine
@@ -61,6 +61,7 @@ from holdfast.recovery.reports import (
     with_tail,
 )
 from holdfast.recovery.running import Progress, Running, recovering_lease
+from holdfast.recovery.setting_aside import as_if_healed, copies_of
 from holdfast.recovery.steps import STEPS, action_problems
 from holdfast.recovery.strategies import Looked, Strategy, look
 from holdfast.recovery.tails import Tails, depth_for
@@ -97,7 +98,7 @@ class Recovery(Looking):
     is not None or True fails the recovery. `strategies` are ways of your own to a good state, and
     `order` pins the order in which they are tried: one for all kinds of failure, or a mapping from
     kinds to orders ("" for those that it does not name). Groups take of an order what leads to one
-    moment (`as_it_is`, `newest_valid`), and nothing from copies.
+    moment (`as_it_is`, `newest_valid`), and from copies only rows that are damaged or lost.
     """
 
     def __init__(
@@ -344,10 +345,15 @@ class Recovery(Looking):
         chosen = self._chosen(scope, asked, procedure)
         self._check_asked(scope, asked)
         record = Records(self._handle, scope).draft(asked, chosen)
-        record.data["gone"] = self._tails.lost(scope, depth_for(asked))
-        context = self._context(record)
+        settings = self._context(record).settings
         locating = [step for step in chosen.steps if step.type == "locate_checkpoint"]
-        looked = look(context, context.order(locating[-1].action)) if locating else Looked()
+        tail = self._tails.lost(scope, depth_for(asked))
+        heals = any(step.type == "backup_current" for step in chosen.steps)
+        copies = copies_of(self._handle.core, settings.copies) if heals else []
+        with as_if_healed(self._handle, scope, asked, tail, copies) as (store, healed):
+            record.data["gone"] = Tails(store).lost(scope) if healed else tail
+            context = Context(store, record, settings)
+            looked = look(context, context.order(locating[-1].action)) if locating else Looked()
         target = looked.target
         strategy = target.strategy if target is not None else None
         return RecoveryPlan(
@@ -359,6 +365,7 @@ class Recovery(Looking):
             with_tail(record, strategy, target.lost if target is not None else "nothing"),
             looked.passed,
             target.keys if target is not None else (),
+            healed,
         )
 
     def proposal(self, agent: Any, kind: str) -> Proposal:
@@ -396,8 +403,8 @@ class Recovery(Looking):
     def abandon(self, id: str, reason: str = "") -> RecoveryReport | GroupRecoveryReport:
         """End a recovery that was begun and never ended, of an agent or of a group.
 
-        The agents are left as they are, and nobody goes on with it. If somebody is at it,
-        `LeaseHeldError`.
+        The agents are left as they are, and nobody goes on with it; what it had put back stands,
+        and the report says so. If somebody is at it, `LeaseHeldError`.
         """
         check_text(id, "the id of a recovery", 100, least=1)
         check_text(reason, "the reason", 2000)
@@ -411,7 +418,7 @@ class Recovery(Looking):
                 with self._store.lease(recovering_lease(scope), duration=LEASE, wait=0):
                     record = records.get(id)
                     if record.status == RUNNING:
-                        record.finish(FAILED, why)
+                        record.finish(FAILED, why + self._standing(record))
                     return report_of(record)
         raise MissingError(f"no recovery {id!r} is unfinished; `holdfast recovery list` shows all")
 
@@ -422,8 +429,11 @@ class Recovery(Looking):
         if other is None:
             return self._go_on(record, progress)
         why = f"others wrote since it began (entry {other.sequence}), so it was not taken up again"
-        record.finish(FAILED, why)
+        record.finish(FAILED, why + self._standing(record))
         return report_of(record)
+
+    def _standing(self, record: Record) -> str:
+        return standing(self._handle.line(record.agent), record.id, record.data.get("head"))
 
     def _go_on(self, record: Record, progress: Progress | None) -> RecoveryReport:
         unknown = record.procedure.unknown(self.steps)

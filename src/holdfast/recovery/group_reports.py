@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.recovery.failures import Failure
+from holdfast.recovery.records import notices_scope
+from holdfast.recovery.report_pages import Page
 from holdfast.recovery.reports import Ending
 from holdfast.recovery.tails import tail_text
 from holdfast.store.scopes import Scope
@@ -31,7 +33,10 @@ class GroupRecoveryReport(Ending):
     unsent: Mapping[str, int]
     """How many letters between them were taken out of whose inbox, because they are sent again."""
     lost: Mapping[str, str]
-    """Newest entries that were lost before it began, by the scope: the feed names them."""
+    """By the scope: newest entries that were lost before it began, which the feed names, and what
+    going back lost."""
+    steps: Mapping[str, float]
+    """What was done (`set_aside`, `look`, `put_back`, `reconcile`), and the seconds it took."""
     why: str
     """Why it failed; or what was left undone after all were put back."""
     started_at: datetime
@@ -48,8 +53,48 @@ class GroupRecoveryReport(Ending):
         lines += [f"  {scope}: {self.points.get(str(scope), 'as it is')}" for scope in self.agents]
         lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
         lines += [f"  taken back: {n} letters to {scope}" for scope, n in self.unsent.items()]
-        lines += [f"  lost before: {scope}: {what}" for scope, what in self.lost.items()]
-        return "\n".join([*lines, *([f"  why: {self.why}"] if self.why else [])])
+        lines += [f"  lost: {scope}: {what}" for scope, what in self.lost.items()]
+        lines += [f"  why: {self.why}"] if self.why else []
+        lines += [f"  {step} ({took:.3f} s)" for step, took in self.steps.items()]
+        return "\n".join(lines)
+
+    def markdown(self) -> str:
+        """The report as a page of Markdown; what users wrote is escaped."""
+        return self._page().markdown()
+
+    def html(self) -> str:
+        """The report as one page of HTML that needs nothing else; what users wrote is escaped."""
+        return self._page().html()
+
+    def _page(self) -> Page:
+        failure, ended = self.failure, self.finished_at
+        facts = [
+            ("status", self.status),
+            ("recovery", self.id),
+            ("failure", f"{failure.kind} ({failure.severity})"),
+            ("message", failure.message),
+            ("served", self.strategy or ""),
+            *((str(scope), self.points.get(str(scope), "as it is")) for scope in self.agents),
+            *((f"lost of {scope}", what) for scope, what in self.lost.items()),
+            *((f"letters to {scope} taken back", str(n)) for scope, n in self.unsent.items()),
+            ("why", self.why),
+            ("started", self.started_at.isoformat()),
+            ("finished", ended.isoformat() if ended is not None else ""),
+            ("took", f"{self.seconds:.3f} s" if ended is not None else ""),
+            ("kept and signed in", str(notices_scope())),
+        ]
+        title = f"Recovery of {len(self.agents)} agents: {self.status}"
+        steps = [[step, "done", f"{took:.3f}"] for step, took in self.steps.items()]
+        columns = ("step", "outcome", "seconds")
+        return Page(title, self.status, facts, self.passed, columns, steps)
+
+
+def _lost(data: Mapping[str, Any]) -> dict[str, str]:
+    """What each agent lost, of those that lost something."""
+    before = {agent: tail_text((a, b)) for agent, (a, b) in data.get("gone", {}).items()}
+    back = {agent: text for agent, text in data.get("lost", {}).items() if text != "nothing"}
+    both = {agent: [before.get(agent, ""), back.get(agent, "")] for agent in data["agents"]}
+    return {agent: "; ".join(filter(None, texts)) for agent, texts in both.items() if any(texts)}
 
 
 def group_report(id_: str, data: Mapping[str, Any]) -> GroupRecoveryReport:
@@ -63,7 +108,8 @@ def group_report(id_: str, data: Mapping[str, Any]) -> GroupRecoveryReport:
         data.get("points", {}),
         data.get("passed", {}),
         data.get("unsent", {}),
-        {agent: tail_text((tail[0], tail[1])) for agent, tail in data.get("gone", {}).items()},
+        _lost(data),
+        data.get("steps", {}),
         data.get("why", ""),
         data["started_at"],
         data.get("finished_at"),

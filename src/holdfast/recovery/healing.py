@@ -174,6 +174,33 @@ def heal_all(
     return left, healed
 
 
+def would_heal(
+    core: Core, scope: Scope, findings: Sequence[Finding], copies: Sequence[Core]
+) -> tuple[list[Finding], dict[bytes, bytes]]:
+    """What `heal_all` would leave, and the rows that it would put in; nothing is written."""
+    check_copies(core, copies)
+    left, given = list(findings), dict[bytes, bytes]()
+    while left and copies:
+        seen = looking(core, given)
+        try:
+            keys = [bytes.fromhex(one.row) for one in left if one.row]
+            more: dict[bytes, bytes] = {}
+            for other in copies:
+                wanted = [key for key in keys if key not in more]
+                more |= _fitting(seen, scope, _candidates(seen, other, wanted))
+        finally:
+            seen.close()
+        if not more:
+            break
+        given |= more
+        seen = looking(core, given)
+        try:
+            left = _still(seen, scope)
+        finally:
+            seen.close()
+    return left, given
+
+
 def _still(core: Core, scope: Scope) -> list[Finding]:
     try:
         report = verify_store(core, scope)
@@ -218,8 +245,8 @@ def _fitting(core: Core, scope: Scope, given: dict[bytes, bytes]) -> dict[bytes,
     for _ in range(ROUNDS):
         if not given:
             break
-        storage = Overlay(core.storage, given)
-        seen = _looking(core, storage)
+        seen = looking(core, given)
+        storage = seen.storage
         try:
             report = verify_store(seen, scope)
         finally:
@@ -251,10 +278,10 @@ def _followed(
     return good
 
 
-def _looking(core: Core, storage: Storage) -> Core:
-    """The same store, read from another storage, with nothing that was read before."""
+def looking(core: Core, over: Mapping[bytes, bytes]) -> Core:
+    """The same store, read as if some rows were others, with nothing that was read before."""
     return Core(
-        storage,
+        Overlay(core.storage, over),
         core.lineage,
         instance=core.instance,
         public=core.public,

@@ -68,13 +68,14 @@ POINTS = {
     "unfinished_values": 2,
     "unconfirmed_restore": 2,
     "not_encrypted": 2,
+    "known_loss": 0,
 }
 """What each kind of concern takes from 100; those of a place's are with `placement`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """One reason why health is not 100."""
+    """One reason why health is not 100, or, without points, what is to be known."""
 
     kind: str
     scope: str
@@ -115,6 +116,7 @@ def health_of(
     report = verify_store(store.core, agent, budget=budget)
     found = list(_damage(store, report.findings))
     found += _left_over(report)
+    found += _losses(report)
     found += _groups(store, agent)
     known = {one.scope for one in found}
     looked = True
@@ -180,6 +182,13 @@ def _damage(store: StoreHandle, findings: list[Finding]) -> Iterator[Concern]:
             yield _damaged(store.line(scope), what, known=newest)
         else:
             yield _concern("damaged_store", "", what, HEAL)
+
+
+def _losses(report: Report) -> Iterator[Concern]:
+    """What a recovery has reported as lost: that is answered, and stays true."""
+    for one in report.losses:
+        step = "nothing; `holdfast recovery list` has the recovery that told of it"
+        yield _concern("known_loss", one.scope, f"lost, and answered: {one.what}", step)
 
 
 def _damaged(handle: LineHandle, what: str, *, known: bool = False) -> Concern:
@@ -264,8 +273,9 @@ def _recoveries(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
         yield _damaged(records.handle, str(error))
         return
     if rows:
-        what = f"{len(rows)} damaged rows are in quarantine"
-        yield _concern("in_quarantine", scope, what, f"holdfast quarantine list {scope}")
+        what = f"{len(rows)} damaged or lost rows are in quarantine"
+        step = f"holdfast quarantine list {scope}, then release what is dealt with"
+        yield _concern("in_quarantine", scope, what, step)
 
 
 def _held(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from holdfast.errors import StateIntegrityError
+from holdfast.errors import MissingError, StateIntegrityError
 from holdfast.store.compare import tree_changes
 from holdfast.store.differing import index_of
 from holdfast.store.handles import LineHandle
@@ -38,14 +38,35 @@ def of_others(handle: LineHandle, recovery: str, head: int) -> Iterator[Entry]:
 
     Those that cannot be read, and what lies below them, are left out.
     """
+    return (entry for entry, own in _changes(handle, recovery, head) if not own)
+
+
+def _changes(handle: LineHandle, recovery: str, head: int) -> Iterator[tuple[Entry, bool]]:
+    """Changes behind an entry, the newest first, and whether a recovery made them."""
     ours, history = correlation_of(recovery), handle.history
     with suppress(StateIntegrityError):
         for key, envelope, body in history.entries(low=head + 1):
             entry = history.entry(key, envelope, body)
             cause = entry.cause
             own = ours in (cause.correlation, cause.parent) and cause.component != CHECK
-            if not own and (entry.keys or WHOLE & set(entry.kinds)):
-                yield entry
+            if entry.keys or WHOLE & set(entry.kinds):
+                yield entry, own
+
+
+def standing(handle: LineHandle, recovery: str, head: int | None) -> str:
+    """What a recovery that is ended where it stands had changed, for people; empty if nothing."""
+    if head is None:
+        return ""
+    try:
+        own = [entry for entry, own in _changes(handle, recovery, head) if own]
+        changed = changed_since(handle, head) if own else []
+    except (MissingError, StateIntegrityError) as error:
+        return f"; whether anything of it stands cannot be compared: {error}"
+    if not changed:
+        return ""
+    back = next((entry for entry in own if entry.point), None)
+    done = f"it had put back {back.point} (entry {back.sequence})" if back else "it had written"
+    return f"; {done}, and that stands: other than before are the keys {named(changed)}"
 
 
 def first_of_others(handle: LineHandle, recovery: str, head: int | None) -> Entry | None:
@@ -108,6 +129,13 @@ def changed_since(handle: LineHandle, head: int) -> list[str]:
         for key, _, _ in tree_changes(then.ledger.trees, index_of(then), index_of(now))
         if not derived(key) and not key.startswith(sticky)
     ]
+
+
+def lost_text(after: int, others: int) -> str:
+    """What going back loses, for people: entries since then, and what others wrote meanwhile."""
+    parts = [f"{after} entries after it"] if after > 0 else []
+    parts += [f"{others} entries that others wrote meanwhile"] if others else []
+    return "; ".join(parts) or "nothing"
 
 
 def named(keys: Iterable[str]) -> str:

@@ -24,6 +24,8 @@ class RecoveryPlan:
     """Strategies that would not serve, and why."""
     keys: tuple[str, ...] = ()
     """The keys that would go back, if not all of them."""
+    healed: int = 0
+    """Damaged or lost rows that copies of the store would give back before."""
 
     def __str__(self) -> str:
         head = f"{self.agent}: {self.failure.kind} is answered by {self.procedure.id}"
@@ -31,5 +33,6 @@ class RecoveryPlan:
         lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
         none = "none serves" if self.passed else "the procedure looks for no state"
         served = f"{self.strategy}, {self.point or 'nothing'}" if self.strategy else none
+        lines += [f"  healed from copies: {self.healed} rows"] if self.healed else []
         keys = [f"  keys: {', '.join(self.keys)}"] if self.keys else []
         return "\n".join([head, *lines, f"  strategy: {served}", *keys, f"  lost: {self.lost}"])

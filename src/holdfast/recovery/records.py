@@ -34,8 +34,6 @@ PROCEDURE = "/procedure"
 _ID = re.compile(r"\d{8}T\d{6}\.\d{6}-[0-9a-f]{4}")
 _T = TypeVar("_T")
 NOTICES = PREFIX + "notices"
-LOST_TAIL = PREFIX + "lost/tail"
-"""The newest entry that a recovery reported as lost though the feed names it."""
 RUNNING, SUCCEEDED, ROLLED_BACK, FAILED = "running", "succeeded", "rolled_back", "failed"
 
 
@@ -190,8 +188,6 @@ class Record:
         """
         now = moment(self._handle.core.clock.claimed())
         self.note(hold=True, status=status, why=why[:4000], finished_at=now)
-        if status == SUCCEEDED and self.gone is not None:
-            self._held[LOST_TAIL] = self.gone[1]
         failure = self.failure
         notice = notice_of(str(self.agent), self.id, failure, status, self.data.get("message", ""))
         try:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import html as entities
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.recovery.records import scope_of
@@ -44,44 +45,61 @@ th, td {{ text-align: left; vertical-align: top; padding: .3rem .6rem;
 """
 
 
-def markdown(report: RecoveryReport) -> str:
-    """The report as Markdown."""
-    lines = [f"# {_mark(_title(report))}", ""]
-    lines += [f"- **{name}**: {_mark(text)}" for name, text in _facts(report)]
-    if report.passed:
-        lines += ["", "## Strategies that did not serve", ""]
-        lines += [f"- **{_mark(name)}**: {_mark(why)}" for name, why in report.passed.items()]
-    lines += ["", "## Steps", "", _row(_STEPS), _row(["---"] * len(_STEPS))]
-    lines += [_row([_mark(cell) for cell in row]) for row in _steps(report)]
-    return "\n".join(lines) + "\n"
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a page tells."""
+
+    title: str
+    status: str
+    facts: Sequence[tuple[str, str]]
+    """Names and what is known; what is empty is left out."""
+    passed: Mapping[str, str]
+    """What did not serve, and why."""
+    columns: Sequence[str]
+    steps: Sequence[Sequence[str]]
+    """A row for each step; the cell under `outcome` says how it ended."""
+
+    def markdown(self) -> str:
+        """The page as Markdown."""
+        lines = [f"# {_mark(self.title)}", ""]
+        lines += [f"- **{_mark(name)}**: {_mark(text)}" for name, text in self.facts if text]
+        if self.passed:
+            lines += ["", "## What did not serve", ""]
+            lines += [f"- **{_mark(name)}**: {_mark(why)}" for name, why in self.passed.items()]
+        lines += ["", "## Steps", "", _row(self.columns), _row(["---"] * len(self.columns))]
+        lines += [_row([_mark(cell) for cell in row]) for row in self.steps]
+        return "\n".join(lines) + "\n"
+
+    def html(self) -> str:
+        """The page as HTML without scripts, pictures or links to elsewhere."""
+        title = _text(self.title)
+        facts = [
+            _cells([name, text], self.status if name == "status" else "")
+            for name, text in self.facts
+            if text
+        ]
+        body = [f"<h1>{title}</h1>", _table((), facts)]
+        if self.passed:
+            rows = [_cells([name, why]) for name, why in self.passed.items()]
+            body += ["<h2>What did not serve</h2>", _table(("what", "why"), rows)]
+        rows = [_cells(row, "done" if "done" in row else "failed") for row in self.steps]
+        body += ["<h2>Steps</h2>", _table(self.columns, rows)]
+        return _PAGE.format(title=title, body="\n".join(body))
 
 
-def html(report: RecoveryReport) -> str:
-    """The report as one HTML page without scripts, pictures or links to elsewhere."""
-    title = _text(_title(report))
-    facts = [
-        _cells([name, text], report.status if name == "status" else "")
-        for name, text in _facts(report)
-    ]
-    body = [f"<h1>{title}</h1>", _table((), facts)]
-    if report.passed:
-        rows = [_cells([name, why]) for name, why in report.passed.items()]
-        body += ["<h2>Strategies that did not serve</h2>", _table(("strategy", "why"), rows)]
-    rows = [_cells(row, "done" if row[3] == "done" else "failed") for row in _steps(report)]
-    body += ["<h2>Steps</h2>", _table(_STEPS, rows)]
-    return _PAGE.format(title=title, body="\n".join(body))
+def page_of(report: RecoveryReport) -> Page:
+    """The page of a recovery of one agent."""
+    title = f"Recovery of {report.agent}: {report.status.replace('_', ' ')}"
+    steps = list(_steps(report))
+    return Page(title, report.status, _facts(report), report.passed, _STEPS, steps)
 
 
-def _title(report: RecoveryReport) -> str:
-    return f"Recovery of {report.agent}: {report.status.replace('_', ' ')}"
-
-
-def _facts(report: RecoveryReport) -> Iterator[tuple[str, str]]:
-    """What is known, without the steps; what is empty is left out."""
+def _facts(report: RecoveryReport) -> tuple[tuple[str, str], ...]:
+    """What is known, without the steps."""
     failure = report.failure
     served = f"{report.strategy}, {report.restored_from or 'nothing'}" if report.strategy else ""
     ended = report.finished_at
-    told = (
+    return (
         ("status", report.status),
         ("recovery", report.id),
         ("agent", str(report.agent)),
@@ -98,7 +116,6 @@ def _facts(report: RecoveryReport) -> Iterator[tuple[str, str]]:
         ("took", f"{report.seconds:.3f} s" if ended is not None else ""),
         ("kept and signed in", str(scope_of(report.agent))),
     )
-    yield from ((name, text) for name, text in told if text)
 
 
 def _steps(report: RecoveryReport) -> Iterator[list[str]]:

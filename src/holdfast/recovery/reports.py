@@ -67,11 +67,11 @@ class RecoveryReport(Ending):
 
     def markdown(self) -> str:
         """The report as a page of Markdown; what users wrote is escaped."""
-        return report_pages.markdown(self)
+        return report_pages.page_of(self).markdown()
 
     def html(self) -> str:
         """The report as one page of HTML that needs nothing else; what users wrote is escaped."""
-        return report_pages.html(self)
+        return report_pages.page_of(self).html()
 
     def __str__(self) -> str:
         head = f"recovery {self.id} of {self.agent}: {self.status} ({self.procedure})"

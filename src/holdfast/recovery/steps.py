@@ -7,10 +7,10 @@ things as if it had been done once.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from holdfast.agents.handover_book import HandoverBook
 from holdfast.agents.keys import own_change, sticky
 from holdfast.agents.retrying import again
 from holdfast.checkpoints.bringing import Bringing
@@ -19,28 +19,30 @@ from holdfast.checkpoints.requests import CheckpointRequest, RestoreRequest
 from holdfast.checkpoints.restoring import RestoreResult, confirm, failed, restore
 from holdfast.errors import (
     CheckpointNotFoundError,
-    HoldfastError,
     MissingError,
     RecoveryValidationError,
-    ScopeNotFoundError,
     StateIntegrityError,
 )
 from holdfast.recovery import failures
 from holdfast.recovery.background import called
 from holdfast.recovery.context import Context, StepFunction
-from holdfast.recovery.healing import heal_all
-from holdfast.recovery.meanwhile import CHECK, changed_since, of_others, theirs
+from holdfast.recovery.meanwhile import CHECK, changed_since, lost_text, of_others, theirs
 from holdfast.recovery.procedure import Procedure
-from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import PREFIX
 from holdfast.recovery.salvaging import Salvage
+from holdfast.recovery.setting_aside import (
+    BUDGET,
+    copies_of,
+    is_called_for,
+    set_aside,
+    unreadable,
+)
 from holdfast.recovery.strategies import Target, check_state, look, readable
 from holdfast.recovery.tails import Tails
+from holdfast.store.blocking import Store
 from holdfast.store.cause import acting
 from holdfast.store.differing import index_of
 from holdfast.store.handles import LineHandle, StoreHandle
-from holdfast.store.verify import verify_store
-from holdfast.store.verify_report import Finding
 
 LAST = PREFIX + "last"
 """In the agent's scope: the recovery that it went through last. No restore takes it back."""
@@ -54,11 +56,16 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
     written takes the number of a lost entry.
     """
     record = context.record
-    why = _unreadable(context)
     result: dict[str, Any] = {"backup": None}
-    if why is not None or record.gone is not None or context.failure.kind in failures.DAMAGED:
-        result |= _set_aside(context, float(action.get("budget", 10)))
-        why = _unreadable(context)
+    why = unreadable(context.handle)
+    if is_called_for(context.failure, record.gone, why):
+        copies = copies_of(context.store.core, context.copies)
+        budget = float(action.get("budget", BUDGET))
+        result |= set_aside(context.store, context.agent, copies, record.id, budget)
+        if record.gone is not None:
+            tail = Tails(context.store).lost(context.agent)
+            record.note(hold=True, gone=list(tail) if tail is not None else None)
+        why = unreadable(context.handle)
     handle = context.handle
     head = handle.place()[2]
     record.note(hold=True, head=head)
@@ -68,33 +75,6 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
         f"before recovery {record.id}", "recovery", trigger=context.failure.kind
     )
     return {**result, "backup": make(handle, request).id, "entry": head}
-
-
-def _unreadable(context: Context) -> str | None:
-    """Why the newest state cannot be read; None if it can."""
-    handle = context.handle
-    try:
-        check_state(handle, handle.timeline, handle.place()[2])
-    except StateIntegrityError as error:
-        return str(error)[:500]
-    return None
-
-
-def _set_aside(context: Context, budget: float) -> dict[str, Any]:
-    store, agent, record = context.store, context.agent, context.record
-    found: list[Finding] = []
-    with suppress(ScopeNotFoundError):  # then nothing of it is damaged
-        found = verify_store(store.core, agent, budget=budget).findings
-    result: dict[str, Any] = {"quarantined": Quarantine(store, agent).add(found, record.id)}
-    copies = [one._core for one in context.copies if one._core.lineage == store.core.lineage]
-    try:
-        result["healed"] = [one.row for one in heal_all(store, agent, found, copies)[1]]
-    except (HoldfastError, OSError) as error:  # a copy that cannot be read heals nothing
-        result["unhealed"] = f"{type(error).__name__}: {error}"[:500]
-    if record.gone is not None:
-        tail = Tails(store).lost(agent)
-        record.note(hold=True, gone=list(tail) if tail is not None else None)
-    return result
 
 
 def locate_checkpoint(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,7 +104,7 @@ def _number(point: str) -> int:
 
 
 def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
-    """Return to the state that was found."""
+    """Return to the state that was found, but for tasks that were handed over since."""
     del action
     target = Target.of(context.result_of("locate_checkpoint"))
     if target.strategy == failures.NOTHING:
@@ -153,7 +133,17 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
             entry = f"{context.handle.timeline}@{brought.sequence}"
             # The damage that made a replay needed had kept the restore from having one.
             backup = backup or (brought.backup.id if brought.backup is not None else None)
-    return {"restored": entry, "backup": backup, "lost": lost}
+    return {"restored": entry, "backup": backup, "lost": lost, **_reconciled(context)}
+
+
+def _reconciled(context: Context) -> dict[str, Any]:
+    """Tasks that were made to fit what was handed over: one of two agents has each, not both."""
+    try:
+        done = HandoverBook(Store(context.store)).reconcile(context.handle)
+    except StateIntegrityError as error:  # of what the other one keeps: that stops nobody here
+        return {"unreconciled": str(error)[:500]}
+    tasks = sorted({*done.removed, *done.put_back})
+    return {"reconciled": tasks} if tasks else {}
 
 
 def _lost(context: Context, target: Target) -> str:
@@ -162,9 +152,8 @@ def _lost(context: Context, target: Target) -> str:
     if head is None or target.keys:
         return target.lost
     count = sum(1 for _ in of_others(context.handle, context.record.id, head))
-    more = f"{count} entries that others wrote meanwhile"
-    known = [target.lost] if target.lost != "nothing" else []
-    return "; ".join([*known, *([more] if count else [])]) or "nothing"
+    known = [one for one in (target.lost, lost_text(0, count)) if one != "nothing"]
+    return "; ".join(known) or "nothing"
 
 
 def _copy(context: Context, number: int) -> LineHandle:
@@ -217,7 +206,10 @@ def validate_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any
 
 
 def update_tracking(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
-    """Tell the agent, in its own scope, which recovery it went through."""
+    """Tell the agent, in its own scope, which recovery it went through.
+
+    Tasks that were handed over since its state was put back, by whomever, are made to fit.
+    """
     del action
     handle, record = context.handle, context.record
     said = {
@@ -233,7 +225,7 @@ def update_tracking(context: Context, action: Mapping[str, Any]) -> dict[str, An
     plan = parts.plan()
     assert plan is not None
     context.state._run(plan)
-    return {"tracked": True}
+    return {"tracked": True, **_reconciled(context)}
 
 
 def notify_systems(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:

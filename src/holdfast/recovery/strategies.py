@@ -28,7 +28,9 @@ from holdfast.checkpoints.requests import Locator
 from holdfast.errors import HoldfastError, MissingError, StateIntegrityError
 from holdfast.recovery import failures
 from holdfast.recovery.background import called
+from holdfast.recovery.meanwhile import lost_text
 from holdfast.recovery.salvaging import Salvage
+from holdfast.store import entries, rows
 from holdfast.store.check import leaves
 from holdfast.store.handles import LineHandle, StoreHandle
 
@@ -147,7 +149,7 @@ def _after(context: Context, sequence: int) -> str:
         count = context.first_head() - sequence
     except StateIntegrityError:
         return "all that came after it"
-    return f"{count} entries after it" if count > 0 else "nothing"
+    return lost_text(count, 0)
 
 
 def _whole(context: Context, strategy: str, timeline: str, sequence: int) -> Target:
@@ -155,10 +157,18 @@ def _whole(context: Context, strategy: str, timeline: str, sequence: int) -> Tar
     if point in context.bad_points():
         raise Unfit(f"{point} failed in an earlier attempt")
     check_state(context.handle, timeline, sequence)
-    lost = "what that timeline lacks"
     if timeline == context.handle.timeline:
-        lost = _after(context, sequence)
-    return Target(strategy, point, lost)
+        return Target(strategy, point, _after(context, sequence))
+    return Target(strategy, point, lacking(context.handle, timeline, context.first_head()))
+
+
+def lacking(handle: LineHandle, timeline: str, head: int) -> str:
+    """What is lost by taking the state of another timeline, for people."""
+    for one in handle.history.timelines():
+        if one.name == timeline and one.parent == handle.timeline:
+            lost = lost_text(head - one.start, 0)
+            return lost.replace("after it", f"after {handle.timeline}@{one.start}, where it began")
+    return "what that timeline lacks"
 
 
 def as_it_is(context: Context) -> Target:
@@ -296,8 +306,25 @@ def copy(context: Context) -> Target:
             why = f"copy {number} failed: {type(error).__name__}: {error}"
             continue
         point = f"main@{sequence}"
-        return Target(failures.COPY, point, "what the copy lacks", copy=number)
+        return Target(failures.COPY, point, _copy_lacks(context, there, sequence), copy=number)
     raise Unfit(why)
+
+
+def _copy_lacks(context: Context, there: LineHandle, sequence: int) -> str:
+    """What came after the newest entry of a copy, if that is one of ours."""
+    unknown = "what the copy lacks"
+    if context.record.gone is not None:
+        return unknown
+    try:
+        mine, other = (one.history.points.line() for one in (context.handle, there))
+    except (MissingError, StateIntegrityError):
+        return unknown
+    keys = [rows.entry(mine.prefix, sequence)]
+    if (mine.ledger.prefix, mine.prefix) != (other.ledger.prefix, other.prefix):
+        return unknown
+    ours, theirs = (one.ledger.storage.get(keys)[0] for one in (mine, other))
+    same = ours is not None and theirs is not None and entries.same_entry(ours, theirs)
+    return _after(context, sequence) if same else unknown
 
 
 def defaults(context: Context) -> Target:

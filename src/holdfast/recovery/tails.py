@@ -1,21 +1,22 @@
 """Entries at the end of an agent's timeline that the feed names and that are not here any more.
 
-Nothing in what is left of a timeline shows that its newest entries were dropped: all of it can be
-read, and the next write takes the number of a lost one. Only the feed still knows; so it is asked
-before a recovery writes anything. What a recovery has reported as lost is noted, and is not
-reported again.
+Nothing in what is left of a timeline shows that its newest entries were dropped (`store.losses`).
+So the feed is asked before a recovery writes anything. One that succeeds lets the timeline tell
+itself what is lost, under a signature: then it is not reported again, and `verify` lists it as
+known.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-
+from holdfast.checkpoints.making import make
+from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.errors import ScopeNotFoundError, StateIntegrityError
+from holdfast.recovery.background import log
 from holdfast.recovery.failures import DAMAGED, Failure
-from holdfast.recovery.records import LOST_TAIL, scope_of
 from holdfast.store import rows
 from holdfast.store.feed_heads import FeedHeads
-from holdfast.store.handles import StoreHandle
+from holdfast.store.handles import LineHandle, StoreHandle
+from holdfast.store.losses import find_loss, loss_text, tell
 from holdfast.store.scopes import Scope
 from holdfast.store.verify_report import Finding
 
@@ -33,30 +34,36 @@ class Tails:
         self._feed = FeedHeads(store.core.storage)
 
     def lost(self, scope: Scope, depth: int | None = None) -> Tail | None:
-        """What is lost at the end of a scope's main timeline, and no recovery has told of.
+        """What is lost at the end of a scope's main timeline, and no entry of it tells of.
 
-        With `depth`, only so many of the newest rows of each lane of the feed are asked.
+        With `depth`, only so many of the newest rows of each lane of the feed are asked whether
+        there is anything; so what others have written over since may stay unnoticed.
         """
         handle = self._store.line(scope)
         try:
-            number = handle.history.points.line().ledger.number
-            named = self._feed.newest(number, 0, depth)  # first: what it names is there
+            ledger = handle.history.points.line().ledger
+            newest, count = self._feed.named(ledger.number, 0, depth)  # first: all of it is there
             head = handle.place()[2]
-            if named <= head or named <= self._told(scope):
+            if (newest if depth is not None else ledger.before + count) <= head:
                 return None
+            found = find_loss(handle.core, ledger, 0)
         except (ScopeNotFoundError, StateIntegrityError):
             return None
-        return head + 1, named
-
-    def _told(self, scope: Scope) -> int:
-        with suppress(StateIntegrityError):
-            return int(self._store.line(scope_of(scope)).reader.get(LOST_TAIL, 0, None, False))
-        return 0
+        return (found.first, found.last) if found is not None else None
 
     def finding(self, scope: Scope, tail: Tail) -> Finding:
         """A lost tail as `verify` would tell of it."""
         key = rows.entry(self._store.line(scope).history.points.line().prefix, tail[0])
         return Finding("feed", rows.describe(key), tail_text(tail), str(scope), (), key.hex())
+
+
+def tell_tail(handle: LineHandle, recovery: str) -> None:
+    """Let a timeline tell what it lost, and sign that; done again, it does nothing."""
+    try:
+        if tell(handle, f"recovery {recovery}") is not None:
+            make(handle, CheckpointRequest(f"losses of recovery {recovery}", "recovery"))
+    except StateIntegrityError:  # then `verify` goes on telling of it
+        log.warning("%s: what it lost cannot be noted", handle.scope, exc_info=True)
 
 
 def depth_for(failure: Failure) -> int | None:
@@ -66,7 +73,4 @@ def depth_for(failure: Failure) -> int | None:
 
 def tail_text(tail: Tail) -> str:
     """What is lost, for people."""
-    first, last = tail
-    if first == last:
-        return f"entry {first}, which the feed names"
-    return f"entries {first} to {last}, which the feed names"
+    return loss_text(*tail)

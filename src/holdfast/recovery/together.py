@@ -15,8 +15,9 @@ handed over since stay where they are.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -47,11 +48,10 @@ from holdfast.recovery.background import called, log
 from holdfast.recovery.context import Settings
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.group_reports import GroupRecoveryReport, group_report
-from holdfast.recovery.meanwhile import first_of_others
+from holdfast.recovery.meanwhile import first_of_others, lost_text, of_others
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import (
     FAILED,
-    LOST_TAIL,
     NOTICES,
     PREFIX,
     RUNNING,
@@ -59,12 +59,11 @@ from holdfast.recovery.records import (
     counted,
     notice_of,
     notices_scope,
-    scope_of,
-    write,
 )
 from holdfast.recovery.running import recovering_lease
-from holdfast.recovery.strategies import check_state
-from holdfast.recovery.tails import Tails, depth_for
+from holdfast.recovery.setting_aside import copies_of, is_called_for, set_aside, unreadable
+from holdfast.recovery.strategies import check_state, lacking
+from holdfast.recovery.tails import Tail, Tails, depth_for, tell_tail
 from holdfast.store.blocking import State, Store
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target
@@ -93,6 +92,14 @@ class _Moment:
     strategy: str
     points: Mapping[Scope, tuple[str, int]]
     """Empty: as they are."""
+
+
+@contextmanager
+def _timed(steps: dict[str, float], name: str) -> Iterator[None]:
+    """Note how long something took, with what it took before it was taken up again."""
+    begun = time.monotonic()
+    yield
+    steps[name] = steps.get(name, 0.0) + time.monotonic() - begun
 
 
 class Together:
@@ -124,25 +131,36 @@ class Together:
             if failure.at is not None:
                 self._at(scopes, failure.at)  # refused before anything is kept
             now = moment(self._store.core.clock.claimed())
+            id_ = f"{now:%Y%m%dT%H%M%S.%f}-{os.urandom(2).hex()}"
+            steps: dict[str, float] = {}
+            with _timed(steps, "set_aside"):
+                gone = {str(scope): self._healed(id_, scope, failure) for scope in scopes}
             data = {
                 "agents": [str(scope) for scope in scopes],
                 "failure": failure.data(),
                 "status": RUNNING,
                 "started_at": now,
                 "heads": {str(scope): self._store.line(scope).place()[2] for scope in scopes},
-                "gone": self._gone(scopes, failure),
+                "gone": {scope: list(tail) for scope, tail in gone.items() if tail is not None},
+                "steps": steps,
             }
-            id_ = f"{now:%Y%m%dT%H%M%S.%f}-{os.urandom(2).hex()}"
             self._blocking._core.run(self._note(id_, data))
             return self._brought_to_end(id_, data)
 
-    def _gone(self, scopes: Sequence[Scope], failure: Failure) -> dict[str, list[int]]:
-        """Newest entries of the agents that are lost though the feed names them."""
-        found = {scope: self._tails.lost(scope, depth_for(failure)) for scope in scopes}
-        for scope, tail in found.items():
-            if tail is not None:
-                Quarantine(self._store, scope).add([self._tails.finding(scope, tail)])
-        return {str(scope): list(tail) for scope, tail in found.items() if tail is not None}
+    def _healed(self, id_: str, scope: Scope, failure: Failure) -> Tail | None:
+        """Set aside what is damaged or lost of an agent, and heal it from copies, before anything
+        is kept or looked for; newest entries that are lost after that."""
+        tail = self._tails.lost(scope, depth_for(failure))
+        if tail is not None:
+            Quarantine(self._store, scope).add([self._tails.finding(scope, tail)], id_)
+        copies = copies_of(self._store.core, self._settings.copies)
+        handle = self._store.line(scope)
+        if not handle.place()[2]:
+            return None  # there is no such agent: then there is no moment either
+        if is_called_for(failure, tail, unreadable(handle) if copies else None):
+            set_aside(self._store, scope, copies, id_)
+            tail = self._tails.lost(scope)
+        return tail
 
     def resume(self, wait: float) -> list[GroupRecoveryReport]:
         """Go on with those whose process ended in the middle, but for those somebody is at."""
@@ -188,7 +206,8 @@ class Together:
         with self._leases([Scope.parse(one) for one in data["agents"]], 0):
             data = self._get(id_)
             if data is not None and data["status"] == RUNNING:
-                data["why"] = why
+                stands = "; that all of them are back stands" if data.get("points") else ""
+                data["why"] = why + stands
                 self._finish(id_, data, SUCCEEDED if "strategy" in data else FAILED)
         return group_report(id_, self._get(id_) or {})
 
@@ -219,19 +238,24 @@ class Together:
 
     def _go_on(self, id_: str, data: dict[str, Any]) -> GroupRecoveryReport:
         scopes = [Scope.parse(one) for one in data["agents"]]
+        steps = data["steps"]
         if "strategy" not in data:
-            found, passed = self._look(scopes, Failure.of(data["failure"]))
-            data["passed"] = passed
+            with _timed(steps, "look"):
+                found, data["passed"] = self._look(scopes, Failure.of(data["failure"]))
             if found is None:
-                data["why"] = "; ".join(f"{name}: {why}" for name, why in passed.items())[:2000]
+                passed = data["passed"].items()
+                data["why"] = "; ".join(f"{name}: {why}" for name, why in passed)[:2000]
                 self._finish(id_, data, FAILED)
                 raise RecoveryFailedError(
                     f"recovery {id_} of {len(scopes)} agents failed, and changed nothing: there is "
                     f"no moment to return to: {data['why']}",
                     id_,
                 )
-            self._put_back(id_, data, scopes, found)
-        HandoverBook(self._blocking).reconcile_all([self._store.line(scope) for scope in scopes])
+            with _timed(steps, "put_back"):
+                self._put_back(id_, data, scopes, found)
+        with _timed(steps, "reconcile"):
+            lines = [self._store.line(scope) for scope in scopes]
+            HandoverBook(self._blocking).reconcile_all(lines)
         self._finish(id_, data, SUCCEEDED)
         return group_report(id_, data)
 
@@ -334,6 +358,7 @@ class Together:
         for attempt in range(1, ATTEMPTS + 1):
             plans = [self._plan(id_, scope, found) for scope in found.points]
             data["unsent"] = {str(scope): n for scope, _, n in plans if n}
+            data["lost"] = {str(scope): self._lost(id_, data, scope, found) for scope, *_ in plans}
             note = self._note(id_, data)
             targets = [plan[0].targets[0] for _, plan, _ in plans]
             try:
@@ -346,6 +371,14 @@ class Together:
                 plan[1]([one])
                 settle_after(self._store.line(scope))
             return
+
+    def _lost(self, id_: str, data: Mapping[str, Any], scope: Scope, found: _Moment) -> str:
+        """What an agent loses by going back, with what others wrote since the recovery began."""
+        handle, head = self._store.line(scope), data["heads"][str(scope)]
+        timeline, sequence = found.points[scope]
+        if timeline != handle.timeline:
+            return lacking(handle, timeline, head)
+        return lost_text(head - sequence, sum(1 for _ in of_others(handle, id_, head)))
 
     def _plan(self, id_: str, scope: Scope, found: _Moment) -> tuple[Scope, Any, int]:
         handle = self._store.line(scope)
@@ -413,8 +446,8 @@ class Together:
         plan = parts.plan()
         assert plan is not None
         self._store.core.run(plan[0])
-        for agent, tail in data.get("gone", {}).items() if status == SUCCEEDED else ():
-            write(self._store.line(scope_of(Scope.parse(agent))), {LOST_TAIL: tail[1]})
+        for agent in data.get("gone", ()) if status == SUCCEEDED else ():
+            tell_tail(self._store.line(Scope.parse(agent)), id_)
         State(self._handle).checkpoint(f"recovery {id_}", type="recovery", tags=[status])
         counted(self._store.core.meter, data)
 

@@ -41,11 +41,12 @@ and ML-DSA-65, in a row beside it. It is covered by all of them, so that none ca
 _SIGNATURE_FROM_END = 69
 
 # operations
-SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK, GONE, REKEY, MERGE, META, PRUNE, END = range(
-    1, 14
-)
+SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK = range(1, 8)
+GONE, REKEY, MERGE, META, PRUNE, END, LOST = range(8, 15)
 KEYED = frozenset((SET, APPEND, PATCH, DELETE, META))
 """Those that name a key."""
+STAY = frozenset((RESTORE, FORK, GONE, REKEY, MERGE, LOST))
+"""Those whose entries stay whole when a timeline is pruned."""
 APPENDED, TRIMMED = 1, 2
 """How a list that is set or patched came about, behind the operation; 0 is left out."""
 NAMES = {
@@ -62,6 +63,7 @@ NAMES = {
     META: "expire",
     PRUNE: "prune",
     END: "end timeline",
+    LOST: "note a loss",
 }
 MARKS = {APPENDED: "append", TRIMMED: "trim"}
 KINDS = tuple(dict.fromkeys([*NAMES.values(), *MARKS.values()]))

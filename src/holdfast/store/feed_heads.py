@@ -1,4 +1,4 @@
-"""Which entry of each timeline the feed names as its newest.
+"""Which entry of each timeline the feed names as its newest, and how many it names.
 
 Each lane is read from its end backwards, as far as is asked for, and once; later answers read what
 was committed since. A row that cannot be read names nothing: `verify` finds it.
@@ -23,11 +23,11 @@ class FeedHeads:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._lock = threading.Lock()
-        self._heads: dict[tuple[int, int], int] = {}
+        self._heads: dict[tuple[int, int], tuple[int, int]] = {}
         self._lanes = [_Lane(lane) for lane in range(LANES)]
 
-    def newest(self, scope: int, timeline: int, depth: int | None = None) -> int:
-        """The number of a timeline's newest entry; 0 if none is named.
+    def named(self, scope: int, timeline: int, depth: int | None = None) -> tuple[int, int]:
+        """The highest number of a timeline's entries, and how many of them there are.
 
         With `depth`, only so many of the newest rows of each lane are looked at.
         """
@@ -35,7 +35,7 @@ class FeedHeads:
             for lane in self._lanes:
                 self._catch_up(lane)
                 self._go_back(lane, depth)
-            return self._heads.get((scope, timeline), 0)
+            return self._heads.get((scope, timeline), (0, 0))
 
     def _catch_up(self, lane: _Lane) -> None:
         if not lane.last and not lane.whole:
@@ -62,8 +62,8 @@ class FeedHeads:
             with suppress(StateIntegrityError):
                 for item in items_of(row):
                     line, last = (item.scope, item.timeline), item.first + item.entries - 1
-                    if last > heads.get(line, 0):
-                        heads[line] = last
+                    newest, count = heads.get(line, (0, 0))
+                    heads[line] = max(newest, last), count + item.entries
 
 
 class _Lane:

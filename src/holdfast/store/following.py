@@ -25,6 +25,7 @@ from holdfast.store.feed import LANES, FeedItem
 from holdfast.store.history import public_entry
 from holdfast.store.items import Entry, Position
 from holdfast.store.ledger import Ledger
+from holdfast.store.losses import Loss, hash_of, newest_told
 from holdfast.store.scopes import Scope
 from holdfast.store.tail import Row, Tail
 from holdfast.store.tombstones import new_numbers, numbers_of
@@ -117,12 +118,14 @@ class Follower:
         self._directory: dict[int, bytes] = {}
         self._ledgers: OrderedDict[int, Ledger] = OrderedDict()
         self._names: dict[int, dict[int, str]] = {}
+        self._told: dict[tuple[int, int], tuple[object, Loss | None]] = {}
+        """What timelines tell of losses, and the state of the feed as of which they were asked."""
 
     def feed(self, since: dict[int, int]) -> Iterator[Entry]:
         """Entries committed since a position, each with the position to go on from."""
         self.core.check_open()
         place = Place(self.core, since)
-        tail = Tail(self.core.lanes, place.rows)
+        tail = Tail(self.core.lanes, place.rows, self)
         goal = tail.goal()
         while not tail.reached(goal):
             row = tail.next()
@@ -141,13 +144,48 @@ class Follower:
         for item in items:
             low = item.first + max(0, begun - before)
             high = item.first + item.entries - 1
-            if low <= high and self._wanted(item):
+            alone = item.entries == 1
+            given = low <= high and self._wanted(item)
+            if given and (alone or not self._is_lost(item, lane, number)):
                 for entry in self.entries(item.scope, item.timeline, low, high):
+                    other = alone and entry.hash != item.hash.hex()
+                    if other and self._is_lost(item, lane, number):
+                        continue
                     read = before + entry.sequence - item.first + 1
                     last = read == total
                     yield entry, place.end(lane, number) if last else place.within(lane, read)
             before += item.entries
         yield None, place.end(lane, number)
+
+    def tells(self, scope: int, timeline: int) -> bool:
+        """Whether a timeline tells, as of now, that it lost something."""
+        line, token = (scope, timeline), self.core.lanes.token()
+        if self._told.get(line, (None, None))[0] != token:
+            ledger = self._ledger(scope)
+            self._told[line] = token, newest_told(ledger, timeline) if ledger is not None else None
+        return self._told[line][1] is not None
+
+    def stands(self, item: FeedItem, lane: int, number: int) -> bool:
+        """Whether what a row of the feed names is here; what is told to be lost is not."""
+        if self._is_named(item):
+            return True
+        told = self._told.get((item.scope, item.timeline), (None, None))[1]
+        return told is None or number > told.position.get(lane, 0)
+
+    def _is_named(self, item: FeedItem) -> bool:
+        """Whether the entry that a commit ended with is the one that the feed names."""
+        ledger = self._ledger(item.scope)
+        if ledger is None:
+            return True  # of what is erased nothing is given
+        key = rows.entry(rows.line(b"E", item.scope, item.timeline), item.first + item.entries - 1)
+        row = ledger.storage.get([key])[0]
+        return row is not None and hash_of(ledger, key, row) == item.hash
+
+    def _is_lost(self, item: FeedItem, lane: int, number: int) -> bool:
+        """Whether its timeline tells that what a row names is lost; others may have its numbers."""
+        if self._is_named(item) or not self.tells(item.scope, item.timeline):
+            return False
+        return not self.stands(item, lane, number)
 
     def _wanted(self, item: FeedItem) -> bool:
         """Whether it may be of the scope and timeline that were given."""

@@ -27,7 +27,7 @@ The steps, each of which may be the last one (killed, refused, storage lost):
    so that a row is the envelope alone. An entry stays whole if a kept value lies in it, if it
    wrote a key that is kept (it says when and why), if its state is kept, if it brought a long
    value of which any part is kept; or if it is a restore, a fork, a merge or the rotation of a
-   key, on which the past of later states rests.
+   key, on which the past of later states rests, or tells of a loss.
 6. The token is removed. While it is there, pruning again takes all of this up.
 
 Nothing is moved: what stays lies where it was, so that readers and writers of other processes go
@@ -76,7 +76,6 @@ PAUSE = 0.001
 ATTEMPTS = 20
 MOST_BASES = 10_000
 """States kept below a floor: they are all named in one entry."""
-_STAY = frozenset((entries.RESTORE, entries.FORK, entries.GONE, entries.REKEY, entries.MERGE))
 
 _encode = msgspec.msgpack.Encoder().encode
 Row = tuple[bytes, bytes]
@@ -473,7 +472,7 @@ class _Pruning:
         except (PrunedError, StateIntegrityError):
             return  # done before; or damaged, which `verify` names
         uploads = [op[2][3] for op in body.ops if _is_ahead(op) and op[2][3]]
-        if any(op[0] in _STAY for op in body.ops) or not marks.uploads.isdisjoint(uploads):
+        if any(op[0] in entries.STAY for op in body.ops) or not marks.uploads.isdisjoint(uploads):
             return
         # As with one that was never finished: who finds the cell may drop the rows; see `pins`.
         batch.cells += [(rows.pin(self.ledger.number, number), None, SWEPT) for number in uploads]

@@ -50,6 +50,7 @@ _STAYS = {
     entries.GONE: "deleted the scope: that stays",
     entries.END: "ended its timeline: that stays",
     entries.PRUNE: "pruned what was before it: that does not come back",
+    entries.LOST: "changed no key: it tells of entries that were lost",
 }
 """Why an operation that names no key is not undone."""
 _PRUNED = "stays: what was before it is pruned, and does not come back"

@@ -6,6 +6,10 @@ that none of its timelines has an earlier entry that was not handed out:
 - of one that is new, whatever comes before a row was committed before it, so that a look at all
   lanes that began after the row was read has found it.
 
+A timeline that tells of entries which it lost has given their numbers again. If numbers of it come
+twice, or its rows do not follow each other, each of them is judged: those of lost entries are
+handed out as they come, the others in their order.
+
 What is held: some rows of each lane, and a number for each timeline that is met on the way.
 """
 
@@ -14,6 +18,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping
+from typing import Protocol
 
 from holdfast.errors import DamagedRecordError
 from holdfast.store.feed import LANES, FeedItem, Lanes
@@ -31,11 +36,24 @@ LOOK = 1.0
 """Seconds after which to look although nothing seems to have changed."""
 
 
+class Judge(Protocol):
+    """Who knows what timelines have lost."""
+
+    def tells(self, scope: int, timeline: int) -> bool:
+        """Whether a timeline tells, as of now, that it lost something."""
+
+    def stands(self, item: FeedItem, lane: int, number: int) -> bool:
+        """Whether what a row names is here; what is told to be lost is not."""
+
+
 class Tail:
     """Reads all lanes behind a position."""
 
-    def __init__(self, lanes: Lanes, position: Mapping[int, int]) -> None:
+    def __init__(self, lanes: Lanes, position: Mapping[int, int], judge: Judge) -> None:
         self._lanes = lanes
+        self._judge = judge
+        self._cut: set[tuple[int, int]] = set()
+        """Timelines whose rows are judged."""
         self._at = [position.get(lane, 0) for lane in range(LANES)]
         self._looked = list(self._at)
         self._held: list[deque[tuple[int, list[FeedItem]]]] = [deque() for _ in range(LANES)]
@@ -44,6 +62,9 @@ class Tail:
         self._unsure: dict[tuple[int, int], int] = {}
         """Timelines of the last look: an earlier row of theirs may have been overlooked."""
         self._held_back = False
+        self._spans: dict[tuple[int, int], tuple[int, int, int]] = {}
+        """Of each timeline of the last look: its first number, the one behind its last, how many
+        there are between them."""
         self._token: object = None
         self._count = 0
         self._last_look = float("-inf")
@@ -64,7 +85,7 @@ class Tail:
             if self._held_back or not (waiting or unsure):
                 self._tidy()
                 return None
-            if not unsure:
+            if not unsure and not self._go_on_behind_losses():
                 raise DamagedRecordError("rows of the feed contradict each other; run verify")
 
     def stirred(self) -> bool:
@@ -113,14 +134,51 @@ class Tail:
                     continue
                 self._refill(lane)
             number, items = held[0]
-            if all(self._next.get((item.scope, item.timeline)) == item.first for item in items):
+            if self._ready(lane, number, items):
                 held.popleft()
-                for item in items:
+                for item in self._standing(lane, number, items):
                     self._next[(item.scope, item.timeline)] = item.first + item.entries
                 self._at[lane] = number
                 self._lane = lane
                 return lane, number, items
         return None
+
+    def _ready(self, lane: int, number: int, items: list[FeedItem]) -> bool:
+        """Whether all that comes before a row was handed out."""
+        here = self._standing(lane, number, items)
+        return all(self._next.get((item.scope, item.timeline)) == item.first for item in here)
+
+    def _standing(self, lane: int, number: int, items: list[FeedItem]) -> list[FeedItem]:
+        """What a row names, without what is lost."""
+        if not self._cut:
+            return items
+        return [
+            item
+            for item in items
+            if (item.scope, item.timeline) not in self._cut
+            or self._judge.stands(item, lane, number)
+        ]
+
+    def _go_on_behind_losses(self) -> bool:
+        """Find the next entry of timelines that tell of a loss; False if that is not in the way."""
+        first = [(lane, *held[0]) for lane, held in enumerate(self._held) if held]
+        for line in {(item.scope, item.timeline) for _, _, items in first for item in items}:
+            if self._judge.tells(*line):
+                self._cut.add(line)
+                self._next[line] = self._lowest(line)
+        return any(self._ready(*row) for row in first)
+
+    def _lowest(self, line: tuple[int, int]) -> int:
+        """The lowest number in rows of a timeline that were not handed out, of what is here."""
+        found = []
+        for lane, looked in enumerate(self._looked):
+            at = self._at[lane]
+            while at < looked and (page := self._lanes.read(lane, at, PAGE)):
+                for number, items, _ in page:
+                    mine = [item for item in items if (item.scope, item.timeline) == line]
+                    found += [item.first for item in self._standing(lane, number, mine)]
+                at = page[-1][0]
+        return min(found, default=0)
 
     def _refill(self, lane: int) -> None:
         last = self._looked[lane]
@@ -138,8 +196,15 @@ class Tail:
         found = False
         self._held_back = False
         fresh: dict[tuple[int, int], int] = {}
+        self._spans = {}
         for lane in range(LANES):
             found = self._look_at(lane, fresh) or found
+        for line, (low, high, count) in self._spans.items():
+            if count > high - low and self._judge.tells(*line):  # numbers that come twice
+                self._cut.add(line)
+                known = fresh if line in fresh else self._next
+                known[line] = self._lowest(line)
+        self._spans = {}
         if self._held_back:
             for line, first in fresh.items():
                 self._unsure[line] = min(first, self._unsure.get(line, first))
@@ -178,7 +243,9 @@ class Tail:
 
     def _note(self, items: list[FeedItem], fresh: dict[tuple[int, int], int]) -> None:
         for item in items:
-            line = (item.scope, item.timeline)
+            line, end = (item.scope, item.timeline), item.first + item.entries
+            low, high, count = self._spans.get(line, (item.first, end, 0))
+            self._spans[line] = min(low, item.first), max(high, end), count + item.entries
             if line not in self._next:
                 known = self._unsure if line in self._unsure else fresh
                 known[line] = min(item.first, known.get(line, item.first))

@@ -282,7 +282,7 @@ class _Check:
 
     def _scope_or_gone(self, ledger: Ledger, start: tuple[str, int, int, int]) -> None:
         """Check a scope; what was found of one that is erased or pruned meanwhile means nothing."""
-        before = replace(self.report, findings=list(self.report.findings))
+        before = _copied(self.report)
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 self._scope(ledger, start)
@@ -293,7 +293,7 @@ class _Check:
             erased = ledger.erased()
             if not erased and (sound or attempt == ATTEMPTS or not pruned_meanwhile(self, ledger)):
                 return
-            self.report = replace(before, findings=list(before.findings))
+            self.report = _copied(before)
             self.accounts.forget()
             self.whole = False
             if erased:
@@ -477,6 +477,10 @@ class _Check:
             low = page[-1][0] + b"\0"
         if self.whole:
             self.accounts.compare(b"R", stored, self.accounts.correlations)
+
+
+def _copied(report: Report) -> Report:
+    return replace(report, findings=list(report.findings), losses=list(report.losses))
 
 
 def _parse_resume(text: str | None) -> tuple[str, int, int, int]:

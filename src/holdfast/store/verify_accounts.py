@@ -110,6 +110,8 @@ class Accounts:
         report = self._check.report
         if report.findings or report.unswept or stored == called:
             return
+        if stored > called and report.losses:
+            return  # those of entries that are lost stay: a change with an id is applied once
         if stored > called and self._check.feed.moved():
             return  # rows of entries that were written since
         if not self._check.erased_meanwhile():

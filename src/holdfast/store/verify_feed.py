@@ -22,14 +22,23 @@ Head = tuple[int, bytes]
 """(number, hash) of an entry."""
 
 
+class _Named:
+    """What the feed names of a timeline: number and hash of its newest entry, and how many."""
+
+    __slots__ = ("count", "hash", "last")
+
+    def __init__(self) -> None:
+        self.last, self.hash, self.count = 0, b"", 0
+
+
 class FeedCheck:
     """The lanes, each read once from its first row to its newest."""
 
     def __init__(self, check: _Check) -> None:
         self._check = check
         self._lanes: dict[int, Head] = {}
-        self._heads: dict[tuple[int, int], Head] = {}
-        self._judged: dict[tuple[int, int], int] = {}
+        self._heads: dict[tuple[int, int], _Named] = {}
+        self._judged: dict[tuple[int, int], tuple[int, int]] = {}
         self.lines: dict[int, set[int]] = {}
         """Timelines of each scope that the feed names."""
 
@@ -54,19 +63,26 @@ class FeedCheck:
 
     def judged(self, scope: int, timeline: int) -> Head:
         """The newest entry of a timeline that is known of now: that is what it is judged by."""
-        head = self._heads.get((scope, timeline), (0, b""))
-        self._judged[(scope, timeline)] = head[0]
-        return head
+        line = scope, timeline
+        found = self._heads.get(line, _Named())
+        self._judged[line] = found.last, found.count
+        return found.last, found.hash
+
+    def counted(self, scope: int, timeline: int) -> int:
+        """How many entries of a timeline the feed named when it was judged."""
+        return self._judged[(scope, timeline)][1]
 
     def newest(self, scope: int, timeline: int) -> int:
         """The number of the newest entry of a timeline, as of this moment."""
         self.catch_up()
-        return self._heads.get((scope, timeline), (0, b""))[0]
+        return self._heads.get((scope, timeline), _Named()).last
 
     def moved(self) -> bool:
         """Whether something was committed that has not been looked at."""
         self.catch_up()
-        return any(head[0] > self._judged.get(line, 0) for line, head in self._heads.items())
+        return any(
+            found.last > self._judged.get(line, (0, 0))[0] for line, found in self._heads.items()
+        )
 
     def _read(self, lane: int, expected: Head | None) -> None:
         number, tag = self._lanes.get(lane, (0, bytes(32)))
@@ -101,6 +117,10 @@ class FeedCheck:
         for item in items:
             last = item.first + item.entries - 1
             line = (item.scope, item.timeline)
-            if self._heads.get(line, (0, b""))[0] < last:
-                self._heads[line] = (last, item.hash)
+            found = self._heads.get(line)
+            if found is None:
+                found = self._heads[line] = _Named()
                 self.lines.setdefault(item.scope, set()).add(item.timeline)
+            found.count += item.entries
+            if found.last < last:
+                found.last, found.hash = last, item.hash

@@ -17,6 +17,7 @@ from holdfast.store import entries, rows
 from holdfast.store.check import check_values
 from holdfast.store.entries import Body
 from holdfast.store.floors import NO_FLOOR, Floor, floor_of, read_base
+from holdfast.store.losses import told
 from holdfast.store.marking import Marks
 from holdfast.store.saves import Save
 from holdfast.store.verify_nodes import DAMAGE
@@ -148,6 +149,8 @@ class FloorCheck:
             alone = msgspec.structs.replace(body, change=None, cause=None)
             sequence = rows.sequence_of(key)
             self.line.check.accounts.note(self.ledger, self.line.line.number, sequence, alone)
+        if body.ops and body.ops[0][0] == entries.LOST:
+            self.line.losses.append(told(rows.sequence_of(key), body.ops[0]))
         prefix = rows.line(b"V", self.ledger.number, self.line.line.number)
         for ordinal, commitment in enumerate(body.packs, 1):
             pack = rows.pack(prefix, rows.sequence_of(key), ordinal)

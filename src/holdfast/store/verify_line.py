@@ -16,12 +16,14 @@ from holdfast.store.entries import Body, Envelope
 from holdfast.store.floors import NO_FLOOR, Floor
 from holdfast.store.ledger import Ledger
 from holdfast.store.loading import DELTAS
+from holdfast.store.losses import Loss, told
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, may_be_tree, read_save, read_slot
 from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Node
 from holdfast.store.verify_feed import Head
 from holdfast.store.verify_floor import FloorCheck, check_anchor, check_newest_anchor
 from holdfast.store.verify_lookups import check_lookups
+from holdfast.store.verify_losses import check_losses
 from holdfast.store.verify_nodes import DAMAGE, NodeCheck
 from holdfast.store.verify_uploads import UploadCheck
 
@@ -70,6 +72,8 @@ class LineCheck:
         self.line = Timeline(ledger, number)
         self.folding = True
         self.damaged: set[tuple[int, int]] = set()
+        self.losses: list[Loss] = []  # that its entries tell of
+        self.other = False  # whether the newest entry is another one than the feed names
         self.newest = 0
         self.announced: dict[int, tuple[int, bytes]] = {}
         self.packs: set[bytes] = set()
@@ -106,10 +110,7 @@ class LineCheck:
                 break
             self._unannounced(line.sequence)
             self.check.pause(self.ledger, line.number, line.sequence)
-        if line.sequence < head[0]:
-            key = rows.entry(line.prefix, line.sequence + 1)
-            message = f"the feed names entry {head[0]}, the newest here is {line.sequence}"
-            self.find("feed", key, f"{message}: the scope was put back, or entries were dropped")
+        check_losses(self)
         self._unannounced(head[0])
         self._behind()
         check_newest_anchor(self)
@@ -229,8 +230,7 @@ class LineCheck:
             whole = False
         line.sequence = sequence
         line.head = self.ledger.entry_hash(key, envelope.data)
-        if sequence == expected[0] and line.head != expected[1]:
-            self.find("feed", key, "it is not the entry that the feed names")
+        self.other |= sequence == expected[0] and line.head != expected[1]
         if envelope.statement is not None:
             self.check_statement(key, envelope, whole=whole)
 
@@ -244,10 +244,13 @@ class LineCheck:
             self._packs(sequence, body)
         elif not body.atoms:
             self.uploads.note(key, body)
-        if body.ops and body.ops[0][0] == entries.MERGE:
-            self._merge(key, body.ops[0])
-        if body.ops and body.ops[0][0] == entries.PRUNE:
-            check_anchor(self, key, body.ops[0])
+        first = body.ops[0] if body.ops else [0]
+        if first[0] == entries.MERGE:
+            self._merge(key, first)
+        elif first[0] == entries.PRUNE:
+            check_anchor(self, key, first)
+        elif first[0] == entries.LOST:
+            self.losses.append(told(sequence, first))
 
     def _fold(self, key: bytes, sequence: int, body: Body) -> None:
         """Fold an entry into the state."""

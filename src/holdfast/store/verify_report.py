@@ -21,11 +21,26 @@ class Finding:
     """The key of the row in storage, in hexadecimal, where it is about one row of a scope."""
 
 
+@dataclass(frozen=True, slots=True)
+class KnownLoss:
+    """Entries that are lost, as an entry of their timeline tells: a recovery wrote it."""
+
+    scope: str
+    place: str
+    """The entry that tells of it."""
+    what: str
+
+    def __str__(self) -> str:
+        return f"known to be lost: {self.scope}: {self.what}, as {self.place} tells"
+
+
 @dataclass(slots=True)
 class Report:
     """What `verify` found and how much it looked at."""
 
     findings: list[Finding] = field(default_factory=list)
+    losses: list[KnownLoss] = field(default_factory=list)
+    """What was lost before, and a recovery has answered: that is no finding any more."""
     scopes: int = 0
     erased: int = 0
     """Scopes of which only the tombstone should be left."""
@@ -82,6 +97,7 @@ class Report:
             lines.append(f"{self.pruned} entries are pruned, as anchors say")
         if self.trust:
             lines.append(self.trust)
+        lines += map(str, self.losses)
         lines += [f"{f.kind}: {f.place}: {f.message}" for f in self.findings]
         if self.resume:
             lines.append(f"stopped by the budget; resume with {self.resume}")

@@ -145,7 +145,7 @@ class Watching:
 
     def _read(self) -> Iterator[Entry | bool]:
         """Entries that fit; between them True if there is more, False if there is none now."""
-        tail = self._tail = Tail(self._core.lanes, self._place.rows)
+        tail = self._tail = Tail(self._core.lanes, self._place.rows, self._follower)
         passed = 0
         while True:
             row = tail.next()

@@ -1,0 +1,87 @@
+"""What is done about damaged and lost rows of an agent before anything is written to it.
+
+They are set aside, and healed if a copy of the store still has them: that comes first, for whatever
+is written takes the number of a lost entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from holdfast.errors import HoldfastError, ScopeNotFoundError, StateIntegrityError
+from holdfast.recovery.failures import DAMAGED, Failure
+from holdfast.recovery.healing import heal_all, looking, would_heal
+from holdfast.recovery.quarantine import Quarantine
+from holdfast.recovery.strategies import check_state
+from holdfast.recovery.tails import Tail, Tails
+from holdfast.store.core import Core
+from holdfast.store.handles import LineHandle, StoreHandle
+from holdfast.store.losses import drop_behind
+from holdfast.store.scopes import Scope
+from holdfast.store.verify import verify_store
+from holdfast.store.verify_report import Finding
+
+BUDGET = 10.0
+"""Seconds in which damage is looked for, unless a step says otherwise."""
+
+
+def unreadable(handle: LineHandle) -> str | None:
+    """Why the newest state cannot be read; None if it can."""
+    try:
+        check_state(handle, handle.timeline, handle.place()[2])
+    except StateIntegrityError as error:
+        return str(error)[:500]
+    return None
+
+
+def is_called_for(failure: Failure, tail: Tail | None, why: str | None) -> bool:
+    """Whether damage is to be looked for; `why` the newest state cannot be read, if it cannot."""
+    return tail is not None or failure.kind in DAMAGED or why is not None
+
+
+def copies_of(core: Core, stores: Sequence[Any]) -> list[Core]:
+    """Those stores that were made by copying this one: rows can be healed from them."""
+    return [one._core for one in stores if one._core.lineage == core.lineage]
+
+
+def set_aside(
+    store: StoreHandle, agent: Scope, copies: Sequence[Core], recovery: str, budget: float = BUDGET
+) -> dict[str, Any]:
+    """Set aside what is damaged or lost, as much as is found in the time, and heal it.
+
+    Of entries that stay lost, what else was written with them goes: it belongs to nothing, and
+    would stand in the way of what is written next.
+    """
+    found: list[Finding] = []
+    with suppress(ScopeNotFoundError):  # then nothing of it is damaged
+        found = verify_store(store.core, agent, budget=budget).findings
+    result: dict[str, Any] = {"quarantined": Quarantine(store, agent).add(found, recovery)}
+    try:
+        result["healed"] = [one.row for one in heal_all(store, agent, found, copies)[1]]
+    except (HoldfastError, OSError) as error:  # a copy that cannot be read heals nothing
+        result["unhealed"] = f"{type(error).__name__}: {error}"[:500]
+    if Tails(store).lost(agent) is not None:
+        result["dropped"] = drop_behind(store.line(agent))
+    return result
+
+
+@contextmanager
+def as_if_healed(
+    store: StoreHandle, agent: Scope, failure: Failure, tail: Tail | None, copies: Sequence[Core]
+) -> Iterator[tuple[StoreHandle, int]]:
+    """The store as it is after `set_aside`, and how many rows that heals; nothing is written."""
+    rows: dict[bytes, bytes] = {}
+    with suppress(HoldfastError, OSError):  # a copy that cannot be read heals nothing
+        if copies and is_called_for(failure, tail, unreadable(store.line(agent))):
+            found = verify_store(store.core, agent, budget=BUDGET).findings
+            rows = would_heal(store.core, agent, found, copies)[1]
+    if not rows:
+        yield store, 0
+        return
+    seen = looking(store.core, rows)
+    try:
+        yield StoreHandle(seen), len(rows)
+    finally:
+        seen.close()
