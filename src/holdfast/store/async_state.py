@@ -236,7 +236,7 @@ class State(
     ) -> Checkpoint:
         """A named point to return to. Nothing is copied, whatever the state's size."""
         plan = self._handle.plan_checkpoint(name, type, tags, description, metadata)
-        return await self._pump.commit_away(plan)  # type: ignore[no-any-return]
+        return await self._pump.commit(plan, away=True)  # type: ignore[no-any-return]
 
     async def checkpoints(
         self,
@@ -298,8 +298,8 @@ class State(
         """A new timeline that starts from a point (the newest state); nothing is copied."""
         for _ in range(50):
             try:
-                plan = await read_away(self._handle.plan_fork, name, at)
-                return self.on(await self._pump.commit_away(plan))  # many share a commit
+                plan = await self._pump.plan(self.scope, self._handle.plan_fork, name, at)
+                return self.on(await self._pump.commit(plan, away=True))  # many share a commit
             except Conflict as conflict:
                 if name in conflict.keys:
                     raise

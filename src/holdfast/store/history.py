@@ -336,14 +336,9 @@ class History:
             body.ops = [[entries.FORK, source.number, sequence, root.hash]]
             stage.finish(body)
 
-        def finish(_: list[Written]) -> str:
-            assert target.line is not None
-            self.core.register(target.line)
-            return name
-
         fork = Fork(ledger, name, root)
         target = Target(self.scope, name, special=special, create=False, fork=fork)
-        return Change([target], cause), finish
+        return Change([target], cause), lambda _: name
 
     def timelines(self) -> list[TimelineInfo]:
         """All timelines of the scope that are not ended."""
