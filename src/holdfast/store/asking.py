@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from holdfast.errors import InvalidInputError, InvalidKeyError, LeaseHeldError
 from holdfast.store.arguments import check_seconds, check_text
+from holdfast.store.blocks import block
 from holdfast.store.cancelling import safe_point
 from holdfast.store.leasing import Lease, LeaseInfo
 from holdfast.store.scopes import check_key
@@ -93,7 +93,7 @@ class StoreLeasing:
 
     _core: Core
 
-    @contextmanager
+    @block
     def lease(
         self,
         name: str,

@@ -7,7 +7,6 @@ Reads of embedded engines run in the event loop: they take microseconds. What ma
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -21,6 +20,7 @@ from holdfast.store.async_proving import StateProving
 from holdfast.store.async_streaming import StateStreaming, ViewStreaming
 from holdfast.store.async_watching import LineFollowing
 from holdfast.store.blaming import Blame, blame_value
+from holdfast.store.blocks import async_block
 from holdfast.store.cancelling import read_away, to_the_end
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Written
@@ -202,7 +202,7 @@ class State(
                     raise
         raise AssertionError
 
-    @asynccontextmanager
+    @async_block
     async def change(
         self,
         *,
