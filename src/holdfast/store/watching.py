@@ -112,8 +112,8 @@ class Watching:
         return self._midway or self._tail is None or self._tail.stirred()
 
     def _near(self) -> bool:
-        """Whether there can be little to read: the last look was just now, and all was given."""
-        return not self._midway and self._tail is not None and self._tail.near()
+        """Whether there can be little to read: the last look was just now."""
+        return self._tail is not None and self._tail.near()
 
     def _called(self) -> bool:
         """Whether there is a reason not to wait; only that the bell would not ring again."""
