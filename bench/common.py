@@ -283,7 +283,7 @@ def start_child(function: str, **arguments: Any) -> subprocess.Popen[str]:
     """Start `MODULE:FUNCTION(**arguments)` in a process of its own; end it with `answer`."""
     runner = Path(__file__).with_name("run.py")
     command = [sys.executable, str(runner), "--child", function, json.dumps(arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def answer(child: subprocess.Popen[str]) -> dict[str, Any]:

@@ -777,6 +777,20 @@ BUGS = (
         "tests/store/test_retention_in_use.py",
     ),
     Bug(
+        "fork of an erased scope tried again and again",
+        "store/forking.py",
+        "            if ledger.erased():\n",
+        "            if False:\n",
+        "tests/store/test_forks_together.py",
+    ),
+    Bug(
+        "forks of several tasks under the cause of one",
+        "store/cancelling.py",
+        "return self._context.run(self._function)",
+        "return self._function()",
+        "tests/store/test_forks_together.py",
+    ),
+    Bug(
         "each fork of a group saving the same nodes once more",
         "store/forking.py",
         "return unsaved and made is not None and bool(made.lines)",

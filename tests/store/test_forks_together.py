@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,9 +32,9 @@ def test_a_thousand_forks_at_one_moment(plain: Place, commit: str) -> None:
             await state.set("list", LONG)
             counting.reset()
             made = await asyncio.gather(*(state.fork(f"trial {n}") for n in range(1000)))
-            if commit == "thread":
-                # As many share a commit as are ready while the one before is written.
-                assert counting.calls["commit"] < 500
+            # As many share a commit as are ready while the one before is written.
+            assert counting.calls["commit"] < 100
+            assert counting.calls["scan"] + counting.calls["get"] < 500  # for all, not for each
             assert counting.bytes_written < 1000 * 600 + 60_000  # the tree is saved once
             await asyncio.gather(*(one.append("list", n) for n, one in enumerate(made)))
             assert [(await one.tail("list", 1))[0] for one in made] == list(range(1000))
@@ -47,6 +48,57 @@ def test_a_thousand_forks_at_one_moment(plain: Place, commit: str) -> None:
         "main",
         *(f"trial {n}" for n in range(1000)),
     }
+
+
+def test_of_forks_at_one_moment_some_are_cancelled(plain: Place) -> None:
+    """Those are made or not; the others are, and each has its own cause."""
+
+    async def main() -> set[str]:
+        async with holdfast.open(plain.url, **plain.options(commit="thread")) as store:
+            state = store.agent("1")
+            await state.set("k", 1)
+
+            async def fork(n: int) -> None:
+                with store.acting(f"actor {n}"):
+                    await state.fork(f"f{n}")
+
+            tasks = [asyncio.create_task(fork(n)) for n in range(60)]
+            for turns, some in enumerate((tasks[:20:2], tasks[20:40:2])):
+                for _ in range(turns + 1):
+                    await asyncio.sleep(0)
+                for task in some:
+                    task.cancel()
+            done = await asyncio.gather(*tasks, return_exceptions=True)
+            stopped = {n for n, one in enumerate(done) if one is not None}
+            assert all(isinstance(done[n], asyncio.CancelledError) for n in stopped)
+            assert stopped <= set(range(0, 40, 2))
+            made = {info.name for info in await state.timelines()} - {"main"}
+            assert made >= {f"f{n}" for n in range(60) if n not in stopped}
+            for name in made:
+                entry = (await state.on(name).log(limit=1))[0]
+                assert entry.cause.actor == f"actor {name[1:]}"
+            return made
+
+    made = asyncio.run(main())
+    assert numbers(plain) == list(range(len(made) + 1))
+    assert plain.open().verify().findings == []
+
+
+def test_of_forks_at_one_moment_one_fails(plain: Place) -> None:
+    """What is wrong with one of them is told to that one alone."""
+
+    async def main() -> None:
+        async with holdfast.open(plain.url, **plain.options()) as store:
+            state = store.agent("1")
+            await state.set("k", 1)
+            done = await asyncio.gather(
+                *(state.fork(f"f{n}", at=n) for n in (1, 99, 1)), return_exceptions=True
+            )
+            wrong = [type(one) for one in done if isinstance(one, BaseException)]
+            assert sorted(kind.__name__ for kind in wrong) == ["Conflict", "PointNotFoundError"]
+            assert [line.name for line in await state.timelines()] == ["main", "f1"]
+
+    asyncio.run(main())
 
 
 def test_threads_and_handles_fork_one_scope(place: Place) -> None:
@@ -183,3 +235,21 @@ def test_a_fork_and_the_end_of_its_scope_in_one_group(place: Place, deleted_firs
         assert state.on("late").get("k") == 1
         store.delete("agent:1")
     assert place.open().verify().findings == []
+
+
+def test_a_scope_erased_meanwhile_is_forked_no_more(tmp_path: Path) -> None:
+    place = Place("sqlite", tmp_path, sealed=True)
+    store, other = place.open(), place.open()
+    state = store.agent("1")
+    state.set("k", 1)
+    state.fork("early")
+    plans = [state._handle.plan_fork(f"late {n}", None) for n in range(3)]
+    other.erase("agent:1")
+    tickets = [store._core.submit(change) for change, _ in plans]
+    store._core.committer.drain()
+    for ticket in tickets:
+        with pytest.raises(ScopeNotFoundError, match="was erased"):
+            ticket.outcome()
+    assert state.get("k") is None
+    assert store.verify().findings == []
+    place.close()

@@ -706,3 +706,28 @@ def test_closing_a_store_gives_back_what_is_taken_meanwhile(place: Place) -> Non
         assert not closing.is_alive()
         assert over.wait(20)
         thread.join()
+
+
+def test_a_block_is_entered_once(place: Place) -> None:
+    """A second time it is refused with what to do, and nothing is taken or written."""
+    store = place.open()
+    for block, name in ((store.lease("job"), "lease"), (store.agent("a").change(), "change")):
+        with block, pytest.raises(InvalidInputError, match=f"`{name}` again"), block:
+            raise AssertionError("it was entered")
+        with pytest.raises(InvalidInputError, match=f"`{name}` again"), block:
+            raise AssertionError("it was entered")
+    assert [(info.owner, info.term) for info in store.leases()] == [(None, 1)]
+
+
+def test_an_async_block_is_entered_once(place: Place) -> None:
+    async def main() -> None:
+        async with holdfast.open(place.url, **place.options()) as store:
+            lease, change = store.lease("job"), store.change()
+            async with lease, change:
+                pass
+            for block, name in ((lease, "lease"), (change, "change")):
+                with pytest.raises(InvalidInputError, match=f"`{name}` again"):
+                    async with block:
+                        raise AssertionError("it was entered")
+
+    asyncio.run(main())

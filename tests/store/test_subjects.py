@@ -469,14 +469,15 @@ def test_gates(sealed: Place) -> None:
 
 
 def test_ephemeral_keys(sealed: Place) -> None:
-    store = sealed.open()
+    """They are sealed, too, though nothing is stored: erasing reaches who holds them."""
+    store, other = sealed.open(), sealed.open()
     state = store.agent("a")
     state.declare(holdfast.Ephemeral("now/"))
     state.set("now/k", SECRET, subject=WHO)
     state.append("now/l", SECRET, subject=WHO)
     state.append("now/l", 1)
     assert (state.get("now/k"), state.get("now/l")) == (SECRET, [SECRET, 1])
-    store.erase_subject(WHO)
+    other.erase_subject(WHO)
     assert state.get("now/l") == [holdfast.ERASED, 1]
 
 

@@ -23,9 +23,9 @@ from holdfast.store import rows
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change
 from holdfast.store.handles import LineHandle, StoreHandle
-from holdfast.store.history import public_entry
 from holdfast.store.items import Checkpoint, Restored
 from holdfast.store.lookup_building import settle_after
+from holdfast.store.public_entries import public_entry
 
 
 @dataclass(frozen=True, slots=True)

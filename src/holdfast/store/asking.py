@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from holdfast.errors import InvalidInputError, InvalidKeyError, LeaseHeldError
 from holdfast.store.arguments import check_seconds, check_text
+from holdfast.store.blocks import block
 from holdfast.store.cancelling import safe_point
 from holdfast.store.leasing import Lease, LeaseInfo
 from holdfast.store.processes import this_process
@@ -87,7 +87,7 @@ class StoreLeasing:
 
     _core: Core
 
-    @contextmanager
+    @block
     def lease(
         self,
         name: str,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from holdfast.store.asking import Asking, check_name, given_back
+from holdfast.store.blocks import async_block
 from holdfast.store.cancelling import read_away, surely, to_the_end
 from holdfast.store.leasing import Lease, LeaseInfo
 
@@ -29,7 +29,7 @@ class StoreLeasing:
 
     _core: Core
 
-    @asynccontextmanager
+    @async_block
     async def lease(
         self,
         name: str,

@@ -7,7 +7,6 @@ Reads of embedded engines run in the event loop: they take microseconds. What ma
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -21,6 +20,7 @@ from holdfast.store.async_proving import StateProving
 from holdfast.store.async_streaming import StateStreaming, ViewStreaming
 from holdfast.store.async_watching import LineFollowing
 from holdfast.store.blaming import Blame, blame_value
+from holdfast.store.blocks import async_block
 from holdfast.store.cancelling import read_away, to_the_end
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Written
@@ -202,7 +202,7 @@ class State(
                     raise
         raise AssertionError
 
-    @asynccontextmanager
+    @async_block
     async def change(
         self,
         *,
@@ -236,7 +236,7 @@ class State(
     ) -> Checkpoint:
         """A named point to return to. Nothing is copied, whatever the state's size."""
         plan = self._handle.plan_checkpoint(name, type, tags, description, metadata)
-        return await self._pump.commit_away(plan)  # type: ignore[no-any-return]
+        return await self._pump.commit(plan, away=True)  # type: ignore[no-any-return]
 
     async def checkpoints(
         self,
@@ -298,8 +298,8 @@ class State(
         """A new timeline that starts from a point (the newest state); nothing is copied."""
         for _ in range(50):
             try:
-                plan = await read_away(self._handle.plan_fork, name, at)
-                return self.on(await self._pump.commit_away(plan))  # many share a commit
+                plan = await self._pump.plan(self.scope, self._handle.plan_fork, name, at)
+                return self.on(await self._pump.commit(plan, away=True))  # many share a commit
             except Conflict as conflict:
                 if name in conflict.keys:
                     raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
@@ -17,6 +17,7 @@ from holdfast.store.async_leasing import StoreLeasing
 from holdfast.store.async_state import Change, State
 from holdfast.store.async_streaming import StoreStreaming
 from holdfast.store.async_watching import StoreFollowing
+from holdfast.store.blocks import async_block
 from holdfast.store.cancelling import read_away, surely, to_the_end
 from holdfast.store.cause import acting, cause_now
 from holdfast.store.clock import Clock
@@ -204,7 +205,7 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
 
     # changes
 
-    @asynccontextmanager
+    @async_block
     async def change(
         self,
         *,

@@ -53,6 +53,8 @@ class Watch(Watching):
     async def _go_on(self) -> bool:
         """Read on: here if it can only be a little, else in a thread."""
         if self._near() and self._core.storage.limits.embedded:
+            if self._midway:
+                await asyncio.sleep(0)  # others have their turn between two parts
             return self._fill()
         return await to_the_end(self._fill)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from holdfast.store.arguments import (
     check_flag,
 )
 from holdfast.store.asking import StoreLeasing
+from holdfast.store.blocks import block
 from holdfast.store.cause import acting, cause_now
 from holdfast.store.change import Written
 from holdfast.store.compare import Diff
@@ -190,7 +191,7 @@ class State(
                     raise
         raise AssertionError
 
-    @contextmanager
+    @block
     def change(
         self,
         *,
@@ -429,7 +430,7 @@ class Store(StoreFollowing, StoreStreaming, StoreUndoing, StoreKeys, StoreLeasin
 
     # changes
 
-    @contextmanager
+    @block
     def change(
         self,
         *,

@@ -11,7 +11,7 @@ asyncio is loaded by whoever uses it: blocking programs load this file, too, and
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import partial
@@ -146,3 +146,64 @@ async def read_away(
         work.leave()
         raise
     return work.done.result()  # type: ignore[return-value]
+
+
+class _Asked(Generic[_T]):
+    """A read that a task waits for; it is made in the task's context."""
+
+    def __init__(self, function: Callable[[], _T], found: asyncio.Future[_T]) -> None:
+        self.found = found
+        self._function = function
+        self._context = copy_context()
+
+    def read(self) -> _T | BaseException:
+        if self.found.cancelled():
+            return Stopped()
+        try:
+            return self._context.run(self._function)
+        except BaseException as error:
+            return error
+
+    def tell(self, found: _T | BaseException) -> None:
+        if self.found.done():
+            return  # cancelled
+        if isinstance(found, BaseException):
+            self.found.set_exception(found)
+        else:
+            self.found.set_result(found)
+
+
+class TogetherAway(Generic[_T]):
+    """Reads on one thread, one after the other, what many tasks ask for at one moment.
+
+    For what is little as a rule and may be much: a thread for each would cost more than the reads.
+    """
+
+    def __init__(self) -> None:
+        self._asked: dict[tuple[asyncio.AbstractEventLoop, Hashable], list[_Asked[_T]]] = {}
+
+    async def read(self, about: Hashable, function: Callable[..., _T], *args: Any) -> _T:
+        """As `read_away`; reads about different things do not wait for each other."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        key = loop, about
+        if key not in self._asked:
+            self._asked[key] = []
+            loop.call_soon(self._start, key)  # behind all tasks that run now
+        found: asyncio.Future[_T] = loop.create_future()
+        self._asked[key].append(_Asked(partial(function, *args), found))
+        return await found
+
+    def _start(self, key: tuple[asyncio.AbstractEventLoop, Hashable]) -> None:
+        asked = self._asked.pop(key)
+
+        def tell(done: asyncio.Future[list[_T | BaseException] | None]) -> None:
+            for one, found in zip(asked, done.result() or (), strict=True):
+                one.tell(found)
+
+        try:
+            _Work(lambda: [one.read() for one in asked]).done.add_done_callback(tell)
+        except RuntimeError as error:  # the loop is about to close
+            for one in asked:
+                one.tell(error)

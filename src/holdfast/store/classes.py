@@ -95,6 +95,9 @@ def any_sensitive(
     keys: Iterable[tuple[str, bytes]], declared: Callable[[], Declared], find: Find
 ) -> bool:
     """Whether one of some keys, each with its meta, is sensitive, or may be for all we know."""
+    keys = list(keys)
+    if not keys:
+        return False
     try:
         known = declared()
     except (StateIntegrityError, NewerFormatError):

@@ -167,6 +167,7 @@ class Committer:
             stage.publish(attempt.token)
             if stage.remember:
                 self._core.memos.note(stage.ledger.number, stage.remember)
+        attempt.forks.made()
         for ledger in attempt.born:
             ledger.birth = None
         attempt.settle()
@@ -254,15 +255,13 @@ class _Attempt:
         self.held: dict[int, list[tuple[Timeline, Made, Written]]] = {}
         """What changes make of ephemeral keys, by the change."""
         self.held_keys: set[tuple[int, int, str]] = set()
-        self.forks = Forks(core)
+        self.forks = Forks(core, self.token)
         self.cells: dict[bytes, bytes] = {}
         """Those that changes expect: of leases that they are made under, of subjects."""
 
     def fences(self, ticket: Ticket) -> Iterable[Fence]:
         """What a change expects, if it writes; leases of other stores are not known here."""
-        if not ticket.change.fences:
-            return ()
-        if not self.used.get(id(ticket), True):
+        if not ticket.change.fences or not self.used.get(id(ticket), True):
             return ()
         return [fence for fence in ticket.change.fences if fence.core is self.core]
 
@@ -492,7 +491,7 @@ class _Attempt:
             batch.absent.extend(key for key, _ in ledger.birth or ())
         batch.cells += [(key, cell, cell) for key, cell in self.cells.items()]
         batch.puts.extend(self.extra)
-        batch.absent.extend(self.absent)
+        batch.absent = list(dict.fromkeys([*batch.absent, *self.absent]))  # forks share theirs
         feed_key, feed_row = lanes.next_row(items)
         batch.puts.append((feed_key, feed_row))
         batch.absent.append(feed_key)

@@ -372,13 +372,14 @@ class Core:
         number = 0 if name == "main" else self._timeline_number(ledger, name)
         return Timeline(ledger, number).strand(why)
 
-    def register(self, timeline: Timeline) -> None:
+    def register(self, name: str, timeline: Timeline) -> None:
         """Use a timeline that was just made, unless it has been loaded meanwhile.
 
         There is one object for a timeline: what is committed here is told to that one alone.
         """
         with self._lock:
             timeline.ledger.timelines.setdefault(timeline.number, timeline)
+            timeline.ledger.names[name] = timeline.number
 
     def take_over(self, timeline: Timeline) -> None:
         """A stranded timeline has a state again: use it from now on."""

@@ -53,14 +53,19 @@ def check_expected(target: Target, stage: Stage, ephemerals: Ephemerals) -> None
 
 def name_each_other(staged: list[tuple[Target, Stage]], bodies: list[Body]) -> None:
     """Note in each entry of a change which others belong to it, or were read for it."""
-    for number, body in enumerate(bodies):
-        others = [pair for other, pair in enumerate(staged) if other != number]
-        for target, stage in others:
-            place = (stage.ledger.number, stage.timeline.number)
-            if target.ops or target.special:
-                body.also.append((*place, stage.sequence + 1 + target.backup))
-            else:
-                body.reads.append((*place, stage.sequence))
+    written: list[tuple[int, int, int]] = []
+    reads: list[tuple[int, int, int]] = []
+    entries: list[Body] = []
+    for (target, stage), body in zip(staged, bodies, strict=True):
+        place = (stage.ledger.number, stage.timeline.number)
+        if target.ops or target.special:
+            written.append((*place, stage.sequence + 1 + target.backup))
+            entries.append(body)
+        else:
+            reads.append((*place, stage.sequence))
+    for number, body in enumerate(entries):
+        body.also = written[:number] + written[number + 1 :]
+        body.reads = reads
 
 
 def internal(error: BaseException) -> InternalError:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import datetime
+from typing import NamedTuple
 
 from holdfast.errors import (
     DamagedRecordError,
@@ -21,11 +21,12 @@ from holdfast.errors import (
 from holdfast.store import rows
 from holdfast.store.arguments import check_bounds, check_limit, check_text
 from holdfast.store.core import Core
+from holdfast.store.entries import Body, Envelope
 from holdfast.store.feed import LANES, FeedItem
-from holdfast.store.history import public_entry
 from holdfast.store.items import Entry, Position
 from holdfast.store.ledger import Ledger
 from holdfast.store.losses import Loss, hash_of, newest_told
+from holdfast.store.public_entries import public_entry
 from holdfast.store.scopes import Scope
 from holdfast.store.tail import Row, Tail
 from holdfast.store.tombstones import new_numbers, numbers_of
@@ -54,7 +55,7 @@ def check_position(position: object) -> None:
 class Place:
     """Where a reader of the feed is, exactly: also between the entries of one commit.
 
-    A position has for each lane the number of the last row that was read to its end, and under
+    Its `position` has for each lane the number of the last row that was read to its end, and under
     LANES + lane how many entries of the row behind it; and under STORE which store it is of. An
     empty one is the beginning of any.
     """
@@ -67,10 +68,8 @@ class Place:
                 "since is a position of another store; begin with `store.position()` of this one, "
                 "or leave it out to begin now (with `feed`: at the beginning)"
             )
-        self.rows = {lane: n for lane, n in position.items() if lane < LANES and n}
-        self._part = {
-            lane - LANES: n for lane, n in position.items() if LANES <= lane < STORE and n
-        }
+        self.position = Position({lane: n for lane, n in position.items() if n})
+        self.position[STORE] = self._store
         if any(number > core.lanes.end(lane)[0] for lane, number in self.rows.items()):
             raise InvalidInputError(
                 "since lies ahead of this store, which was put back to an older copy. Compare with "
@@ -81,28 +80,39 @@ class Place:
     def now(cls, core: Core) -> Place:
         """Where the feed ends now."""
         place = cls(core, {})
-        place.rows = core.lanes.position()
+        place.position.update(core.lanes.position())
         return place
+
+    @property
+    def rows(self) -> dict[int, int]:
+        """For each lane the number of the last row that was read to its end."""
+        return {lane: n for lane, n in self.position.items() if lane < LANES}
 
     def begin(self, lane: int, number: int) -> int:
         """How many entries of this row were read already."""
-        return self._part.get(lane, 0) if number == self.rows.get(lane, 0) + 1 else 0
+        follows = number == self.position.get(lane, 0) + 1
+        return self.position.get(LANES + lane, 0) if follows else 0
 
     def within(self, lane: int, entries: int) -> Position:
-        """So many entries of the next row of a lane are read."""
-        self._part[lane] = entries
-        return self.position()
+        """The position where so many entries of the next row of a lane are read."""
+        return Position({**self.position, LANES + lane: entries})
 
     def end(self, lane: int, number: int) -> Position:
-        """A row is read to its end."""
-        self._part.pop(lane, None)
-        self.rows[lane] = number
-        return self.position()
+        """The position where a row is read to its end."""
+        position = Position(self.position)
+        position.pop(LANES + lane, None)
+        position[lane] = number
+        return position
 
-    def position(self) -> Position:
-        """The position as it is handed out."""
-        part = {LANES + lane: n for lane, n in self._part.items()}
-        return Position({**self.rows, **part, STORE: self._store})
+
+class _Opened(NamedTuple):
+    """An entry as it is stored, and what it belongs to."""
+
+    ledger: Ledger
+    timeline: str
+    key: bytes
+    envelope: Envelope
+    body: Body
 
 
 class Follower:
@@ -131,12 +141,10 @@ class Follower:
             row = tail.next()
             if row is None:
                 return
-            for entry, position in self.row(place, row):
-                if entry is not None:
-                    yield replace(entry, position=position)
+            yield from self.row(place, row)
 
-    def row(self, place: Place, row: Row) -> Iterator[tuple[Entry | None, Position]]:
-        """Entries of a row that were not read yet, with the position after each; at last None."""
+    def row(self, place: Place, row: Row) -> Iterator[Entry]:
+        """Entries of a row that were not read yet, each with the position after it."""
         lane, number, items = row
         begun = place.begin(lane, number)
         total = sum(item.entries for item in items)
@@ -147,15 +155,18 @@ class Follower:
             alone = item.entries == 1
             given = low <= high and self._wanted(item)
             if given and (alone or not self._is_lost(item, lane, number)):
-                for entry in self.entries(item.scope, item.timeline, low, high):
+                for opened in self._opened(item.scope, item.timeline, low, high):
+                    read = before + rows.sequence_of(opened.key) - item.first + 1
+                    last = read == total
+                    position = place.end(lane, number) if last else place.within(lane, read)
+                    entry = public_entry(self.core, *opened, position)
                     other = alone and entry.hash != item.hash.hex()
                     if other and self._is_lost(item, lane, number):
                         continue
-                    read = before + entry.sequence - item.first + 1
-                    last = read == total
-                    yield entry, place.end(lane, number) if last else place.within(lane, read)
+                    place.position = Position(position)  # the entry's own is the caller's
+                    yield entry
             before += item.entries
-        yield None, place.end(lane, number)
+        place.position = place.end(lane, number)
 
     def tells(self, scope: int, timeline: int) -> bool:
         """Whether a timeline tells, as of now, that it lost something."""
@@ -242,6 +253,12 @@ class Follower:
 
         One that is pruned is refused, or with `pruned` passed over.
         """
+        for opened in self._opened(number, line, low, high, pruned=pruned):
+            yield public_entry(self.core, *opened)
+
+    def _opened(
+        self, number: int, line: int, low: int, high: int, *, pruned: bool = False
+    ) -> Iterator[_Opened]:
         ledger = self._ledger(number)
         name = self._name(ledger, line) if ledger is not None else None
         if ledger is None or name is None:
@@ -253,12 +270,12 @@ class Follower:
             )
             for key, row in page:
                 try:
-                    found = ledger.open_entry(key, row)
+                    envelope, body = ledger.open_entry(key, row)
                 except PrunedError:
                     if not pruned:
                         raise
                     continue
-                yield public_entry(self.core, ledger, name, key, *found)
+                yield _Opened(ledger, name, key, envelope, body)
             if len(page) < 200:
                 return
             low = rows.sequence_of(page[-1][0]) + 1

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import Conflict, InvalidInputError
 from holdfast.store import rows
+from holdfast.store.ledger import gone
 from holdfast.store.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -47,8 +48,9 @@ class _Made:
 class Forks:
     """The timelines that one group makes."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, token: object) -> None:
         self._core = core
+        self._token = token
         self._made: dict[int, _Made] = {}
         self._closed: set[int] = set()
         """Scopes of which something in this group expects that they have no new timeline."""
@@ -78,6 +80,8 @@ class Forks:
         made = self._made.get(ledger.number)
         if made is None:
             known = self._core.names(ledger)
+            if ledger.erased():
+                raise gone(ledger.scope)
             if not known:
                 raise ledger.damage(rows.line(b"T", ledger.number, 0), "it is missing")
             made = self._made[ledger.number] = _Made(known)
@@ -87,6 +91,7 @@ class Forks:
         if number >= MOST:
             raise InvalidInputError(f"{ledger.scope} has all the timelines that it can have")
         line = made.lines[fork.name] = Timeline(ledger, number)
+        line.seen = self._token  # whoever is given this number finds nothing under it
         return line
 
     def undo(self, line: Timeline) -> bool:
@@ -96,3 +101,9 @@ class Forks:
             return False
         made.lines.popitem()
         return True
+
+    def made(self) -> None:
+        """The group is committed: nobody here need read these from the storage."""
+        for made in self._made.values():
+            for name, line in made.lines.items():
+                self._core.register(name, line)

@@ -34,10 +34,10 @@ from holdfast.store.entries import Body, Cause, Envelope, Statement
 from holdfast.store.floors import stand_on
 from holdfast.store.forking import Fork
 from holdfast.store.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
-from holdfast.store.ledger import Ledger
-from holdfast.store.lookups import count_keys, derived
+from holdfast.store.lookups import count_keys
 from holdfast.store.packing import Packer
 from holdfast.store.points import Points
+from holdfast.store.public_entries import NO_CAUSE, public_entry
 from holdfast.store.reading import Reader, microseconds, moment
 from holdfast.store.saves import BEFORE
 from holdfast.store.scopes import Scope, check_key
@@ -48,7 +48,6 @@ from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Node
 
 _encode = msgspec.msgpack.Encoder().encode
-_NOTHING = Cause()
 Plan = tuple[Change, Callable[[list[Written]], Any]]
 """A change to commit, and what to make of the entries it became."""
 
@@ -159,7 +158,7 @@ class History:
             self.core.codec.decode(op[6]) if op[6] else {},
             envelope.statement.root.hex(),
             envelope.statement.key_id.hex() if signed else "",
-            body.cause or _NOTHING,
+            body.cause or NO_CAUSE,
             line.ledger.entry_hash(key, envelope.data).hex(),
         )
 
@@ -337,14 +336,9 @@ class History:
             body.ops = [[entries.FORK, source.number, sequence, root.hash]]
             stage.finish(body)
 
-        def finish(_: list[Written]) -> str:
-            assert target.line is not None
-            self.core.register(target.line)
-            return name
-
         fork = Fork(ledger, name, root)
         target = Target(self.scope, name, special=special, create=False, fork=fork)
-        return Change([target], cause), finish
+        return Change([target], cause), lambda _: name
 
     def timelines(self) -> list[TimelineInfo]:
         """All timelines of the scope that are not ended."""
@@ -450,44 +444,3 @@ def fold_once(source: Timeline) -> Node:
         root = index_of(source)
         source.rebase(root, {})
         return root
-
-
-def public_entry(
-    core: Core, ledger: Ledger, timeline: str, key: bytes, envelope: Envelope, body: Body
-) -> Entry:
-    """An entry for people."""
-    return Entry(
-        ledger.scope,
-        timeline,
-        rows.sequence_of(key),
-        moment(body.time),
-        tuple(pair for pair in entries.shown(body.ops) if not derived(pair[1])),
-        body.cause or _NOTHING,
-        ledger.entry_hash(key, envelope.data).hex(),
-        body.change,
-        _place_names(core, body.also) if body.also else (),
-        body.step,
-        _point_of(core, ledger, body),
-    )
-
-
-def _point_of(core: Core, ledger: Ledger, body: Body) -> str:
-    for op in body.ops:
-        if op[0] in (entries.RESTORE, entries.FORK, entries.MERGE):
-            names = {n: name for n, name, _, _ in core.timelines(ledger)} if op[1] else {0: "main"}
-            return f"{names.get(op[1], '?')}@{op[2]}"
-    return ""
-
-
-def _place_names(
-    core: Core, places: Sequence[tuple[int, int, int]]
-) -> tuple[tuple[str, str, int], ...]:
-    """(scope, timeline, sequence) with names for numbers, where they are still known."""
-    names = {number: scope for scope, number, _, _ in core.scopes()}
-    found = []
-    for number, line, sequence in places:
-        scope = names.get(number)
-        lines = core.timelines(core.ledger(scope)) if scope and line else []
-        name = next((n for t, n, _, _ in lines if t == line), "main" if not line else "?")
-        found.append((str(scope) if scope else "deleted", name, sequence))
-    return tuple(found)

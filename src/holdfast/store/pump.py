@@ -1,7 +1,7 @@
 """Commits for the async face: where they run, and who is woken.
 
 At `full` a commit waits for the disk and runs on the store's one writer thread; at `normal` it
-runs in the loop, once for all changes that wait at that moment.
+runs in the loop, once for all changes that wait at that moment, unless one of them may take long.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.errors import StoreClosedError
-from holdfast.store.cancelling import to_the_end
+from holdfast.store.cancelling import TogetherAway
 from holdfast.store.change import Change, Ticket
 from holdfast.store.core import Core
 from holdfast.store.history import Plan
@@ -54,10 +54,14 @@ class Pump:
         self._lock = threading.Lock()
         self._done: dict[asyncio.AbstractEventLoop, list[_Waiter]] = {}
         self._scheduled: set[asyncio.AbstractEventLoop] = set()
+        self.plan = TogetherAway[Plan]().read
         core.later = self.later
 
-    async def commit(self, plan: Plan) -> Any:
-        """Commit a change; cancelling withdraws it only while it waits."""
+    async def commit(self, plan: Plan, *, away: bool = False) -> Any:
+        """Commit a change; cancelling withdraws it only while it waits.
+
+        `away` is for what may take long to build: it is never done in the loop.
+        """
         change, finish = plan
         loop = asyncio.get_running_loop()
         if self._stopped:
@@ -67,7 +71,7 @@ class Pump:
         ticket.on_done = lambda _: self._finished(waiter)
         self._core.check_writable()
         self._core.committer.submit(ticket)
-        self._start(loop)
+        self._start(loop, away=away)
         try:
             await waiter.future
         except asyncio.CancelledError:
@@ -87,15 +91,8 @@ class Pump:
         except RuntimeError:
             self._core.committer.drive(ticket)
 
-    async def commit_away(self, plan: Plan) -> Any:
-        """Commit something whose building may take long: never in the loop."""
-        if not self._inline:
-            return await self.commit(plan)
-        change, finish = plan
-        return await to_the_end(lambda: finish(self._core.run(change)))
-
-    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._inline:
+    def _start(self, loop: asyncio.AbstractEventLoop, *, away: bool = False) -> None:
+        if self._inline and not away:
             if loop not in self._scheduled:
                 self._scheduled.add(loop)
                 loop.call_soon(self._drain, loop)

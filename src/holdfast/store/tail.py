@@ -32,6 +32,8 @@ PACE = 0.02
 """Seconds between two looks: beside a busy writer each of them would find one commit."""
 NEAR = 0.05
 """Seconds in which others commit so little that an event loop may read it itself."""
+FEW = 500
+"""Rows, and entries of them, that it may have to read besides."""
 LOOK = 1.0
 """Seconds after which to look although nothing seems to have changed."""
 
@@ -99,8 +101,11 @@ class Tail:
         return 0.0 if self._waiting() else self._last_look + PACE - time.monotonic()
 
     def near(self) -> bool:
-        """Whether all was handed out a moment ago."""
-        return not self._waiting() and time.monotonic() < self._last_look + NEAR
+        """Whether all that was there a moment ago was handed out, or almost."""
+        if time.monotonic() >= self._last_look + NEAR or sum(self._looked) - sum(self._at) > FEW:
+            return False
+        held = (item.entries for rows in self._held for _, items in rows for item in items)
+        return sum(held) <= FEW
 
     def called(self) -> bool:
         """Whether this process has committed since the last look."""

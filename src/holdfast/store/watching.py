@@ -13,7 +13,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
 from unicodedata import normalize
@@ -81,7 +80,7 @@ class Watching:
         self._timeout = timeout
         self._follower = Follower(core, scope, timeline)
         self._place = Place(core, since) if since is not None else Place.now(core)
-        self._position = self._place.position()
+        self._position = self._place.position
         self._ready: deque[Entry] = deque()
         self._tail: Tail | None = None
         self._reading: Iterator[Entry | bool] | None = None
@@ -113,8 +112,8 @@ class Watching:
         return self._midway or self._tail is None or self._tail.stirred()
 
     def _near(self) -> bool:
-        """Whether there can be little to read: the last look was just now, and all was given."""
-        return not self._midway and self._tail is not None and self._tail.near()
+        """Whether there can be little to read: the last look was just now."""
+        return self._tail is not None and self._tail.near()
 
     def _called(self) -> bool:
         """Whether there is a reason not to wait; only that the bell would not ring again."""
@@ -132,7 +131,7 @@ class Watching:
                     if isinstance(found, bool):
                         self._midway = found
                         if not self._ready:
-                            self._position = self._place.position()
+                            self._position = self._place.position
                         return found or bool(self._ready)
                     self._ready.append(found)
             except BaseException as error:
@@ -152,9 +151,9 @@ class Watching:
             if row is None:
                 yield False
                 continue
-            for entry, position in self._follower.row(self._place, row):
-                if entry is not None and self._wanted(entry):
-                    yield replace(entry, position=position)
+            for entry in self._follower.row(self._place, row):
+                if self._wanted(entry):
+                    yield entry
             passed += 1
             if passed % ROWS == 0:
                 yield True
@@ -241,7 +240,7 @@ class StoreFollowing:
 
     def position(self) -> Position:
         """Where the feed ends now."""
-        return Place.now(self._core).position()
+        return Place.now(self._core).position
 
     def feed(self, since: Position | None = None) -> Iterator[Entry]:
         """Every entry committed since a position (the beginning); go on from `entry.position`.
