@@ -491,10 +491,10 @@ class _Attempt:
         for ledger in self.born:
             batch.puts.extend(ledger.birth or ())
             batch.absent.extend(key for key, _ in ledger.birth or ())
-        batch.cells += [(key, cell, cell) for key, cell in self.cells.items()]
-        batch.puts.extend(self.extra)
-        batch.absent.extend(self.absent)
+        # Where two changes expect different things of one cell, that of the first does not hold.
+        once = {one[0]: one for one in reversed(batch.cells)}
+        batch.cells = [*once.values(), *((key, cell, cell) for key, cell in self.cells.items())]
         feed_key, feed_row = lanes.next_row(items)
-        batch.puts.append((feed_key, feed_row))
-        batch.absent.append(feed_key)
+        batch.puts += [*self.extra, (feed_key, feed_row)]
+        batch.absent += [*self.absent, feed_key]
         return batch, feed_row
