@@ -123,7 +123,7 @@ class Engine(Gate):
         with self._lock:
             tracker: Tracker | None = None
             known: Scope | None = None
-            """Whose tracker it is, as the last handle names it: most writes are more of the same."""
+            """Whose tracker it is, as its last writer names it: most writes are more of the same."""
             while noted:
                 change, written = noted.popleft()
                 if tracker is not None and len(written) == 1:
