@@ -122,8 +122,7 @@ class Engine(Gate):
         noted = self._noted
         with self._lock:
             tracker: Tracker | None = None
-            known: Scope | None = None
-            """Whose tracker it is, as its last writer names it: most writes are more of the same."""
+            known: Scope | None = None  # whose it is, as its last writer names it
             while noted:
                 change, written = noted.popleft()
                 if tracker is not None and len(written) == 1:
