@@ -251,6 +251,13 @@ BUGS = (
         "tests/store/test_verify.py",
     ),
     Bug(
+        "what a second process finds of nodes is dropped",
+        "store/verify_beside.py",
+        "        raise _Finding",
+        "        return",
+        "tests/store/test_verify_beside.py",
+    ),
+    Bug(
         "store put back not noticed in spite of a witness",
         "store/verify_feed.py",
         "if expected is not None and number < expected[0]:",
@@ -288,8 +295,8 @@ BUGS = (
     Bug(
         "log that a killed process left is thrown away",
         "storage/sqlite.py",
-        "files.settle_log(self._path, self._on_busy)",
-        'os.unlink(self._path + "-wal")',
+        "files.settle_log(self.path, self._on_busy)",
+        'os.unlink(self.path + "-wal")',
         "kills",
     ),
     Bug(

@@ -53,6 +53,7 @@ def verify(
             require=require,
             budget=budget,
             resume=resume,
+            parallel=True,
             progress=progress,
         )
     if session.json:

@@ -71,7 +71,7 @@ class SqliteStorage:
     ) -> None:
         check_durability(durability, self.limits)
         # SQLite names the log after the file behind a symbolic link, and so do lock and checks.
-        self._path = os.path.realpath(path)
+        self.path = os.path.realpath(path)
         self._full = durability == "full"
         self._read_only = read_only
         self._pid = process.number
@@ -81,10 +81,10 @@ class SqliteStorage:
         self._wal_pages = 0
         self._write_lock = threading.RLock()
         self._read_lock = threading.Lock()
-        self._mover = sqlite_log.LogMover(self._path, self._on_busy, full=self._full)
+        self._mover = sqlite_log.LogMover(self.path, self._on_busy, full=self._full)
         self._create = create and not read_only
-        guard.check_file(self._path, create=self._create)
-        self._lock = guard.StoreLock(self._path, optional=read_only)
+        guard.check_file(self.path, create=self._create)
+        self._lock = guard.StoreLock(self.path, optional=read_only)
         try:
             self._lock.share(self._ready, self._prepare)
             self._open()
@@ -152,12 +152,12 @@ class SqliteStorage:
 
     def size(self) -> int:
         self._usable()
-        return guard.file_size(self._path) + guard.file_size(self._path + "-wal")
+        return guard.file_size(self.path) + guard.file_size(self.path + "-wal")
 
     def check(self) -> list[str]:
         self._usable()
         try:
-            return sqlite_check.check(self._path, self._on_busy)
+            return sqlite_check.check(self.path, self._on_busy)
         except apsw.Error as error:
             self._reading_failed(error)
 
@@ -178,44 +178,44 @@ class SqliteStorage:
     # -- opening -----------------------------------------------------------------------
 
     def _ready(self) -> bool:
-        return guard.file_size(self._path) > 0 or not self._create
+        return guard.file_size(self.path) > 0 or not self._create
 
     def _prepare(self, alone: bool) -> None:
         """Create the file, or, if nobody at all has it open, make a leftover log safe."""
         if self._read_only:
             return
-        if not self._ready() or (alone and guard.half_made(self._path)):
-            files.create(self._path, self._on_busy)
-        elif alone and guard.file_size(self._path + "-wal") and not guard.in_use(self._path):
-            files.settle_log(self._path, self._on_busy)
+        if not self._ready() or (alone and guard.half_made(self.path)):
+            files.create(self.path, self._on_busy)
+        elif alone and guard.file_size(self.path + "-wal") and not guard.in_use(self.path):
+            files.settle_log(self.path, self._on_busy)
 
     def _open(self) -> None:
         opened: list[apsw.Connection] = []
         try:
-            opened.append(files.connect(self._path, self._on_busy, write=not self._read_only))
-            files.check_schema(opened[0], self._path)
-            files.configure(opened[0], self._path, full=self._full)
-            opened.insert(0, files.connect(self._path, self._on_busy, write=False))
-            files.configure(opened[0], self._path, full=self._full)
+            opened.append(files.connect(self.path, self._on_busy, write=not self._read_only))
+            files.check_schema(opened[0], self.path)
+            files.configure(opened[0], self.path, full=self._full)
+            opened.insert(0, files.connect(self.path, self._on_busy, write=False))
+            files.configure(opened[0], self.path, full=self._full)
             if self._full and not self._read_only:
                 # The log's name must be on the disk before a commit in it is acknowledged.
-                guard.sync_folder(self._path)
+                guard.sync_folder(self.path)
         except OSError as error:
             files.close_all(opened)
             raise Unavailable(
-                f"the folder of {self._path!r} cannot be synced ({error.strerror}); check the disk"
+                f"the folder of {self.path!r} cannot be synced ({error.strerror}); check the disk"
             ) from None
         except apsw.Error as error:
             files.close_all(opened)
-            raise guard.translate(error, self._path) from None
+            raise guard.translate(error, self.path) from None
         except BaseException:
             files.close_all(opened)
             raise
         self._reader, self._writer = opened
         self._cursor, self._write_cursor = self._reader.cursor(), self._writer.cursor()
         self._writer.set_wal_hook(self._on_wal)
-        self._file = guard.identity(self._path)
-        self._wal = guard.identity(self._path + "-wal")
+        self._file = guard.identity(self.path)
+        self._wal = guard.identity(self.path + "-wal")
         guard.remember(self._file)
 
     # -- reading -----------------------------------------------------------------------
@@ -238,12 +238,12 @@ class SqliteStorage:
                 found = self._cursor.execute(sql, (low, high, limit)).fetchall()
         except apsw.Error as error:
             self._reading_failed(error)
-        return guard.sound(found, low, high, self._path)
+        return guard.sound(found, low, high, self.path)
 
     def _reading_failed(self, error: apsw.Error) -> NoReturn:
         if self._dead:
             raise StoreClosedError(self._dead) from None
-        raise guard.translate(error, self._path) from None
+        raise guard.translate(error, self.path) from None
 
     # -- committing --------------------------------------------------------------------
 
@@ -253,10 +253,10 @@ class SqliteStorage:
             if not self._writer.in_transaction:
                 self._write_cursor.execute("BEGIN IMMEDIATE")
         except apsw.IOError as error:
-            self._die(f"reading {self._path!r} failed")
-            raise guard.translate(error, self._path) from None
+            self._die(f"reading {self.path!r} failed")
+            raise guard.translate(error, self.path) from None
         except apsw.Error as error:
-            raise guard.translate(error, self._path) from None
+            raise guard.translate(error, self.path) from None
 
     def _apply(self, batch: Batch, put_keys: set[bytes]) -> None:
         cursor = self._write_cursor
@@ -326,8 +326,8 @@ class SqliteStorage:
         """Nothing was committed; after an I/O error this handle is not trusted any more."""
         self._rollback()
         if isinstance(error, apsw.IOError):
-            self._die(f"writing {self._path!r} failed")
-        raise guard.translate(error, self._path) from None
+            self._die(f"writing {self.path!r} failed")
+        raise guard.translate(error, self.path) from None
 
     def _finish(self) -> None:
         try:
@@ -336,15 +336,15 @@ class SqliteStorage:
             # The log's last frame was not written, so nothing of this can ever be applied.
             self._rollback()
             raise DiskFullError(
-                f"no room is left for {self._path!r}; nothing was applied: free some space and "
+                f"no room is left for {self.path!r}; nothing was applied: free some space and "
                 "try again"
             ) from None
         except apsw.BusyError as error:
             self._rollback()
-            raise guard.translate(error, self._path) from None
+            raise guard.translate(error, self.path) from None
         except apsw.Error:
             self._unknown("a write or sync of the file failed")
-        path = self._path
+        path = self.path
         if guard.identity(path) != self._file or guard.identity(path + "-wal") != self._wal:
             self._unknown(
                 "the database or its -wal file was replaced or removed, as happens when the "
@@ -358,10 +358,10 @@ class SqliteStorage:
             if self._writer.in_transaction:
                 self._write_cursor.execute("ROLLBACK")
         except apsw.Error:
-            self._die(f"rolling back in {self._path!r} failed")
+            self._die(f"rolling back in {self.path!r} failed")
 
     def _shorten(self) -> None:
-        large = guard.file_size(self._path + "-wal") > files.WAL_BYTES
+        large = guard.file_size(self.path + "-wal") > files.WAL_BYTES
         mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if large else apsw.SQLITE_CHECKPOINT_PASSIVE
         self._checkpoint(mode)
 
@@ -375,7 +375,7 @@ class SqliteStorage:
                     self._shorten()
         except apsw.Error:
             with self._write_lock:
-                self._die(f"moving the log into {self._path!r} failed")
+                self._die(f"moving the log into {self.path!r} failed")
 
     def _emptied(self) -> bool:
         with self._write_lock:
@@ -392,7 +392,7 @@ class SqliteStorage:
         except (apsw.BusyError, apsw.LockedError, apsw.FullError):
             pass  # tried again by a later commit
         except apsw.Error:
-            self._die(f"moving the log into {self._path!r} failed")
+            self._die(f"moving the log into {self.path!r} failed")
         finally:
             self._busy_seconds = guard.BUSY_SECONDS
         return False
@@ -410,7 +410,7 @@ class SqliteStorage:
     def _unknown(self, why: str) -> NoReturn:
         self._die(why)
         raise OutcomeUnknown(
-            f"the commit to {self._path!r} may or may not have been applied: {why}; "
+            f"the commit to {self.path!r} may or may not have been applied: {why}; "
             "open the store again to see"
         ) from None
 

@@ -278,13 +278,16 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
         require: int | None = None,
         budget: float | None = None,
         resume: str | None = None,
+        parallel: bool = False,
         progress: Callable[[str, int], None] | None = None,
     ) -> Report:
         """Check everything that is stored, of one scope or of all; returns a report.
 
         `expect` takes a witness, `identity` what `identity()` gave. With `trust`, public keys, each
         checkpoint must be signed by `require` (1) of them. With a `budget` in seconds it
-        stops when that is used up, and `resume=report.resume` goes on.
+        stops when that is used up, and `resume=report.resume` goes on. With `parallel`, a second
+        Python process helps with scopes of over 50,000 entries in a SQLite file; it is given the
+        keys of the scope through a pipe, and needs some 100 MB. A budget goes without.
         """
         return await to_the_end(
             lambda: self._blocking.verify(
@@ -295,6 +298,7 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
                 require=require,
                 budget=budget,
                 resume=resume,
+                parallel=parallel,
                 progress=progress,
             )
         )

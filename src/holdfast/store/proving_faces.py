@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.store.arguments import check_filters, check_function, check_seconds
+from holdfast.store.arguments import check_filters, check_flag, check_function, check_seconds
 from holdfast.store.witness import make_witness, store_identity, store_stats
 
 if TYPE_CHECKING:
@@ -79,18 +79,22 @@ class StoreProving:
         require: int | None = None,
         budget: float | None = None,
         resume: str | None = None,
+        parallel: bool = False,
         progress: Callable[[str, int], None] | None = None,
     ) -> Report:
         """Check everything that is stored, of one scope or of all; returns a report.
 
         `expect` takes a witness, `identity` what `identity()` gave. With `trust`, public keys, each
         checkpoint must be signed by `require` (1) of them. With a `budget` in seconds it
-        stops when that is used up, and `resume=report.resume` goes on.
+        stops when that is used up, and `resume=report.resume` goes on. With `parallel`, a second
+        Python process helps with scopes of over 50,000 entries in a SQLite file; it is given the
+        keys of the scope through a pipe, and needs some 100 MB. A budget goes without.
         """
         from holdfast.store.verify import verify_store  # a program that only reads starts sooner
 
         check_filters(expect=expect, identity=identity, resume=resume)
         check_seconds(budget, "budget")
+        check_flag(parallel, "parallel")
         if progress is not None:
             check_function(progress, "progress")
         return verify_store(
@@ -102,6 +106,7 @@ class StoreProving:
             require=require,
             budget=budget,
             resume=resume,
+            parallel=parallel,
             progress=progress,
         )
 

@@ -35,6 +35,7 @@ from holdfast.store.schedule_cells import check_schedules
 from holdfast.store.scopes import Scope
 from holdfast.store.tombstones import by_number, read_tombstone
 from holdfast.store.verify_accounts import Accounts
+from holdfast.store.verify_beside import LARGE, reading
 from holdfast.store.verify_feed import FeedCheck
 from holdfast.store.verify_floor import find_floors, pruned_meanwhile
 from holdfast.store.verify_line import LineCheck
@@ -62,11 +63,13 @@ def verify_store(
     require: int | None = None,
     budget: float | None = None,
     resume: str | None = None,
+    parallel: bool = False,
     progress: Callable[[str, int], None] | None = None,
 ) -> Report:
     """Verify a scope or the whole store; see `Store.verify`."""
     core.check_open()
     check = _Check(core, budget, progress)
+    check.parallel = parallel and budget is None and resume is None
     check.trust = Trust.of(trust, require)
     started = time.monotonic()
     with suppress(_Budget):
@@ -83,6 +86,8 @@ class _Check:
         self.report = Report()
         self.end = time.monotonic() + budget if budget is not None else None
         self.progress = progress
+        self.parallel = False
+        """Whether a second process may help: not in a part of the work, which reads nodes first."""
         self.feed = FeedCheck(self)
         self.public = core.public
         self.trust = Trust(frozenset(), 0)
@@ -342,19 +347,21 @@ class _Check:
         self._epochs(ledger)
         nodes = NodeCheck(self, ledger)
         uploads = UploadCheck(self, nodes, ledger)
-        for number, _, _, _ in lines:
-            nodes.read(number, floors[number].sequence)
-        nodes.finish()
-        for number, _, _, _ in lines:
-            here = (str(ledger.scope), ledger.number, number)
-            if here < start[:3]:
-                continue
-            begin = start[3] if here == start[:3] else 0
-            parts = (nodes, uploads, ledger, number, begin, heads[number], floors[number])
-            check = LineCheck(self, *parts)
-            self.report.timelines += 1
-            check.run()
-            self.pause(ledger, number + 1, 0)  # at least one timeline a call: it always gets on
+        below = [(number, floors[number].sequence) for number, _, _, _ in lines]
+        large = sum(head[0] for head in heads.values()) >= LARGE
+        with reading(nodes, below, self.core if large and self.parallel else None) as arrived:
+            for number, _, _, _ in lines:
+                here = (str(ledger.scope), ledger.number, number)
+                if here < start[:3]:
+                    continue
+                begin = start[3] if here == start[:3] else 0
+                parts = (nodes, uploads, ledger, number, begin, heads[number], floors[number])
+                check = LineCheck(self, *parts)
+                self.report.timelines += 1
+                check.run()
+                if arrived():
+                    check.nodes_came()
+                self.pause(ledger, number + 1, 0)  # at least one timeline a call: it gets on
         if (str(ledger.scope), ledger.number) == start[:2]:
             uploads.note_since({number: ledger.before for number, _, _, _ in lines})
         uploads.run()

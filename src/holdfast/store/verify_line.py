@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -76,8 +77,8 @@ class LineCheck:
         """Checkpoints of the page that is looked at."""
         self.checked = self.begin
         """Saves below this entry have been looked at."""
-        mine = [sequence for timeline, sequence in nodes.packs if timeline == number]
-        self.with_nodes = sorted(mine, reverse=True)
+        self.with_nodes = nodes.saved(number)
+        """The entries at which nodes were saved, as far as they have been read."""
 
     def find(self, kind: str, key: bytes, message: str) -> None:
         """Note a finding in this scope."""
@@ -156,12 +157,8 @@ class LineCheck:
         Without objects on the way and with few calls: the speed of verifying is decided here.
         """
         line, ledger = self.line, self.ledger
-        ad, open_, commit, entry_hash = (
-            ledger.ad,
-            ledger.seal.open,
-            ledger.commit_body,
-            ledger.entry_hash,
-        )
+        ad, open_ = ledger.ad, ledger.seal.open
+        commit, entry_hash = ledger.commit_body, ledger.entry_hash
         clear, end, decode = entries.clear_part, entries.CLEAR, entries.read_body
         last, values = expected[0], 0
         for key, row in page:
@@ -413,13 +410,21 @@ class LineCheck:
                 if rows.sequence_of(key) not in self.announced:
                     self.find("unaccounted", key, "no entry announces this save")
             low = page[-1][0] + b"\0"
-        nodes = rows.line(b"N", self.ledger.number, self.line.number)
-        while self.with_nodes and self.with_nodes[-1] < below:
-            sequence = self.with_nodes.pop()
-            if sequence >= self.checked and sequence not in self.announced:
-                key = rows.pack(nodes, sequence, 0)
-                self.find("unaccounted", key, "no save uses these nodes")
+        self._unused(self.checked, below)
         self.checked = below
+
+    def _unused(self, low: int, high: int) -> None:
+        """Packs of nodes, saved at these entries, that no entry announces."""
+        line = rows.line(b"N", self.ledger.number, self.line.number)
+        for at in range(bisect_left(self.with_nodes, low), bisect_left(self.with_nodes, high)):
+            if self.with_nodes[at] not in self.announced:
+                key = rows.pack(line, self.with_nodes[at], 0)
+                self.find("unaccounted", key, "no save uses these nodes")
+
+    def nodes_came(self) -> None:
+        """Check what could not be, while the nodes were read elsewhere."""
+        self.with_nodes = self.nodes.saved(self.line.number)
+        self._unused(self.begin, self.checked)
 
     def _behind(self) -> None:
         """What lies behind the newest entry that was looked at, and is not newer.

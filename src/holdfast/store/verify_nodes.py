@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from holdfast.store.verify import _Check
 
 
-class _Stored(msgspec.Struct, array_like=True):
+class _Stored(msgspec.Struct, array_like=True, gc=False):
     """A node as it is stored; most of its hints lead to values and are only counted."""
 
     canonical: bytes
     hints: msgspec.Raw
 
 
-class _Links(msgspec.Struct, array_like=True):
+class _Links(msgspec.Struct, array_like=True, gc=False):
     """What a node leads to; its keys are skipped, and so is what stands behind."""
 
     level: int
@@ -58,17 +58,26 @@ def _length(array: msgspec.Raw) -> int:
     return int.from_bytes(head[1:3], "big") if head[0] == 0xDC else len(_hints(array))
 
 
+class Read(msgspec.Struct, array_like=True):
+    """What reading the nodes of a scope gave."""
+
+    hashes: dict[tuple[int, int, int], bytes] = {}
+    """(timeline, sequence, ordinal) of a pack to the hashes of its nodes, joined."""
+    packs: set[tuple[int, int]] = set()
+    """(timeline, sequence) of the saves that the packs belong to."""
+    open: list[tuple[tuple[int, ...], bytes, bytes]] = []
+    """(place, hash, row) of links to nodes that had not been read."""
+
+
 class NodeCheck:
     """What the saved nodes of one scope really hash to, by their place."""
 
     def __init__(self, check: _Check, ledger: Ledger) -> None:
         self.check = check
         self.ledger = ledger
-        self.hashes: dict[Any, bytes] = {}
-        """(timeline, sequence, ordinal) of a pack to the hashes of its nodes, joined."""
-        self.packs: set[tuple[int, int]] = set()
-        """(timeline, sequence) of the saves that the packs belong to."""
-        self._open: list[tuple[Any, bytes, bytes]] = []
+        self.told = Read()
+        self.away = False
+        """They are read elsewhere: what is expected of them is kept until they are here."""
         self._below = 0
         """Nodes saved up to this entry of the timeline that is read may be left over from pruning:
         only what is kept leads to them, and what they lead to may be gone."""
@@ -78,6 +87,15 @@ class NodeCheck:
     def find(self, kind: str, key: bytes, message: str) -> None:
         """Note a finding in this scope."""
         self.check.find(kind, rows.describe(key), message, str(self.ledger.scope), row=key)
+
+    def take(self, told: Read) -> None:
+        """Take what was read elsewhere."""
+        told.open += self.told.open
+        self.told, self.away = told, False
+
+    def saved(self, timeline: int) -> list[int]:
+        """The entries of a timeline at which nodes were saved."""
+        return sorted(sequence for line, sequence in self.told.packs if line == timeline)
 
     def read(self, timeline: int, below: int) -> None:
         """Read all nodes that were saved on a timeline, which was pruned up to entry `below`."""
@@ -102,12 +120,12 @@ class NodeCheck:
     def _pack(self, timeline: int, key: bytes, row: bytes) -> None:
         sequence, ordinal = rows.sequence_of(key), int.from_bytes(key[14:17], "big")
         if ordinal < rows.BASES:
-            self.packs.add((timeline, sequence))
+            self.told.packs.add((timeline, sequence))
         commit = self.ledger.commit_node
         try:
             nodes = [_stored(data) for data in self.ledger.atoms_in(key, row)]
             hashes = [commit(node.canonical) for node in nodes]
-            self.hashes[(timeline, sequence, ordinal)] = b"".join(hashes)
+            self.told.hashes[(timeline, sequence, ordinal)] = b"".join(hashes)
             for node in nodes if sequence > self._below else ():
                 links = _links(node.canonical)
                 to: Any = links.to
@@ -123,7 +141,7 @@ class NodeCheck:
             self.find("damage", key, "a node cannot be read")
 
     def _children(self, key: bytes, hashes: bytes, places: list[Any]) -> None:
-        held = self.hashes.get
+        held: Any = self.told.hashes.get
         at = 0
         for place in places:
             hash_ = hashes[at : at + 32]
@@ -140,13 +158,13 @@ class NodeCheck:
     def _link(self, place: Any, hash_: bytes, key: bytes) -> None:
         found = self._at(place)
         if found is None:
-            self._open.append((place, hash_, key))
+            self.told.open.append((place, hash_, key))
         elif found != hash_:
             self.find("damage", key, "a node leads to another node than the one it names")
 
     def _at(self, place: Any) -> bytes | None:
         """The hash of the node at a place, if it was read."""
-        held = self.hashes.get(place[:3])
+        held = self.told.hashes.get(place[:3])
         if held is None:
             return None
         at = 32 * place[3]
@@ -154,13 +172,16 @@ class NodeCheck:
 
     def finish(self) -> None:
         """Check the links that were left open."""
-        while self._open:
-            links, self._open = self._open, []
+        while self.told.open:
+            links, self.told.open = self.told.open, []
             for place, hash_, key in links:
                 self.expect(place, hash_, key)
 
     def expect(self, place: Any, hash_: bytes, key: bytes) -> None:
         """Check that a node lies at a place."""
+        if self.away:
+            self.told.open.append((place, hash_, key))
+            return
         if place[0] == rows.UPLOADS:
             self.read_upload(place[1])
         elif self._at(place) is None:

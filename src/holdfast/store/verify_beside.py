@@ -1,0 +1,198 @@
+"""Reading the saved nodes of a large scope in a second process, while its entries are read here.
+
+That is a third of the work of verifying, and no entry is needed for it. The process gets the place
+of the storage and the keys of that one scope through a pipe, and gives back what the nodes hash to
+and what they lead to. It judges nothing: where anything is off, or it cannot do its work for
+whatever reason, it gives nothing back, and the nodes are read here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import msgspec
+
+from holdfast.seal.codec import Codec, Unbuilt
+from holdfast.seal.sealer import Commitments, KeySeal, PlainSeal, Seal
+from holdfast.storage.sqlite import SqliteStorage
+from holdfast.store.cache import AtomCache, NodeCache
+from holdfast.store.ledger import Ledger
+from holdfast.store.scopes import Scope
+from holdfast.store.verify_nodes import NodeCheck, Read
+
+if TYPE_CHECKING:
+    from holdfast.store.core import Core
+
+LARGE = 50_000
+"""Entries from which it pays: the process needs about as long to start as their nodes to read."""
+_PROGRAM = (
+    "import sys; sys.path[:] = sys.argv[1:]; "
+    "from holdfast.store.verify_beside import serve; serve(sys.stdin.buffer, sys.stdout.buffer)"
+)
+
+
+class _Task(msgspec.Struct, array_like=True):
+    path: str
+    lineage: bytes
+    scope: str
+    number: int
+    id: bytes
+    commitment: bytes | None
+    """The scope's commitment key; None in a plain store."""
+    data: dict[int, bytes]
+    epoch: int
+    lines: list[tuple[int, int]]
+    """Each timeline, and up to which entry it was pruned."""
+
+
+class ReadBeside:
+    """The nodes of one scope, as a second process reads them."""
+
+    def __init__(self, core: Core, ledger: Ledger, lines: Sequence[tuple[int, int]]) -> None:
+        """Start it; `possible` says whether that can be done."""
+        assert isinstance(core.storage, SqliteStorage)
+        keys = core.ring.scope_keys(ledger.id) if core.ring is not None else None
+        task = _Task(
+            core.storage.path,
+            core.lineage,
+            str(ledger.scope),
+            ledger.number,
+            ledger.id,
+            keys.commitment if keys is not None else None,
+            keys.data if keys is not None else {},
+            keys.epoch if keys is not None else 0,
+            list(lines),
+        )
+        import subprocess  # few need it, and it takes long to load
+
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, *sys.path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        pipe = self._process.stdin
+        assert pipe is not None
+        try:
+            with pipe:
+                pipe.write(msgspec.msgpack.encode(task))
+        except BrokenPipeError:
+            pass  # it ended at once, and gives nothing back
+
+    def result(self) -> Read | None:
+        """What it read, waited for; None if the nodes are to be read here."""
+        pipe = self._process.stdout
+        assert pipe is not None
+        data = pipe.read()
+        if self._process.wait() or not data:
+            return None
+        return msgspec.msgpack.decode(data, type=Read)
+
+    def close(self) -> None:
+        """End it, whatever it does."""
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+def possible(core: Core) -> bool:
+    """Whether a second process can read this store, and there is a processor for it."""
+    name = os.path.basename(sys.executable or "")
+    return (
+        isinstance(core.storage, SqliteStorage)
+        and name.startswith(("python", "pypy"))  # else it is a program with Python inside
+        and len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else [0]) > 1
+    )
+
+
+@contextmanager
+def reading(
+    nodes: NodeCheck, lines: Sequence[tuple[int, int]], core: Core | None
+) -> Iterator[Callable[[], bool]]:
+    """Read the nodes of a scope: at once; or meanwhile, if a core is given and it can be done.
+
+    What it gives is called when a timeline has been read. It waits for the nodes if they are on
+    their way, and tells whether they came with this call.
+    """
+    if core is None or not possible(core):
+        _read_here(nodes, lines)
+        yield lambda: False
+        return
+    beside = ReadBeside(core, nodes.ledger, lines)
+    nodes.away = True
+
+    def arrived() -> bool:
+        if not nodes.away:
+            return False
+        told = beside.result()
+        if told is not None:
+            nodes.take(told)
+        else:
+            nodes.away = False
+            _read_here(nodes, lines)
+        nodes.finish()
+        return True
+
+    try:
+        yield arrived
+    finally:
+        beside.close()
+
+
+def _read_here(nodes: NodeCheck, lines: Sequence[tuple[int, int]]) -> None:
+    for line, below in lines:
+        nodes.read(line, below)
+    nodes.finish()
+
+
+class _Finding(Exception):
+    """Something is off."""
+
+
+class _Judge:
+    """What stands in for the check that this is part of: the first finding ends it."""
+
+    def find(self, *_: Any, **__: Any) -> None:
+        raise _Finding
+
+
+def serve(source: BinaryIO, sink: BinaryIO) -> None:
+    """Do one task, as the program of the second process."""
+    task = msgspec.msgpack.decode(source.read(), type=_Task)
+    storage = SqliteStorage(task.path, read_only=True)
+    try:
+        check: Any = _Judge()
+        nodes = NodeCheck(check, _ledger(task, storage))
+        for line, below in task.lines:
+            nodes.read(line, below)
+        sink.write(msgspec.msgpack.encode(nodes.told))
+    except _Finding:
+        pass
+    finally:
+        storage.close()
+
+
+def _ledger(task: _Task, storage: SqliteStorage) -> Ledger:
+    writer = bytes(16)  # it writes nothing
+    seal: Seal = PlainSeal(writer)
+    if task.commitment is not None:
+        seal = KeySeal(task.data, task.epoch, writer)
+    return Ledger(
+        Scope.parse(task.scope),
+        task.number,
+        task.id,
+        before=0,
+        tombstone=b"",
+        lineage=task.lineage,
+        storage=storage,
+        seal=seal,
+        commitments=Commitments(task.commitment),
+        codec=Codec(Unbuilt()),
+        nodes=NodeCache(),
+        atoms=AtomCache(),
+    )
