@@ -54,7 +54,7 @@ state_management:
   integrity: {verification_level: "high", hash_algorithm: "SHA-256"}
   monitoring: {audit_logging: true, alert_thresholds: {checkpoint_failure_rate: 0.05}}
 """
-OFTEN = {
+OFTEN: dict[str, Any] = {
     "id": "often",
     "conditions": [
         {
@@ -111,6 +111,7 @@ def test_connections_are_never_shown() -> None:
 def test_durations_are_milliseconds_or_texts(text: str, number: int) -> None:
     def read(length: Any) -> Configuration:
         policy = OFTEN | {"frequency": {"interval": length}, "retention": {"max_age": length}}
+        policy["conditions"] = [OFTEN["conditions"][0] | {"threshold": length}]
         step = {"type": "cleanup", "timeout": min(number, 30_000) if length == number else "30s"}
         procedure = {"id": "p", "triggers": [], "steps": [step], "timeout": 60_000}
         return Configuration.of(
