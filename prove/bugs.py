@@ -751,9 +751,23 @@ BUGS = (
     Bug(
         "a hold on what is pruned meanwhile",
         "checkpoints/marks.py",
-        "            stand_on(stage, line, sequence, anchors)\n",
+        "        stand_on(stage, line, sequence, anchors)\n",
         "",
         "tests/store/test_marks.py",
+    ),
+    Bug(
+        "who comes to rest on a scope not noticed by who prunes it",
+        "store/pruner.py",
+        '    return key, held, held[:TOKEN] + count.to_bytes(8, "big")',
+        "    return key, held, held",
+        "tests/store/test_resting.py",
+    ),
+    Bug(
+        "a restart asked for from what is pruned meanwhile",
+        "agents/loop_store.py",
+        "            stand(self._line(), plan[0], point)\n",
+        "",
+        "tests/agents/test_loop.py",
     ),
     Bug(
         "a wrong clock believed by retention",

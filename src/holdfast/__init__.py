@@ -82,14 +82,17 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.schedules import ScheduleInfo
     from holdfast.checkpoints.shutdown import ShutdownCheckpoints
     from holdfast.checkpoints.tracker import Event
+    from holdfast.recovery.async_managing import Managed, set_up
     from holdfast.recovery.async_recovery import Recovery
     from holdfast.recovery.async_watchdog import Scrubber, Watchdog, boot
     from holdfast.recovery.booting import BootItem, BootReport
     from holdfast.recovery.choice import Proposal
+    from holdfast.recovery.configuration import Configuration
     from holdfast.recovery.failures import Failure
     from holdfast.recovery.group_reports import GroupRecoveryReport
     from holdfast.recovery.healing import Healed
     from holdfast.recovery.health import Concern, Health
+    from holdfast.recovery.managing import SetUp
     from holdfast.recovery.notices import Notice
     from holdfast.recovery.plans import RecoveryPlan
     from holdfast.recovery.procedure import Procedure, RecoveryStep
@@ -174,6 +177,7 @@ __all__ = [
     "Component",
     "Concern",
     "Condition",
+    "Configuration",
     "Cron",
     "Declaration",
     "Diff",
@@ -230,6 +234,7 @@ __all__ = [
     "Mail",
     "Mailbox",
     "MailboxStatus",
+    "Managed",
     "MergeConflict",
     "Merged",
     "Message",
@@ -282,6 +287,7 @@ __all__ = [
     "ScrubStatus",
     "Scrubbed",
     "Scrubber",
+    "SetUp",
     "ShutdownCheckpoints",
     "Signal",
     "State",
@@ -309,6 +315,7 @@ __all__ = [
     "open",
     "register",
     "run",
+    "set_up",
 ]
 
 _HOMES = {
@@ -362,6 +369,9 @@ _HOMES = {
     "holdfast.checkpoints.schedules": "ScheduleInfo",
     "holdfast.checkpoints.shutdown": "ShutdownCheckpoints",
     "holdfast.checkpoints.tracker": "Event",
+    "holdfast.recovery.async_managing": "Managed set_up",
+    "holdfast.recovery.configuration": "Configuration",
+    "holdfast.recovery.managing": "SetUp",
     "holdfast.recovery.async_recovery": "Recovery",
     "holdfast.recovery.async_watchdog": "Scrubber Watchdog boot",
     "holdfast.recovery.booting": "BootItem BootReport",

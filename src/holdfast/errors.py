@@ -40,6 +40,7 @@ different branches, because a caller answers each of them differently.
     │   ├── InvalidInputError
     │   │   ├── AgentValidationError     the state of an agent is not as its types and rules say
     │   │   ├── CheckpointValidationError
+    │   │   ├── ConfigurationError
     │   │   ├── HandoverValidationError
     │   │   ├── InvalidKeyError
     │   │   ├── InvalidScopeError

@@ -12,6 +12,7 @@ __all__ = [
     "AgentValidationError",
     "ChangeIdError",
     "CheckpointValidationError",
+    "ConfigurationError",
     "DependencyError",
     "EffectUnknownError",
     "ForeignSchemaError",
@@ -141,6 +142,13 @@ class CheckpointValidationError(InvalidInputError):
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__(f"Invalid checkpoint request: {', '.join(problems)}", problems)
+
+
+class ConfigurationError(InvalidInputError):
+    """A configuration cannot be used. `problems` lists all that is wrong with it or not there."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(f"Invalid configuration: {'; '.join(problems)}", problems)
 
 
 class HandoverValidationError(InvalidInputError):

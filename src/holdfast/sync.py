@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.scheduler import Scheduler
     from holdfast.recovery.booting import boot
     from holdfast.recovery.engine import Recovery
+    from holdfast.recovery.managing import Managed, set_up
     from holdfast.recovery.scrubbing import Scrubber
     from holdfast.recovery.watchdog import Watchdog
 
@@ -58,6 +59,7 @@ __all__ = [
     "Machine",
     "Mail",
     "Mailbox",
+    "Managed",
     "Optimizer",
     "Policies",
     "Recovery",
@@ -77,6 +79,7 @@ __all__ = [
     "inspect_export",
     "open",
     "run",
+    "set_up",
 ]
 
 
@@ -131,6 +134,7 @@ if not TYPE_CHECKING:
         "holdfast.checkpoints.scheduler": "Scheduler",
         "holdfast.recovery.booting": "boot",
         "holdfast.recovery.engine": "Recovery",
+        "holdfast.recovery.managing": "Managed set_up",
         "holdfast.recovery.scrubbing": "Scrubber",
         "holdfast.recovery.watchdog": "Watchdog",
     }

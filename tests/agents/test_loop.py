@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from store_kit import Hands, Place
+from store_kit import Between, Hands, Place
 
 import holdfast
 from holdfast import LoopSettings, Rule, Signal, Worked, sync
@@ -19,6 +19,7 @@ from holdfast.errors import (
     InvalidInputError,
     LeaseHeldError,
     PointNotFoundError,
+    PrunedError,
 )
 
 QUICK: dict[str, Any] = {"backoff": 0.001, "idle": 0.001, "drift": False}
@@ -573,6 +574,29 @@ def test_a_restart_that_is_not_possible_is_named_and_can_be_withdrawn(store: syn
     assert loop.withdraw_restart()
     assert loop.run().outcome == "done"
     assert kept(state) == 4
+
+
+@pytest.mark.parametrize("commit", range(3))
+def test_retention_between_any_two_commits_of_a_restart_refuses_it(
+    place: Place, commit: int
+) -> None:
+    """What was asked for can be done: its checkpoint is there, or the request is refused."""
+    between = Between(place.storage())
+    here, there = place.open(storage=between), place.open()
+    state = there.agent("7")
+    safe, *_ = [state.checkpoint(str(n), type="routine") for n in range(5)]
+    state.set("x", 1)
+    ran: list[Any] = []
+    between.before = lambda: ran.append(sync.Retention(there).run(state))
+    between.passing = commit
+    try:
+        sync.Loop(here.agent("7"), Worker(1), **QUICK).restart(safe, reason="by hand")
+        asked = True
+    except PrunedError:
+        asked = False
+    assert asked is not bool(ran)
+    assert (safe in state.checkpoints()) is asked
+    assert sync.Retention(there).marked(state) == ({safe.id: "a restart: by hand"} if asked else {})
 
 
 @pytest.mark.spec("D43", "X55")

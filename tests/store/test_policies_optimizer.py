@@ -11,13 +11,15 @@ import asyncio
 import itertools
 
 import pytest
+from store_kit import Place, rows_of
 from week_of_an_agent import recorded
 
 import holdfast
 from holdfast import Clock, Condition, Policy, PolicyFrequency, Recording, sync
 from holdfast.checkpoints.optimizer import Cost
 from holdfast.checkpoints.policy import DEFAULTS
-from holdfast.errors import InvalidInputError
+from holdfast.errors import InvalidInputError, StateIntegrityError
+from holdfast.storage.contract import Batch
 
 WEEK = recorded()
 A = "agent:a"
@@ -161,3 +163,32 @@ def test_intervals_adapt_within_bounds() -> None:
         assert optimizer.adapt(A, {"often": (interval, interval)}) == []
         with pytest.raises(InvalidInputError, match="the shorter first"):
             optimizer.propose(A, {"often": (5, 1)})
+
+
+def test_costs_after_damage_tell_what_is_known_and_name_what_is_not(place: Place) -> None:
+    store = place.open()
+    often = Policy("often", (Condition("operation_count", "operation_count", "greater_than", 0),))
+    state = store.agent("a")
+    with sync.Policies(store, defaults=(often,)) as policies:
+        for n in range(4):
+            state.set("k", n)
+            assert policies.wait(20)
+    (whole,) = sync.Optimizer(store).costs(A)
+    made = [one.sequence for one in state.checkpoints()]
+    assert whole.checkpoints == len(made) == 4
+    place.close()
+    storage = place.storage()
+    entries = rows_of(storage, b"E")
+    entries = [one for one in entries if len(one[0]) == 14]
+    damaged, dropped = entries[made[1] - 1], entries[made[2] - 1]
+    storage.commit(Batch(drops=[damaged[0], dropped[0]]))
+    storage.commit(Batch(puts=[(damaged[0], damaged[1][:-1] + bytes([damaged[1][-1] ^ 1]))]))
+    store = place.open()
+    found = sync.Optimizer(store).costs(A)
+    assert [(one.policy, one.checkpoints) for one in found] == [("often", 2)]
+    assert [one.partition(":")[0] for one in found.unread] == [
+        f"entries {made[2]} to {made[2]}",
+        f"entry {made[1]}",
+    ]
+    with pytest.raises(StateIntegrityError):
+        sync.Optimizer(store).predict(A)  # what happened has to be known for that

@@ -364,8 +364,7 @@ def test_verify_beside_pruning(place: Place) -> None:
 def test_who_prunes_later_takes_over(place: Place, state: sync.State) -> None:
     """The first one is told by its next commit, and nothing is done twice."""
     handle = place.open()._handle.line("agent:1")
-    first = pruning._Pruning(handle, 30, None, frozenset)
-    first._own()
+    first = pruning._Pruning(handle, 30, None, frozenset, frozenset, False)
     assert state.prune(30).floor == 30
     with pytest.raises(Conflict, match="another process"):
         first._commit(Batch())

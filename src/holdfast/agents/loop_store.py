@@ -17,8 +17,8 @@ from holdfast.agents.keys import AGENT, LOOP, own_change, sticky
 from holdfast.agents.looping import LoopSettings
 from holdfast.agents.mailbox_keeping import Box
 from holdfast.agents.retrying import again
-from holdfast.checkpoints.making import make
-from holdfast.checkpoints.marks import PREFIX
+from holdfast.checkpoints.making import beside_pruning, make
+from holdfast.checkpoints.marks import PREFIX, stand
 from holdfast.checkpoints.marks import RESTART as ASKED
 from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.checkpoints.restoring import confirm
@@ -132,7 +132,7 @@ class LoopStore:
         note = {"checkpoint": point, "clean": clean, "reason": reason}
         note["time"] = moment(self._handle.core.clock.claimed())
 
-        def step() -> None:
+        def step() -> None:  # as a pin does, it stands on the state that it is about
             parts = own_change(self._state, reason=f"restart: {reason}")
             part = self._unasked(parts)
             part.operations += sticky(self._handle, LOOP)
@@ -140,9 +140,12 @@ class LoopStore:
             main = self._main(parts)
             main.operations += sticky(self._line(), PREFIX)
             main.set(_mark(point), reason)
-            self.commit(parts.plan())
+            plan = parts.plan()
+            assert plan is not None
+            stand(self._line(), plan[0], point)
+            self.commit(plan)
 
-        again(step)
+        beside_pruning(step)
 
     def _unasked(self, parts: ChangeParts) -> ScopedChange:
         """Note in a change that no restart is asked for, and that no checkpoint is held for one."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.checkpoints import optimizer as blocking
-from holdfast.checkpoints.optimizer import Cost, Proposal
+from holdfast.checkpoints.optimizer import Cost, Costs, Proposal
 from holdfast.checkpoints.policy import DEFAULTS, Policy
 from holdfast.checkpoints.recording import Recording
 from holdfast.store.cancelling import read_away, to_the_end
@@ -22,8 +22,11 @@ class Optimizer:
         """What an agent did, without the values: times, keys and sizes; memory grows with it."""
         return await read_away(self._blocking.record, agent)
 
-    async def costs(self, agent: Any) -> list[Cost]:
-        """What policies have cost, the dearest first, by the checkpoints in the history."""
+    async def costs(self, agent: Any) -> Costs:
+        """What policies have cost, the dearest first, by the checkpoints in the history.
+
+        Damaged entries are passed over, and named in `unread`.
+        """
         return await read_away(self._blocking.costs, agent)
 
     async def predict(self, agent: Any, policies: Sequence[Policy] | None = None) -> list[Cost]:

@@ -121,11 +121,28 @@ class Engine(Gate):
         """Count what is noted, and look at the policies where one may be met."""
         noted = self._noted
         with self._lock:
+            tracker: Tracker | None = None
+            known: Scope | None = None  # whose it is, as its last writer names it
             while noted:
-                tracker = self._count(*noted.popleft())
-                if tracker is not None and not noted:
-                    left = tracker.at_operations - tracker.metrics.operations
-                    self._together = max(1, min(TOGETHER, left))
+                change, written = noted.popleft()
+                if tracker is not None and len(written) == 1:
+                    one, target = written[0], change.targets[0]
+                    if (
+                        one.scope is known
+                        and target.scope is known
+                        and target.special is None
+                        and one.timeline == target.timeline == "main"
+                        and one.hash
+                        and not one.repeated
+                    ):
+                        if tracker.note(target.ops, one.sequence):
+                            self._look_or_note(tracker)
+                        continue
+                tracker = self._count(change, written)
+                known = written[0].scope if len(written) == 1 else None
+            if tracker is not None:
+                left = tracker.at_operations - tracker.metrics.operations
+                self._together = max(1, min(TOGETHER, left))
 
     def _count(self, change: Change, written: Sequence[Written]) -> Tracker | None:
         """Count a change, and let the agents' policies be looked at; the last agent's tracker."""
@@ -145,11 +162,15 @@ class Engine(Gate):
                 self._special(tracker, one)
             elif not tracker.note(target.ops, one.sequence):
                 continue
-            try:
-                self._look(tracker, WRITE)
-            except Exception as error:
-                self._failed(tracker, error)
+            self._look_or_note(tracker)
         return tracker
+
+    def _look_or_note(self, tracker: Tracker) -> None:
+        """Look at the policies behind a write, which no failure of theirs may fail."""
+        try:
+            self._look(tracker, WRITE)
+        except Exception as error:
+            self._failed(tracker, error)
 
     def _begin(self, scope: Scope) -> Tracker:
         if len(self._trackers) >= AGENTS:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.checkpoints.making import check_dependencies, metadata_of
+from holdfast.checkpoints.making import beside_pruning, check_dependencies, plan_request
 from holdfast.checkpoints.requests import CheckpointRequest, said
 from holdfast.errors import (
     CheckpointNotFoundError,
@@ -51,19 +51,14 @@ def create_group(handles: Sequence[LineHandle], request: CheckpointRequest) -> G
                 f"there is no scope {handle.scope} in this store; write to it before"
             )
     id_ = os.urandom(8).hex()
-    plans = [
-        handle.plan_checkpoint(
-            request.name,
-            request.type,
-            request.tags,
-            request.description,
-            metadata_of(handle, request, group=id_),
-        )
-        for handle in handles
-    ]
-    written = handles[0].core.run(Change([plan[0].targets[0] for plan in plans], cause_now()))
-    made = tuple(plan[1]([one]) for plan, one in zip(plans, written, strict=True))
-    return Group(id_, request.name, made)
+
+    def step() -> Group:
+        plans: list[Any] = [plan_request(handle, request, group=id_) for handle in handles]
+        written = handles[0].core.run(Change([plan[0].targets[0] for plan in plans], cause_now()))
+        made = tuple(plan[1]([one]) for plan, one in zip(plans, written, strict=True))
+        return Group(id_, request.name, made)
+
+    return beside_pruning(step) if request.depends_on else step()
 
 
 def group_of(handle: StoreHandle, member: Checkpoint) -> Group:

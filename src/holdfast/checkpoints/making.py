@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.checkpoints.requests import DEPENDENCIES, CheckpointRequest, one_of, said
 from holdfast.errors import (
     CheckpointValidationError,
+    Conflict,
     DependencyError,
     HoldfastError,
     InvalidInputError,
@@ -19,10 +21,18 @@ from holdfast.errors import (
 )
 from holdfast.store import rows
 from holdfast.store.differing import index_of
-from holdfast.store.handles import LineHandle, StoreHandle
+from holdfast.store.entries import Body, split_row
+from holdfast.store.handles import UPDATES, LineHandle, StoreHandle
+from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry
 from holdfast.store.reading import microseconds
+from holdfast.store.resting import rest_on
+from holdfast.store.stage import Stage
+from holdfast.store.timeline import Timeline
 
+PAUSE = 0.001
+"""Seconds until something is tried again beside a pruning that is being announced."""
+_Made = TypeVar("_Made")
 _log = logging.getLogger("holdfast.checkpoints")
 
 
@@ -97,21 +107,50 @@ def synchronized(result: CheckpointResult, error: Exception | None) -> Checkpoin
 
 def make(handle: LineHandle, request: CheckpointRequest, **more: Any) -> Checkpoint:
     """The same, as the store gives it."""
-    plan = handle.plan_checkpoint(
-        request.name,
-        request.type,
-        request.tags,
-        request.description,
-        metadata_of(handle, request, **more),
-    )
-    return plan[1](handle.core.run(plan[0]))  # type: ignore[no-any-return]
+
+    def step() -> Checkpoint:
+        change, finish = plan_request(handle, request, **more)
+        return finish(handle.core.run(change))  # type: ignore[no-any-return]
+
+    return beside_pruning(step) if request.depends_on else step()
 
 
-def metadata_of(handle: LineHandle, request: CheckpointRequest, **more: Any) -> dict[str, Any]:
-    """All that the metadata of a checkpoint says."""
+def plan_request(handle: LineHandle, request: CheckpointRequest, **more: Any) -> Plan:
+    """The change that makes a checkpoint, which comes to rest on what it depends on."""
     depends = noted_dependencies(handle, request.depends_on)
     own = request.own() | ({"depends": depends} if depends else {}) | more
-    return {**request.metadata, **own}
+    metadata = {**request.metadata, **own}
+    plan = handle.plan_checkpoint(
+        request.name, request.type, request.tags, request.description, metadata
+    )
+    places = [_kept_now(handle, *one[:3]) for one in depends]
+    target = plan[0].targets[0]
+    made: Any = target.special
+
+    def special(stage: Stage, body: Body) -> None:
+        for line, sequence, anchors in places:
+            rest_on(handle.core, stage, line, sequence, anchors)
+        made(stage, body)
+
+    target.special = special
+    return plan
+
+
+def beside_pruning(step: Callable[[], _Made]) -> _Made:
+    """Do what rests on older states; again if one of them is being pruned, or was."""
+    for _ in range(UPDATES - 1):
+        try:
+            return step()
+        except Conflict:
+            time.sleep(PAUSE)
+    return step()
+
+
+def _kept_now(
+    handle: LineHandle, scope: str, timeline: str, sequence: int
+) -> tuple[Timeline, int, int]:
+    points = StoreHandle(handle.core).line(scope, timeline).history.points
+    return points.line(timeline), sequence, points.anchors(timeline, sequence)
 
 
 def agent_id(handle: LineHandle) -> str:
@@ -131,10 +170,12 @@ def stored_bytes(handle: LineHandle, made: Checkpoint) -> int:
 
 def noted_dependencies(handle: LineHandle, on: Iterable[Any]) -> list[list[Any]]:
     """[scope, timeline, entry, hash] of each thing that a state rests on."""
-    noted, problems = [], []
+    noted: list[list[Any]] = []
+    problems = []
     for one in on:
         try:
-            noted.append(_noted(handle, one))
+            found = _noted(handle, one)
+            noted += [] if found in noted else [found]
         except HoldfastError as error:
             problems.append(str(error))
     if problems:
@@ -152,10 +193,19 @@ def _noted(handle: LineHandle, one: Any) -> list[Any]:
         raise CheckpointValidationError([f"{scope} cannot rest on itself"])
     history = StoreHandle(handle.core).line(scope, timeline).history
     timeline, sequence = history.points.find(one if hasattr(one, "hash") else sequence)
-    entries = history.log(since=sequence, until=sequence) if sequence else []
-    if not entries:
+    hash_ = _hash_at(history.points.line(timeline), sequence)
+    if not hash_:
         raise CheckpointValidationError([f"{scope} has no entry to rest on"])
-    return [str(scope), timeline, sequence, entries[0].hash]
+    return [str(scope), timeline, sequence, hash_]
+
+
+def _hash_at(line: Timeline, sequence: int) -> str:
+    """Hash of an entry, also of one that is kept below a floor; empty if there is none."""
+    key = rows.entry(line.prefix, sequence)
+    row = line.ledger.storage.get([key])[0]
+    if row is None:
+        return ""
+    return line.ledger.entry_hash(key, split_row(row)[0].data).hex()
 
 
 def dependencies_of(handle: LineHandle, metadata: Mapping[str, Any]) -> list[Dependency]:
@@ -168,8 +218,7 @@ def _now(handle: LineHandle, scope: str, timeline: str, sequence: int, hash_: st
     try:
         history = StoreHandle(handle.core).line(scope, timeline).history
         then = history.points.view(*history.points.find(f"{timeline}@{sequence}"))
-        entries = history.log(since=sequence, until=sequence)
-        if not entries or entries[0].hash != hash_:
+        if _hash_at(then, sequence) != hash_:
             return Dependency(scope, timeline, sequence, "missing")
         same = index_of(then).hash == index_of(history.points.line()).hash
     except (MissingError, InvalidInputError):

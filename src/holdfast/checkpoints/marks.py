@@ -7,16 +7,17 @@ by then, and whoever prunes looks at the marks in the commit that announces what
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
+from typing import Any
 
-from holdfast.errors import Conflict
+from holdfast.checkpoints.making import beside_pruning
 from holdfast.store.arguments import check_text
+from holdfast.store.change import Change
 from holdfast.store.declaring import plan_declare
 from holdfast.store.entries import Body
 from holdfast.store.floors import stand_on
 from holdfast.store.gates import Operation
-from holdfast.store.handles import UPDATES, LineHandle
+from holdfast.store.handles import LineHandle
 from holdfast.store.items import Checkpoint
 from holdfast.store.stage import Stage
 from holdfast.store.sticky import Sticky
@@ -25,8 +26,6 @@ PREFIX = "$retention/"
 RESTART = "restart"
 """Marks a checkpoint from which an agent is to be started again, until that is done."""
 NEEDED = {"pin": "pinned", "hold": "on hold", RESTART: "a restart"}
-PAUSE = 0.001
-"""Seconds until a mark is tried again beside a pruning that is being announced."""
 
 
 class Marks:
@@ -58,28 +57,12 @@ class Marks:
         if plan is not None:
             self._main.core.run(plan[0])
         operation = Operation("set", f"{PREFIX}{kind}/{checkpoint.id}", reason)
-        for attempt in range(1, UPDATES + 1):
-            try:
-                self._stand(operation, checkpoint)
-                return
-            except Conflict:
-                if attempt == UPDATES:
-                    raise
-                time.sleep(PAUSE)
+        beside_pruning(lambda: self._stand(operation, checkpoint))
 
     def _stand(self, operation: Operation, checkpoint: Checkpoint) -> None:
-        main, points = self._main, self._main.history.points
-        timeline, sequence = points.find(checkpoint)
-        line, anchors = points.line(timeline), points.anchors(timeline, sequence)
-        change, _ = main._plan([operation], main._version)
-        target = change.targets[0]
-
-        def special(stage: Stage, body: Body) -> None:
-            stand_on(stage, line, sequence, anchors)
-            stage.add(main.core.prepared(stage.ledger, target), body)
-
-        target.special = special
-        main.core.run(change)
+        change, _ = self._main._plan([operation], self._main._version)
+        stand(self._main, change, checkpoint)
+        self._main.core.run(change)
 
     def remove(self, kind: str, checkpoint: Checkpoint) -> bool:
         """Take a mark back; tells whether there was one."""
@@ -89,3 +72,18 @@ class Marks:
             return False
         self._main.core.run(self._main._plan([Operation("delete", key)], self._main._version)[0])
         return True
+
+
+def stand(main: LineHandle, change: Change, point: Any) -> None:
+    """Let a change that writes a mark to a main timeline fail if its point is pruned by then."""
+    points = main.history.points
+    timeline, sequence = points.find(point)
+    line, anchors = points.line(timeline), points.anchors(timeline, sequence)
+    place = (main.scope, main.timeline)
+    target = next(one for one in change.targets if (one.scope, one.timeline) == place)
+
+    def special(stage: Stage, body: Body) -> None:
+        stand_on(stage, line, sequence, anchors)
+        stage.add(main.core.prepared(stage.ledger, target), body)
+
+    target.special = special

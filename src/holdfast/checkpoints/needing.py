@@ -10,6 +10,7 @@ from holdfast.checkpoints.holding import held
 from holdfast.checkpoints.requests import said
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.items import Checkpoint
+from holdfast.store.resting import Rest, rests_on
 
 GONE = "deleted"
 """What entries say of a scope that is there no longer."""
@@ -35,6 +36,9 @@ class Needs:
         self._line = line
         self._marked = marked
         """Those that are pinned or on hold."""
+        self._rests = {one.sequence: one for one in rests_of(line)}
+        self.entries = set(self._rests)
+        """What others rest on and no checkpoint was found at, of those that were asked about."""
         self._starts = {(info.parent, info.start) for info in main.history.timelines()}
         found = held(line)
         self._held = {one.checkpoint.id: REASONS[one.why] for one in found}
@@ -46,12 +50,15 @@ class Needs:
 
     def why(self, one: Checkpoint) -> str:
         """Why a checkpoint stays whatever the rules say; empty if it need not."""
+        self.entries.discard(one.sequence)
         if one.id in self._marked:
             return self._marked[one.id]
         if (self._line.timeline, one.sequence) in self._starts:
             return "a timeline starts from it"
         if one.id in self._held:
             return self._held[one.id]
+        if one.sequence in self._rests:
+            return f"{self._rests[one.sequence].name(self._line.core)} rests on it"
         if one.sequence == self._newest:
             return "it is the newest entry"
         if one.sequence >= self.begun:
@@ -70,6 +77,12 @@ class Needs:
         if timeline != self._line.timeline or not number.isdecimal():
             return True  # nobody here can tell
         return self._floor.holds(int(number), self._before)
+
+
+def rests_of(line: LineHandle) -> Iterator[Rest]:
+    """The checkpoints of other scopes that rest on entries of a timeline."""
+    timeline = line.history.points.line()
+    return (one for one in rests_on(timeline.ledger) if one.timeline == timeline.number)
 
 
 class Together:

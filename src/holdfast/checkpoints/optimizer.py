@@ -16,7 +16,7 @@ from holdfast.checkpoints.conditions import MEMORY, OPERATIONS, RATIO, SINCE, is
 from holdfast.checkpoints.metrics import Basis, Metrics
 from holdfast.checkpoints.policies import Policies, agent_scope
 from holdfast.checkpoints.policy import DEFAULTS, Policy
-from holdfast.checkpoints.recording import Recording, record
+from holdfast.checkpoints.recording import Recording, checkpoint_costs, record
 from holdfast.checkpoints.tracker import Tracker
 from holdfast.errors import InvalidInputError
 from holdfast.store.arguments import listed
@@ -38,6 +38,15 @@ class Cost:
     policy: str
     checkpoints: int
     bytes: int
+
+
+class Costs(list[Cost]):
+    """What policies have cost, the dearest first, as far as the history can be read."""
+
+    def __init__(self, found: Iterable[Cost], unread: Iterable[str]) -> None:
+        super().__init__(found)
+        self.unread = tuple(unread)
+        """Entries that are damaged or missing, and may have been checkpoints of policies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +86,24 @@ class Optimizer:
         self._core.ledger(scope)  # one that is not there has no history: it is misspelt
         return record(self._core, scope, tuple(self._policies.list(scope)))
 
-    def costs(self, agent: Any) -> list[Cost]:
-        """What policies have cost, the dearest first, by the checkpoints in the history."""
+    def costs(self, agent: Any) -> Costs:
+        """What policies have cost, the dearest first, by the checkpoints in the history.
+
+        Damaged entries are passed over, and named in `unread`.
+        """
+        unread: list[str] = []
+        if isinstance(agent, Recording):
+            found: Iterable[tuple[str, int]] = (
+                (step.policy, step.bytes) for step in agent.steps if step.policy
+            )
+        else:
+            found = checkpoint_costs(self._core, agent_scope(self._core, agent), unread)
         count: Counter[str] = Counter()
         size: Counter[str] = Counter()
-        for step in self._recorded(agent).steps:
-            if step.policy:
-                count[step.policy] += 1
-                size[step.policy] += step.bytes
-        return _sorted(Cost(name, count[name], size[name]) for name in count)
+        for policy, taken in found:
+            count[policy] += 1
+            size[policy] += taken
+        return Costs(_sorted(Cost(name, count[name], size[name]) for name in count), unread)
 
     def predict(self, agent: Any, policies: Sequence[Policy] | None = None) -> list[Cost]:
         """What policies (those that the agent has) would have cost, the dearest first."""

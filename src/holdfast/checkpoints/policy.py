@@ -308,6 +308,8 @@ def _condition(data: Any, problems: list[str]) -> Condition | None:
         return None
     if data.get("window") is not None:
         data["window"] = milliseconds(data["window"])
+    if data["metric"] == SINCE:
+        data["threshold"] = milliseconds(data["threshold"])
     return Condition(**data)
 
 

@@ -16,9 +16,11 @@ import msgspec
 
 from holdfast.checkpoints.metrics import counted
 from holdfast.checkpoints.policy import Policy
-from holdfast.errors import InvalidInputError
+from holdfast.errors import InvalidInputError, StateIntegrityError
 from holdfast.store import entries, rows
+from holdfast.store.cancelling import safe_point
 from holdfast.store.entries import shown
+from holdfast.store.floors import floor_of
 from holdfast.store.handles import LineHandle
 from holdfast.store.scopes import Scope
 from holdfast.store.timeline import Timeline
@@ -100,6 +102,30 @@ def _steps(core: Core, scope: Scope) -> Iterator[Step]:
             writes = tuple(_writes(line, body, known, begun))
             begun = set()
             yield Step(latest, writes, _policy(core, body), len(row))
+
+
+def checkpoint_costs(core: Core, scope: Scope, unread: list[str]) -> Iterator[tuple[str, int]]:
+    """Policy and bytes of each checkpoint of a policy; what cannot be read is noted.
+
+    The newest state is not asked for: behind damage there may be none.
+    """
+    ledger = core.ledger(scope)  # one that is not there has no history: it is misspelt
+    line = rows.line(b"E", ledger.number, 0)
+    due = max(floor_of(ledger, 0).sequence, ledger.before) + 1
+    while page := ledger.storage.scan(rows.entry(line, due), rows.after(line), limit=200):
+        for key, row in page:
+            found = rows.sequence_of(key)
+            if found > due:
+                unread.append(f"entries {due} to {found - 1}: missing")
+            due = found + 1
+            try:
+                policy = _policy(core, ledger.open_entry(key, row)[1])
+            except StateIntegrityError as error:
+                unread.append(f"entry {found}: {type(error).__name__}")
+                continue
+            if policy:
+                yield policy, len(row)
+        safe_point()
 
 
 def _policy(core: Core, body: Body) -> str | None:

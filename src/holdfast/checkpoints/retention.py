@@ -4,10 +4,11 @@ A plan says of every checkpoint whether it stays and why, and up to where each t
 pruned. Running it prunes (`holdfast.store.pruning`): announced by an anchor, in small commits,
 beside readers and writers; cut short, run it again.
 
-What never goes: what is pinned or on hold; the checkpoint of an operation that is not over, and all
-history behind it, by which the operation is undone; the backup of a restore that is not confirmed
-(a later checkpoint's metadata names in `releases` what it lets go); what a timeline starts from;
-the newest `min_count` of a rule.
+What never goes: what is pinned or on hold; what a checkpoint of another scope rests on, as long as
+that one is there; the checkpoint of an operation that is not over, and all history behind it, by
+which the operation is undone; the backup of a restore that is not confirmed (a later checkpoint's
+metadata names in `releases` what it lets go); what a timeline starts from; the newest `min_count`
+of a rule.
 
 Clocks are not believed easily. An age counts only if the newest entry of the scope is less than a
 day away from now, and no clock has jumped by as much in the last hundred of a timeline, none of
@@ -27,7 +28,7 @@ from holdfast.checkpoints.ages import DAY, Ages
 from holdfast.checkpoints.engine import stored_policies
 from holdfast.checkpoints.holding import held
 from holdfast.checkpoints.marks import PREFIX, Marks
-from holdfast.checkpoints.needing import REASONS, Judged, Needs, Together
+from holdfast.checkpoints.needing import REASONS, Judged, Needs, Together, rests_of
 from holdfast.checkpoints.rules import PRIORITIES, Group, Rule, RuleBook, importance, rules_of
 from holdfast.errors import (
     InvalidInputError,
@@ -46,6 +47,7 @@ from holdfast.store.items import Checkpoint
 from holdfast.store.keep import kept_past
 from holdfast.store.pruning import Needed, Pruned, prune_state
 from holdfast.store.reading import moment
+from holdfast.store.resting import forget_rests
 from holdfast.store.scopes import Scope
 
 LOOKED_AT = 100
@@ -138,6 +140,11 @@ class Retention:
             kept = tuple(one for one in map(tally.count, judged) if whole or one.stays)
             lines.append(LinePlan(line.timeline, kept, _floor(line, needs, tally, trusted)))
             tallies.append(tally)
+            if others := [at for at in needs.entries if at < lines[-1].floor]:
+                notes.append(
+                    f"of {line.timeline}, {len(others)} states that are no checkpoints stay, for "
+                    "checkpoints of other scopes rest on them"
+                )
         return RetentionPlan(handle.scope, tuple(lines), tuple(_questions(tallies)), tuple(notes))
 
     def _lines(self, main: LineHandle) -> tuple[list[LineHandle], datetime, datetime | None]:
@@ -179,13 +186,19 @@ class Retention:
             floor = line.floor or _cut_short(handle)
             if floor:
                 keep = [one.checkpoint.sequence for one in line.judged if one.stays]
-                needed = self._needed(handle)
                 done.append(
                     prune_state(
-                        handle, floor, keep=keep, dry_run=False, reason="retention", needed=needed
+                        handle,
+                        floor,
+                        keep=keep,
+                        dry_run=False,
+                        reason="retention",
+                        needed=self._needed(handle),
+                        rested=_rested(handle),
                     )
                 )
         self._forget(plan)
+        forget_rests(self._line(plan.scope).history.points.line().ledger)
         return done
 
     def end(self, scope: Any, timeline: str, reason: str | None = None) -> Pruned:
@@ -193,19 +206,25 @@ class Retention:
 
         The chain says so, then its content is dropped; its name is not used again. Refused, with
         `StillNeededError`, if a checkpoint of it is pinned, on hold or of an operation that is not
-        over, or if any other timeline uses something of it. Cut short, end it again.
+        over, or if any other timeline uses something of it, or a checkpoint of another scope rests
+        on it. Cut short, end it again.
         """
         line = self._line(scope).on(timeline)
         for id_, why in self.marked(line.scope).items():
             if id_.rpartition("@")[0] == timeline:
                 raise StillNeededError(f"{line.scope}: {id_} is {why}; {timeline} cannot be ended")
+        for rest in rests_of(line):
+            raise StillNeededError(
+                f"{line.scope}: {timeline} cannot be ended: {rest.name(self._handle.core)} rests "
+                f"on its entry {rest.sequence}"
+            )
         for one in held(line):
             if one.why == "operation":
                 raise StillNeededError(
                     f"{line.scope}: {timeline} cannot be ended: of its checkpoint "
                     f"{one.checkpoint.id} {REASONS['operation']}"
                 )
-        return end_line(line, reason, self._needed(line))
+        return end_line(line, reason, self._needed(line), _rested(line))
 
     def _line(self, scope: Any) -> LineHandle:
         return self._handle.line(self._handle.of(scope).scope)
@@ -303,6 +322,11 @@ def _said(main: LineHandle) -> dict[str, dict[str, float]]:
     if main.scope.kind != "agent":
         return {}
     return {id_: policy.retention.kept() for id_, policy in stored_policies(main).items()}
+
+
+def _rested(line: LineHandle) -> Needed:
+    """Gives the entries of a timeline that checkpoints of other scopes rest on."""
+    return lambda: {one.sequence for one in rests_of(line)}
 
 
 def _cut_short(line: LineHandle) -> int:

@@ -119,11 +119,11 @@ class Tracker:
         self.active = True
         metrics, spare = self.metrics, self.spare
         for op in ops:
-            key = op[1]
+            key, value = op[1], op[-1]
             metrics.fresh.add(key)
             if spare is not NEVER:
-                if op[0] == "set" and len(op) == 3 and type(op[2]) is Atom and op[2].encoded:
-                    spare -= len(op[2].encoded) + len(key) + 1
+                if type(value) is Atom and value.encoded and len(op) == 3 and op[0] == "set":
+                    spare -= len(value.encoded) + len(key) + 1
                 else:
                     spare -= self._most(op)
             if key[0] == RESERVED and key.startswith(PREFIX):

@@ -15,6 +15,8 @@ Glossary of this layer:
   (`scrubbing`) that heals rows from copies (`healing`).
 - **Report**: what was found, tried, done and lost (`reports`), under a signed checkpoint; also as
   a page (`report_pages`).
+- **Configuration**: how an agent's state is to be kept, as one document (`configuration`); setting
+  it up (`managing`) says what is in force.
 - **Health**: how well a store is, with reasons and next steps (`health`, `placement`).
 
 Import the modules themselves; this package re-exports nothing.

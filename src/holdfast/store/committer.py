@@ -489,6 +489,8 @@ class _Attempt:
         for ledger in self.born:
             batch.puts.extend(ledger.birth or ())
             batch.absent.extend(key for key, _ in ledger.birth or ())
+        # Where two changes expect different things of one cell, that of the first does not hold.
+        batch.cells = [*{one[0]: one for one in reversed(batch.cells)}.values()]
         batch.cells += [(key, cell, cell) for key, cell in self.cells.items()]
         batch.puts.extend(self.extra)
         batch.absent = list(dict.fromkeys([*batch.absent, *self.absent]))  # forks share theirs

@@ -94,6 +94,8 @@ class Core:
         self.lanes = Lanes(storage, self.commitments.domain(b"feed"))
         self.committer = Committer(self, self.lanes)
         self.pins = Pins(storage)
+        self.announcing: list[int] = []
+        """Scopes whose pruning this process is about to announce, once for each who does."""
         self.later: Callable[[Change], None] | None = None
         """Commits, behind who asks, what nobody waits for."""
         self.lapses = Lapses(clock)

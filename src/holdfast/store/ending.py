@@ -32,8 +32,13 @@ from holdfast.store.timeline import Timeline
 Special = Callable[[Stage, Body], None]
 
 
-def end_line(handle: LineHandle, reason: str | None, needed: Needed = frozenset) -> Pruned:
-    """End a timeline; what it cost is given back. `needed` gives entries that are marked."""
+def end_line(
+    handle: LineHandle,
+    reason: str | None,
+    needed: Needed = frozenset,
+    rested: Needed = frozenset,
+) -> Pruned:
+    """End a timeline; what it cost is given back. `needed` and `rested`: see `prune_state`."""
     if handle.timeline == "main":
         raise InvalidInputError(
             f"{handle.scope}: main cannot be ended; a scope is deleted as a whole, and its past "
@@ -44,7 +49,9 @@ def end_line(handle: LineHandle, reason: str | None, needed: Needed = frozenset)
     handle.ask("prune", handle.timeline)
     _check_unused(handle, handle.history.points.line())
     empty = _entry(handle, reason, _empty)
-    done = prune_state(handle, empty, keep=(), dry_run=False, reason=reason, needed=needed)
+    done = prune_state(
+        handle, empty, keep=(), dry_run=False, reason=reason, needed=needed, rested=rested
+    )
     if done.kept:
         raise _needed(handle, f"its entry {done.kept[-1]} was forked, restored or marked meanwhile")
     _entry(handle, reason, _end, head=done.anchor)  # else somebody wrote to it meanwhile

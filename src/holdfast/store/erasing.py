@@ -214,7 +214,8 @@ class _Erasure:
         prefixes = [kind + number for kind in rows.OF_SCOPE]
         for prefix in prefixes if self.core.ring is None else ():
             self._blank(prefix)
-        self._unpin(number)
+        for kind in (b"P", b"R"):
+            self._unpin(kind + number)
         for prefix in prefixes:
             while page := self.storage.scan(prefix, rows.after(prefix), limit=SLICE):
                 self._drop(page)
@@ -226,9 +227,12 @@ class _Erasure:
             self.core.leases.stand()
             self.keys += self.core.ring.erase(tombstone.id)
 
-    def _unpin(self, number: bytes) -> None:
-        """Drop the pins of values that were not finished; the tombstone tells their writers."""
-        while page := self.storage.cells(b"P" + number, rows.after(b"P" + number), limit=SLICE):
+    def _unpin(self, prefix: bytes) -> None:
+        """Drop cells of a scope: pins of values that were not finished, what rested on it.
+
+        The tombstone tells their writers.
+        """
+        while page := self.storage.cells(prefix, rows.after(prefix), limit=SLICE):
             with suppress(Conflict):  # a beat in the last moment: look again
                 self.core.leases.commit(Batch(cells=[(key, value, None) for key, value in page]))
 

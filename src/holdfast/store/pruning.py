@@ -18,7 +18,7 @@ The steps, each of which may be the last one (killed, refused, storage lost):
    the commitments of all bases; the bases' rows `B`; and the row `A` that leads to the anchor. It
    expects that no other timeline has grown: a fork, a restore or a mark (`needed`) that rests on
    what is to be pruned is either seen here, or its own commit, which expects no further anchor,
-   fails.
+   fails. A checkpoint of another scope that comes to rest on it (`resting`) changes the cell.
 4. What kept states use is *marked*: from the bases of all timelines and from each index saved
    behind their floors. All that the states in between use is in one of these, or in rows behind
    the floor. A reference that is made later comes from a kept state, and so leads to what is
@@ -40,7 +40,6 @@ reads all envelopes below the floor once more.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -62,6 +61,7 @@ from holdfast.store.handles import LineHandle
 from holdfast.store.ledger import PACK, gone
 from holdfast.store.marking import Marks, mark_all, saves_of, sources_of
 from holdfast.store.pins import SWEPT
+from holdfast.store.pruner import Pruner
 from holdfast.store.saves import INDEX, Save
 from holdfast.store.scopes import Scope
 from holdfast.store.stage import Stage
@@ -119,11 +119,13 @@ def prune_state(
     dry_run: bool,
     reason: str | None,
     needed: Needed = frozenset,
+    rested: Needed = frozenset,
 ) -> Pruned:
     """Drop the content of entries before a point; see `State.prune`.
 
     `needed` gives entries of the timeline whose states stay, too. It is asked again in the commit
-    that announces what goes; whoever adds to them stands on the state (`floors.stand_on`).
+    that announces what goes; whoever adds to them stands on the state (`floors.stand_on`). `rested`
+    gives more such entries; it is asked there only if somebody added to them since (`resting`).
     """
     check_flag(dry_run, "dry_run")
     if reason is not None:
@@ -142,7 +144,7 @@ def prune_state(
             )
     kept = None if wanted is None else {sequence for _, sequence in wanted}
     for _ in range(ATTEMPTS):
-        work = _Pruning(handle, last, kept, needed)
+        work = _Pruning(handle, last, kept, needed, rested, dry_run)
         try:
             return work.count() if dry_run else work.run(reason)
         except _Again:
@@ -156,13 +158,26 @@ class _Again(Exception):
 
 class _Pruning:
     def __init__(
-        self, handle: LineHandle, last: int, wanted: set[int] | None, needed: Needed
+        self,
+        handle: LineHandle,
+        last: int,
+        wanted: set[int] | None,
+        needed: Needed,
+        rested: Needed,
+        dry_run: bool,
     ) -> None:
         self.handle = handle
         self.core = handle.core
         self.storage = handle.core.storage
         self.line = handle.history.points.line()
         self.ledger = self.line.ledger
+        self.pruner = Pruner(self.ledger)
+        if not dry_run:
+            self.pruner.take()
+        self.cell = self.pruner.cell
+        self.rests = rested
+        self.rested = set(rested())
+        """All that there are, as long as the cell is the same."""
         self.old = self.line.floor
         self.last = max(last, self.old.sequence, self.ledger.before)
         self.lines = [number for number, _, _, _ in self.core.timelines(self.ledger)]
@@ -170,8 +185,6 @@ class _Pruning:
         self.wanted = self._checkpoints() if wanted is None else wanted
         self.needed = needed
         self.kept = self._kept()
-        self.cell = rows.pruner(self.ledger.number)
-        self.token = os.urandom(16)
         self.entries = self.rows = self.bytes = 0
         self._breath = Breath()
 
@@ -202,7 +215,8 @@ class _Pruning:
     def _needed(self) -> set[int]:
         """Entries up to the floor that others need, but those that are gone already."""
         before = self.ledger.before
-        return {at for at in self.needed() if at <= self.last and self.old.holds(at, before)}
+        found = self.rested.union(self.needed())
+        return {at for at in found if at <= self.last and self.old.holds(at, before)}
 
     def _sources(self, number: int, behind: int) -> Iterator[int]:
         """Entries up to the floor that restores and forks of a timeline begin from."""
@@ -229,7 +243,6 @@ class _Pruning:
 
     def run(self, reason: str | None) -> Pruned:
         """Prune, or finish what was begun."""
-        self._own()
         floor = self.old
         if self.last > self.ledger.before and self.kept != set(floor.bases):
             floor = self._announce(reason)
@@ -243,7 +256,7 @@ class _Pruning:
                 self._count(*self.core.pins.drop(key))
             safe_point()
             time.sleep(PAUSE)
-        self.storage.commit(Batch(cells=[(self.cell, self.token, None)]))
+        self.pruner.leave()
         return self._pruned(floor)
 
     def _pruned(self, floor: Floor, *, dry_run: bool = False) -> Pruned:
@@ -262,33 +275,9 @@ class _Pruning:
         self.rows += dropped
         self.bytes += size
 
-    def _own(self) -> None:
-        """Be the one who prunes the scope; whoever did before is told by its next commit."""
-        for _ in range(ATTEMPTS):
-            found = self.storage.cells(self.cell, self.cell + b"\0", limit=1)
-            held = found[0][1] if found else None
-            try:
-                tombstone = [self.ledger.tombstone]
-                self.storage.commit(Batch(cells=[(self.cell, held, self.token)], absent=tombstone))
-                return
-            except Conflict:
-                if self.ledger.erased():
-                    raise gone(self.ledger.scope) from None
-        raise Conflict(f"{self.ledger.scope}: others prune it, too; try again")
-
     def _commit(self, batch: Batch) -> None:
-        batch.cells.append((self.cell, self.token, self.token))
-        batch.absent.append(self.ledger.tombstone)
-        try:
-            self.storage.commit(batch)
-        except Conflict as conflict:
-            if self.ledger.erased():
-                raise gone(self.ledger.scope) from None
-            if self.cell in conflict.keys:
-                raise Conflict(
-                    f"{self.ledger.scope}: another process prunes this scope now, and goes on"
-                ) from None
-            raise _Again from None  # rows were sealed again meanwhile
+        if not self.pruner.commit(batch):
+            raise _Again  # rows were sealed again meanwhile
 
     # bases and the anchor
 
@@ -311,6 +300,7 @@ class _Pruning:
         coming = Floor(self.old.number + 1, self.last, 0, bases)
         # In this process, what begins to rest on something else from now on waits: see `stand_on`.
         self.ledger.pruning[self.line.number] = coming
+        self.core.announcing.append(self.ledger.number)
         target = Target(self.handle.scope, self.handle.timeline, create=False)
         target.special = self._special(op, made, rekeyed)
         try:
@@ -319,6 +309,7 @@ class _Pruning:
             raise _Again from None
         finally:
             del self.ledger.pruning[self.line.number]
+            self.core.announcing.remove(self.ledger.number)
         floor = coming._replace(anchor=written[0].sequence)
         line = self.core.timeline(self.ledger, self.handle.timeline)
         with line.lock:
@@ -343,7 +334,7 @@ class _Pruning:
                 if other != number:
                     line = rows.line(b"E", ledger.number, other)
                     stage.absent.append(rows.entry(line, self.heads[other] + 1))
-            stage.cells.append((self.cell, self.token, self.token))
+            stage.cells.append((self.pruner.key, self.cell, self.cell))
             body.ops = [op]
             stage.finish(body)
 
@@ -355,6 +346,8 @@ class _Pruning:
             self.heads[number] = self._head(number)
             if not self.kept.issuperset(self._sources(number, head)):
                 raise Conflict(f"{self.ledger.scope}: restored or forked meanwhile; try again")
+        if self.pruner.look() != self.cell:  # others came to rest on the scope: on what is kept?
+            self.cell, self.rested = self.pruner.cell, set(self.rests())
         if not self.kept.issuperset(self._needed()):
             raise Conflict(f"{self.ledger.scope}: marked as needed meanwhile; try again")
 

@@ -28,6 +28,7 @@ Cells have keys of their own:
 | --- | --- | --- |
 | CL | tag(16) part(1) | a lease: 0 its token, 1 its beat |
 | A | scope(6) | who prunes the scope now |
+| R | scope(6) timeline(2) sequence(5) twice | the checkpoint named second rests on the first |
 | CS | tag(16) | the id of the subject of a name |
 | CT | tag(16) | a schedule |
 | CT | nothing | how often a schedule was added, replaced or removed |
@@ -144,6 +145,24 @@ def anchor(scope: int, timeline: int, number: int) -> bytes:
 def pruner(scope: int) -> bytes:
     """Key of the cell that says who prunes a scope."""
     return b"A" + scope.to_bytes(SCOPE, "big")
+
+
+def rests(scope: int) -> bytes:
+    """Prefix of the cells that say what rests on entries of a scope."""
+    return b"R" + scope.to_bytes(SCOPE, "big")
+
+
+REST = 27
+
+
+def rest(at: bytes, by: bytes) -> bytes:
+    """Key of the cell that says that a checkpoint rests on an entry; both by their keys."""
+    return b"R" + at[1:] + by[1:]
+
+
+def ends_of(rest: bytes) -> tuple[bytes, bytes]:
+    """Keys of the entry and the checkpoint that such a cell names."""
+    return b"E" + rest[1:14], b"E" + rest[14:]
 
 
 SUBJECTS = b"CS"

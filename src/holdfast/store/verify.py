@@ -30,6 +30,7 @@ from holdfast.store.core import Core
 from holdfast.store.cosigning import Trust
 from holdfast.store.floors import Floor
 from holdfast.store.ledger import Ledger
+from holdfast.store.resting import check_rests
 from holdfast.store.schedule_cells import check_schedules
 from holdfast.store.scopes import Scope
 from holdfast.store.tombstones import by_number, read_tombstone
@@ -212,7 +213,7 @@ class _Check:
 
     def _feed_without_scope(self) -> None:
         for number in sorted(self.feed.lines):
-            if self._is_known(number) or number in self.erased:
+            if self.knows(number):
                 continue
             message = "the feed names a scope that is not in the directory"
             self.find("feed", f"scope {number:x}", message)
@@ -298,6 +299,10 @@ class _Check:
             self.whole = False
             if erased:
                 return
+
+    def knows(self, number: int) -> bool:
+        """Whether there is, or was, a scope of this number."""
+        return number in self.erased or self._is_known(number)
 
     def _is_known(self, number: int) -> bool:
         """Whether a scope is in the directory; it may have been made since that was read."""
@@ -409,7 +414,7 @@ class _Check:
 
     def _cells(self) -> None:
         storage, leases = self.core.storage, self.core.leases
-        known = (rows.LEASES, rows.SUBJECTS, rows.SCHEDULES, b"P")
+        known = (rows.LEASES, rows.SUBJECTS, rows.SCHEDULES, b"P", b"R")
         bounds = [b"", *(bound for kind in known for bound in (kind, rows.after(kind)))]
         for low, high in zip(bounds[::2], [*bounds[1::2], b"\xff" * 64], strict=True):
             for key, _ in storage.cells(low, high, limit=100):
@@ -417,6 +422,7 @@ class _Check:
                     continue  # somebody prunes this scope
                 self.find("unaccounted", rows.describe(key), "nothing accounts for this cell")
         check_schedules(self)
+        check_rests(self)
         token = b""
         for key, row in leases.cells():
             if len(key) == rows.LEASE and key == rows.token(key):

@@ -1,0 +1,75 @@
+"""Setting an agent up by a configuration, on the async face."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast.checkpoints.async_policies import Policies
+from holdfast.recovery.async_recovery import Recovery
+from holdfast.recovery.configuration import Configuration
+from holdfast.recovery.context import StepFunction
+from holdfast.recovery.managing import SetUp, check_set_up, opening, put_in_force
+from holdfast.store.async_state import State
+from holdfast.store.async_store import Store, open
+from holdfast.store.cancelling import to_the_end
+
+
+class Managed:
+    """An agent that was set up: its store, its state, and what takes care of them."""
+
+    def __init__(
+        self, store: Store, config: Configuration, recovery: Recovery, policies: Policies, own: bool
+    ) -> None:
+        self.store = store
+        self.state: State = store.agent(config.agent_id)
+        self.policies = policies
+        self.recovery = recovery
+        self.report: SetUp
+        self._own = own
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Watch no longer; a store that was opened for it is closed."""
+        await self.policies.close()
+        if self._own:
+            await self.store.close()
+
+
+async def set_up(
+    config: Configuration,
+    *,
+    store: Store | None = None,
+    initial: Mapping[str, Any] | None = None,
+    steps: Mapping[str, StepFunction] | None = None,
+) -> Managed:
+    """Set an agent up as a configuration says; see `holdfast.sync.set_up`."""
+    check_set_up(config, initial)
+    opened = store if store is not None else await open(**opening(config))
+    try:
+        recovery = Recovery(opened, procedures=config.procedures, steps=steps)
+        policies = Policies(opened)
+        managed = Managed(opened, config, recovery, policies, store is None)
+        try:
+            managed.report = await to_the_end(
+                put_in_force, config, recovery._blocking, policies._blocking, initial
+            )
+        except BaseException:
+            await policies.close()
+            raise
+    except BaseException:
+        if store is None:
+            await opened.close()
+        raise
+    return managed

@@ -1,0 +1,254 @@
+"""What an agent's state management is to be, as one document: six sections, all checked at once.
+
+What a document asks for and this version cannot do (another engine, a copy in a bucket, peers) is
+told apart from what is wrong with it: such a document can be read, and says what is not available.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from holdfast.checkpoints.conditions import is_number
+from holdfast.checkpoints.policy import Policy, invalid, milliseconds
+from holdfast.errors import ConfigurationError, HoldfastError
+from holdfast.recovery.procedure import Procedure
+from holdfast.store.scopes import Scope
+from holdfast.yaml_text import read_yaml
+
+ENGINES = ("sqlite", "memory")
+DURABILITY = ("full", "normal")
+LEVELS = ("low", "medium", "high")
+_Made = TypeVar("_Made")
+_SECTIONS = {"checkpoint": "checkpointing", "sync": "synchronization", "audit": "monitoring"}
+"""Other names of sections."""
+_KNOWN = {
+    "": (
+        "agent_id", "storage", "checkpointing", "recovery", "synchronization", "integrity",
+        "monitoring",
+    ),
+    "storage": ("primary", "backup", "cache"),
+    "storage.primary": (
+        "type", "connection", "key", "signer", "durability", "pool_size", "timeout",
+    ),
+    "storage.backup": ("type", "bucket", "region", "encryption", "connection", "path"),
+    "storage.cache": ("type", "connection", "ttl"),
+    "checkpointing": ("policies",),
+    "recovery": ("procedures",),
+    "synchronization": (
+        "enabled", "strategy", "conflict_resolution", "replication_factor", "consistency_level",
+    ),
+    "integrity": (
+        "verification_level", "tamper_detection", "signature_verification", "hash_algorithm",
+    ),
+    "monitoring": ("metrics_enabled", "audit_logging", "performance_tracking", "alert_thresholds"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What an agent's state management is to be; made with `of` or `from_yaml`."""
+
+    agent_id: str
+    url: str = "sqlite:"
+    key: str | None = field(default=None, repr=False)
+    signer: str | None = None
+    durability: str = "full"
+    policies: tuple[Policy, ...] = ()
+    procedures: tuple[Procedure, ...] = ()
+    verification: str = "low"
+    """high: all that is stored of the agent is verified when it is set up; medium: its newest
+    state is; low: what is read, as always."""
+    unavailable: tuple[str, ...] = ()
+    """What it asks for and is not there; `set_up` refuses it."""
+    notes: tuple[str, ...] = ()
+    """What it says that makes no difference here."""
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Configuration:
+        """The configuration of plain data, as a whole or its part `state_management`.
+
+        Durations are milliseconds, or written like "1h". Refused with `ConfigurationError`, which
+        lists everything that is wrong.
+        """
+        reading = _Reading()
+        made = reading.run(data)
+        if reading.problems:
+            raise ConfigurationError(reading.problems)
+        return made
+
+    @classmethod
+    def from_yaml(cls, text: str) -> Configuration:
+        """The same of a YAML text; needs `holdfast[yaml]`."""
+        return cls.of(read_yaml(text, ConfigurationError))
+
+    def check(self) -> None:
+        """Refuse what is not available."""
+        if self.unavailable:
+            raise ConfigurationError([f"not available: {one}" for one in self.unavailable])
+
+
+class _Reading:
+    """Reads a document, and lists all that is wrong with it. It never shows a value."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        self._unavailable: list[str] = []
+        self._notes: list[str] = []
+
+    def run(self, data: Any) -> Configuration:
+        if isinstance(data, Mapping) and "state_management" in data:
+            data = data["state_management"]
+        whole = self._section(self._renamed(data), "")
+        agent = self._text(whole, "a configuration", "agent_id", "")
+        try:
+            Scope("agent", agent)
+        except HoldfastError as error:
+            self.problems.append(f"agent_id is the id of an agent: {error}")
+        storage = self._section(whole.get("storage", {}), "storage")
+        opened = self._primary(self._section(storage.get("primary", {}), "storage.primary"))
+        for name in ("backup", "cache"):
+            self._beside(name, storage)
+        self._synchronization(self._section(whole.get("synchronization", {}), "synchronization"))
+        self._monitoring(self._section(whole.get("monitoring", {}), "monitoring"))
+        checkpointing = self._section(whole.get("checkpointing", {}), "checkpointing")
+        recovery = self._section(whole.get("recovery", {}), "recovery")
+        return Configuration(
+            agent,
+            **opened,
+            policies=self._each(checkpointing, "checkpointing.policies", _policy),
+            procedures=self._each(recovery, "recovery.procedures", Procedure.of),
+            verification=self._level(self._section(whole.get("integrity", {}), "integrity")),
+            unavailable=tuple(self._unavailable),
+            notes=tuple(self._notes),
+        )
+
+    def _renamed(self, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        for other, name in _SECTIONS.items():
+            if other in data and name in data:
+                self.problems.append(f"{other} and {name} are one section; give it once")
+        return {_SECTIONS.get(name, name): part for name, part in data.items()}
+
+    def _section(self, data: Any, name: str) -> Mapping[str, Any]:
+        if not isinstance(data, Mapping):
+            self.problems.append(f"{name or 'a configuration'} is a mapping")
+            return {}
+        for other in sorted(str(one) for one in data.keys() - set(_KNOWN[name])):
+            known = ", ".join(_KNOWN[name])
+            self.problems.append(f"{name or 'a configuration'}: {other} is none of {known}")
+        return data
+
+    def _primary(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        kind = self._text(data, "storage.primary", "type", "sqlite")
+        durability = self._one_of(data, "storage.primary", "durability", DURABILITY, "full")
+        place = self._text(data, "storage.primary", "connection", "")
+        self._length(data, "storage.primary", "timeout")
+        pool = data.get("pool_size", 1)
+        if type(pool) is not int or pool < 1:
+            self.problems.append("storage.primary.pool_size is a whole number of 1 or more")
+        opened = {
+            name: self._text(data, "storage.primary", name, None) for name in ("key", "signer")
+        }
+        if kind not in ENGINES:
+            self._unavailable.append(
+                f"storage.primary.type {kind}: a store is {' or '.join(ENGINES)}"
+            )
+            return {**opened, "durability": durability}
+        for name in ("pool_size", "timeout"):
+            if name in data:
+                self._notes.append(f"storage.primary.{name}: {kind} runs in the process itself")
+        url = place if place.startswith(f"{kind}:") else f"{kind}:{place}"
+        return {**opened, "durability": durability, "url": url}
+
+    def _beside(self, name: str, storage: Mapping[str, Any]) -> None:
+        """A backup or a cache."""
+        if name not in storage:
+            return
+        place = f"storage.{name}"
+        data = self._section(storage[name], place)
+        kind = self._text(data, place, "type", "")
+        self._length(data, place, "ttl")
+        self._flags(data, place, ("encryption",))
+        if (name, kind) == ("cache", "memory"):
+            self._notes.append("storage.cache: what is read is kept in the process in any case")
+        else:
+            self._unavailable.append(f"{place}.type {kind}")
+
+    def _synchronization(self, data: Mapping[str, Any]) -> None:
+        self._flags(data, "synchronization", ("enabled",))
+        if data.get("enabled", False) is True:
+            self._unavailable.append("synchronization: there are no replicas; give enabled: false")
+
+    def _monitoring(self, data: Mapping[str, Any]) -> None:
+        flags = ("metrics_enabled", "audit_logging", "performance_tracking")
+        self._flags(data, "monitoring", flags)
+        if data.get("audit_logging") is False:
+            self.problems.append("monitoring.audit_logging: the journal cannot be switched off")
+        for name in ("metrics_enabled", "performance_tracking"):
+            if data.get(name) is True:
+                self._unavailable.append(f"monitoring.{name}")
+        if data.get("alert_thresholds"):
+            self._unavailable.append("monitoring.alert_thresholds")
+
+    def _level(self, data: Mapping[str, Any]) -> str:
+        self._flags(data, "integrity", ("tamper_detection", "signature_verification"))
+        for name in ("tamper_detection", "signature_verification"):
+            if data.get(name) is False:
+                self.problems.append(f"integrity.{name} cannot be switched off")
+        self._one_of(data, "integrity", "hash_algorithm", ("SHA-256",), "SHA-256")
+        return self._one_of(data, "integrity", "verification_level", LEVELS, "low")
+
+    # single things
+
+    def _text(self, data: Mapping[str, Any], place: str, name: str, default: Any) -> Any:
+        found = data.get(name, default)
+        if name in data and not isinstance(found, str):
+            self.problems.append(f"{place}.{name} is a text")
+            return default if default is not None else ""
+        return found
+
+    def _one_of(
+        self, data: Mapping[str, Any], place: str, name: str, known: Sequence[str], default: str
+    ) -> str:
+        found = data.get(name, default)
+        if found not in known:
+            self.problems.append(f"{place}.{name} is {' or '.join(known)}")
+            return default
+        return str(found)
+
+    def _flags(self, data: Mapping[str, Any], place: str, names: Sequence[str]) -> None:
+        for name in names:
+            if name in data and type(data[name]) is not bool:
+                self.problems.append(f"{place}.{name} is true or false")
+
+    def _length(self, data: Mapping[str, Any], place: str, name: str) -> None:
+        length = milliseconds(data.get(name, 1))
+        if not is_number(length) or length <= 0:
+            self.problems.append(f'{place}.{name} is milliseconds, or a text like "30s" or "1h"')
+
+    def _each(
+        self, data: Mapping[str, Any], place: str, make: Callable[[Any], _Made]
+    ) -> tuple[_Made, ...]:
+        found = data.get(place.rpartition(".")[2], [])
+        if not isinstance(found, list | tuple):
+            self.problems.append(f"{place} is a list")
+            return ()
+        made: list[_Made] = []
+        for number, one in enumerate(found, 1):
+            try:
+                made.append(make(one))
+            except HoldfastError as error:
+                problems = getattr(error, "problems", None) or [str(error)]
+                self.problems += [f"{place} {number}: {text}" for text in problems]
+        return tuple(made)
+
+
+def _policy(data: Any) -> Policy:
+    """A policy that can be used in a store that is encrypted, if it asks for that."""
+    made = Policy.of(data)
+    if problems := made.problems((), encrypted=True):
+        raise invalid(problems)
+    return made

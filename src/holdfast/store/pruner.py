@@ -1,0 +1,94 @@
+"""Who prunes a scope now, as a cell says, and who is told when something comes to rest on it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from holdfast.errors import Conflict
+from holdfast.storage.contract import Batch, Storage
+from holdfast.store import rows
+from holdfast.store.ledger import gone
+from holdfast.store.swapping import Swap
+
+if TYPE_CHECKING:
+    from holdfast.store.ledger import Ledger
+
+ATTEMPTS = 20
+TOKEN = 16
+
+
+class Pruner:
+    """The right to prune a scope; whoever takes it next takes it away.
+
+    Its cell holds a random token, and behind that how often somebody came to rest on the scope
+    since (`notice`): what was found to be needed before that may no longer be all.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.key = rows.pruner(ledger.number)
+        self.cell = os.urandom(TOKEN)
+        """What the cell holds."""
+        self._ledger = ledger
+        self._storage = ledger.storage
+
+    def take(self) -> None:
+        """Be the one who prunes the scope; whoever did before is told by its next commit."""
+        for _ in range(ATTEMPTS):
+            try:
+                tombstone = [self._ledger.tombstone]
+                swap = (self.key, _held(self._storage, self.key), self.cell)
+                self._storage.commit(Batch(cells=[swap], absent=tombstone))
+                return
+            except Conflict:
+                if self._ledger.erased():
+                    raise gone(self._ledger.scope) from None
+        raise Conflict(f"{self._ledger.scope}: others prune it, too; try again")
+
+    def commit(self, batch: Batch) -> bool:
+        """Commit, if it is still the one who prunes; False if rows were sealed again meanwhile."""
+        batch.absent.append(self._ledger.tombstone)
+        return self._commit(batch, leave=False)
+
+    def leave(self) -> None:
+        """All is pruned."""
+        self._commit(Batch(), leave=True)
+
+    def _commit(self, batch: Batch, *, leave: bool) -> bool:
+        asked = batch.cells
+        for _ in range(ATTEMPTS):
+            batch.cells = [*asked, (self.key, self.cell, None if leave else self.cell)]
+            try:
+                self._storage.commit(batch)
+                return True
+            except Conflict as conflict:
+                if self._ledger.erased():
+                    raise gone(self._ledger.scope) from None
+                if self.key not in conflict.keys:
+                    return False
+            self.look()
+        raise Conflict(f"{self._ledger.scope}: others rest on it again and again; prune it again")
+
+    def look(self) -> bytes:
+        """What the cell holds, as others have counted in it; refused if it is somebody's own."""
+        found = _held(self._storage, self.key) or b""
+        if found[:TOKEN] != self.cell[:TOKEN]:
+            raise Conflict(
+                f"{self._ledger.scope}: another process prunes this scope now, and goes on"
+            )
+        self.cell = found
+        return found
+
+
+def notice(storage: Storage, scope: int) -> Swap:
+    """What a commit that comes to rest on a scope expects, and tells whoever prunes that scope."""
+    key = rows.pruner(scope)
+    held = _held(storage, key)
+    if held is None:
+        return key, None, None
+    count = int.from_bytes(held[TOKEN:], "big") + 1
+    return key, held, held[:TOKEN] + count.to_bytes(8, "big")
+
+
+def _held(storage: Storage, key: bytes) -> bytes | None:
+    return dict(storage.cells(key, key + b"\0", limit=1)).get(key)
