@@ -257,3 +257,16 @@ def test_slips_of_set_up_leave_nothing_open(tmp_path: Path) -> None:
         sync.set_up(Configuration.of(made(storage=sealed)))
     with sync.open(f"sqlite:{path}") as store:  # nobody holds it
         assert store.verify().ok
+
+
+@pytest.mark.spec("K283", "K285")
+def test_monitoring_counts_and_times_what_is_set_up() -> None:
+    on = {"metrics_enabled": True, "performance_tracking": True}
+    with sync.set_up(Configuration.of(made(monitoring=on))) as managed:
+        assert managed.report.notes == ()
+        managed.state.set("task", 1)
+        told = managed.store.metrics()
+        assert told.count("saves", outcome="saved") >= 1
+        assert told.latency("saves").quantile(0.5) > 0
+    off = {"metrics_enabled": False}
+    assert Configuration.of(made(monitoring=off)).notes != ()  # it cannot be, and that is said

@@ -188,8 +188,8 @@ class _Reading:
         if data.get("audit_logging") is False:
             self.problems.append("monitoring.audit_logging: the journal cannot be switched off")
         for name in ("metrics_enabled", "performance_tracking"):
-            if data.get(name) is True:
-                self._unavailable.append(f"monitoring.{name}")
+            if data.get(name) is False:
+                self._notes.append(f"monitoring.{name}: an open store counts and times in any case")
         if data.get("alert_thresholds"):
             self._unavailable.append("monitoring.alert_thresholds")
 
