@@ -823,8 +823,10 @@ def test_what_cannot_be_meant_is_refused(store: sync.Store) -> None:
     for options in wrong:
         with pytest.raises(InvalidInputError):
             sync.Loop(state, Worker(1), **options)
-    with pytest.raises(InvalidInputError, match="step"):
+    with pytest.raises(InvalidInputError, match=r"agent with step\(\).*; object has no step"):
         sync.Loop(state, object())
+    with pytest.raises(InvalidInputError, match=r"there are fields, drift, .*signals, .*routine"):
+        sync.Loop(state, Worker(1), signal=())
     with pytest.raises(InvalidInputError, match="where"):
         sync.run(Worker(1))
     with pytest.raises(InvalidInputError):
