@@ -835,7 +835,7 @@ BUGS = (
     Bug(
         "a policy with an interval that only its own process knows",
         "checkpoints/policies.py",
-        "        follow_policies(self._engine, scope, [made.id])\n",
+        "        follow_policies(self._engine, scope, [one.id for one in policies])\n",
         "",
         "tests/store/test_policy_schedules.py",
     ),

@@ -434,3 +434,30 @@ def test_async_peers(place: Place) -> None:
 
     asyncio.run(work())
     assert got == ["c", "lost"]
+
+
+def test_what_a_generator_gives_is_taken_once(store: sync.Store, state: sync.State) -> None:
+    other = store.agent("other")
+    for one in (state, other):
+        one.set("k", 1)
+        one.set("left", 1)
+    checkpoints = sync.Checkpoints(state)
+    made = checkpoints.create("one", depends_on=iter([other]), tags=(tag for tag in ["deploy"]))
+    assert made.checkpoint.tags == ("deploy",)
+    assert len(checkpoints.inspect("one").dependencies) == 1
+    group = sync.CheckpointGroups(store).create(iter([state]), "all", depends_on=iter([other]))
+    assert group.checkpoints[0].metadata["depends"]
+    for key in ("k", "left"):
+        state.set(key, 2)
+    checkpoints.restore("one", keys=iter(["k"]))
+    assert (state.get("k"), state.get("left")) == (1, 2)
+
+    async def work() -> None:
+        async with holdfast.open("memory:") as opened:
+            one, two = opened.agent("1"), opened.agent("2")
+            await one.set("k", 1)
+            await two.set("k", 1)
+            made = await holdfast.Checkpoints(one).create("one", depends_on=iter([two]))
+            assert made.checkpoint.metadata["depends"]
+
+    asyncio.run(work())

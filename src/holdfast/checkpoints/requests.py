@@ -7,6 +7,7 @@ under the names of `OWN`; only what was given is written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
@@ -81,6 +82,9 @@ class CheckpointRequest:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     sync: bool = False
     """Whether it is brought to the peers, by the function that `Checkpoints` was given for it."""
+
+    def __post_init__(self) -> None:
+        _take(self, "tags", "depends_on")
 
     def problems(self) -> list[str]:
         """All that is wrong with it; empty if it can be used."""
@@ -181,6 +185,9 @@ class RestoreRequest:
     validate: Callable[[Any], Any] | None = None
     """Asked about the restored state: what is not None or True puts the state before back."""
 
+    def __post_init__(self) -> None:
+        _take(self, "keys", "prefixes")
+
     def problems(self) -> list[str]:
         """All that is wrong with it; empty if it can be used."""
         return [
@@ -223,6 +230,13 @@ class RestoreRequest:
                 "a dry run restores nothing to validate; simulate(validate, …) runs it on what a "
                 "restore would leave"
             )
+
+
+def _take(request: Any, *names: str) -> None:
+    """Take what some fields of a request give one by one, once: a generator has it only once."""
+    for name in names:
+        with suppress(InvalidInputError):  # what is nothing of the kind is told with the rest
+            object.__setattr__(request, name, tuple(listed(getattr(request, name), name)))
 
 
 def _found(*checks: Callable[[], Any]) -> list[str]:
