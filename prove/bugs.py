@@ -758,8 +758,8 @@ BUGS = (
     Bug(
         "who comes to rest on a scope not noticed by who prunes it",
         "store/pruner.py",
-        '    return key, held, held[:TOKEN] + count.to_bytes(8, "big")',
-        "    return key, held, held",
+        '    told = held[:TOKEN] + count.to_bytes(8, "big")',
+        "    told = held",
         "tests/store/test_resting.py",
     ),
     Bug(

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.errors import Conflict, StateIntegrityError
+from holdfast.errors import Conflict, ScopeNotFoundError, StateIntegrityError
 from holdfast.storage.contract import Batch
 from holdfast.store import entries, rows
 from holdfast.store.breathing import Breath
-from holdfast.store.pruner import notice
+from holdfast.store.pruner import notices
 
 if TYPE_CHECKING:
     from holdfast.store.core import Core
@@ -41,11 +41,14 @@ class Rest(NamedTuple):
     """Key of the tombstone that its scope would have."""
 
     def name(self, core: Core) -> str:
-        """What people call the checkpoint."""
+        """What people call the checkpoint; which row it is if its scope cannot be told."""
         key = self.directory[:21] + bytes([rows.THERE])
-        ledger = core.ledger_of(key, core.storage.get([key])[0] or b"")
         number = int.from_bytes(self.by[7:9], "big")
-        names = {line: name for line, name, _, _ in core.timelines(ledger)} if number else {}
+        try:
+            ledger = core.ledger_of(key, core.storage.get([key])[0] or b"")
+            names = {line: name for line, name, _, _ in core.timelines(ledger)} if number else {}
+        except (ScopeNotFoundError, StateIntegrityError):
+            return f"a scope that cannot be told, {rows.describe(self.by)},"
         return f"{ledger.scope} {names.get(number, 'main')}@{rows.sequence_of(self.by)}"
 
 
@@ -60,7 +63,7 @@ def rest_on(core: Core, stage: Stage, line: Timeline, sequence: int, anchors: in
     at = rows.entry(line.prefix, sequence)
     by = rows.entry(stage.timeline.prefix, stage.sequence + 1)
     stage.absent.append(rows.anchor(other.number, line.number, anchors + 1))
-    stage.cells.append(notice(core.storage, other.number))
+    stage.cells += notices(core.storage, other.number, at, by)
     stage.cells.append((rows.rest(at, by), None, stage.ledger.tombstone))
 
 
@@ -81,19 +84,25 @@ def forget_rests(ledger: Ledger) -> None:
 
 
 def check_rests(check: _Check) -> None:
-    """Tell what is no cell of this kind, or is about scopes that there never were."""
+    """Tell what is no cell of this kind, is about scopes that there never were, or misnames one."""
     low = b"R"
+    directory_of = {ledger.number: ledger.tombstone for ledger in check.ledgers}
     while page := check.core.storage.cells(low, b"S", limit=1000):
         for key, directory in page:
             ends = [rows.scope_of(end) for end in rows.ends_of(key)]
             right = len(key) == rows.REST and len(directory) == rows.DIRECTORY
             if not right or not all(check.knows(number) for number in ends):
                 check.find("unaccounted", rows.describe(key), "nothing accounts for this cell")
+            elif directory != directory_of.get(ends[1], directory):
+                check.find("damage", rows.describe(key), "it names another scope than it is of")
         low = page[-1][0] + b"\0"
 
 
 def _cells(ledger: Ledger) -> Iterator[tuple[bytes, bytes, bool]]:
-    """Each cell, and whether its checkpoint is there: scope not deleted, entry not pruned."""
+    """Each cell, and whether its checkpoint is there: scope not deleted, entry not pruned.
+
+    Where damage leaves that open it is: nobody can tell, and what it rests on stays.
+    """
     breath = Breath()
     low = prefix = rows.rests(ledger.number)
     while page := ledger.storage.cells(low, rows.after(prefix), limit=SLICE):
@@ -101,14 +110,15 @@ def _cells(ledger: Ledger) -> Iterator[tuple[bytes, bytes, bool]]:
         found = iter(ledger.storage.get([key for keys in wanted for key in keys]))
         for key, directory in page:
             deleted, erased, row = next(found), next(found), next(found)
-            ended = deleted is not None or erased is not None or row is None
-            yield key, directory, not ended and _is_whole(row or b"")
+            ended = deleted is not None or erased is not None
+            yield key, directory, not ended and _may_be_whole(row)
             breath()
         low = page[-1][0] + b"\0"
 
 
-def _is_whole(row: bytes) -> bool:
+def _may_be_whole(row: bytes | None) -> bool:
+    """Of what is pruned the envelope stays; a row that is lost or damaged says nothing of it."""
     try:
-        return bool(entries.split_row(row)[1])
+        return row is None or bool(entries.split_row(row)[1])
     except StateIntegrityError:
         return True  # nobody can tell: what it rests on stays
