@@ -763,6 +763,20 @@ BUGS = (
         "tests/store/test_resting.py",
     ),
     Bug(
+        "what came to rest on a scope while it is pruned not read again",
+        "store/pruning.py",
+        "                self.rested |= self.pruner.came(self.line.number)\n",
+        "                pass\n",
+        "tests/store/test_resting.py",
+    ),
+    Bug(
+        "a new agent's first state written over what another process began",
+        "recovery/managing.py",
+        "policies._put(scope, others, first, head=0, reason",
+        "policies._put(scope, others, first, reason",
+        "tests/recovery/test_configuration.py",
+    ),
+    Bug(
         "a restart asked for from what is pruned meanwhile",
         "agents/loop_store.py",
         "            stand(self._line(), plan[0], point)\n",

@@ -369,6 +369,14 @@ def test_metadata_that_somebody_else_has_put_there(state: sync.State) -> None:
     assert (found.trigger, found.priority, found.retention, found.group) == ("", "medium", {}, "")
     assert checkpoints.restore("recovery").success
     assert checkpoints.recover().result.success
+    for odd in (
+        ["numpy", "pandas", "1.2", "x"],
+        ["agent:a", "main", "1", "x"],
+        ["a", "b", True, ""],
+    ):
+        state.checkpoint("odd", metadata={"depends": [odd]})
+        assert checkpoints.inspect("odd").dependencies == ()
+        assert checkpoints.restore("odd").success
 
 
 # peers
@@ -434,6 +442,35 @@ def test_async_peers(place: Place) -> None:
 
     asyncio.run(work())
     assert got == ["c", "lost"]
+
+
+def test_a_dry_run_tells_that_the_restore_is_refused(store: sync.Store, state: sync.State) -> None:
+    other = store.agent("other")
+    for one in (state, other):
+        one.set("k", 1)
+    checkpoints = sync.Checkpoints(state)
+    checkpoints.create("top", depends_on=["agent:other"])
+    state.set("k", 2)
+    other.set("k", 2)
+    assert checkpoints.restore("top", dry_run=True).success
+    assert not checkpoints.restore("top", dry_run=True, dependencies="unchanged").success
+    store.delete(other)
+    planned = checkpoints.restore("top", dry_run=True)
+    assert (planned.success, [one.status for one in planned.dependencies]) == (False, ["missing"])
+    assert checkpoints.restore("top", dry_run=True, dependencies="ignore").success
+    with pytest.raises(DependencyError):
+        checkpoints.restore("top")
+    recovered = checkpoints.recover()
+    assert "it rests on agent:other main@1 (missing)" in str(recovered)
+    assert state.get("k") == 1
+
+
+def test_what_cannot_be_rested_on_is_told_once(store: sync.Store, state: sync.State) -> None:
+    state.set("k", 1)
+    with pytest.raises(CheckpointValidationError) as refused:
+        sync.Checkpoints(state).create("top", depends_on=[state, "agent:none", "nothing"])
+    assert len(refused.value.problems) == 3
+    assert str(refused.value).count("Invalid checkpoint request") == 1
 
 
 def test_what_a_generator_gives_is_taken_once(store: sync.Store, state: sync.State) -> None:

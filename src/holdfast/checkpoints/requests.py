@@ -27,7 +27,7 @@ from holdfast.store.arguments import (
     listed,
 )
 from holdfast.store.items import TYPES, Checkpoint, Entry
-from holdfast.store.scopes import check_key
+from holdfast.store.scopes import Scope, check_key
 
 PRIORITIES = ("low", "medium", "high", "critical")
 VERIFY = ("full", "references", "none")
@@ -63,6 +63,13 @@ def said(metadata: Mapping[str, Any], name: str, default: _Kind) -> _Kind:
     return found if type(found) is type(default) else default
 
 
+def depends_in(metadata: Mapping[str, Any]) -> list[tuple[str, str, int, str]]:
+    """(scope, timeline, entry, hash) of what the metadata of a checkpoint says that it rests on."""
+    noted: list[Any] = said(metadata, "depends", [])
+    kinds = [str, str, int, str]
+    return [tuple(one) for one in noted if type(one) is list and [*map(type, one)] == kinds]
+
+
 @dataclass(frozen=True)
 class CheckpointRequest:
     """A checkpoint that is asked for."""
@@ -78,7 +85,8 @@ class CheckpointRequest:
     retention: Mapping[str, Any] | None = None
     """max_age (seconds), max_count, min_count; what is left out follows from the type."""
     depends_on: Sequence[Any] = ()
-    """States, checkpoints or entries of other scopes that this state rests on, as they are now."""
+    """States (or the names of their scopes), checkpoints or entries of other scopes that this state
+    rests on, as they are now."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     sync: bool = False
     """Whether it is brought to the peers, by the function that `Checkpoints` was given for it."""
@@ -279,7 +287,8 @@ def _check_prefix(prefix: object) -> None:
 
 
 def _check_dependency(what: object) -> None:
-    if not isinstance(what, Checkpoint | Entry) and not callable(getattr(what, "place", None)):
+    known = isinstance(what, Checkpoint | Entry | Scope | str)
+    if not known and not callable(getattr(what, "place", None)):
         raise InvalidInputError(
             f"a state rests on states, checkpoints or entries, not on a {type(what).__name__}"
         )

@@ -27,7 +27,7 @@ from holdfast.agents.keys import ATTEMPTS
 from holdfast.agents.mailbox_keeping import MESSAGES
 from holdfast.checkpoints.groups import group_of
 from holdfast.checkpoints.locating import candidates
-from holdfast.checkpoints.requests import Locator, said
+from holdfast.checkpoints.requests import Locator, depends_in, said
 from holdfast.checkpoints.restoring import failed
 from holdfast.errors import (
     CheckpointNotFoundError,
@@ -343,8 +343,7 @@ class Together:
         made: list[Checkpoint] = [
             one for one in candidates(handle, Locator()) if one.sequence <= last
         ]
-        noted: list[Any] = said(made[0].metadata, "depends", []) if made else []
-        return {Scope.parse(one[0]) for one in noted if type(one) is list and len(one) == 4}
+        return {Scope.parse(scope) for scope, *_ in depends_in(made[0].metadata if made else {})}
 
     # putting them back
 
