@@ -223,6 +223,21 @@ def test_a_cell_that_is_damaged_is_named_and_keeps_what_it_may_stand_for(
     assert names(b) == ["3", "2", "1", "base"]
 
 
+@pytest.mark.parametrize("pruned", [False, True])
+def test_a_cell_that_is_lost_is_named(place: Place, pruned: bool) -> None:
+    storage = resting(place)
+    if pruned:
+        a = place.open().agent("a")
+        a.prune(a.place()[2])
+        assert names(a) == ["top"]
+    assert place.reopen().verify().findings == []
+    ((key, value),) = storage.cells(b"R", b"S")
+    storage.commit(Batch(cells=[(key, value, None)]))
+    (found,) = place.open().verify().findings
+    assert "retention would not keep what the checkpoint rests on" in found.message
+    assert found.place == rows.describe(key)
+
+
 def test_what_a_checkpoint_whose_row_is_lost_rests_on_stays(place: Place) -> None:
     storage = resting(place)
     ((key, _),) = storage.cells(b"R", b"S")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from holdfast.checkpoints.requests import DEPENDENCIES, CheckpointRequest, depends_in, one_of
+from holdfast.checkpoints.requests import DEPENDENCIES, CheckpointRequest, one_of
 from holdfast.errors import (
     CheckpointValidationError,
     Conflict,
@@ -26,7 +26,7 @@ from holdfast.store.handles import UPDATES, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry
 from holdfast.store.reading import microseconds
-from holdfast.store.resting import rest_on
+from holdfast.store.resting import DEPENDS, depends_in, rest_on
 from holdfast.store.stage import Stage
 from holdfast.store.timeline import Timeline
 
@@ -118,7 +118,7 @@ def make(handle: LineHandle, request: CheckpointRequest, **more: Any) -> Checkpo
 def plan_request(handle: LineHandle, request: CheckpointRequest, **more: Any) -> Plan:
     """The change that makes a checkpoint, which comes to rest on what it depends on."""
     depends = noted_dependencies(handle, request.depends_on)
-    own = request.own() | ({"depends": depends} if depends else {}) | more
+    own = request.own() | ({DEPENDS: depends} if depends else {}) | more
     metadata = {**request.metadata, **own}
     plan = handle.plan_checkpoint(
         request.name, request.type, request.tags, request.description, metadata

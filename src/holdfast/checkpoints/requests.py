@@ -63,13 +63,6 @@ def said(metadata: Mapping[str, Any], name: str, default: _Kind) -> _Kind:
     return found if type(found) is type(default) else default
 
 
-def depends_in(metadata: Mapping[str, Any]) -> list[tuple[str, str, int, str]]:
-    """(scope, timeline, entry, hash) of what the metadata of a checkpoint says that it rests on."""
-    noted: list[Any] = said(metadata, "depends", [])
-    kinds = [str, str, int, str]
-    return [tuple(one) for one in noted if type(one) is list and [*map(type, one)] == kinds]
-
-
 @dataclass(frozen=True)
 class CheckpointRequest:
     """A checkpoint that is asked for."""

@@ -27,7 +27,7 @@ from holdfast.agents.keys import ATTEMPTS
 from holdfast.agents.mailbox_keeping import MESSAGES
 from holdfast.checkpoints.groups import group_of
 from holdfast.checkpoints.locating import candidates
-from holdfast.checkpoints.requests import Locator, depends_in, said
+from holdfast.checkpoints.requests import Locator, said
 from holdfast.checkpoints.restoring import failed
 from holdfast.errors import (
     CheckpointNotFoundError,
@@ -73,6 +73,7 @@ from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
 from holdfast.store.items import Checkpoint
 from holdfast.store.lookup_building import settle_after
 from holdfast.store.reading import moment
+from holdfast.store.resting import depends_in
 from holdfast.store.scopes import Scope
 from holdfast.store.stage import Stage
 from holdfast.store.writing import Asked, build_change

@@ -8,15 +8,22 @@ asks looks whether that is still there, and retention drops cells that stand for
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.errors import Conflict, ScopeNotFoundError, StateIntegrityError
+from holdfast.errors import (
+    Conflict,
+    InvalidInputError,
+    ScopeNotFoundError,
+    StateIntegrityError,
+)
 from holdfast.storage.contract import Batch
 from holdfast.store import entries, rows
 from holdfast.store.breathing import Breath
+from holdfast.store.entries import Body
 from holdfast.store.pruner import notices
+from holdfast.store.scopes import Scope
 
 if TYPE_CHECKING:
     from holdfast.store.core import Core
@@ -27,6 +34,20 @@ if TYPE_CHECKING:
 
 SLICE = 256
 """Cells that are looked at, or dropped, together."""
+
+
+DEPENDS = "depends"
+"""What the metadata of a checkpoint calls what it rests on."""
+
+
+def depends_in(metadata: Mapping[str, Any]) -> list[tuple[str, str, int, str]]:
+    """(scope, timeline, entry, hash) of what the metadata of a checkpoint says that it rests on.
+
+    Somebody may have put something else there: then nothing.
+    """
+    noted, kinds = metadata.get(DEPENDS), [str, str, int, str]
+    found = noted if type(noted) is list else []
+    return [tuple(one) for one in found if type(one) is list and [*map(type, one)] == kinds]
 
 
 class Rest(NamedTuple):
@@ -81,6 +102,37 @@ def forget_rests(ledger: Ledger) -> None:
     for start in range(0, len(over), SLICE):
         with suppress(Conflict):  # somebody else was faster; what is left goes next time
             ledger.storage.commit(Batch(cells=[*over[start : start + SLICE]]))
+
+
+def check_noted(check: _Check, ledger: Ledger, line: int, sequence: int, body: Body) -> None:
+    """Tell which cells are missing that a checkpoint calls for: retention would drop its base."""
+    op: list[Any] = body.ops[0] if body.ops else [0]
+    if op[0] != entries.CHECKPOINT or len(op) < 7 or DEPENDS.encode() not in op[6]:
+        return
+    by = rows.entry(rows.line(b"E", ledger.number, line), sequence)
+    for noted in depends_in(check.core.codec.decode(op[6])):
+        at = _noted_at(check.core, *noted)
+        key = rows.rest(at, by) if at else b""
+        if not key or check.core.storage.cells(key, key + b"\0", limit=1):
+            continue
+        if not check.ends_now(ledger):
+            message = "it is missing: retention would not keep what the checkpoint rests on"
+            check.find("damage", rows.describe(key), message, str(ledger.scope))
+
+
+def _noted_at(core: Core, scope: str, timeline: str, sequence: int, hash_: str) -> bytes:
+    """Key of an entry that a checkpoint was said to rest on; empty if it is there no longer."""
+    try:
+        other = core.known(Scope.parse(scope))
+        lines = {} if other is None else {one[1]: one[0] for one in core.timelines(other)}
+        if other is None or timeline not in lines or not 0 < sequence < 1 << 40:
+            return b""
+        key = rows.entry(rows.line(b"E", other.number, lines[timeline]), sequence)
+        row = core.storage.get([key])[0]
+        same = row and other.entry_hash(key, entries.split_row(row)[0].data).hex() == hash_
+    except (InvalidInputError, StateIntegrityError):  # named where it is; or never one of ours
+        return b""
+    return key if same else b""
 
 
 def check_rests(check: _Check) -> None:
