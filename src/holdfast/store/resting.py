@@ -117,7 +117,7 @@ def check_noted(check: _Check, ledger: Ledger, line: int, sequence: int, body: B
             continue
         if not check.ends_now(ledger):
             message = "it is missing: retention would not keep what the checkpoint rests on"
-            check.find("damage", rows.describe(key), message, str(ledger.scope))
+            check.find("damage", rows.describe(key), message)
 
 
 def _noted_at(core: Core, scope: str, timeline: str, sequence: int, hash_: str) -> bytes:
