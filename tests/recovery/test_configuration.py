@@ -344,6 +344,8 @@ def test_what_is_refused_leaves_no_agent_behind() -> None:
             with pytest.raises(holdfast.HoldfastError):
                 sync.set_up(Configuration.of(made()), store=store, initial=wrong)  # type: ignore[arg-type]
         assert store.scopes().items == []
+        with sync.set_up(Configuration.of(made()), store=store, initial={"a": 1}) as managed:
+            assert (managed.report.created, managed.state.get("a")) == (True, 1)
 
 
 def test_an_agent_whose_row_is_lost_is_not_taken_for_a_new_one(place: Place) -> None:

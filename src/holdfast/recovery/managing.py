@@ -225,7 +225,7 @@ class _Found(NamedTuple):
 def _looked_at(core: Core, scope: Scope, level: str) -> _Found:
     """Whether an agent is there, and is whole as far as a level asks for."""
     try:
-        if core.known(scope) is None:
+        if not _is_there(core, scope):
             lost = _lost(core) if level == "high" else ()
             return _Found(not lost, bool(lost), lost)
         if level == "low":
@@ -240,6 +240,12 @@ def _looked_at(core: Core, scope: Scope, level: str) -> _Found:
         return _Found(False, bool(broken), findings)
     except StateIntegrityError as error:
         return _Found(False, True, (str(error),))
+
+
+def _is_there(core: Core, scope: Scope) -> bool:
+    """Whether there is such a scope; one that was to be made here, and was refused, is not."""
+    ledger = core.known(scope)
+    return ledger is not None and (ledger.birth is None or core.current(scope) is not None)
 
 
 def _lost(core: Core) -> tuple[str, ...]:
@@ -289,7 +295,7 @@ def _write(
             policies._put(scope, others, first, head=0, reason="initial state")
             return True
         except Conflict:
-            if policies._core.known(scope) is None:
+            if not _is_there(policies._core, scope):
                 raise
         return _write(policies, scope, wanted, {}, new=False)
     if others:
