@@ -688,8 +688,8 @@ BUGS = (
     Bug(
         "a lease taken over without seeing it unchanged for its duration",
         "store/lapsing.py",
-        "return seen[1] <= latest",
-        "return True",
+        " and since <= latest",
+        "",
         "tests/store/test_leases_model.py",
     ),
     Bug(
@@ -1022,6 +1022,20 @@ BUGS = (
         "            elif wait is not None:\n                yield from self._put_back()\n",
         "",
         "tests/agents/test_loop.py",
+    ),
+    Bug(
+        "a restored agent held against what it did before",
+        "agents/drift_keeping.py",
+        "version <= line.origin",
+        "version < 0",
+        "tests/agents/test_drift.py",
+    ),
+    Bug(
+        "what succeeds beyond the bound of series counted as failed",
+        "store/metering.py",
+        'value if name == "outcome" and (len(labels) > 1 or value == measure.good) else OTHER',
+        "OTHER",
+        "tests/store/test_metering.py",
     ),
     Bug(
         "a drift that counts as usual while it goes on",

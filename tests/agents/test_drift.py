@@ -185,6 +185,35 @@ def test_a_restore_undoes_no_cycle(store: sync.Store) -> None:
     assert (state.get("plan"), drift.status().cycles) == (1, 2)
 
 
+@pytest.mark.parametrize("how", ["restore", "adopt", "fork", "elsewhere"])
+def test_work_that_is_done_again_after_going_back_is_no_drift(place: Place, how: str) -> None:
+    state = place.open().agent("7")
+    state.set("plan", 1)
+    safe = state.checkpoint()
+    drift = sync.Drift(state)
+    for page in range(1, 41):
+        assert drift.note("read", task="book", progress=page) == []
+    if how == "adopt":
+        state.adopt(state.fork("again", at=safe))
+    elif how == "fork":
+        state = state.fork("again")
+        drift = sync.Drift(state)
+    elif how == "elsewhere" and place.engine == "sqlite":
+        place.open().agent("7").restore(safe)
+    else:
+        state.restore(safe)
+    status = drift.status()
+    assert (status.cycles, status.since_refresh, status.looked_at) == (40, 0, 0)
+    drift.reset()  # there is nothing to forget: it began anew by itself
+    for page in range(1, 41):
+        assert drift.note("read", task="book", progress=page) == []
+    status = drift.status()
+    assert (status.cycles, status.since_refresh, status.looked_at) == (80, 40, 40)
+    assert sync.Drift(state).status() == status, "the same for who reads it anew"
+    found = [alarm for _ in range(20) for alarm in drift.note("read", task="book", progress=40)]
+    assert [found[0].kind, found[0].since > 80] == ["repetition", True]
+
+
 def test_a_restart_in_between_makes_no_difference(plain: Place) -> None:
     """The same alarms in the same cycles, whether one process notes all or each a few."""
     rng = random.Random(11)

@@ -15,6 +15,7 @@ import holdfast
 from holdfast import sync
 from holdfast.errors import HandoverValidationError, HoldfastError, InvalidInputError
 from holdfast.storage.wrappers import MODES, Fault, Faulty
+from holdfast.store import lapsing
 from holdfast.store.handles import StoreHandle
 from holdfast.store.opening import open_core
 
@@ -62,6 +63,37 @@ def test_expire_tells_what_it_ended_and_leaves_what_has_no_term(
     assert {one.task for one in handovers.offers(B)} == {"t2", "t3"}
     assert handovers.offer(A, B, "t1", reason="x", id=one.id).status == "expired", "sent again"
     assert handovers.offer(A, B, "t1", reason="again").status == "offered"
+
+
+def test_more_open_offers_than_are_remembered_for_ever_expire_all_the_same(
+    timed: sync.Store, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if each is looked at in turn, and others that nobody asks for any more are forgotten."""
+    monkeypatch.setattr(lapsing, "SEEN", 5)
+    put(busy(timed), **{f"x{n}": {"id": f"x{n}"} for n in range(12)})
+    handovers = sync.Handovers(timed)
+    for n in range(12):
+        handovers.offer(A, B, f"x{n}", reason="x", term=60)
+    assert handovers.expire(A) == []
+    hands.move(61)
+    assert len(handovers.expire(A)) == 12
+    lapses = timed._handle.core.lapses
+    assert len(lapses._seen) == 0, "what is answered is over"
+    for n in range(100):
+        hands.move(lapsing.KEPT / 10)
+        assert not lapses.lapsed(n, "", 0)
+        assert len(lapses._seen) <= 12
+
+
+def test_an_offer_of_who_was_deleted_ends_with_its_term(timed: sync.Store, hands: Hands) -> None:
+    busy(timed)
+    handovers = sync.Handovers(timed)
+    offer = handovers.offer(A, B, "t1", reason="x", term=60)
+    timed.delete(A)
+    hands.move(61)
+    with pytest.raises(InvalidInputError, match=f"{offer.id} is expired; offer it again"):
+        handovers.accept(B, offer.id)
+    assert [one.status for one in handovers.history(B)] == ["expired"]
 
 
 def test_a_process_that_looks_for_the_first_time_is_never_early(place: Place, hands: Hands) -> None:

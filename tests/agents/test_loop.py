@@ -202,7 +202,7 @@ def test_letters_come_first_and_are_done_once(place: Place) -> None:
     for number in range(3):
         mailbox.send(number)
 
-    class Reader(Worker):
+    class Pages(Worker):
         tries = 0
 
         def on_letter(self, mail: sync.Mail) -> None:
@@ -212,7 +212,7 @@ def test_letters_come_first_and_are_done_once(place: Place) -> None:
             if self.tries == 2:
                 raise ZeroDivisionError
 
-    reader = Reader(1)
+    reader = Pages(1)
     result = sync.run(reader, state, **QUICK)
     assert (result.letters, result.errors, result.cycles) == (3, 1, 1)
     assert state.get("answers") == [0, 1, 2]
@@ -243,7 +243,7 @@ def test_an_agent_of_ours_uses_one_way_of_keeping(place: Place) -> None:
     assert again.greeted == [0, 1, 2]
 
 
-class Reader(Worker):
+class Pages(Worker):
     """Cannot read every letter."""
 
     def on_letter(self, mail: sync.Mail) -> None:
@@ -267,10 +267,10 @@ def test_letters_that_cannot_be_read_do_not_end_it(
         mailbox.send(content)
     good = [content for content in letters if content != "bad"]
     bad = len(letters) - len(good)
-    result = sync.run(Reader(len(good)), state, on_error=on_error, **QUICK)
+    result = sync.run(Pages(len(good)), state, on_error=on_error, **QUICK)
     assert (result.outcome, result.errors) == ("done", 5 * bad)
     assert [letter.tries for letter in mailbox.set_aside()] == [5] * bad
-    again = Reader(0)
+    again = Pages(0)
     sync.attach(again, state).restore()
     assert again.notes == good
 
@@ -280,7 +280,7 @@ def test_if_no_letter_can_be_read_it_is_not_the_letters(store: sync.Store) -> No
     for _ in range(9):
         mailbox.send("bad")
     with pytest.raises(ValueError, match="what is this"):
-        sync.run(Reader(1), store.agent("7"), max_errors=3, **QUICK)
+        sync.run(Pages(1), store.agent("7"), max_errors=3, **QUICK)
     assert (mailbox.status().set_aside, mailbox.status().waiting) == (3, 6)
 
 
@@ -430,6 +430,45 @@ def test_on_drift_it_goes_on_with_clean_context(place: Place) -> None:
     assert "search" in letter.content["why"][0]
     status = sync.Drift(state).status()
     assert (status.since_refresh, status.cycles > 5) == (1, True)
+
+
+class Book(Worker):
+    """Does the same action in each step, and gets on."""
+
+    def step(self) -> Worked:
+        self.count += 1
+        return Worked("read", task="book", progress=self.count, done=self.count % 40 == 0)
+
+
+@pytest.mark.parametrize("how", ["state", "checkpoints", "recovery", "loop", "beside"])
+def test_an_agent_that_was_put_back_does_not_drift(store: sync.Store, how: str) -> None:
+    """However that was done: the work it does again is work, and its conversation stays."""
+    state = store.agent("7")
+    prepare(state)
+    sync.run(Book(0), state)
+    [early] = state.checkpoints(type="session_start")
+    loop = sync.Loop(state, Book(0), backoff=0.001)
+    if how == "state":
+        state.restore(early)
+    elif how == "checkpoints":
+        sync.Checkpoints(state).restore(early)
+    elif how == "recovery":
+        sync.Recovery(store).recover(state, "agent_crash", point=early)
+    elif how == "loop":
+        loop.restart(early, reason="again")
+    else:
+
+        class Beside(Book):
+            def step(self) -> Worked:
+                if self.count == 70:
+                    state.restore(early)
+                return super().step()
+
+        loop = sync.Loop(state, Beside(0), backoff=0.001)
+    result = loop.run()
+    assert (result.outcome, result.alarms) == ("done", [])
+    assert kept(state) == 40
+    assert state.exists(CONVERSATION)
 
 
 @pytest.mark.spec("D48")
@@ -784,8 +823,10 @@ def test_what_cannot_be_meant_is_refused(store: sync.Store) -> None:
     for options in wrong:
         with pytest.raises(InvalidInputError):
             sync.Loop(state, Worker(1), **options)
-    with pytest.raises(InvalidInputError, match="step"):
+    with pytest.raises(InvalidInputError, match=r"agent with step\(\).*; object has no step"):
         sync.Loop(state, object())
+    with pytest.raises(InvalidInputError, match=r"there are fields, drift, .*signals, .*routine"):
+        sync.Loop(state, Worker(1), signal=())
     with pytest.raises(InvalidInputError, match="where"):
         sync.run(Worker(1))
     with pytest.raises(InvalidInputError):

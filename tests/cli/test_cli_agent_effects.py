@@ -73,12 +73,16 @@ def test_handovers_are_listed(cli: Cli, clerk: str) -> None:
     for scope in ("agent:7", "agent:8"):
         [row] = [line.split("\t") for line in cli(f"agent handovers {scope}").out.splitlines()]
         assert row[:5] == ["h1", "t1", "agent:7", "agent:8", "accepted"]
-        assert row[6:8] == ["1", "about money"]
+        assert row[6:9] == ["", "1", "about money"]
     chain = cli("agent handovers agent:7 --task t1 --chain --json").json["handovers"]
     assert [(one["from"], one["to"], one["reason"]) for one in chain] == [
         ("agent:7", "agent:8", "about money")
     ]
     assert cli("agent handovers agent:8 --open").out == ""
+    with sync.open("sqlite:holdfast.db") as store:
+        sync.Handovers(store).give_back("agent:8", "t1", reason="done", term=3600)
+    [row] = [line.split("\t") for line in cli("agent handovers 7 --open").out.splitlines()]
+    assert (row[4], row[6]) == ("offered", "3600 s")
     assert cli("agent handovers agent:8 --task other").out == ""
     refused = cli("agent handovers agent:8 --chain")
     assert (refused.code, "--task ID" in refused.err) == (2, True)

@@ -6,10 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
+from cancel_kit import Middle, Slow
 from store_kit import Hands, Place
 
 import holdfast
-from holdfast import MachineArrow, MachineDefinition, MachineRule, MachineState, sync
+from holdfast import MachineArrow, MachineDefinition, MachineRule, MachineState, Task, sync
 from holdfast.errors import (
     AgentValidationError,
     Conflict,
@@ -19,6 +20,7 @@ from holdfast.errors import (
     TransitionRefusedError,
 )
 from holdfast.recovery.kept_metrics import kept_metrics
+from holdfast.storage import open_storage
 
 
 def work(step: Any) -> None:
@@ -100,6 +102,64 @@ def test_one_that_was_overtaken_is_told_apart(place: Place) -> None:
     assert mine.metrics().count("transitions", outcome="overtaken") == 1
 
 
+@pytest.mark.parametrize("refused", ["guard", "no arrow", "work"])
+def test_a_transition_after_a_refused_one_costs_no_failed_save(
+    store: sync.Store, refused: str
+) -> None:
+    bad = {
+        "guard": {"bad": MachineArrow("b", guard=lambda step: False)},
+        "no arrow": {},
+        "work": {"bad": MachineArrow("b", work=lambda step: 1 / 0, undo=lambda step: None)},
+    }
+    on: dict[str, Any] = {"go": "b", **bad[refused]}
+    states = {"a": MachineState(on=on), "b": MachineState(on={"back": "a"})}
+    machine = sync.Machine(store.agent("7"), MachineDefinition("a", states))
+    machine.start()
+    for _ in range(3):
+        with pytest.raises((TransitionRefusedError, ZeroDivisionError)):
+            machine.fire("bad")
+        known = machine._routines.looker.last_seen()
+        assert known == machine._routines.looker.look(), "it knows the log without looking again"
+        machine.fire("go")
+        machine.fire("back")
+    found = store.metrics()
+    assert list(found.by("saves", "outcome")) == ["saved"]
+    assert found.count("transitions") == len(machine.transitions())
+    assert found.figures()["saves_failed"] == 0
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_one_whose_task_is_cancelled_while_it_is_stored_counts_if_it_is(number: int) -> None:
+    """In the commit of its intent it is not made; in the last one it is, and the log has it."""
+
+    async def slow(step: Any) -> None:
+        await asyncio.sleep(0)
+
+    states = {
+        "a": MachineState(on={"go": MachineArrow("b", work=slow, recover="roll_back")}),
+        "b": MachineState(),
+    }
+
+    async def main() -> None:
+        middle = Middle()
+        storage = Slow(open_storage("memory:"), middle)
+        async with holdfast.open("memory:", storage=storage, commit="thread") as store:
+            machine = holdfast.Machine(store.agent("7"), MachineDefinition("a", states))
+            await machine.start()
+            task = asyncio.create_task(machine.fire("go"))
+            middle.cancels(task, number=number)
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            log = await machine.transitions()
+            assert len(log) == number
+            assert store.metrics().by("transitions", "outcome") == {"succeeded": number}
+            now = await machine.now()
+            assert now is not None
+            assert (now.state, now.pending is None) == [("a", False), ("b", True)][number - 1]
+
+    asyncio.run(main())
+
+
 @pytest.mark.spec("M78")
 def test_both_faces_count_alike(place: Place) -> None:
     async def main() -> dict[str, int]:
@@ -171,6 +231,46 @@ def test_what_is_not_valid_is_counted_by_what_it_is(store: sync.Store) -> None:
         sync.Agents(store, {"bot": lambda identity: Bot()}).register("9", kind=7)
     found = store.metrics().by("validation_failures", "what")
     assert found == {"agent_state": 1, "handover": 1, "agent": 1, "identity": 1}
+
+
+@pytest.mark.parametrize("way", ["attached", "loop"])
+@pytest.mark.parametrize("error", [AgentValidationError("bad", ["n: bad"]), ValueError("bad")])
+def test_validate_state_that_raises_is_counted(
+    store: sync.Store, way: str, error: Exception
+) -> None:
+    class Bot:
+        count = 1
+
+        def validate_state(self) -> None:
+            raise error
+
+        def step(self) -> None:
+            raise AssertionError
+
+    with pytest.raises(AgentValidationError):
+        if way == "attached":
+            sync.attach(Bot(), store.agent("7"), fields=("count",)).start()
+        else:
+            sync.run(Bot(), store.agent("7"), fields=("count",))
+    assert store.metrics().by("validation_failures", "what") == {"agent": 1}
+
+
+def test_an_offer_that_stands_and_a_trigger_by_its_rules_are_counted(store: sync.Store) -> None:
+    sync.AgentState(store.agent("7")).put("tasks", "t", Task(id="t"))
+    handovers = sync.Handovers(store)
+    handovers.offer("agent:7", "agent:8", "t", reason="x")
+    with pytest.raises(HandoverValidationError, match="offered already"):
+        handovers.offer("agent:7", "agent:9", "t", reason="x")
+    arrow = MachineArrow("b", accepts=(MachineRule("page", required=True),), actors=("ada",))
+    states = {"a": MachineState(on={"go": arrow}), "b": MachineState()}
+    machine = sync.Machine(store.agent("7"), MachineDefinition("a", states))
+    with pytest.raises(TransitionRefusedError) as refused:
+        machine.fire("go")
+    assert len(refused.value.problems) == 2, "all that speaks against it is told"
+    with pytest.raises(TransitionRefusedError):
+        machine.fire("nowhere")
+    found = store.metrics().by("validation_failures", "what")
+    assert found == {"handover": 1, "machine": 1}
 
 
 @pytest.mark.spec("M98", "M105")

@@ -143,7 +143,8 @@ def test_slips_are_refused_with_the_names_that_there_are(store: sync.Store) -> N
     with pytest.raises(InvalidInputError, match="commits has no label 'outcome'; it has none"):
         found.by("commits", "outcome")
     wrong: Any
-    for wrong in ({"saves_p98": 1}, {"saves": "1"}, {"saves": None}, ["saves"], {1: 1}, None):
+    nan = {"saves": float("nan")}
+    for wrong in ({"saves_p98": 1}, {"saves": "1"}, {"saves": None}, nan, ["saves"], {1: 1}, None):
         with pytest.raises(InvalidInputError):
             found.alerts(wrong)
     for wrong in (-0.1, 1.1, "0.5", True, None):
@@ -178,6 +179,70 @@ def test_memory_is_bounded_and_nothing_is_left_uncounted() -> None:
     assert len(found.by("recoveries", "failure")) == MOST + 1
     assert found.count("recoveries", failure=OTHER) == 50
     assert found.count("recoveries") == MOST + 50
+
+
+def test_beyond_the_bound_what_ended_well_is_still_no_failure() -> None:
+    meter = Meter()
+    for n in range(MOST + 50):
+        meter.add(RECOVERIES, (f"kind {n}", "failed" if n % 10 == 0 else "succeeded"))
+        meter.add(SAVES, (f"Error{n}",))
+    meter.add(SAVES, ("saved",))
+    found = meter.read()
+    every = MOST + 50
+    assert found.by("recoveries", "outcome") == {"failed": every / 10, "succeeded": every * 0.9}
+    assert found.by("recoveries", "outcome", failure=OTHER) == {"failed": 5, "succeeded": 45}
+    assert found.figures()["recoveries_failed"] == pytest.approx(0.1)
+    assert (found.count("saves", outcome=OTHER), found.count("saves", outcome="saved")) == (50, 1)
+    assert len(found.by("saves", "outcome")) == MOST + 2, "kinds of errors have their bound"
+
+
+def test_what_did_not_happen_since_is_not_named() -> None:
+    meter = Meter()
+    meter.add(RECOVERIES, ("a", "failed"))
+    before = meter.read()
+    meter.add(RECOVERIES, ("b", "succeeded"))
+    found = meter.read().since(before)
+    assert found.by("recoveries", "outcome") == {"succeeded": 1}
+    assert [one["labels"]["failure"] for one in found.data()["series"]] == ["b"]
+
+
+@pytest.mark.parametrize("face", ["sync", "async"])
+def test_a_conflict_that_no_caller_is_told_of_is_no_failed_save(place: Place, face: str) -> None:
+    """What is made again by itself counts once, by how it ended."""
+    other = place.open().agent("7")
+    other.set("n", 0)
+
+    def once(seen: list[int]) -> Any:
+        def add(n: int) -> int:
+            if not seen:
+                seen.append(n)
+                other.set("n", 10)
+            return n + 1
+
+        return add
+
+    def always(n: int) -> int:
+        other.set("n", n + 1)
+        return n
+
+    if face == "sync":
+        with place.open() as store:
+            assert store.agent("7").update("n", once([])) == 11
+            assert store.metrics().by("saves", "outcome") == {"saved": 1}
+            with pytest.raises(Conflict):
+                store.agent("7").update("n", always)
+            assert store.metrics().by("saves", "outcome") == {"saved": 1, "Conflict": 1}
+        return
+
+    async def main() -> None:
+        async with holdfast.open(place.url, **place.options()) as store:
+            assert await store.agent("7").update("n", once([])) == 11
+            assert store.metrics().by("saves", "outcome") == {"saved": 1}
+            with pytest.raises(Conflict):
+                await store.agent("7").update("n", always)
+            assert store.metrics().by("saves", "outcome") == {"saved": 1, "Conflict": 1}
+
+    asyncio.run(main())
 
 
 def test_threads_lose_no_count() -> None:
@@ -216,8 +281,7 @@ def test_it_counts_as_a_plain_list_would(happened: list[tuple[Any, ...]], cut: i
         meter.add(RECOVERIES, (kind, outcome), seconds)
     for found, model in ((meter.read(), happened), (meter.read().since(before), happened[cut:])):
         assert found.count("recoveries") == len(model)
-        kinds = {name: n for name, n in found.by("recoveries", "failure").items() if n}
-        assert kinds == Counter(kind for kind, _, _ in model)
+        assert found.by("recoveries", "failure") == Counter(kind for kind, _, _ in model)
         good = [one for one in model if one[1] == "succeeded"]
         wanted = len(good) / len(model) if model else None
         assert found.share("recoveries", outcome="succeeded") == wanted

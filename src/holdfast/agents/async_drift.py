@@ -23,8 +23,8 @@ class Drift:
     `max_cycles`, the number of `cycles` since the last refresh. `signals` are numbers of your own
     that rise or fall. `without` names kinds to leave out, `evidence` says how much must speak for
     a drift. Every alarm carries what speaks for it. Each cycle is one small entry; what is noted
-    is left alone by restores. One process at a time notes the cycles of an agent, or several do
-    and see each other's.
+    is left alone by restores, after which only later cycles are judged. One process at a time notes
+    the cycles of an agent, or several do and see each other's.
     """
 
     def __init__(

@@ -115,6 +115,8 @@ class Attachment:
 
     def failed(self, error: Exception) -> Exception:
         """What becomes of an error of `validate_state`."""
+        if isinstance(error, AgentValidationError):
+            return self.handle.core.meter.invalid("agent", error)
         if isinstance(error, HoldfastError):
             return error
         kind = type(error).__name__

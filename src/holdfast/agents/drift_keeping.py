@@ -2,6 +2,10 @@
 
 Under `$drift/`, which restores leave alone, because cycles that were done stay done: `status` (a
 small mapping), `cycles` (a list, trimmed to what is looked at) and `alarms` (a list of the last).
+
+But the work itself goes back with the state: held against cycles of before, an agent that does it
+again gets no further. So what was noted before the newest restore, or fork, of the timeline is
+counted and not judged, whoever restored and however.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ class Status(msgspec.Struct, omit_defaults=True):
     cycles: int = 0
     """Of the agent, ever."""
     begun: int = 0
-    """How many there were at the last refresh."""
+    """How many there were at the last refresh, or when the state was last put back."""
     alarmed: dict[str, int] = {}
     """For each kind the cycle of its last alarm since."""
 
@@ -76,7 +80,8 @@ class Keeping:
         cycle.check()
         parts = own_change(self)
         part = parts.part(self._handle)
-        status = self._load(part.get(STATUS))
+        found = part.get(STATUS)
+        status = self._load(found, part.expects[STATUS])
         cycle = msgspec.structs.replace(cycle, number=status.cycles + 1).after(self._cycles)
         cycles = [*self._cycles[1 - WINDOW :], cycle]
         alarms = self._signs.judge(cycles, status.alarmed, status.begun)
@@ -84,7 +89,10 @@ class Keeping:
         after = Status(cycle.number, status.begun, alarmed)
         part.operations += sticky(self._handle, DRIFT)
         part.set(STATUS, msgspec.to_builtins(after))
-        part.append(CYCLES, msgspec.to_builtins(cycle))
+        if status.begun == status.cycles:  # what the list may still hold is of before
+            part.set(CYCLES, [msgspec.to_builtins(cycle)])
+        else:
+            part.append(CYCLES, msgspec.to_builtins(cycle))
         if cycle.number % WINDOW == 0:
             part.trim(CYCLES, keep_last=WINDOW)
         if alarms:
@@ -104,16 +112,21 @@ class Keeping:
         """A change after which only what comes now counts; None if there is nothing to forget."""
         parts = own_change(self, reason="refresh")
         part = parts.part(self._handle)
-        status = self._load(part.get(STATUS))
+        found = part.get(STATUS)
+        status = self._load(found, part.expects[STATUS])
         if status.begun == status.cycles:
             return None
         part.set(STATUS, msgspec.to_builtins(Status(status.cycles, status.cycles)))
         part.delete(CYCLES)
         return parts.plan()
 
-    def _load(self, found: Any) -> Status:
+    def _load(self, found: Any, version: int) -> Status:
         """The status; the cycles are read again if they are not those that are remembered."""
         status = msgspec.convert(found or {}, Status)
+        line = self._handle.reader.now()
+        if line is not None and version <= line.origin:  # the state was put back since
+            self._cycles, self._known = [], Status(status.cycles, status.cycles)
+            return self._known
         known = self._known
         if (status.cycles, status.begun) != (known.cycles, known.begun) or not self._cycles:
             items = self._handle.reader.tail(CYCLES, WINDOW, False)
@@ -136,7 +149,8 @@ class Keeping:
 
     def status(self) -> DriftStatus:
         """How the work goes."""
-        status = self._load(self._handle.reader.get(STATUS, None, None, False))
+        found = self._handle.reader.versioned([STATUS], False)
+        status = self._load(*found.get(STATUS, (None, 0)))
         cycles = self._cycles
         times = [one.seconds for one in cycles if one.seconds is not None]
         moves = [one.moved for one in cycles if one.moved is not None]

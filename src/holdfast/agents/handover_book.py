@@ -101,11 +101,12 @@ class HandoverBook:
             return self._repeated(prepared, record_of(known))
         standing = standing_of(prepared.giver.get(STANDINGS + task))
         if standing.offer:
-            raise HandoverValidationError(
+            error = HandoverValidationError(
                 f"{giver.scope}: the task {task!r} is offered already, by the handover "
                 f"{standing.offer}; withdraw that one first, or give offers a term",
                 [f"the task {task!r} is offered already"],
             )
+            raise self._handle.core.meter.invalid("handover", error)
         self._look(prepared, standing)
         record.before = standing.handover
         return prepared
@@ -232,14 +233,19 @@ class HandoverBook:
         if record.status != OFFERED or record.term is None:
             return False
         core = self._handle.core
-        name = (record.giver, record.id)
-        return core.lapses.lapsed(name, record.offered_at, core.clock.ticks() - record.term)
+        latest = core.clock.ticks() - record.term
+        return core.lapses.lapsed(_watched(record), record.offered_at, latest)
 
     def _expire(self, record: Record) -> Handover | None:
         """End an offer, as a change that no answer can stand beside; None if it was answered."""
 
         def step() -> Handover | None:
-            now = self._received(self._line(record, OUT), record.id, OUT)
+            data = self._line(record, OUT).reader.get(OUT + record.id)
+            if data is None:  # the giver was deleted since
+                data = self._line(record, IN).reader.get(IN + record.id)
+            if data is None:
+                return None
+            now = record_of(data)
             if now.status != OFFERED:
                 return None
             prepared = self._prepared(now, EXPIRED)
@@ -272,11 +278,11 @@ class HandoverBook:
 
         What leaves the task where it is can be done `alone`, after the other agent was deleted.
         """
-        for part, where in prepared.sides():
-            data = part.get(where + id)
-            if data is None and alone:
-                continue
-            status = record_of(data).status if data is not None else "not known to both agents"
+        known = [part.get(where + id) for part, where in prepared.sides()]
+        found = [record_of(data).status for data in known if data is not None]
+        if None in known and not alone:
+            found.append("not known to both agents")
+        for status in found:
             if status != OFFERED:
                 raise InvalidInputError(f"the handover {id} is {status}; offer it again")
 
@@ -308,6 +314,7 @@ class HandoverBook:
                 standing.handover, standing.away = record.id, True
             giver.set(STANDINGS + record.task, stored(standing))
         self._write(prepared)
+        self._handle.core.lapses.forget(_watched(record))
 
     def _write(self, prepared: Prepared) -> None:
         """Commit the record in both scopes, and with the first one that restores leave it alone."""
@@ -427,6 +434,11 @@ class HandoverBook:
             rest = records.without(messages, package.context)
             kept = rest if len(rest) < len(messages) else None
         take(part, record, package, kept)
+
+
+def _watched(record: Record) -> tuple[str, str]:
+    """What the store knows an offer by that it has seen."""
+    return record.giver, record.id
 
 
 def on_main(handle: LineHandle) -> LineHandle:

@@ -20,6 +20,8 @@ from holdfast.errors import InvalidInputError
 from holdfast.store.arguments import check_flag, check_function, listed
 from holdfast.store.blocking import State
 
+OPTIONS = ("fields", "drift", "report_to", "retention", "signals", "settings")
+"""What a loop takes besides the fields of its settings."""
 LOOK = 0.25
 """Seconds after which a loop that waits sees that a signal wants it to end."""
 
@@ -186,17 +188,20 @@ def chosen(settings: LoopSettings | None, intervals: dict[str, Any]) -> LoopSett
         return settings
     unknown = intervals.keys() - LoopSettings.__dataclass_fields__.keys()
     if unknown:
-        known = ", ".join(LoopSettings.__dataclass_fields__)
+        known = ", ".join((*OPTIONS, *LoopSettings.__dataclass_fields__))
         raise InvalidInputError(f"a loop has no {min(unknown)!r}; there are {known}")
     return LoopSettings(**intervals)
 
 
 def check_agent(agent: Any) -> None:
     """Refuse what neither is an agent that can be run nor makes one."""
-    if isinstance(agent, type) or not hasattr(agent, "step"):
-        check_function(agent, "an agent without step()")
-    else:
+    if not isinstance(agent, type) and hasattr(agent, "step"):
         check_function(agent.step, "step of the agent")
+    elif not callable(agent):
+        raise InvalidInputError(
+            "a loop runs an agent with step(), or a class or function that makes one; "
+            f"{type(agent).__name__} has no step()"
+        )
 
 
 class Stopping:

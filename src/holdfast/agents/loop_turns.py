@@ -26,6 +26,7 @@ from holdfast.agents.looping import (
 )
 from holdfast.agents.mailbox_keeping import Box, Taken
 from holdfast.agents.protocols import PersistentAgent
+from holdfast.agents.retrying import again
 from holdfast.errors import (
     Conflict,
     HoldfastError,
@@ -210,7 +211,11 @@ class Turns:
 
     def _validated(self) -> Part:
         assert self._kept is not None
-        self._kept.judge((yield Call(self._kept.hook, ("validate_state",))))
+        try:
+            answer = yield Call(self._kept.hook, ("validate_state",))
+        except Exception as error:
+            raise self._kept.failed(error) from error
+        self._kept.judge(answer)
 
     def _planned(self, life: Any = None) -> Part:
         """A change that stores what the agent holds, if that is fit for it; None for nothing.
@@ -435,13 +440,7 @@ class Turns:
 
     def _commit(self, planned: Callable[[], Any]) -> None:
         """Commit what rests on reads; planned again when somebody was faster."""
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                self._store.commit(planned())
-                return
-            except Conflict:
-                if attempt == ATTEMPTS:
-                    raise
+        again(lambda: self._store.commit(planned()))
 
     def _note_checkpoint(self, work: Work) -> Part:
         made = yield work

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from holdfast.agents.keys import ATTEMPTS
 from holdfast.errors import Conflict
+from holdfast.store.metering import done_again
 
 _T = TypeVar("_T")
 
@@ -15,7 +16,8 @@ def again(step: Callable[[], _T]) -> _T:
     """Do a step that reads and commits; with new reads after each `Conflict`, `ATTEMPTS` times."""
     for _ in range(ATTEMPTS - 1):
         try:
-            return step()
+            with done_again():
+                return step()
         except Conflict:
             continue
     return step()
@@ -25,7 +27,8 @@ async def again_async(step: Callable[[], Awaitable[_T]]) -> _T:
     """The same for a step that is awaited."""
     for _ in range(ATTEMPTS - 1):
         try:
-            return await step()
+            with done_again():
+                return await step()
         except Conflict:
             continue
     return await step()

@@ -25,6 +25,7 @@ from holdfast.store.entries import Body, split_row
 from holdfast.store.handles import UPDATES, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry
+from holdfast.store.metering import done_again
 from holdfast.store.reading import microseconds
 from holdfast.store.resting import DEPENDS, depends_in, rest_on
 from holdfast.store.stage import Stage
@@ -140,7 +141,8 @@ def beside_pruning(step: Callable[[], _Made]) -> _Made:
     """Do what rests on older states; again if one of them is being pruned, or was."""
     for _ in range(UPDATES - 1):
         try:
-            return step()
+            with done_again():
+                return step()
         except Conflict:
             time.sleep(PAUSE)
     return step()

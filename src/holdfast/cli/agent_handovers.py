@@ -40,8 +40,9 @@ def handovers(session: Session, agent: str, task: str | None, waiting: bool, cha
     if session.json:
         output.document({"scope": scope, "handovers": [_shape(one) for one in found]})
         return
+    names = "handover task from to status offered term messages reason answer"
     output.table(
-        ["handover", "task", "from", "to", "status", "offered", "messages", "reason", "answer"],
+        names.split(),
         [
             [
                 one.id,
@@ -50,6 +51,7 @@ def handovers(session: Session, agent: str, task: str | None, waiting: bool, cha
                 str(one.taker),
                 one.status,
                 one.offered_at,
+                f"{one.term:g} s" if one.term is not None else "",
                 one.messages,
                 one.reason,
                 one.answer,

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.store.entries import Cause
 from holdfast.store.leasing import leases_now
+from holdfast.store.metering import is_done_again
 
 if TYPE_CHECKING:
     from holdfast.errors import HoldfastError
@@ -75,6 +76,8 @@ class Change(msgspec.Struct):
     fences: tuple[Fence, ...] = msgspec.field(default_factory=leases_now)
     """It is committed only if the cells of these are as they were: leases that it is made under,
     subjects that it seals for."""
+    done_again: bool = msgspec.field(default_factory=is_done_again)
+    """Whether it is made again if it fails with a `Conflict`, so that no caller sees that."""
     linked: bool = True
     """Its entries name each other; n of them hold n * n names, which not every change needs."""
 

@@ -14,7 +14,10 @@ from collections.abc import Hashable
 from holdfast.store.clock import Clock
 
 SEEN = 10_000
-"""Things of which it is remembered since when they are unchanged: those first seen latest."""
+"""Things of which it is remembered since when they are unchanged, however long nobody asks."""
+KEPT = 86_400.0
+"""Seconds since somebody last asked after which those that are more are forgotten. Not earlier: who
+looks at more things in turn would find each one forgotten, and none would ever run out."""
 
 
 class Lapses:
@@ -23,17 +26,24 @@ class Lapses:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._seen: OrderedDict[Hashable, tuple[Hashable, float]] = OrderedDict()
+        self._seen: OrderedDict[Hashable, tuple[Hashable, float, float]] = OrderedDict()
+        """Content, since when it is so, and when it was last asked for; the latest at the end."""
 
     def lapsed(self, name: Hashable, content: Hashable, latest: float) -> bool:
         """Whether something was seen, with this content, at or before a moment of this clock; if it
         was not seen so yet, that is remembered from now on."""
         with self._lock:
-            seen = self._seen.get(name)
-            if seen is not None and seen[0] == content:
-                return seen[1] <= latest
-            self._seen[name] = content, self._clock.ticks()
-            self._seen.move_to_end(name)
+            now = self._clock.ticks()
+            seen = self._seen.pop(name, None)
+            since = seen[1] if seen is not None and seen[0] == content else now
+            self._seen[name] = content, since, now
             if len(self._seen) > SEEN:
-                self._seen.popitem(last=False)
-        return False
+                oldest = next(iter(self._seen))
+                if self._seen[oldest][2] <= now - KEPT:
+                    del self._seen[oldest]
+        return seen is not None and seen[0] == content and since <= latest
+
+    def forget(self, name: Hashable) -> None:
+        """It is over, and nobody will ask again."""
+        with self._lock:
+            self._seen.pop(name, None)

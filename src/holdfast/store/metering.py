@@ -7,19 +7,21 @@ it as one snapshot, on which alerts and exports stand.
 
 Labels are names from definitions and kinds of errors, never values, ids of agents or texts that a
 caller gave, so that they can leave the process. A measure that has more series than `MOST` counts
-the others in one, whose labels are all `OTHER`.
+the others together by their outcome; their other labels are `OTHER`.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from math import frexp
+from math import frexp, isnan
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.errors import InvalidInputError
+from holdfast.errors import Conflict, InvalidInputError
 
 if TYPE_CHECKING:
     from holdfast.store.change import Ticket
@@ -76,6 +78,20 @@ FIGURES = tuple(
 """Names of figures; those of what is never timed stay unknown."""
 
 _SAVED = ("saved",)
+_done_again: ContextVar[bool] = ContextVar("holdfast_done_again", default=False)
+is_done_again = _done_again.get
+"""Whether what is asked for now is done again if it fails with a `Conflict`."""
+
+
+@contextmanager
+def done_again() -> Iterator[None]:
+    """A block whose changes are made again after a `Conflict`: of that no caller is told, so it is
+    not counted."""
+    token = _done_again.set(True)
+    try:
+        yield
+    finally:
+        _done_again.reset(token)
 
 
 class _Series:
@@ -110,6 +126,8 @@ class Meter:
         with self._lock:
             for ticket in tickets:
                 error = ticket.error
+                if ticket.change.done_again and isinstance(error, Conflict):
+                    continue
                 labels = _SAVED if error is None else (type(error).__name__,)
                 self._add(SAVES, labels, now - ticket.begun)
 
@@ -123,7 +141,7 @@ class Meter:
         series = known.get(labels)
         if series is None:
             if len(known) >= MOST:
-                labels = (OTHER,) * len(labels)
+                labels = _folded(measure, labels)
             series = known.setdefault(labels, _Series())
         series.count += 1
         if seconds is not None:
@@ -229,8 +247,9 @@ class Metrics:
         then = before._series
         series = {
             measure: {
-                labels: _less(one, then[measure].get(labels, _NOTHING))
+                labels: _less(one, before_that)
                 for labels, one in known.items()
+                if one[0] > (before_that := then[measure].get(labels, _NOTHING))[0]
             }
             for measure, known in self._series.items()
         }
@@ -265,7 +284,7 @@ class Metrics:
             if name not in FIGURES:
                 known = ", ".join(FIGURES)
                 raise InvalidInputError(f"there is no figure {str(name)[:80]!r}; there are {known}")
-            if type(limit) not in (int, float):
+            if type(limit) not in (int, float) or isnan(limit):
                 raise InvalidInputError(f"the limit of {name} is a number")
         figures = self.figures()
         return [
@@ -312,6 +331,15 @@ class Metrics:
             labels = dict(zip(measure.labels, values, strict=True))
             if all(labels[label] == value for label, value in wanted.items()):
                 yield labels, one
+
+
+def _folded(measure: Measure, labels: tuple[str, ...]) -> tuple[str, ...]:
+    """The labels of what would be one series too many. How it ended stays exact, except that kinds
+    of errors, which have no bound of their own, are no more told apart."""
+    return tuple(
+        value if name == "outcome" and (len(labels) > 1 or value == measure.good) else OTHER
+        for name, value in zip(measure.labels, labels, strict=True)
+    )
 
 
 def _less(one: _Sums, then: _Sums) -> _Sums:

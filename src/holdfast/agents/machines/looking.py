@@ -111,6 +111,17 @@ class Looker:
         intent = entry if ended else seen.expects[self.keys.intent]
         self._known = [entry, intent, entry], now, None, last.number, last.version
 
+    def noted(self, seen: Seen, entry: int, last: Transition, *, closed: bool) -> None:
+        """The same of a change that has only added a failed attempt to the log, or also ended its
+        intent."""
+        if self.handle.core.gates.front:
+            return
+        versions = [self._known[0][0], seen.expects[self.keys.intent], entry]
+        intent = seen.intent
+        if closed:
+            versions[1], intent = entry, None
+        self._known = versions, seen.now, intent, last.number, last.version
+
     def look_whole(self) -> Seen:
         """All of it."""
         seen = self.look()

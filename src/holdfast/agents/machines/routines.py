@@ -12,7 +12,14 @@ from holdfast.agents.machines.records import (
     MachineSnapshot,
     Transition,
 )
-from holdfast.agents.machines.steps import MachineStep, concerns_data, is_bare, refusals, wanted
+from holdfast.agents.machines.steps import (
+    MachineStep,
+    concerns_data,
+    is_bare,
+    refusals,
+    unaccepted,
+    wanted,
+)
 from holdfast.agents.machines.storing import Storing
 from holdfast.errors import (
     Conflict,
@@ -89,7 +96,7 @@ class Routines(Storing):
         if quick is not None:
             seen, step = quick
             try:
-                return (yield from self.apply(seen, step, "step"))
+                return (yield from self.apply(seen, step, "step", done_again=True))
             except Conflict:
                 pass  # it is elsewhere by now: look
             except RefusedError as error:
@@ -126,6 +133,8 @@ class Routines(Storing):
         step = self.step(seen.state, arrow.to if arrow else "", trigger, given, token_hex(8))
         try:
             problems = list(refusals(self.definition, seen.state, trigger, given))
+            if arrow is not None and any(unaccepted(self.definition, seen.state, arrow, given)):
+                raise self.meter.invalid("machine", self._refused(trigger, problems))
             if problems or arrow is None:
                 raise self._refused(trigger, problems)
             if concerns_data(self.definition, seen.state, arrow) or intent:

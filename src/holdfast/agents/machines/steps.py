@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -59,7 +59,14 @@ def refusals(
         cause = cause_now()
         if cause is None or cause.actor not in arrow.actors:
             yield f"{trigger!r} is for {', '.join(arrow.actors)} alone; see Store.acting"
-    yield from broken((*here.accepts, *arrow.accepts), input)
+    yield from unaccepted(definition, state, arrow, input)
+
+
+def unaccepted(
+    definition: MachineDefinition, state: str, arrow: MachineArrow, input: dict[str, Any]
+) -> Iterable[str]:
+    """What the rules of a state and of an arrow have against what a trigger brings along."""
+    return broken((*definition.states[state].accepts, *arrow.accepts), input)
 
 
 def concerns_data(definition: MachineDefinition, state: str, arrow: MachineArrow) -> bool:

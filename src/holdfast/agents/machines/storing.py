@@ -32,6 +32,7 @@ from holdfast.store.writing import ScopedChange, build_change
 if TYPE_CHECKING:
     from holdfast.agents.machines.definition import MachineDefinition
     from holdfast.store.handles import LineHandle
+    from holdfast.store.history import Plan
 
 
 class Storing:
@@ -58,8 +59,8 @@ class Storing:
 
     def plan(
         self, operations: list[Operation], expects: dict[str, int], step: MachineStep | None = None
-    ) -> Any:
-        """A change of the machine's keys, and of what an action has written besides."""
+    ) -> Plan:
+        """A change of the machine's keys, and of what an action has written besides; its entry."""
         head = None
         if step is not None:
             step.change.over = True
@@ -70,29 +71,36 @@ class Storing:
         change = build_change(self.handle.core, [target], cause=cause_now())
         return change, lambda written: written[0].sequence
 
-    def apply(self, seen: Seen, step: MachineStep, kind: str) -> Routine[Transition]:
-        """The one change: the new state, the data if they differ, the log, the intent's end."""
-        made: Transition
-        now: dict[str, Any]
+    def apply(
+        self, seen: Seen, step: MachineStep, kind: str, *, done_again: bool = False
+    ) -> Routine[Transition]:
+        """The one change: the new state, the data if they differ, the log, the intent's end.
 
-        def plan() -> Any:
-            nonlocal made, now
+        `done_again`: whether the caller looks and tries once more if it is overtaken.
+        """
+
+        def plan() -> Plan:
             made, operations = self._operations(seen, step, kind)
             now = operations[0].value
-            return self.plan(operations, seen.expects, step)
+            change, entry_of = self.plan(operations, seen.expects, step)
+            change.done_again = done_again
 
-        entry = yield from self._commit(seen, plan)
-        self.looker.wrote(seen, entry, made, now)
-        made.counted(self.meter, perf_counter() - step.begun)
+            def finish(written: Any) -> Transition:  # also if who waits for it was cancelled
+                self.looker.wrote(seen, entry_of(written), made, now)
+                made.counted(self.meter, perf_counter() - step.begun)
+                return made
+
+            return change, finish
+
+        made: Transition = yield from self._commit(seen, plan)
         return made
 
-    def _commit(self, seen: Seen, plan: Callable[[], Any]) -> Routine[int]:
-        """Commit a plan, again while others only add failed attempts to the log; the entry."""
+    def _commit(self, seen: Seen, plan: Callable[[], Plan]) -> Routine[Any]:
+        """Commit a plan, again while others only add failed attempts to the log; what it gives."""
         own = {self.keys.transitions, self.keys.intent}
         for _ in range(ATTEMPTS):
             try:
-                entry: int = yield Commit(plan())
-                return entry
+                return (yield Commit(plan()))
             except Conflict as conflict:
                 if not conflict.keys or not own.issuperset(conflict.keys):
                     raise
@@ -196,10 +204,13 @@ class Storing:
                 expects[keys.intent] = seen.expects[keys.intent]
             if seen.now is None:
                 operations += sticky(self.handle, keys.sticky)
+            change, entry_of = self.plan(operations, expects)
+            change.done_again = attempt < ATTEMPTS - 1
             try:
-                yield Commit(self.plan(operations, expects))
+                entry = yield Commit((change, entry_of))
             except Conflict:
                 continue
+            self.looker.noted(seen, entry, made, closed=keys.intent in expects)
             return
         raise Conflict(f"{self.where}: others were always faster; try again", [keys.transitions])
 
