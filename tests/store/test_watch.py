@@ -473,6 +473,7 @@ def test_a_closed_store_is_not_watched(place: Place) -> None:
         {"since": {0: -1}},
         {"timeout": -1},
         {"timeout": "1"},
+        {"timeout": 10**400},
     ],
     ids=str,
 )
