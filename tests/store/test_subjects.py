@@ -276,7 +276,7 @@ def test_update_keeps_the_subject(sealed: Place) -> None:
     state.append("list", "closed", subject=WHO)
     with pytest.raises(InvalidInputError, match="write them back open"):
         state.update("list", lambda value: value)
-    with pytest.raises(InvalidInputError, match="not a list"):
+    with pytest.raises(InvalidInputError, match="as a whole"):
         state.append("k", 1)
     state.trim("list", keep_last=1)
     assert state.get("list") == ["closed"]
