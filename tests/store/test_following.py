@@ -62,6 +62,21 @@ def test_a_scope_erased_in_part_is_passed_over_by_who_stands_in_it(place: Place)
     assert commits > 1
 
 
+def test_commits_of_many_entries_are_passed_over_when_they_are_erased_in_part(place: Place) -> None:
+    async def write() -> None:
+        async with holdfast.open(place.url, **place.options()) as store:
+            for _ in range(5):
+                await asyncio.gather(*(store.session("x").set(f"k{n}", n) for n in range(50)))
+            await store.agent("keep").set("k", 1)
+
+    asyncio.run(write())
+    reader = place.open()
+    readers = [reader.feed(), reader.watch(since=Position(), timeout=0)]
+    assert [str(next(one).scope) for one in readers] == ["session:x"] * 2
+    assert erase_in_part(place, "session:x", 2)
+    assert [[str(entry.scope) for entry in one][-1] for one in readers] == ["agent:keep"] * 2
+
+
 def test_an_async_watch_passes_over_what_is_erased_in_part(place: Place) -> None:
     async def work() -> list[str]:
         async with holdfast.open(place.url, **place.options()) as store:
