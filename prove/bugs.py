@@ -546,6 +546,20 @@ BUGS = (
         "tests/store/test_watch.py",
     ),
     Bug(
+        "position accepted though another commit is in its place",
+        "store/following.py",
+        "return here and self.position.get(MARKS + lane) == _mark(items)",
+        "return here",
+        "tests/store/test_following.py",
+    ),
+    Bug(
+        "entries read of a scope that was erased meanwhile",
+        "store/following.py",
+        "            if ledger.erased():  # asked",
+        "            if False:  # asked",
+        "tests/store/test_following.py",
+    ),
+    Bug(
         "watch that holds all that it has to catch up with",
         "store/tail.py",
         "if behind == self._looked[lane] and len(held) < PAGE:",

@@ -13,7 +13,7 @@ from holdfast import Entry, sync
 from holdfast.errors import StateIntegrityError
 from holdfast.storage.wrappers import Counting
 from holdfast.store.feed import LANES
-from holdfast.store.following import STORE
+from holdfast.store.following import MARKS, STORE
 
 
 def place_of(entry: Entry) -> tuple[str, str, int]:
@@ -55,7 +55,6 @@ def test_every_kind_of_entry(place: Place) -> None:
     assert found[-1].also or found[-2].also
 
 
-@pytest.mark.spec("S29")
 def test_since_a_position(place: Place) -> None:
     store, reader = place.open(), place.open()
     assert list(reader.feed()) == []
@@ -194,7 +193,7 @@ def test_a_feed_that_contradicts_itself_ends(plain: Place) -> None:
 
 def test_lanes_are_bounded(store: sync.Store) -> None:
     store.agent("1").set("k", 1)
-    assert set(store.position()) <= {*range(LANES), STORE}
+    assert set(store.position()) <= {*range(LANES), *range(MARKS, STORE + 1)}
 
 
 def test_a_deleted_scope_is_followed_to_its_end(place: Place) -> None:

@@ -473,12 +473,15 @@ def test_who_may_only_read_sees_them_and_takes_none(plain: Place) -> None:
         ({"name": "x" * 257}, "rules of keys"),
         ({"duration": 0}, "0.1 to 86400"),
         ({"duration": float("inf")}, "0.1 to 86400"),
-        ({"duration": "30"}, "duration is a number of seconds"),
-        ({"duration": float("nan")}, "duration is a number of seconds"),
+        ({"duration": "30"}, "duration is 0.1 to 86400 seconds"),
         ({"wait": -1}, "wait is a number of seconds"),
         ({"wait": True}, "wait is a number of seconds"),
         ({"owner": ""}, "owner of a lease is text"),
         ({"owner": "\ud800"}, "owner of a lease must be valid Unicode"),
+        ({"duration": float("nan")}, "duration is 0.1 to 86400 seconds"),
+        ({"duration": 10**400}, "duration is 0.1 to 86400 seconds"),
+        ({"wait": 10**5000}, "wait is a number of seconds"),
+        ({"owner": "host/17#0123456789abcdef.5"}, "like the name under which a process"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(plain: Place, given: Any, said: str) -> None:

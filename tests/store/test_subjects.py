@@ -276,7 +276,7 @@ def test_update_keeps_the_subject(sealed: Place) -> None:
     state.append("list", "closed", subject=WHO)
     with pytest.raises(InvalidInputError, match="write them back open"):
         state.update("list", lambda value: value)
-    with pytest.raises(InvalidInputError, match="not a list"):
+    with pytest.raises(InvalidInputError, match="as a whole"):
         state.append("k", 1)
     state.trim("list", keep_last=1)
     assert state.get("list") == ["closed"]
@@ -479,6 +479,45 @@ def test_ephemeral_keys(sealed: Place) -> None:
     assert (state.get("now/k"), state.get("now/l")) == (SECRET, [SECRET, 1])
     other.erase_subject(WHO)
     assert state.get("now/l") == [holdfast.ERASED, 1]
+
+
+def test_a_list_sealed_as_a_whole_says_why_it_cannot_grow(sealed: Place) -> None:
+    store = sealed.open()
+    state = store.agent("1")
+    for key, value in (("list", [1, 2]), ("long", ["x" * 100] * 3000), ("fields", {"a": 1})):
+        state.set(key, value, subject="user:42")
+    for key in ("list", "long"):
+        for subject in (None, "user:42"):
+            with pytest.raises(InvalidInputError, match=r"as a whole.* use update"):
+                state.append(key, 3, subject=subject)
+        with pytest.raises(InvalidInputError, match=r"as a whole.* use update"):
+            state.trim(key, keep_last=1)
+    for value in ([1], ["x" * 100] * 3000):
+        with pytest.raises(InvalidInputError, match="as a whole"), state.change() as change:
+            change.set("new", value, subject="user:42")
+            change.append("new", 3)
+    with pytest.raises(InvalidInputError, match="as a whole"):
+        state.append("fields", 3)
+    state.set("open", {"a": 1})
+    with pytest.raises(InvalidInputError, match="is not a list"):
+        state.append("open", 3)
+    state.update("list", lambda items: [*items, 3])
+    assert state.get("list") == [1, 2, 3]
+    store.erase_subject("user:42")
+    asked: list[Any] = [
+        lambda: state.append("list", 4),
+        lambda: state.append("long", 4),
+        lambda: state.append("fields", 4),
+        lambda: state.trim("list", keep_last=1),
+        lambda: state.tail("list", 1),
+        lambda: state.slice("list", 0, 1),
+        lambda: state.length("list"),
+    ]
+    for ask in asked:
+        with pytest.raises(ErasedError):
+            ask()
+    with pytest.raises(ErasedError), state.change() as change:
+        change.tail("list", 1)
 
 
 def test_a_plain_store_refuses(tmp_path: Path) -> None:

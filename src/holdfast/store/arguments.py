@@ -6,6 +6,7 @@ here with a sentence that says what is expected.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -73,8 +74,15 @@ def check_index(number: object, what: str) -> None:
 
 def check_seconds(number: object, what: str) -> None:
     """Refuse what is no length of time."""
-    if number is not None and (type(number) not in (int, float) or not number >= 0):  # type: ignore[operator]
+    if number is not None and not is_seconds(number):
         raise InvalidInputError(f"{what} is a number of seconds of 0 or more, not {_shown(number)}")
+
+
+def is_seconds(number: object, least: float = 0.0, most: float = math.inf) -> bool:
+    """Whether it is a length of time, and one that can be reckoned with."""
+    if type(number) is int and number.bit_length() > 1023:
+        return False  # no float is so great
+    return type(number) in (int, float) and least <= number <= most  # type: ignore[operator]
 
 
 def check_flag(flag: object, what: str) -> bool:
@@ -151,7 +159,8 @@ def listed(items: Iterable[Any], what: str) -> list[Any]:
 
 def _shown(thing: object) -> str:
     """A number or True as it is, else only what it is: texts show no values."""
+    if isinstance(thing, int) and thing.bit_length() > 128:
+        return "such a number"  # one of thousands of digits has no text
     if thing is None or isinstance(thing, int | float):
-        text = repr(thing)
-        return text if len(text) <= 40 else "such a number"
+        return repr(thing)
     return type(thing).__name__

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from holdfast.errors import InvalidInputError, InvalidKeyError, LeaseHeldError
-from holdfast.store.arguments import check_seconds, check_text
+from holdfast.store.arguments import check_seconds, check_text, is_seconds
 from holdfast.store.blocks import block
 from holdfast.store.cancelling import safe_point
 from holdfast.store.leasing import Lease, LeaseInfo
-from holdfast.store.processes import this_process
+from holdfast.store.processes import shown, this_process
 from holdfast.store.scopes import check_key
 
 if TYPE_CHECKING:
@@ -31,12 +31,16 @@ class Asking:
     ) -> None:
         self._core = core
         self._name = check_name(name)
-        check_seconds(duration, "duration")
-        if duration is None or not SHORTEST <= duration <= LONGEST:
+        if not is_seconds(duration, SHORTEST, LONGEST):
             raise InvalidInputError(f"duration is {SHORTEST} to {LONGEST:.0f} seconds")
         check_seconds(wait, "wait")
         if owner is not None:
             check_text(owner, "the owner of a lease", 256, least=1)
+            if shown(owner) != owner:
+                raise InvalidInputError(
+                    "the owner of a lease ends like the name under which a process holds leases, "
+                    "and would be taken for one; leave it out, or give another"
+                )
         self._duration = float(duration)
         self._owner = owner or this_process()
         self._wait = wait

@@ -106,6 +106,7 @@ class Core:
         self._ledgers: OrderedDict[Scope, Ledger] = OrderedDict()
         self._lock = threading.RLock()
         self.memos = MemoCache()
+        self.numbers = directory.Numbers(self)
 
     # rows of the store itself
 

@@ -1,18 +1,31 @@
-"""The directory: which scopes there are. A name is known from its scope's row alone."""
+"""The directory: which scopes there are. A name is known from its scope's row alone.
+
+Its rows lie by name. Entries name scopes by number: those are looked up by reading all of it once,
+and then what is new.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.errors import StateIntegrityError
+from holdfast.errors import ScopeNotFoundError, StateIntegrityError
 from holdfast.store import rows
 from holdfast.store.scopes import Scope
+from holdfast.store.tombstones import new_numbers
 
 if TYPE_CHECKING:
     from holdfast.store.core import Core
+    from holdfast.store.ledger import Ledger
+
+ROWS = 500_000
+"""Scopes whose directory rows are kept by number."""
+NAMES = 20_000
+"""Scopes whose names are."""
 
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -56,3 +69,75 @@ def _there(core: Core, damaged: Told) -> Iterator[tuple[bytes, bytes]]:
         low = page[-1][0] + b"\0"
     if last is not None and last[2] == rows.THERE:
         yield last[:2]
+
+
+class Numbers:
+    """What numbers in entries mean, as far as it was asked for. Thread safe."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._lock = threading.RLock()
+        self._rows: dict[int, bytes] = {}
+        self._names: dict[int, str] = {}
+        self._there: set[int] = set()
+        """Scopes that are not deleted, as of a state of the feed."""
+        self._token: object = None
+
+    def row(self, number: int) -> bytes | None:
+        """The key of a scope's directory row (or tombstone), also if it is deleted since."""
+        return self._rows.get(number) or self._find([number]).get(number)
+
+    def _find(self, numbers: Iterable[int]) -> dict[int, bytes]:
+        """The same of several; the directory is read at most once."""
+        with self._lock:
+            wanted = set(numbers)
+            if not wanted <= self._rows.keys():
+                self._rows |= new_numbers(self._core, set(self._rows.values()))
+            found = {number: self._rows[number] for number in wanted & self._rows.keys()}
+            for number in list(islice(self._rows, max(0, len(self._rows) - ROWS))):
+                del self._rows[number]
+            return found
+
+    def scopes(self, numbers: Iterable[int]) -> dict[int, str]:
+        """Names of scopes; those that are deleted or erased, by whomever, are left out."""
+        with self._lock:
+            token = self._core.lanes.token()
+            if token != self._token:
+                self._there.clear()
+            self._token = token
+            wanted = set(numbers)
+            if not wanted <= self._there:
+                self._look(wanted - self._there)
+            return {number: self._names[number] for number in wanted & self._there}
+
+    def _look(self, numbers: set[int]) -> None:
+        """Learn the names of scopes that are there."""
+        if len(self._names) > NAMES:
+            self._names.clear()
+            self._there.clear()
+        found = self._find(numbers)
+        ends = [end for key in found.values() for end in (rows.deletion(key), rows.tombstone(key))]
+        storage = self._core.storage
+        ended = {
+            key[:21] for key, row in zip(ends, storage.get(ends), strict=True) if row is not None
+        }
+        there = {number: key for number, key in found.items() if key[:21] not in ended}
+        new = [number for number in there if number not in self._names]
+        for number, row in zip(new, storage.get([there[n] for n in new]), strict=True):
+            if row is not None:
+                self._names[number] = _decode(self._core.open_row(there[number], row))[0]
+        self._there |= there.keys() & self._names.keys()
+
+    def timeline(self, ledger: Ledger, number: int) -> str | None:
+        """The name of a timeline; None if there is none. Only those made since are read."""
+        if number == 0:
+            return "main"
+        if number not in ledger.lines:
+            with self._lock:
+                last = next(reversed(ledger.lines), 0)
+                try:
+                    found = self._core.timelines(ledger, last)
+                except ScopeNotFoundError:
+                    return None  # erased since
+                ledger.lines |= {line: name for line, name, _, _ in found}
+        return ledger.lines.get(number)

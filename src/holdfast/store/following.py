@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
 
@@ -29,14 +30,15 @@ from holdfast.store.losses import Loss, hash_of, newest_told
 from holdfast.store.public_entries import public_entry
 from holdfast.store.scopes import Scope
 from holdfast.store.tail import Row, Tail
-from holdfast.store.tombstones import new_numbers, numbers_of
+from holdfast.store.tombstones import numbers_of
 
 MOST_OTHERS = 100_000
 LEDGERS = 500
 """Scopes that a reader keeps open."""
 
 
-STORE = 2 * LANES
+MARKS = 2 * LANES
+STORE = 3 * LANES
 """Under this number a position says of which store it is."""
 
 
@@ -56,8 +58,9 @@ class Place:
     """Where a reader of the feed is, exactly: also between the entries of one commit.
 
     Its `position` has for each lane the number of the last row that was read to its end, and under
-    LANES + lane how many entries of the row behind it; and under STORE which store it is of. An
-    empty one is the beginning of any.
+    LANES + lane how many entries of the row behind it; under MARKS + lane a part of a hash, of the
+    row that was read last, wholly or in part; and under STORE which store it is of. An empty one is
+    the beginning of any.
     """
 
     def __init__(self, core: Core, position: Mapping[int, int]) -> None:
@@ -70,39 +73,66 @@ class Place:
             )
         self.position = Position({lane: n for lane, n in position.items() if n})
         self.position[STORE] = self._store
-        if any(number > core.lanes.end(lane)[0] for lane, number in self.rows.items()):
+        self._mark = 0
+        if not all(self._is_here(core, lane) for lane in range(LANES)):
             raise InvalidInputError(
-                "since lies ahead of this store, which was put back to an older copy. Compare with "
-                "a witness, or leave it out to begin now"
+                "since lies ahead of this store, or where others have written since: it was put "
+                "back to an older copy. Compare with a witness, or leave it out to begin now"
             )
 
     @classmethod
     def now(cls, core: Core) -> Place:
         """Where the feed ends now."""
         place = cls(core, {})
-        place.position.update(core.lanes.position())
+        for lane, number in core.lanes.position().items():
+            place.position[lane] = number
+            for _, items, _ in core.lanes.read(lane, number - 1, 1):
+                place.position[MARKS + lane] = _mark(items)
         return place
+
+    def _is_here(self, core: Core, lane: int) -> bool:
+        """Whether the store has the row of a lane that was read last, and so much of it."""
+        within = self.position.get(LANES + lane, 0)
+        last = self.position.get(lane, 0) + (within > 0)
+        if last == 0:
+            return True
+        if last >= 1 << 48:
+            return False
+        found = core.lanes.read(lane, last - 1, 1)
+        if not found or found[0][0] != last:
+            return bool(found)  # there are later ones: then it is lost, which `verify` tells
+        items = found[0][1]
+        here = within < sum(item.entries for item in items)
+        return here and self.position.get(MARKS + lane) == _mark(items)
 
     @property
     def rows(self) -> dict[int, int]:
         """For each lane the number of the last row that was read to its end."""
         return {lane: n for lane, n in self.position.items() if lane < LANES}
 
-    def begin(self, lane: int, number: int) -> int:
-        """How many entries of this row were read already."""
+    def begin(self, row: Row) -> int:
+        """Go on to a row: how many of its entries were read already."""
+        lane, number, items = row
+        self._mark = _mark(items)
         follows = number == self.position.get(lane, 0) + 1
         return self.position.get(LANES + lane, 0) if follows else 0
 
     def within(self, lane: int, entries: int) -> Position:
         """The position where so many entries of the next row of a lane are read."""
-        return Position({**self.position, LANES + lane: entries})
+        return Position({**self.position, LANES + lane: entries, MARKS + lane: self._mark})
 
     def end(self, lane: int, number: int) -> Position:
         """The position where a row is read to its end."""
         position = Position(self.position)
         position.pop(LANES + lane, None)
         position[lane] = number
+        position[MARKS + lane] = self._mark
         return position
+
+
+def _mark(items: list[FeedItem]) -> int:
+    """What tells a row from another of its number: each names an entry by its hash."""
+    return int.from_bytes(items[-1].hash[:6], "big")
 
 
 class _Opened(NamedTuple):
@@ -124,10 +154,7 @@ class Follower:
         self._timeline = timeline
         self._mine: set[int] = set()
         self._others: set[int] = set()
-        self._seen: set[bytes] = set()
-        self._directory: dict[int, bytes] = {}
         self._ledgers: OrderedDict[int, Ledger] = OrderedDict()
-        self._names: dict[int, dict[int, str]] = {}
         self._told: dict[tuple[int, int], tuple[object, Loss | None]] = {}
         """What timelines tell of losses, and the state of the feed as of which they were asked."""
 
@@ -146,7 +173,7 @@ class Follower:
     def row(self, place: Place, row: Row) -> Iterator[Entry]:
         """Entries of a row that were not read yet, each with the position after it."""
         lane, number, items = row
-        begun = place.begin(lane, number)
+        begun = place.begin(row)
         total = sum(item.entries for item in items)
         before = 0
         for item in items:
@@ -172,8 +199,10 @@ class Follower:
         """Whether a timeline tells, as of now, that it lost something."""
         line, token = (scope, timeline), self.core.lanes.token()
         if self._told.get(line, (None, None))[0] != token:
-            ledger = self._ledger(scope)
-            self._told[line] = token, newest_told(ledger, timeline) if ledger is not None else None
+            ledger, loss = self._ledger(scope), None
+            with suppress(ScopeNotFoundError):  # erased since: of that nothing is given
+                loss = newest_told(ledger, timeline) if ledger is not None else None
+            self._told[line] = token, loss
         return self._told[line][1] is not None
 
     def stands(self, item: FeedItem, lane: int, number: int) -> bool:
@@ -190,7 +219,8 @@ class Follower:
             return True  # of what is erased nothing is given
         key = rows.entry(rows.line(b"E", item.scope, item.timeline), item.first + item.entries - 1)
         row = ledger.storage.get([key])[0]
-        return row is not None and hash_of(ledger, key, row) == item.hash
+        named = row is not None and hash_of(ledger, key, row) == item.hash
+        return named or ledger.erased()
 
     def _is_lost(self, item: FeedItem, lane: int, number: int) -> bool:
         """Whether its timeline tells that what a row names is lost; others may have its numbers."""
@@ -268,6 +298,9 @@ class Follower:
             page = ledger.storage.scan(
                 rows.entry(prefix, low), rows.entry(prefix, high) + b"\0", limit=200
             )
+            if ledger.erased():  # asked for after reading: what is given was there before
+                self._ledgers.pop(number, None)  # with its keys
+                return
             for key, row in page:
                 try:
                     envelope, body = ledger.open_entry(key, row)
@@ -275,6 +308,8 @@ class Follower:
                     if not pruned:
                         raise
                     continue
+                except ScopeNotFoundError:
+                    return  # erased since
                 yield _Opened(ledger, name, key, envelope, body)
             if len(page) < 200:
                 return
@@ -286,35 +321,27 @@ class Follower:
         if ledger is not None:
             self._ledgers.move_to_end(number)
             return ledger
-        if number not in self._directory:
-            self._directory.update(new_numbers(self.core, self._seen))
-        if number not in self._directory:
+        key = self.core.numbers.row(number)
+        if key is None:
             raise DamagedRecordError(f"the directory knows no scope of number {number:x}")
-        key = self._directory[number]
-        row = self.core.storage.get([key])[0]
-        if key[21] == rows.ERASED or row is None:
-            if row is None and self.core.storage.get([rows.tombstone(key)])[0] is None:
-                raise DamagedRecordError(f"{rows.describe(key)}: it is missing")
+        row, tombstone = self.core.storage.get([key, rows.tombstone(key)])
+        if tombstone is not None:
             return None
+        if row is None:
+            raise DamagedRecordError(f"{rows.describe(key)}: it is missing")
         try:
             ledger = self._ledgers[number] = self.core.ledger_of(key, row)
         except ScopeNotFoundError:
-            return None  # erased since the directory was read
-        while len(self._ledgers) > LEDGERS:
-            self._names.pop(self._ledgers.popitem(last=False)[0], None)
+            return None  # erased since
+        if len(self._ledgers) > LEDGERS:
+            self._ledgers.popitem(last=False)
         return ledger
 
     def _name(self, ledger: Ledger, line: int) -> str | None:
-        if line == 0:
-            return "main"
-        names = self._names.get(ledger.number, {})
-        if line not in names:
-            names = {number: name for number, name, _, _ in self.core.timelines(ledger)}
-            self._names[ledger.number] = names
-        if line not in names:
-            if ledger.erased():
-                return None
+        """The name of a timeline; None if the scope is erased."""
+        name = self.core.numbers.timeline(ledger, line)
+        if name is None and not ledger.erased():
             raise DamagedRecordError(
                 f"{ledger.scope}: the feed names timeline {line}, which is missing"
             )
-        return names[line]
+        return name

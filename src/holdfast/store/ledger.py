@@ -85,6 +85,8 @@ class Ledger:
         self.prefix = lineage + scope_id
         self.timelines: dict[int, Timeline] = {}
         self.names: dict[str, int] = {}
+        self.lines: dict[int, str] = {}
+        """Names of timelines other than `main`, as far as somebody asked: see `Numbers`."""
         self.views: dict[tuple[int, int], Timeline] = {}
         self.viewing = threading.RLock()
         self.floors: dict[int, Floor] = {}

@@ -11,6 +11,7 @@ from holdfast.store.items import Entry, Position
 from holdfast.store.ledger import Ledger
 from holdfast.store.lookups import derived
 from holdfast.store.reading import moment
+from holdfast.store.scopes import Scope
 
 NO_CAUSE = Cause()
 
@@ -44,8 +45,7 @@ def public_entry(
 def _point_of(core: Core, ledger: Ledger, body: Body) -> str:
     for op in body.ops:
         if op[0] in (entries.RESTORE, entries.FORK, entries.MERGE):
-            names = {n: name for n, name, _, _ in core.timelines(ledger)} if op[1] else {0: "main"}
-            return f"{names.get(op[1], '?')}@{op[2]}"
+            return f"{core.numbers.timeline(ledger, op[1]) or '?'}@{op[2]}"
     return ""
 
 
@@ -53,11 +53,13 @@ def _place_names(
     core: Core, places: Sequence[tuple[int, int, int]]
 ) -> tuple[tuple[str, str, int], ...]:
     """(scope, timeline, sequence) with names for numbers, where they are still known."""
-    names = {number: scope for scope, number, _, _ in core.scopes()}
+    names = core.numbers.scopes(number for number, _, _ in places)
     found = []
     for number, line, sequence in places:
-        scope = names.get(number)
-        lines = core.timelines(core.ledger(scope)) if scope and line else []
-        name = next((n for t, n, _, _ in lines if t == line), "main" if not line else "?")
-        found.append((str(scope) if scope else "deleted", name, sequence))
+        scope, name = names.get(number), None if line else "main"
+        if scope is not None and name is None:
+            ledger = core.known(Scope.parse(scope))
+            if ledger is not None and ledger.number == number:
+                name = core.numbers.timeline(ledger, line)
+        found.append((scope or "deleted", name or "?", sequence))
     return tuple(found)

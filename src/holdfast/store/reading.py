@@ -395,6 +395,8 @@ class Reader:
         self, timeline: Timeline, slot: Slot, key: str, plain: bool = False
     ) -> list[Any]:
         value = self.value(timeline, slot, plain) if slot.ref[0] != refs.TREE else None
+        if value is ERASED:
+            raise erased(self.scope, key)
         if type(value) is not list:
             raise InvalidInputError(f"{self.scope}: the value of {key!r} is not a list")
         return value

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import InvalidInputError, LimitExceededError
+from holdfast.errors import LimitExceededError
 from holdfast.store import entries, refs, rows
 from holdfast.store.classes import any_sensitive
 from holdfast.store.clock import Clock
@@ -26,6 +26,7 @@ from holdfast.store.packing import MOST_ATOM, Packer
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, pack_slot
 from holdfast.store.slots import Slot, layered, slots_in
 from holdfast.store.splitting import Atom, Branch, Part, array_header, read_array_header
+from holdfast.store.subjects import no_list
 from holdfast.store.term_keeper import keeper_of
 from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Node, Place, placed
@@ -301,10 +302,7 @@ class Stage:
         codec, splitter = self.ledger.codec, self.ledger.splitter
         value = self._short_value(old, laid)
         if type(value) is not list:
-            raise InvalidInputError(
-                f"{self.ledger.scope}: the value of {key!r} is not a list; "
-                "append and trim need a list or an absent key"
-            )
+            raise no_list(self.ledger, key, old, value, stored=old.sequence <= self.start)
         return [splitter.atom(codec.encode(codec.plain(item))) for item in value]
 
     def _short_value(self, slot: Slot, laid: Laid = ()) -> Any:

@@ -45,7 +45,7 @@ from holdfast.seal.subject_rows import (
     says_erased,
 )
 from holdfast.storage.contract import Batch
-from holdfast.store import rows
+from holdfast.store import refs, rows
 from holdfast.store.arguments import check_prefixes, check_text
 from holdfast.store.cause import cause_now
 from holdfast.store.gates import Operation, Request
@@ -387,6 +387,31 @@ def erased(scope: Scope, key: str) -> ErasedError:
     return ErasedError(
         f"{scope}: the value of {key!r} was sealed for a subject that has been erased; nobody can "
         "read it any more: set it anew, or delete it"
+    )
+
+
+def no_list(
+    ledger: Ledger, key: str, slot: Slot, value: Any, *, stored: bool
+) -> InvalidInputError | ErasedError:
+    """The error for what append and trim cannot change.
+
+    `value` is the slot's in plain form, unless it is kept as a tree; `stored`: that can be read.
+    """
+    sealed = slot.ref[0] == refs.TYPED and refs.read_typed(slot.ref)[0] == SEALED
+    if sealed and stored:
+        value = ledger.value(slot.ref, slot.location, ledger.codec.plain_reader)
+    opened = ledger.codec.plain_viewer.opened(value)
+    if opened is ERASED:
+        return erased(ledger.scope, key)
+    if sealed or opened is not value:
+        return InvalidInputError(
+            f"{ledger.scope}: the value of {key!r} is sealed for a subject as a whole, and append "
+            "and trim would have to write it back open; if it is a list, use update, which seals "
+            "it again. A list that is begun with append(..., subject=) is sealed item by item"
+        )
+    return InvalidInputError(
+        f"{ledger.scope}: the value of {key!r} is not a list; "
+        "append and trim need a list or an absent key"
     )
 
 

@@ -316,6 +316,8 @@ class ScopedChange:
     def _items(self, key: str, value: Any) -> list[Any]:
         if value is _MISSING:
             return []
+        if value is ERASED:
+            raise erased(self._reader.scope, key)
         if type(value) is not list:
             raise InvalidInputError(f"{self._reader.scope}: the value of {key!r} is not a list")
         return value
