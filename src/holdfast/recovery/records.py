@@ -22,11 +22,14 @@ from holdfast.recovery.failures import Failure
 from holdfast.recovery.procedure import Procedure
 from holdfast.store import directory
 from holdfast.store.cause import cause_now
+from holdfast.store.change import Change
+from holdfast.store.entries import Body
 from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.metering import RECOVERIES, Meter
 from holdfast.store.reading import moment
 from holdfast.store.scopes import KEY_LENGTH, Scope
+from holdfast.store.stage import Stage
 
 OWNER = "$recovery"
 PREFIX = OWNER + "/"
@@ -72,7 +75,10 @@ def write(
     sign: Plan | None = None,
     notice: Mapping[str, Any] | None = None,
 ) -> None:
-    """Set keys that this layer owns, and add a notice, in one change; a checkpoint goes along."""
+    """Set keys that this layer owns, and add a notice, in one change.
+
+    A checkpoint that is to sign it is made in the same commit: neither is there without the other.
+    """
     store = StoreHandle(handle.core)
     parts = ChangeParts(store, cause_now(), None, owner=True)
     part = parts.part(handle)
@@ -82,10 +88,22 @@ def write(
         parts.part(store.line(notices_scope())).append(NOTICES, notice)
     plan = parts.plan()
     assert plan is not None
-    tickets = [handle.core.submit(one[0]) for one in (plan, sign) if one is not None]
-    handle.core.committer.drive(tickets[-1])  # both in one commit, unless others are faster
-    for ticket in tickets:
-        ticket.outcome()
+    if sign is not None:
+        sign_along(handle, plan[0], sign)
+    handle.core.run(plan[0])
+
+
+def sign_along(handle: LineHandle, change: Change, sign: Plan) -> None:
+    """Let the entry that a change makes in a scope be followed by a checkpoint, in its commit."""
+    target = next(one for one in change.targets if one.scope == handle.scope)
+    signs = sign[0].targets[0].special
+    assert signs is not None
+
+    def special(stage: Stage, body: Body) -> None:
+        stage.add(handle.core.prepared(stage.ledger, target), body)
+        signs(stage, Body(body.time, [], [], body.cause))
+
+    target.special = special
 
 
 @dataclass(frozen=True, slots=True)

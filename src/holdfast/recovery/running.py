@@ -130,6 +130,7 @@ class Running:
         if restoring and not any(results[key].success for key in restoring):
             return f"nothing was restored: {restoring[0]}: {results[restoring[0]].error}"
         if self.record.gone is not None:
+            self.record.flush()  # once it is told, nobody finds it again
             tell_tail(self.context.handle, self.record.id)
         self.record.finish(SUCCEEDED, "")
         return None

@@ -14,6 +14,7 @@ from holdfast.errors import ScopeNotFoundError, StateIntegrityError
 from holdfast.recovery.background import log
 from holdfast.recovery.failures import DAMAGED, Failure
 from holdfast.store import rows
+from holdfast.store.entries import CHECKPOINT
 from holdfast.store.feed_heads import FeedHeads
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.losses import find_loss, loss_text, tell
@@ -58,12 +59,18 @@ class Tails:
 
 
 def tell_tail(handle: LineHandle, recovery: str) -> None:
-    """Let a timeline tell what it lost, and sign that; done again, it does nothing."""
+    """Let a timeline tell what it lost, and sign that; done again, it does what is left of it."""
+    name = f"losses of recovery {recovery}"
     try:
-        if tell(handle, f"recovery {recovery}") is not None:
-            make(handle, CheckpointRequest(f"losses of recovery {recovery}", "recovery"))
+        if tell(handle, f"recovery {recovery}") is not None or not _has_checkpoint(handle, name):
+            make(handle, CheckpointRequest(name, "recovery"))
     except StateIntegrityError:  # then `verify` goes on telling of it
         log.warning("%s: what it lost cannot be noted", handle.scope, exc_info=True)
+
+
+def _has_checkpoint(handle: LineHandle, name: str) -> bool:
+    found = handle.history.points.statements()
+    return any(op[:2] == [CHECKPOINT, name] for *_, body in found for op in body.ops)
 
 
 def depth_for(failure: Failure) -> int | None:

@@ -59,6 +59,7 @@ from holdfast.recovery.records import (
     counted,
     notice_of,
     notices_scope,
+    sign_along,
 )
 from holdfast.recovery.running import recovering_lease
 from holdfast.recovery.setting_aside import copies_of, is_called_for, set_aside, unreadable
@@ -436,6 +437,12 @@ class Together:
         return plan[0]
 
     def _finish(self, id_: str, data: dict[str, Any], status: str) -> None:
+        """Let members tell what they lost, then keep how it ended, under a signature.
+
+        In this order: one that has ended is not taken up again.
+        """
+        for agent in data.get("gone", ()) if status == SUCCEEDED else ():
+            tell_tail(self._store.line(Scope.parse(agent)), id_)
         data |= {"status": status, "finished_at": moment(self._store.core.clock.claimed())}
         failure = Failure.of(data["failure"])
         parts = ChangeParts(self._store, cause_now(reason=f"recovery {id_}"), None, owner=True)
@@ -445,10 +452,9 @@ class Together:
             part.append(NOTICES, notice_of(agent, id_, failure, status))
         plan = parts.plan()
         assert plan is not None
+        sign = self._handle.plan_checkpoint(f"recovery {id_}", "recovery", [status], "", None)
+        sign_along(self._handle, plan[0], sign)
         self._store.core.run(plan[0])
-        for agent in data.get("gone", ()) if status == SUCCEEDED else ():
-            tell_tail(self._store.line(Scope.parse(agent)), id_)
-        State(self._handle).checkpoint(f"recovery {id_}", type="recovery", tags=[status])
         counted(self._store.core.meter, data)
 
     def all(self) -> list[tuple[str, dict[str, Any]]]:
