@@ -207,8 +207,8 @@ class Recovery(Looking):
         gone = self._tails.lost(scope, depth_for(failure))
         record = Records(self._handle, scope).begin(failure, procedure, gone)
         if gone is not None:  # whatever is written next takes the number of what is lost
-            found = self._tails.finding(scope, gone)
-            Quarantine(self._handle, scope).add([found], record.id)
+            found = self._tails.findings(scope, gone)
+            Quarantine(self._handle, scope).add(found, record.id)
         return record
 
     def _check_asked(self, scope: Scope, failure: Failure) -> None:

@@ -20,6 +20,7 @@ from holdfast.errors import InvalidInputError, MissingError, StateIntegrityError
 from holdfast.recovery.background import log
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.procedure import Procedure
+from holdfast.recovery.tails import Tail
 from holdfast.store import directory
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change
@@ -194,10 +195,9 @@ class Record:
             self.flush()
 
     @property
-    def gone(self) -> tuple[int, int] | None:
-        """The first and last of the newest entries that were lost before it began, if any were."""
-        found = self.data.get("gone")
-        return (found[0], found[1]) if found else None
+    def gone(self) -> Tail | None:
+        """The newest entries that were lost before it began, by timeline, if any were."""
+        return self.data.get("gone")
 
     def finish(self, status: str, why: str) -> None:
         """Keep how it ended, with a checkpoint over all of it: that signs the report.
@@ -261,11 +261,11 @@ class Records:
         self.handle = store.line(scope_of(agent))
 
     def begin(
-        self, failure: Failure, procedure: Procedure, gone: tuple[int, int] | None = None
+        self, failure: Failure, procedure: Procedure, gone: Tail | None = None
     ) -> Record:
         """A new one, which is kept before anything is done."""
         record = self.draft(failure, procedure)
-        record.data["gone"] = list(gone) if gone is not None else None
+        record.data["gone"] = gone
         with suppress(StateIntegrityError):  # a head that cannot be read is not known
             record.data["head"] = self._store.line(self.agent).place()[2]
         record.begin()

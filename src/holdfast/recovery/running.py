@@ -131,7 +131,7 @@ class Running:
             return f"nothing was restored: {restoring[0]}: {results[restoring[0]].error}"
         if self.record.gone is not None:
             self.record.flush()  # once it is told, nobody finds it again
-            tell_tail(self.context.handle, self.record.id)
+            tell_tail(self.context.handle, self.record.gone, self.record.id)
         self.record.finish(SUCCEEDED, "")
         return None
 

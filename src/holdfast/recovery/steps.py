@@ -64,7 +64,7 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
         result |= set_aside(context.store, context.agent, copies, record.id, budget)
         if record.gone is not None:
             tail = Tails(context.store).lost(context.agent)
-            record.note(hold=True, gone=list(tail) if tail is not None else None)
+            record.note(hold=True, gone=tail)
         why = unreadable(context.handle)
     handle = context.handle
     head = handle.place()[2]

@@ -142,7 +142,7 @@ class Together:
                 "status": RUNNING,
                 "started_at": now,
                 "heads": {str(scope): self._store.line(scope).place()[2] for scope in scopes},
-                "gone": {scope: list(tail) for scope, tail in gone.items() if tail is not None},
+                "gone": {scope: tail for scope, tail in gone.items() if tail is not None},
                 "steps": steps,
             }
             self._blocking._core.run(self._note(id_, data))
@@ -153,7 +153,7 @@ class Together:
         is kept or looked for; newest entries that are lost after that."""
         tail = self._tails.lost(scope, depth_for(failure))
         if tail is not None:
-            Quarantine(self._store, scope).add([self._tails.finding(scope, tail)], id_)
+            Quarantine(self._store, scope).add(self._tails.findings(scope, tail), id_)
         copies = copies_of(self._store.core, self._settings.copies)
         handle = self._store.line(scope)
         if not handle.place()[2]:
@@ -441,8 +441,8 @@ class Together:
 
         In this order: one that has ended is not taken up again.
         """
-        for agent in data.get("gone", ()) if status == SUCCEEDED else ():
-            tell_tail(self._store.line(Scope.parse(agent)), id_)
+        for agent, tail in data.get("gone", {}).items() if status == SUCCEEDED else ():
+            tell_tail(self._store.line(Scope.parse(agent)), tail, id_)
         data |= {"status": status, "finished_at": moment(self._store.core.clock.claimed())}
         failure = Failure.of(data["failure"])
         parts = ChangeParts(self._store, cause_now(reason=f"recovery {id_}"), None, owner=True)

@@ -154,14 +154,14 @@ class Follower:
             high = item.first + item.entries - 1
             alone = item.entries == 1
             given = low <= high and self._wanted(item)
-            if given and (alone or not self._is_lost(item, lane, number)):
+            if given and (alone or self._is_here(item, lane, number)):
                 for opened in self._opened(item.scope, item.timeline, low, high):
                     read = before + rows.sequence_of(opened.key) - item.first + 1
                     last = read == total
                     position = place.end(lane, number) if last else place.within(lane, read)
                     entry = public_entry(self.core, *opened, position)
                     other = alone and entry.hash != item.hash.hex()
-                    if other and self._is_lost(item, lane, number):
+                    if other and not self._is_here(item, lane, number):
                         continue
                     place.position = Position(position)  # the entry's own is the caller's
                     yield entry
@@ -169,17 +169,24 @@ class Follower:
         place.position = place.end(lane, number)
 
     def tells(self, scope: int, timeline: int) -> bool:
-        """Whether a timeline tells, as of now, that it lost something."""
+        """Whether a timeline tells, as of now, that it lost something; an erased one may have."""
         line, token = (scope, timeline), self.core.lanes.token()
+        ledger = self._not_erased(scope)
+        if ledger is None:
+            return True
         if self._told.get(line, (None, None))[0] != token:
-            ledger = self._ledger(scope)
-            self._told[line] = token, newest_told(ledger, timeline) if ledger is not None else None
+            self._told[line] = token, newest_told(ledger, timeline)
         return self._told[line][1] is not None
 
     def stands(self, item: FeedItem, lane: int, number: int) -> bool:
-        """Whether what a row of the feed names is here; what is told to be lost is not."""
+        """Whether what a row of the feed names is here; what is told to be lost, or erased, is not.
+
+        Of what is neither it is not asked here whether it is the entry that the row names.
+        """
         if self._is_named(item):
             return True
+        if self._not_erased(item.scope) is None:
+            return False
         told = self._told.get((item.scope, item.timeline), (None, None))[1]
         return told is None or number > told.position.get(lane, 0)
 
@@ -187,16 +194,32 @@ class Follower:
         """Whether the entry that a commit ended with is the one that the feed names."""
         ledger = self._ledger(item.scope)
         if ledger is None:
-            return True  # of what is erased nothing is given
+            return False  # of what is erased nothing is given
         key = rows.entry(rows.line(b"E", item.scope, item.timeline), item.first + item.entries - 1)
         row = ledger.storage.get([key])[0]
         return row is not None and hash_of(ledger, key, row) == item.hash
 
-    def _is_lost(self, item: FeedItem, lane: int, number: int) -> bool:
-        """Whether its timeline tells that what a row names is lost; others may have its numbers."""
-        if self._is_named(item) or not self.tells(item.scope, item.timeline):
+    def _is_here(self, item: FeedItem, lane: int, number: int) -> bool:
+        """Whether what a row names is to be given: not if its timeline tells that it is lost.
+
+        If nobody tells of it, others may have its numbers: then nothing is given in its place.
+        """
+        if self._is_named(item):
+            return True
+        if self.tells(item.scope, item.timeline) and not self.stands(item, lane, number):
             return False
-        return not self.stands(item, lane, number)
+        what = rows.describe(rows.entry(rows.line(b"E", item.scope, item.timeline), item.first))
+        raise DamagedRecordError(
+            f"{what}: what the feed names here is lost; run verify, and recover the scope"
+        )
+
+    def _not_erased(self, number: int) -> Ledger | None:
+        """The scope, opened; None if it is erased as of now."""
+        ledger = self._ledger(number)
+        if ledger is not None and ledger.erased():
+            del self._ledgers[number]
+            return None
+        return ledger
 
     def _wanted(self, item: FeedItem) -> bool:
         """Whether it may be of the scope and timeline that were given."""

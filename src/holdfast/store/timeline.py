@@ -203,7 +203,7 @@ class Timeline(Loading):
             self.merged = sequence
         elif code == entries.PRUNE:
             self.floor = announced_floor(self.floor, sequence, op)
-        elif code not in (entries.CHECKPOINT, entries.REKEY, entries.LOST):
+        elif code not in (entries.CHECKPOINT, entries.REKEY, entries.LOST, entries.TAKEN):
             raise NewerFormatError(
                 f"{self.ledger.scope}: entry {sequence} holds an operation that this version does "
                 "not know; use the newest version of Holdfast"
