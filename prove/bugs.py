@@ -1138,8 +1138,8 @@ BUGS = (
     Bug(
         "newest entries that are lost without a word",
         "recovery/tails.py",
-        "            if (newest if depth is not None else ledger.before + count) <= head:",
-        "            if True:",
+        "        if named <= newest_entry(ledger, number):",
+        "        if True:",
         "tests/recovery/test_lost_tails.py",
     ),
     Bug(
@@ -1148,6 +1148,27 @@ BUGS = (
         "known.position if known is not None else {}, position)",
         "position if known is not None else {}, position)",
         "tests/recovery/test_lost_tails.py",
+    ),
+    Bug(
+        "what a fork leads to dropped with lost entries",
+        "store/losses.py",
+        "    alone = len(handle.core.timelines(ledger)) == 1\n",
+        "    alone = True\n",
+        "tests/recovery/test_lost_tails_forks.py",
+    ),
+    Bug(
+        "entries written while a loss is told counted twice",
+        "store/losses.py",
+        "named = known.head + known.surplus if",
+        "named = known.at - 1 + known.surplus if",
+        "tests/recovery/test_lost_tails_forks.py",
+    ),
+    Bug(
+        "a saved index of lost entries taken for the newest state",
+        "store/timeline.py",
+        " or not self._fits(last)):",
+        "):",
+        "tests/recovery/test_lost_tails_forks.py",
     ),
     Bug(
         "a feed that stops at a loss that is known",

@@ -260,9 +260,7 @@ class Records:
         self._store = store
         self.handle = store.line(scope_of(agent))
 
-    def begin(
-        self, failure: Failure, procedure: Procedure, gone: Tail | None = None
-    ) -> Record:
+    def begin(self, failure: Failure, procedure: Procedure, gone: Tail | None = None) -> Record:
         """A new one, which is kept before anything is done."""
         record = self.draft(failure, procedure)
         record.data["gone"] = gone

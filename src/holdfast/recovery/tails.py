@@ -41,7 +41,8 @@ class Tails:
         With `depth`, only so many of the newest rows of each lane of the feed are asked whether
         there is anything; so what others have written over since may stay unnoticed.
         """
-        core, found = self._store.core, {}
+        core = self._store.core
+        found: Tail = {}
         try:
             ledger = self._store.line(scope).history.points.line().ledger
             for number, name, _, _ in core.timelines(ledger):

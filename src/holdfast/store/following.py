@@ -25,7 +25,7 @@ from holdfast.store.entries import Body, Envelope
 from holdfast.store.feed import LANES, FeedItem
 from holdfast.store.items import Entry, Position
 from holdfast.store.ledger import Ledger
-from holdfast.store.losses import Loss, hash_of, newest_told
+from holdfast.store.losses import Loss, all_told, hash_of
 from holdfast.store.public_entries import public_entry
 from holdfast.store.scopes import Scope
 from holdfast.store.tail import Row, Tail
@@ -128,7 +128,7 @@ class Follower:
         self._directory: dict[int, bytes] = {}
         self._ledgers: OrderedDict[int, Ledger] = OrderedDict()
         self._names: dict[int, dict[int, str]] = {}
-        self._told: dict[tuple[int, int], tuple[object, Loss | None]] = {}
+        self._told: dict[tuple[int, int], tuple[object, list[Loss]]] = {}
         """What timelines tell of losses, and the state of the feed as of which they were asked."""
 
     def feed(self, since: dict[int, int]) -> Iterator[Entry]:
@@ -154,14 +154,17 @@ class Follower:
             high = item.first + item.entries - 1
             alone = item.entries == 1
             given = low <= high and self._wanted(item)
-            if given and (alone or self._is_here(item, lane, number)):
+            if given and not alone:
+                here = self._here(item, lane, number)
+                high = here.first + here.entries - 1 if here is not None else 0
+            if given:
                 for opened in self._opened(item.scope, item.timeline, low, high):
                     read = before + rows.sequence_of(opened.key) - item.first + 1
                     last = read == total
                     position = place.end(lane, number) if last else place.within(lane, read)
                     entry = public_entry(self.core, *opened, position)
                     other = alone and entry.hash != item.hash.hex()
-                    if other and not self._is_here(item, lane, number):
+                    if other and self._here(item, lane, number) is None:
                         continue
                     place.position = Position(position)  # the entry's own is the caller's
                     yield entry
@@ -174,21 +177,25 @@ class Follower:
         ledger = self._not_erased(scope)
         if ledger is None:
             return True
-        if self._told.get(line, (None, None))[0] != token:
-            self._told[line] = token, newest_told(ledger, timeline)
-        return self._told[line][1] is not None
+        if self._told.get(line, (None,))[0] != token:
+            self._told[line] = token, list(all_told(ledger, timeline))
+        return bool(self._told[line][1])
 
-    def stands(self, item: FeedItem, lane: int, number: int) -> bool:
-        """Whether what a row of the feed names is here; what is told to be lost, or erased, is not.
+    def left(self, item: FeedItem, lane: int, number: int) -> FeedItem | None:
+        """What a row names without what is told to be lost, or erased; None if nothing is left.
 
         Of what is neither it is not asked here whether it is the entry that the row names.
         """
         if self._is_named(item):
-            return True
+            return item
         if self._not_erased(item.scope) is None:
-            return False
-        told = self._told.get((item.scope, item.timeline), (None, None))[1]
-        return told is None or number > told.position.get(lane, 0)
+            return None
+        told = self._told.get((item.scope, item.timeline), (None, []))[1]
+        losses = [loss for loss in told if number <= loss.position.get(lane, 0)]
+        if not losses:
+            return item
+        entries = losses[-1].first - item.first  # the oldest is the one that it was lost with
+        return item._replace(entries=entries) if 0 < entries < item.entries else None
 
     def _is_named(self, item: FeedItem) -> bool:
         """Whether the entry that a commit ended with is the one that the feed names."""
@@ -199,15 +206,17 @@ class Follower:
         row = ledger.storage.get([key])[0]
         return row is not None and hash_of(ledger, key, row) == item.hash
 
-    def _is_here(self, item: FeedItem, lane: int, number: int) -> bool:
-        """Whether what a row names is to be given: not if its timeline tells that it is lost.
+    def _here(self, item: FeedItem, lane: int, number: int) -> FeedItem | None:
+        """What a row names, without what its timeline tells to be lost; None if nothing is left.
 
         If nobody tells of it, others may have its numbers: then nothing is given in its place.
         """
         if self._is_named(item):
-            return True
-        if self.tells(item.scope, item.timeline) and not self.stands(item, lane, number):
-            return False
+            return item
+        if self.tells(item.scope, item.timeline):
+            left = self.left(item, lane, number)
+            if left != item:
+                return left
         what = rows.describe(rows.entry(rows.line(b"E", item.scope, item.timeline), item.first))
         raise DamagedRecordError(
             f"{what}: what the feed names here is lost; run verify, and recover the scope"

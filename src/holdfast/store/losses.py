@@ -110,18 +110,19 @@ def find_loss(core: Core, ledger: Ledger, number: int) -> Loss | None:
     position = {lane: core.lanes.end(lane)[0] for lane in range(LANES)}
     commits = _Commits(ledger, number, known.position if known is not None else {}, position)
     named = known.head + known.surplus if known is not None else ledger.before
-    head, last = here, 0
+    head, last, first = here, 0, rows.LAST_SEQUENCE
     lowest: FeedItem | None = None
     for item, there in commits.look():
         named += item.entries
         if there:
             head = max(head, _last(item))
         else:
-            last = max(last, _last(item))
+            first, last = min(first, _last(item)), max(last, _last(item))
             lowest = item if lowest is None or item.first < lowest.first else lowest
     if lowest is None:
         return None
-    return Loss(commits.first(lowest, here), last, head, named - head, position)
+    first = min(first, commits.first(lowest, here))
+    return Loss(first, last, head, named - head, position)
 
 
 def hash_of(ledger: Ledger, key: bytes, row: bytes) -> bytes:
