@@ -1214,10 +1214,31 @@ BUGS = (
     ),
     Bug(
         "a group of which only one is checked",
-        "recovery/together.py",
+        "recovery/moments.py",
         "                for scope in scopes:\n                    self._check(",
         "                for scope in scopes[:1]:\n                    self._check(",
         "tests/recovery/test_recovery_groups.py",
+    ),
+    Bug(
+        "a group left as it is though one of it lost entries",
+        "recovery/moments.py",
+        "if name == failures.NOTHING and gone:",
+        "if name == failures.NOTHING and not scopes:",
+        "tests/recovery/test_lost_members.py",
+    ),
+    Bug(
+        "a group that has ended before its losses are told",
+        "recovery/together.py",
+        'for agent in data.get("gone", ()) if status == SUCCEEDED else ():',
+        'for agent in data.get("gone", ()) if data["status"] == SUCCEEDED else ():',
+        "tests/recovery/test_lost_tails_killed.py",
+    ),
+    Bug(
+        "a loss that is told before the recovery has kept it",
+        "recovery/running.py",
+        "            self.record.flush()  # once it is told, nobody finds it again\n",
+        "",
+        "tests/recovery/test_lost_tails_killed.py",
     ),
     Bug(
         "a group that is put back in any order",

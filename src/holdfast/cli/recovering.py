@@ -78,7 +78,7 @@ def recover(session: Session, /, scope: str, **given: Any) -> None:
             procedures=_procedures(given["file"]),
             order=given["order"] or None,
         )
-        state = session.state(store, scope)
+        state = session.state(store, scope, new=True)  # all of its entries may be lost
         asked = _asked(session, state, given)
         if dry_run:
             _say_plan(session, recovery.plan(state, **asked))

@@ -16,7 +16,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from holdfast.errors import InvalidInputError, MissingError, StateIntegrityError
+from holdfast.errors import (
+    InvalidInputError,
+    MissingError,
+    ScopeNotFoundError,
+    StateIntegrityError,
+)
 from holdfast.recovery.background import log
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.procedure import Procedure
@@ -49,6 +54,18 @@ def given_scope(store: StoreHandle, agent: Any) -> Scope:
             "to take what is on another timeline, adopt it (`restore`)"
         )
     return line.scope
+
+
+def check_there(store: StoreHandle, agent: Scope) -> None:
+    """Refuse a scope that is not in the store; one that lost all of its entries is."""
+    try:
+        store.line(agent).history.points.line()
+    except ScopeNotFoundError:
+        raise ScopeNotFoundError(
+            f"there is no scope {agent} in this store to recover; `holdfast scope list` shows them"
+        ) from None
+    except StateIntegrityError:
+        return  # it is there, and damaged
 
 
 def scope_of(agent: Scope) -> Scope:

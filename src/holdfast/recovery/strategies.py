@@ -25,20 +25,30 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoints.locating import candidates, examine
 from holdfast.checkpoints.requests import Locator
-from holdfast.errors import HoldfastError, MissingError, StateIntegrityError
+from holdfast.errors import (
+    HoldfastError,
+    MissingError,
+    ScopeNotFoundError,
+    StateIntegrityError,
+)
 from holdfast.recovery import failures
 from holdfast.recovery.background import called
-from holdfast.recovery.meanwhile import lost_text
+from holdfast.recovery.meanwhile import lost_text, of_a_recovery
 from holdfast.recovery.salvaging import Salvage
 from holdfast.store import entries, rows
 from holdfast.store.check import leaves
 from holdfast.store.handles import LineHandle, StoreHandle
+from holdfast.store.scopes import RESERVED
 
 if TYPE_CHECKING:
     from holdfast.recovery.context import Context
 
 _UNFIT = ("recovery", "post_operation")
 """Types of checkpoints that are made when something went wrong, or say what became of something."""
+
+
+FEW = 100
+"""Keys that are looked at to see whether a state holds any of the user's."""
 
 
 class Unfit(HoldfastError):
@@ -139,8 +149,32 @@ def readable(handle: LineHandle) -> bool:
     return True
 
 
-def _head(context: Context) -> int:
-    return int(context.handle.place()[2])
+def is_empty(handle: LineHandle) -> bool:
+    """Whether nothing of an agent is left: there is no such scope, or all its entries are lost.
+
+    Recoveries that came to nothing may have left entries of theirs; one that did not has let the
+    timeline tell of the loss.
+    """
+    try:
+        line = handle.history.points.line()
+    except ScopeNotFoundError:
+        return True
+    if line.sequence == line.ledger.before:
+        return True
+    keys = handle.reader.keys("", FEW, "")
+    if len(keys) == FEW or not all(key.startswith(RESERVED) for key in keys):
+        return False
+    return not any(
+        not of_a_recovery(body.cause) or any(op[0] == entries.LOST for op in body.ops)
+        for _, _, body in handle.history.entries()
+    )
+
+
+def newest_of(handle: LineHandle) -> int:
+    """The newest entry of a timeline; refused if there is none, since all of them are lost."""
+    if is_empty(handle):
+        raise Unfit(f"{handle.scope}: nothing of it is left")
+    return int(handle.place()[2])
 
 
 def _after(context: Context, sequence: int) -> str:
@@ -173,7 +207,7 @@ def lacking(handle: LineHandle, timeline: str, head: int) -> str:
 
 def as_it_is(context: Context) -> Target:
     """The newest state."""
-    return _whole(context, failures.NOTHING, context.handle.timeline, _head(context))
+    return _whole(context, failures.NOTHING, context.handle.timeline, newest_of(context.handle))
 
 
 def named(context: Context) -> Target:
@@ -240,7 +274,7 @@ def journal(context: Context) -> Target:
     What lies behind it is replayed, but for what is damaged.
     """
     handle, bad = context.handle, context.bad_points()
-    head = _head(context)
+    head = newest_of(handle)
     low = next(_valid_checkpoints(context), 0)
     high = head + 1
     while high - low > 1:
