@@ -95,8 +95,12 @@ def _lost(data: Mapping[str, Any]) -> dict[str, str]:
     """What each agent lost, of those that lost something."""
     before = {agent: tail_text((a, b)) for agent, (a, b) in data.get("gone", {}).items()}
     back = {agent: text for agent, text in data.get("lost", {}).items() if text != "nothing"}
-    both = {agent: [before.get(agent, ""), back.get(agent, "")] for agent in data["agents"]}
-    return {agent: "; ".join(filter(None, texts)) for agent, texts in both.items() if any(texts)}
+    tasks = data.get("tasks", {})
+    every = {
+        agent: [before.get(agent, ""), back.get(agent, ""), *tasks.get(agent, ())]
+        for agent in data["agents"]
+    }
+    return {agent: "; ".join(filter(None, texts)) for agent, texts in every.items() if any(texts)}
 
 
 def group_report(id_: str, data: Mapping[str, Any]) -> GroupRecoveryReport:

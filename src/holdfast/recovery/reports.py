@@ -129,9 +129,9 @@ def _last(
 
 def with_tail(record: Record, strategy: str | None, lost: str) -> str:
     """What a recovery loses, with the tail that was lost before; a copy lacks what it lacks."""
-    if record.gone is None or strategy == COPY:
-        return lost
-    return "; ".join([tail_text(record.gone), *([lost] if lost != "nothing" else [])])
+    parts = [tail_text(record.gone)] if record.gone is not None and strategy != COPY else []
+    parts += [lost] if lost != "nothing" else []
+    return "; ".join([*parts, *record.data.get("tasks", ())]) or "nothing"
 
 
 SLOW = 300.0

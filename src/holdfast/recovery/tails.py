@@ -8,12 +8,15 @@ known.
 
 from __future__ import annotations
 
+from holdfast.agents.handover_book import HandoverBook
 from holdfast.checkpoints.making import make
 from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.errors import ScopeNotFoundError, StateIntegrityError
 from holdfast.recovery.background import log
 from holdfast.recovery.failures import DAMAGED, Failure
+from holdfast.recovery.records import every_scope, is_own
 from holdfast.store import rows
+from holdfast.store.blocking import Store
 from holdfast.store.entries import CHECKPOINT
 from holdfast.store.feed_heads import FeedHeads
 from holdfast.store.handles import LineHandle, StoreHandle
@@ -66,6 +69,18 @@ def tell_tail(handle: LineHandle, recovery: str) -> None:
             make(handle, CheckpointRequest(name, "recovery"))
     except StateIntegrityError:  # then `verify` goes on telling of it
         log.warning("%s: what it lost cannot be noted", handle.scope, exc_info=True)
+
+
+def mend_handovers(store: StoreHandle, agent: Scope) -> list[str]:
+    """Let an agent that lost entries have its side of handovers again; what of it stays lost."""
+    if is_own(agent):
+        return []
+    others = [store.line(one) for one in every_scope(store) if one != agent and not is_own(one)]
+    try:
+        lost = HandoverBook(Store(store)).mend(store.line(agent), others)
+    except StateIntegrityError as error:  # of what somebody keeps of them
+        return [f"handovers cannot be compared with what others keep of them: {error}"[:500]]
+    return [f"{one}, which cannot be had again" for one in lost]
 
 
 def _has_checkpoint(handle: LineHandle, name: str) -> bool:

@@ -57,7 +57,7 @@ from holdfast.recovery.records import (
 from holdfast.recovery.running import recovering_lease
 from holdfast.recovery.setting_aside import copies_of, is_called_for, set_aside, unreadable
 from holdfast.recovery.strategies import lacking
-from holdfast.recovery.tails import Tail, Tails, depth_for, tell_tail
+from holdfast.recovery.tails import Tail, Tails, depth_for, mend_handovers, tell_tail
 from holdfast.store.blocking import Store
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target
@@ -236,6 +236,8 @@ class Together:
             with _timed(steps, "put_back"):
                 self._put_back(id_, data, scopes, found)
         with _timed(steps, "reconcile"):
+            lost = {one: mend_handovers(self._store, Scope.parse(one)) for one in data["gone"]}
+            data["tasks"] = {one: texts for one, texts in lost.items() if texts}
             lines = [self._store.line(scope) for scope in scopes]
             HandoverBook(self._blocking).reconcile_all(lines)
         self._finish(id_, data, SUCCEEDED)
