@@ -79,6 +79,7 @@ def recover(session: Session, /, scope: str, **given: Any) -> None:
             order=given["order"] or None,
         )
         state = session.state(store, scope, new=True)  # all of its entries may be lost
+        state.place()  # refused here if there is no such timeline
         asked = _asked(session, state, given)
         if dry_run:
             _say_plan(session, recovery.plan(state, **asked))

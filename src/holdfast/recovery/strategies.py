@@ -161,13 +161,16 @@ def is_empty(handle: LineHandle) -> bool:
         return True
     if line.sequence == line.ledger.before:
         return True
-    keys = handle.reader.keys("", FEW, "")
-    if len(keys) == FEW or not all(key.startswith(RESERVED) for key in keys):
-        return False
-    return not any(
-        not of_a_recovery(body.cause) or any(op[0] == entries.LOST for op in body.ops)
-        for _, _, body in handle.history.entries()
-    )
+    try:
+        keys = handle.reader.keys("", FEW, "")
+        if len(keys) == FEW or not all(key.startswith(RESERVED) for key in keys):
+            return False
+        return not any(
+            not of_a_recovery(body.cause) or any(op[0] == entries.LOST for op in body.ops)
+            for _, _, body in handle.history.entries()
+        )
+    except StateIntegrityError:
+        return False  # there is something, and it is damaged
 
 
 def newest_of(handle: LineHandle) -> int:
