@@ -50,6 +50,7 @@ from holdfast.recovery.records import (
     Record,
     Records,
     check_there,
+    check_writable,
     given_scope,
     is_own,
     notices_scope,
@@ -194,6 +195,8 @@ class Recovery(Looking):
         asked = _failure(failure, point, at)
         chosen = self._chosen(scope, asked, procedure)
         self._check_there(scope)
+        if not copies_of(self._handle.core, self._settings.copies):
+            check_writable(self._handle, scope)
         if progress is not None:
             check_function(progress, "progress")
         safe_point()

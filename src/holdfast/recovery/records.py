@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from holdfast.errors import (
     InvalidInputError,
     MissingError,
+    RecoveryFailedError,
     ScopeNotFoundError,
     StateIntegrityError,
 )
@@ -66,6 +67,21 @@ def check_there(store: StoreHandle, agent: Scope) -> None:
         ) from None
     except StateIntegrityError:
         return  # it is there, and damaged
+
+
+def check_writable(store: StoreHandle, agent: Scope) -> None:
+    """Refuse an agent that can neither be read nor written, not even an empty state.
+
+    That is one whose history was pruned and that lost the entry which says what it begins with.
+    """
+    try:
+        store.line(agent).place()
+    except StateIntegrityError as error:
+        raise RecoveryFailedError(
+            f"{agent}: nothing can be put back, for what its pruned history begins with is lost "
+            f"({error}); give a copy of this store's files that has it, or erase the agent and "
+            "begin anew"
+        ) from error
 
 
 def scope_of(agent: Scope) -> Scope:

@@ -334,6 +334,8 @@ def copy(context: Context) -> Target:
     One that only has what is here does not serve, if what is here can be kept.
     """
     why = "no copies of the store were given"
+    if context.copies:
+        context.handle.place()  # raises if nothing can be written
     found: list[tuple[float, int, int]] = []
     for number, store in enumerate(context.copies):
         try:
@@ -402,6 +404,7 @@ def defaults(context: Context) -> Target:
     """An empty state with the defaults that were given."""
     if context.defaults is None:
         raise Unfit("no defaults were given")
+    context.handle.place()  # raises if nothing can be written
     return Target(failures.DEFAULTS, "", "everything but sticky keys and what is in the history")
 
 

@@ -49,6 +49,7 @@ from holdfast.recovery.records import (
     PREFIX,
     RUNNING,
     SUCCEEDED,
+    check_writable,
     counted,
     notice_of,
     notices_scope,
@@ -118,6 +119,8 @@ class Together:
             steps: dict[str, float] = {}
             with _timed(steps, "set_aside"):
                 gone = {str(scope): self._healed(id_, scope, failure) for scope in scopes}
+            for scope in scopes:
+                check_writable(self._store, scope)
             data = {
                 "agents": [str(scope) for scope in scopes],
                 "failure": failure.data(),
