@@ -192,7 +192,8 @@ def replays(found: Rows, twin: Rows) -> Iterator[Damage]:
 
 
 def _free_places(key: bytes, found: Rows) -> list[bytes]:
-    """Places of the same kind that are free: the next one, on this and on other lines."""
+    """Places of the same kind that are free: the next one, on this and on other lines, there or
+    not; and beside it, under a key that is cut or has a byte more."""
     letter = kind(key)
     if letter in "ESVN":
         lines = {k[:9] for k in found if kind(k) == "E"}
@@ -203,7 +204,10 @@ def _free_places(key: bytes, found: Rows) -> list[bytes]:
             last = max(mine)[9:] if mine else bytes(size)
             next_ = (int.from_bytes(last, "big") + 1).to_bytes(size, "big")
             places.append(key[:1] + line[1:] + next_)
-        return places
+        none = key[:7] + (max(int.from_bytes(line[7:], "big") for line in lines) + 1).to_bytes(
+            2, "big"
+        )
+        return [*places, none + key[9:], key[:-1], key + b"\0"]
     next_key = (int.from_bytes(key, "big") + 1).to_bytes(len(key), "big")
     if letter == "D":
         next_key = key[:17] + (int.from_bytes(key[17:21], "big") + 1).to_bytes(4, "big") + b"\0"

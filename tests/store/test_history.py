@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from store_kit import Place
+from store_kit import Place, put_row, rows_of
 
 from holdfast import Clock, sync
 from holdfast.errors import (
@@ -15,6 +15,7 @@ from holdfast.errors import (
     InvalidInputError,
     PointNotFoundError,
     ScopeNotFoundError,
+    StateIntegrityError,
     TimelineNotFoundError,
 )
 from holdfast.store.items import TYPES
@@ -366,3 +367,15 @@ def test_a_clock_that_jumps_back_at_a_restore(
         for probe in times:
             last = max(n for n, time in enumerate(times, 1) if time <= probe)
             assert seen.at(probe).place()[2] == last
+
+
+@pytest.mark.parametrize("which", [0, 2, 4])
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_a_log_passes_over_no_missing_entry(place: Place, which: int, newest_first: bool) -> None:
+    state = place.open().agent("a")
+    for number in range(5):
+        state.set("k", number)
+    storage = place.storage()
+    put_row(storage, rows_of(storage, b"E")[which][0], None)
+    with pytest.raises(StateIntegrityError, match=f"entry {which + 1}.*missing"):
+        state.log(newest_first=newest_first)

@@ -151,6 +151,38 @@ def test_rows_that_changed_places(shared: Place, kind: bytes) -> None:
     assert store.verify().findings == []
 
 
+OF_TIMELINE = (b"E", b"V", b"S", b"N", b"C", b"A", b"B")
+
+
+@pytest.mark.parametrize("kind", OF_TIMELINE)
+def test_rows_of_no_timeline(shared: Place, kind: bytes) -> None:
+    """Such a row would keep the next fork from being made."""
+    storage = shared.storage()
+    key, row = middle(storage, b"E")
+    end = {b"E": 14, b"S": 14, b"V": 17, b"N": 17, b"C": 22, b"A": 13, b"B": 14}[kind]
+    elsewhere = (kind + key[1:7] + b"\0\7" + key[9:14] + bytes(8))[:end]
+    here = (kind + key[1:] + bytes(8))[:end]
+    short = [kind + key[1 : length + 1] for length in (6, 8, 10, 12)]
+    zeros = [(kind + key[1:9] + bytes(20))[:length] for length in (13, end, end + 1)]
+    for extra in [elsewhere, here + b"\0", *short, *zeros]:
+        if storage.get([extra])[0] is None:
+            put_row(storage, extra, row)
+            report = shared.open().verify()
+            put_row(storage, extra, None)
+            assert report.findings, extra.hex()
+    assert shared.open().verify().ok
+
+
+def test_rows_of_no_feed(shared: Place) -> None:
+    storage = shared.storage()
+    key, row = middle(storage, b"F")
+    for extra in (key[:2], key[:-1], key + b"\0", key[:2] + bytes(5)):
+        put_row(storage, extra, row)
+        assert shared.open().verify().findings, extra.hex()
+        put_row(storage, extra, None)
+    assert shared.open().verify().ok
+
+
 @pytest.mark.parametrize("kind", [*KINDS, b"A", b"Z", b"M"])
 def test_rows_that_nothing_accounts_for(shared: Place, kind: bytes) -> None:
     storage = shared.storage()
@@ -291,9 +323,29 @@ def test_a_budget_passes_nothing_over(
 
 def test_a_resume_that_is_none(store: sync.Store) -> None:
     store.agent("a").set("k", 1)
-    for bad in ("", "nonsense", "1/2", "x/1/1/agent:a"):
-        with pytest.raises(InvalidInputError):
+    elsewhere = ["ffffffffffff/0/0/agent:a", "1/-5/9/agent:a", "1/0/0/agent:zz"]
+    for bad in ("", "nonsense", "1/2", "x/1/1/agent:a", *elsewhere):
+        with pytest.raises(InvalidInputError, match="what a report gave"):
             store.verify(resume=bad)
+
+
+def test_a_resume_of_a_store_that_was_put_back(
+    plain: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.verify_line.PAGE", 10)
+    store = plain.open()
+    state = store.agent("a")
+    for number in range(40):
+        state.set("k", number)
+    resume = store.verify(budget=0).resume
+    assert resume is not None
+    _, _, entry, _ = resume.split("/", 3)
+    beyond = resume.replace(f"/{entry}/", "/900/")
+    assert store.verify(resume=resume).ok
+    assert [one.kind for one in store.verify(resume=beyond).findings] == ["feed"]
+    with pytest.raises(InvalidInputError, match="the same store and scope"):
+        store.agent("b").set("k", 1)
+        store.verify("agent:b", resume=resume)
 
 
 # ---- identity and witnesses ----------------------------------------------------------------

@@ -39,6 +39,12 @@ def made(
         with state.open_write("file") as file:
             file.write(os.urandom(300_000))
         state.restore(state.checkpoint("safe"))
+        pruned = place.open().agent("pruned")
+        for number in range(120):
+            pruned.set(f"k{number % 50}", number)
+            if number in (40, 80):
+                kept = pruned.checkpoint(f"c{number}")
+        pruned.prune(kept)
     place.close()
     yield place
     place.close()
@@ -73,7 +79,8 @@ def test_it_says_the_same(made: Place, seen: Seen) -> None:
     report = store.verify(parallel=True)
     assert report.ok
     assert told(report) == told(store.verify())
-    assert len(seen) == 1
+    assert len(seen) == 2  # scopes
+    assert all(one is not None for one in seen)
     assert seen[0] is not None
     assert len(seen[0].hashes) > 10  # it did the reading
 
@@ -97,7 +104,7 @@ def test_it_finds_the_same(made: Place, seen: Seen, how: str) -> None:
         report = store.verify(parallel=True)
         assert not report.ok
         assert told(report) == told(store.verify())
-        assert len(seen) == 1
+        assert len(seen) == 2
     finally:
         for at in bad:
             put_row(storage, at, dict(found).get(at))
@@ -116,7 +123,42 @@ def test_a_second_process_that_dies(
     monkeypatch.setattr(ReadBeside, "__init__", killed)
     store = made.open()
     assert told(store.verify(parallel=True)) == told(store.verify())
-    assert seen == [None]
+    assert seen == [None, None]
+
+
+def test_a_second_process_that_is_not_heard(
+    made: Place, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = ReadBeside.__init__
+
+    def stopped(self: ReadBeside, *arguments: Any) -> None:
+        begin(self, *arguments)
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    monkeypatch.setattr(ReadBeside, "__init__", stopped)
+    monkeypatch.setattr("holdfast.store.verify_beside.PATIENCE", 0.1)
+    assert made.open().verify(parallel=True).ok
+    assert seen == [None, None]
+
+
+def test_a_second_process_that_says_something_else(
+    made: Place, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.verify_beside._PROGRAM", "print('hello')")
+    assert made.open().verify(parallel=True).ok
+    assert seen == [None, None]
+
+
+@pytest.mark.parametrize("gone", ["missing", "file"])
+def test_an_interpreter_that_is_gone(
+    made: Place, seen: Seen, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gone: str
+) -> None:
+    name = tmp_path / "python3"
+    if gone == "file":
+        name.write_text("no program")
+    monkeypatch.setattr(sys, "executable", str(name))
+    assert made.open().verify(parallel=True).ok
+    assert seen == []
 
 
 def test_a_program_that_cannot_be_started_twice(

@@ -359,26 +359,26 @@ class History:
     def entries(
         self, *, newest_first: bool = True, low: int = 1, high: int | None = None
     ) -> Iterator[tuple[bytes, Envelope, Body]]:
-        """Entries of the timeline behind its floor, read page by page."""
+        """Entries of the timeline behind its floor, read page by page; a missing one is damage."""
         try:
             line = self.points.line()
         except ScopeNotFoundError:
             return
         high = line.sequence if high is None else min(high, line.sequence)
-        low = max(low, line.floor.sequence + 1)
-        while low <= high:
+        low = max(low, line.floor.sequence + 1, line.ledger.before + 1)
+        left = range(high, low - 1, -1) if newest_first else range(low, high + 1)
+        while left:
             page = line.ledger.storage.scan(
-                rows.entry(line.prefix, low),
-                rows.entry(line.prefix, high) + b"\0",
+                rows.entry(line.prefix, min(left[0], left[-1])),
+                rows.entry(line.prefix, max(left[0], left[-1])) + b"\0",
                 limit=200,
                 reverse=newest_first,
             )
-            if not page:
-                return
-            for key, row in page:
+            for number, (key, row) in zip(left, page or [(b"", b"")], strict=False):
+                if rows.sequence_of(key) != number:
+                    raise line.ledger.damage(rows.entry(line.prefix, number), "it is missing")
                 yield (key, *line.ledger.open_entry(key, row))
-            last = rows.sequence_of(page[-1][0])
-            low, high = (low, last - 1) if newest_first else (last + 1, high)
+            left = left[len(page) :]
 
     def log(
         self,

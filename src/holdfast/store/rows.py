@@ -44,6 +44,8 @@ UPLOADS = (1 << 16) - 1
 """The line of values that are written ahead; timelines have lower numbers."""
 MOST_SIGNATURES = 64
 """Beside one checkpoint."""
+LENGTHS = {b"E": 14, b"S": 14, b"V": 17, b"N": 17, b"C": 22}
+"""Bytes of the keys of rows with the number of an entry."""
 OF_SCOPE = (b"E", b"V", b"S", b"N", b"C", b"T", b"K", b"A", b"B")
 """Kinds whose keys begin with a scope's number, and which are sealed under its data key."""
 BLOCK = 256
@@ -55,6 +57,7 @@ def meta(name: bytes) -> bytes:
     return b"M" + name
 
 
+FEED = 8
 DIRECTORY = 22
 THERE, DELETED, ERASED = 0, 1, 2
 """States of a scope in the directory. Of an erased one, the row that says so is all that stays."""
@@ -218,6 +221,11 @@ def after(prefix: bytes) -> bytes:
 def scope_of(key: bytes) -> int:
     """The number of the scope that a row or cell belongs to."""
     return int.from_bytes(key[1:7], "big")
+
+
+def line_of(key: bytes) -> int:
+    """The number of the timeline that a row belongs to."""
+    return int.from_bytes(key[7:9], "big")
 
 
 def sequence_of(key: bytes) -> int:

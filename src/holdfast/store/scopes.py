@@ -92,7 +92,7 @@ def _check_id(kind: str, text: str) -> None:
         raise InvalidScopeError(f"ids that begin with $ are reserved: {kind} {text[:40]!a}")
     problem = _problem(text)
     if problem:
-        raise InvalidScopeError(f"the id {text[:40]!a} of a {kind} scope {problem}")
+        raise InvalidScopeError(f"the id {text[:40]!a} of a scope of kind {kind} {problem}")
     parts = text.split("/")
     if kind == "step" and (len(parts) != 2 or not all(parts)):
         raise InvalidScopeError(f"a step is named step:WORKFLOW/STEP, not {text[:40]!a}")

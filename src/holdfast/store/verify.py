@@ -41,11 +41,14 @@ from holdfast.store.verify_floor import find_floors, pruned_meanwhile
 from holdfast.store.verify_line import LineCheck
 from holdfast.store.verify_nodes import DAMAGE, NodeCheck
 from holdfast.store.verify_report import Finding, Report
+from holdfast.store.verify_strays import check_kinds, check_scopes, check_timelines
 from holdfast.store.verify_subjects import check_subjects
-from holdfast.store.verify_uploads import UploadCheck, check_pins, is_pinned
+from holdfast.store.verify_uploads import UploadCheck, check_pins
 from holdfast.store.witness import Witness, read_witness, store_identity
 
 ATTEMPTS = 5
+_BEGINNING = ("", 0, 0, 0)
+_RESUME = "resume takes what a report gave as `resume`"
 _AGAIN = "erasing it was cut short; erase it again"
 
 
@@ -144,6 +147,8 @@ class _Check:
             found = [ledger for ledger in found if ledger.scope == scope]
             if not found and not self._damaged_row(scope):
                 raise ScopeNotFoundError(f"there is no scope {scope} in this store")
+        if start != _BEGINNING:
+            self._check_start(found, start)
         for ledger in found:
             if (str(ledger.scope), ledger.number) >= start[:2]:
                 self.report.scopes += 1
@@ -154,6 +159,17 @@ class _Check:
             for part in (self._feed_without_scope, *self._others()):
                 with self._going_on("store"):
                     part()
+
+    def _check_start(self, found: list[Ledger], start: tuple[str, int, int, int]) -> None:
+        """Where an earlier call stopped must be in what this one looks at."""
+        scope, number, timeline, sequence = start
+        here = any((str(ledger.scope), ledger.number) == (scope, number) for ledger in found)
+        if not here and number not in self.erased and not self.report.findings:
+            raise InvalidInputError(f"{_RESUME}, of the same store and scope")
+        newest = self.feed.newest(number, timeline)
+        if here and sequence > newest:
+            message = f"entry {sequence} was verified before, the newest that the feed names now is"
+            self.find("feed", f"timeline {timeline}", f"{message} {newest}: it was put back", scope)
 
     @contextmanager
     def _going_on(self, place: str, scope: str = "") -> Iterator[None]:
@@ -302,9 +318,9 @@ class _Check:
 
     def knows(self, number: int) -> bool:
         """Whether there is, or was, a scope of this number."""
-        return number in self.erased or self._is_known(number)
+        return number in self.erased or self.is_known(number)
 
-    def _is_known(self, number: int) -> bool:
+    def is_known(self, number: int) -> bool:
         """Whether a scope is in the directory; it may have been made since that was read."""
         if number not in self.known:
             low = b"D"
@@ -345,6 +361,7 @@ class _Check:
         self.feed.catch_up()  # the anchors that were found are among what is looked at
         heads = {number: self.feed.judged(ledger.number, number) for number, _, _, _ in lines}
         self._epochs(ledger)
+        check_timelines(self, ledger, set(heads))
         nodes = NodeCheck(self, ledger)
         uploads = UploadCheck(self, nodes, ledger)
         below = [(number, floors[number].sequence) for number, _, _, _ in lines]
@@ -389,24 +406,15 @@ class _Check:
 
     def _others(self) -> Iterator[Callable[[], None]]:
         """Checks of what belongs to the store as a whole."""
-        yield self._unknown_kinds
+        yield lambda: check_kinds(self)
         yield lambda: check_pins(self, self.known)
         yield self._cells
         yield lambda: check_subjects(self)
         for kind in rows.OF_SCOPE:
-            yield partial(self._strays, kind)
+            yield partial(check_scopes, self, kind)
         yield self._outcomes
         yield self._correlations
         yield self._epochs_stored
-
-    def _unknown_kinds(self) -> None:
-        for kind in (b"G", b"H", b"J", b"L", b"M", b"O", b"P", b"Q"):
-            for key, _ in self.core.storage.scan(kind, rows.after(kind), limit=100):
-                if key != b"Mstore":
-                    self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
-        for low, high in ((b"", b"A"), (b"W", b"\xff" * 64)):
-            for key, _ in self.core.storage.scan(low, high, limit=100):
-                self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
 
     def _epochs_stored(self) -> None:
         if self.whole:
@@ -418,7 +426,7 @@ class _Check:
         bounds = [b"", *(bound for kind in known for bound in (kind, rows.after(kind)))]
         for low, high in zip(bounds[::2], [*bounds[1::2], b"\xff" * 64], strict=True):
             for key, _ in storage.cells(low, high, limit=100):
-                if key[:1] == b"A" and len(key) == 7 and self._is_known(rows.scope_of(key)):
+                if key[:1] == b"A" and len(key) == 7 and self.is_known(rows.scope_of(key)):
                     continue  # somebody prunes this scope
                 self.find("unaccounted", rows.describe(key), "nothing accounts for this cell")
         check_schedules(self)
@@ -436,19 +444,7 @@ class _Check:
             except DAMAGE as error:
                 self.find("damage", rows.describe(key), str(error))
 
-    def _strays(self, kind: bytes) -> None:
-        """Rows of scopes that the directory does not name."""
-        low = kind
-        while found := self.core.storage.scan(low, rows.after(kind), limit=1):
-            key = found[0][0]
-            number = int.from_bytes(key[1:7], "big")
-            if number in self.erased:
-                self._left(key, number)
-            elif not is_pinned(self.core.storage, number) and not self._is_known(number):
-                self.find("unaccounted", rows.describe(key), "it belongs to no scope")
-            low = rows.after(key[:7])
-
-    def _left(self, key: bytes, number: int) -> None:
+    def left(self, key: bytes, number: int) -> None:
         """A row of an erased scope is there."""
         if number not in self.unswept:
             self.find("erasure", rows.describe(key), f"left of an erased scope: {_AGAIN}")
@@ -474,8 +470,8 @@ class _Check:
             for key, row in page:
                 number = int.from_bytes(key[17:23], "big")
                 if number in self.erased:
-                    self._left(key, number)
-                elif len(key) != 29 or row or not self._is_known(number):
+                    self.left(key, number)
+                elif len(key) != 29 or row or not self.is_known(number):
                     self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
                 else:
                     line, block = int.from_bytes(key[23:25], "big"), int.from_bytes(key[25:], "big")
@@ -491,9 +487,11 @@ def _copied(report: Report) -> Report:
 
 def _parse_resume(text: str | None) -> tuple[str, int, int, int]:
     if text is None:
-        return ("", 0, 0, 0)
+        return _BEGINNING
     try:
         number, timeline, sequence, scope = text.split("/", 3)
-        return (scope, int(number, 16), int(timeline), int(sequence))
+        if "-" not in number + timeline + sequence:
+            return (scope, int(number, 16), int(timeline), int(sequence))
     except ValueError:
-        raise InvalidInputError("resume takes what a report gave as `resume`") from None
+        pass
+    raise InvalidInputError(_RESUME)

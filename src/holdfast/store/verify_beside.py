@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -20,6 +22,7 @@ from holdfast.seal.codec import Codec, Unbuilt
 from holdfast.seal.sealer import Commitments, KeySeal, PlainSeal, Seal
 from holdfast.storage.sqlite import SqliteStorage
 from holdfast.store.cache import AtomCache, NodeCache
+from holdfast.store.cancelling import safe_point
 from holdfast.store.ledger import Ledger
 from holdfast.store.scopes import Scope
 from holdfast.store.verify_nodes import NodeCheck, Read
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 
 LARGE = 50_000
 """Entries from which it pays: the process needs about as long to start as their nodes to read."""
+PATIENCE = 10.0
+"""Seconds for which it is waited for, beyond as long again as it has had."""
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[1:]; "
     "from holdfast.store.verify_beside import serve; serve(sys.stdin.buffer, sys.stdout.buffer)"
@@ -69,8 +74,9 @@ class ReadBeside:
         )
         import subprocess  # few need it, and it takes long to load
 
+        self._began = time.monotonic()
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, *sys.path],
+            [sys.executable, "-c", _PROGRAM, *(one for one in sys.path if isinstance(one, str))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -82,22 +88,39 @@ class ReadBeside:
                 pipe.write(msgspec.msgpack.encode(task))
         except BrokenPipeError:
             pass  # it ended at once, and gives nothing back
+        self._data = b""
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as pipe:
+            self._data = pipe.read()
 
     def result(self) -> Read | None:
-        """What it read, waited for; None if the nodes are to be read here."""
-        pipe = self._process.stdout
-        assert pipe is not None
-        data = pipe.read()
-        if self._process.wait() or not data:
+        """What it read, waited for; None if the nodes are to be read here.
+
+        It is given as long again as it has had, and a little more: one that is stopped, or starved,
+        must not hold up what can be done without it.
+        """
+        end = 2 * time.monotonic() - self._began + PATIENCE
+        while self._listener.is_alive():
+            safe_point()
+            if time.monotonic() > end:
+                return None
+            self._listener.join(0.05)
+        if self._process.wait():
             return None
-        return msgspec.msgpack.decode(data, type=Read)
+        try:
+            return msgspec.msgpack.decode(self._data, type=Read)
+        except msgspec.MsgspecError:
+            return None  # something or somebody else wrote there, too
 
     def close(self) -> None:
         """End it, whatever it does."""
         self._process.kill()
         self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self._listener.join()
 
 
 def possible(core: Core) -> bool:
@@ -130,7 +153,12 @@ def reading(
         _read_here(nodes, lines)
         yield lambda: False
         return
-    beside = ReadBeside(core, nodes.ledger, lines)
+    try:
+        beside = ReadBeside(core, nodes.ledger, lines)
+    except OSError:  # no interpreter any more, or no more processes or files
+        _read_here(nodes, lines)
+        yield lambda: False
+        return
     nodes.away = True
 
     def arrived() -> bool:

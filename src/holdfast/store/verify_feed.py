@@ -86,10 +86,14 @@ class FeedCheck:
 
     def _read(self, lane: int, expected: Head | None) -> None:
         number, tag = self._lanes.get(lane, (0, bytes(32)))
-        low = rows.feed(lane, number + 1)
+        low = rows.feed(lane, number + 1) if number else b"F" + bytes([lane])
         high = rows.after(b"F" + bytes([lane]))
         while page := self._check.core.storage.scan(low, high, limit=1000):
             for key, row in page:
+                if len(key) != rows.FEED:
+                    place = rows.describe(key)
+                    self._check.find("unaccounted", place, "nothing accounts for this row", row=key)
+                    continue
                 self._row(lane, key, row, number, tag)
                 number, tag = int.from_bytes(key[2:], "big"), row[-32:]
                 if expected is not None and expected[0] == number and expected[1] != tag:

@@ -53,7 +53,7 @@ def find_floors(check: _Check, ledger: Ledger, lines: list[int]) -> dict[int, Fl
                 named = (
                     rows.sequence_of(key) in floor.bases
                     if kind == b"B"
-                    else int.from_bytes(key[9:], "big") == floor.number
+                    else floor.number and key[9:] == floor.number.to_bytes(4, "big")
                 )
                 if not named:
                     check.find(

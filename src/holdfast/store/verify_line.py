@@ -63,8 +63,7 @@ class LineCheck:
         self.storage = ledger.storage
         self.nodes = nodes
         self.uploads = uploads
-        self.begin = begin if begin > floor.sequence else 0
-        self.floor = floor
+        self.begin, self.floor = begin if begin > floor.sequence else 0, floor
         self.anchor: tuple[int, list[Any]] | None = None
         """The newest anchor that was read: its number and what it says."""
         self.head = head
@@ -96,6 +95,7 @@ class LineCheck:
             self._go_on()
         elif self.floor is not NO_FLOOR:
             FloorCheck(self, self.floor).run()
+        self.since = self.checked  # below it they were looked at before, or pruning left them
         line, head = self.line, self.head
         self.newest = self._newest_index()
         high = rows.entry(line.prefix, head[0] + 1)
@@ -410,7 +410,7 @@ class LineCheck:
         low, high = rows.entry(line, self.checked), rows.entry(line, below)
         while page := self.storage.scan(low, high, limit=1000):
             for key, _ in page:
-                if rows.sequence_of(key) not in self.announced:
+                if len(key) != rows.LENGTHS[b"S"] or rows.sequence_of(key) not in self.announced:
                     self.find("unaccounted", key, "no entry announces this save")
             low = page[-1][0] + b"\0"
         self._unused(self.checked, below)
@@ -418,16 +418,15 @@ class LineCheck:
 
     def _unused(self, low: int, high: int) -> None:
         """Packs of nodes, saved at these entries, that no entry announces."""
-        line = rows.line(b"N", self.ledger.number, self.line.number)
-        for at in range(bisect_left(self.with_nodes, low), bisect_left(self.with_nodes, high)):
-            if self.with_nodes[at] not in self.announced:
-                key = rows.pack(line, self.with_nodes[at], 0)
-                self.find("unaccounted", key, "no save uses these nodes")
+        line, saved = rows.line(b"N", self.ledger.number, self.line.number), self.with_nodes
+        for at in saved[bisect_left(saved, low) : bisect_left(saved, high)]:
+            if at not in self.announced:
+                self.find("unaccounted", rows.pack(line, at, 0), "no save uses these nodes")
 
     def nodes_came(self) -> None:
         """Check what could not be, while the nodes were read elsewhere."""
         self.with_nodes = self.nodes.saved(self.line.number)
-        self._unused(self.begin, self.checked)
+        self._unused(self.since, self.checked)
 
     def _behind(self) -> None:
         """What lies behind the newest entry that was looked at, and is not newer.
@@ -446,7 +445,8 @@ class LineCheck:
                 newest = self.check.feed.newest(ledger.number, number)
                 for key, _ in page:
                     sequence = rows.sequence_of(key)
-                    if sequence > newest or (sequence < first and not self._announced(sequence)):
+                    said = sequence >= first or self._announced(sequence)
+                    if len(key) != rows.LENGTHS[kind] or sequence > newest or not said:
                         self.find("feed" if kind == b"E" else "unaccounted", key, message)
                 low = max(rows.entry(line, newest + 1), page[-1][0] + b"\0")
 

@@ -1,0 +1,80 @@
+"""Verifying that every row belongs somewhere: to a scope and a timeline that there are.
+
+Only the first row of each is looked for, so that it costs little; what belongs to a timeline is
+accounted for where that is read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.errors import StateIntegrityError
+from holdfast.store import rows
+from holdfast.store.verify_uploads import is_pinned
+
+if TYPE_CHECKING:
+    from holdfast.store.ledger import Ledger
+    from holdfast.store.verify import _Check
+
+_OF_TIMELINE = (b"E", b"V", b"S", b"N", b"C", b"A", b"B")
+_WITH_UPLOADS = (b"V", b"N")
+
+
+def check_kinds(check: _Check) -> None:
+    """Find rows of kinds that there are not."""
+    for kind in (b"G", b"H", b"J", b"L", b"M", b"O", b"P", b"Q"):
+        for key, _ in check.core.storage.scan(kind, rows.after(kind), limit=100):
+            if key != b"Mstore":
+                check.find("unaccounted", rows.describe(key), "nothing accounts for this row")
+    for low, high in ((b"", b"A"), (b"W", b"\xff" * 64)):
+        for key, _ in check.core.storage.scan(low, high, limit=100):
+            check.find("unaccounted", rows.describe(key), "nothing accounts for this row")
+
+
+def check_scopes(check: _Check, kind: bytes) -> None:
+    """Find rows of scopes that the directory does not name."""
+    low = kind
+    while found := check.core.storage.scan(low, rows.after(kind), limit=1):
+        key = found[0][0]
+        if len(key) < len(kind) + rows.SCOPE:
+            check.find("unaccounted", rows.describe(key), "nothing accounts for this row", row=key)
+            low = key + b"\0"
+            continue
+        number = rows.scope_of(key)
+        if number in check.erased:
+            check.left(key, number)
+        elif not is_pinned(check.core.storage, number) and not check.is_known(number):
+            check.find("unaccounted", rows.describe(key), "it belongs to no scope")
+        low = rows.after(key[:7])
+
+
+def check_timelines(check: _Check, ledger: Ledger, known: set[int]) -> None:
+    """Find rows of timelines that a scope does not have, or of none."""
+    for kind in _OF_TIMELINE:
+        prefix = low = kind + ledger.number.to_bytes(rows.SCOPE, "big")
+        while found := check.core.storage.scan(low, rows.after(prefix), limit=1):
+            key = found[0][0]
+            line, least = rows.line_of(key), rows.LENGTHS.get(kind, 10)
+            if len(key) < least or (kind == b"E" and rows.sequence_of(key) <= ledger.before):
+                _find(check, ledger, key, "nothing accounts for this row")
+                low = key + b"\0"
+                continue
+            if line == rows.UPLOADS and kind in _WITH_UPLOADS:
+                break  # the last one
+            if line not in known:
+                known = known | _now(check, ledger)
+            if line not in known:
+                _find(check, ledger, key, "it belongs to no timeline")
+            low = rows.after(key[:9])
+
+
+def _now(check: _Check, ledger: Ledger) -> set[int]:
+    """The timelines as of this moment: one may have been forked since they were listed."""
+    try:
+        return {number for number, _, _, _ in check.core.timelines(ledger)}
+    except StateIntegrityError:  # found and named before
+        return set()
+
+
+def _find(check: _Check, ledger: Ledger, key: bytes, message: str) -> None:
+    check.find("unaccounted", rows.describe(key), message, str(ledger.scope), row=key)
