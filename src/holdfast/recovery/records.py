@@ -14,13 +14,18 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.errors import InvalidInputError, MissingError, StateIntegrityError
+from holdfast.errors import (
+    InvalidInputError,
+    MissingError,
+    RecoveryFailedError,
+    ScopeNotFoundError,
+    StateIntegrityError,
+)
 from holdfast.recovery.background import log
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.procedure import Procedure
-from holdfast.recovery.tails import Tail
 from holdfast.store import directory
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change
@@ -31,6 +36,9 @@ from holdfast.store.metering import RECOVERIES, Meter
 from holdfast.store.reading import moment
 from holdfast.store.scopes import KEY_LENGTH, Scope
 from holdfast.store.stage import Stage
+
+if TYPE_CHECKING:
+    from holdfast.recovery.tails import Tail
 
 OWNER = "$recovery"
 PREFIX = OWNER + "/"
@@ -50,6 +58,33 @@ def given_scope(store: StoreHandle, agent: Any) -> Scope:
             "to take what is on another timeline, adopt it (`restore`)"
         )
     return line.scope
+
+
+def check_there(store: StoreHandle, agent: Scope) -> None:
+    """Refuse a scope that is not in the store; one that lost all of its entries is."""
+    try:
+        store.line(agent).history.points.line()
+    except ScopeNotFoundError:
+        raise ScopeNotFoundError(
+            f"there is no scope {agent} in this store to recover; `holdfast scope list` shows them"
+        ) from None
+    except StateIntegrityError:
+        return  # it is there, and damaged
+
+
+def check_writable(store: StoreHandle, agent: Scope) -> None:
+    """Refuse an agent that can neither be read nor written, not even an empty state.
+
+    That is one whose history was pruned and that lost the entry which says what it begins with.
+    """
+    try:
+        store.line(agent).place()
+    except StateIntegrityError as error:
+        raise RecoveryFailedError(
+            f"{agent}: nothing can be put back, for what its pruned history begins with is lost "
+            f"({error}); give a copy of this store's files that has it, or erase the agent and "
+            "begin anew"
+        ) from error
 
 
 def scope_of(agent: Scope) -> Scope:

@@ -8,12 +8,15 @@ known.
 
 from __future__ import annotations
 
+from holdfast.agents.handover_book import HandoverBook
 from holdfast.checkpoints.making import make
 from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.errors import ScopeNotFoundError, StateIntegrityError
 from holdfast.recovery.background import log
 from holdfast.recovery.failures import DAMAGED, Failure
+from holdfast.recovery.records import every_scope, is_own
 from holdfast.store import rows
+from holdfast.store.blocking import Store
 from holdfast.store.entries import CHECKPOINT
 from holdfast.store.feed_heads import FeedHeads
 from holdfast.store.handles import LineHandle, StoreHandle
@@ -22,6 +25,7 @@ from holdfast.store.losses import Loss, find_loss, loss_text, newest_entry, tell
 from holdfast.store.scopes import Scope
 from holdfast.store.verify_report import Finding
 
+MAIN = "main"
 Tail = dict[str, list[int]]
 """Timelines that lost entries: the first and the last of them."""
 NEWEST_ROWS = 1000
@@ -85,6 +89,18 @@ def _tell(handle: LineHandle, recovery: str) -> None:
         log.warning("%s: what it lost cannot be noted", handle.scope, exc_info=True)
 
 
+def mend_handovers(store: StoreHandle, agent: Scope) -> list[str]:
+    """Let an agent that lost entries have its side of handovers again; what of it stays lost."""
+    if is_own(agent):
+        return []
+    others = [store.line(one) for one in every_scope(store) if one != agent and not is_own(one)]
+    try:
+        lost = HandoverBook(Store(store)).mend(store.line(agent), others)
+    except StateIntegrityError as error:  # of what somebody keeps of them
+        return [f"handovers cannot be compared with what others keep of them: {error}"[:500]]
+    return [f"{one}, which cannot be had again" for one in lost]
+
+
 def _has_checkpoint(handle: LineHandle, name: str) -> bool:
     found = handle.history.points.statements()
     return any(op[:2] == [CHECKPOINT, name] for *_, body in found for op in body.ops)
@@ -98,4 +114,4 @@ def depth_for(failure: Failure) -> int | None:
 def tail_text(tail: Tail) -> str:
     """What is lost, for people."""
     texts = [(loss_text(*lost), name) for name, lost in tail.items()]
-    return "; ".join(text + f", of timeline {name}" * (name != "main") for text, name in texts)
+    return "; ".join(text + f", of timeline {name}" * (name != MAIN) for text, name in texts)
