@@ -758,9 +758,23 @@ BUGS = (
     Bug(
         "who comes to rest on a scope not noticed by who prunes it",
         "store/pruner.py",
-        '    return key, held, held[:TOKEN] + count.to_bytes(8, "big")',
-        "    return key, held, held",
+        '    told = held[:TOKEN] + count.to_bytes(8, "big")',
+        "    told = held",
         "tests/store/test_resting.py",
+    ),
+    Bug(
+        "what came to rest on a scope while it is pruned not read again",
+        "store/pruning.py",
+        "                self.rested |= self.pruner.came(self.line.number)\n",
+        "                pass\n",
+        "tests/store/test_resting.py",
+    ),
+    Bug(
+        "a new agent's first state written over what another process began",
+        "recovery/managing.py",
+        "policies._put(scope, others, first, head=0, reason",
+        "policies._put(scope, others, first, reason",
+        "tests/recovery/test_configuration.py",
     ),
     Bug(
         "a restart asked for from what is pruned meanwhile",
@@ -835,7 +849,7 @@ BUGS = (
     Bug(
         "a policy with an interval that only its own process knows",
         "checkpoints/policies.py",
-        "        follow_policies(self._engine, scope, [made.id])\n",
+        "        follow_policies(self._engine, scope, [one.id for one in policies])\n",
         "",
         "tests/store/test_policy_schedules.py",
     ),

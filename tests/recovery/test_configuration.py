@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_kit import Place, put_row, rows_of
+from store_kit import Between, Place, put_row, rows_of
 
 import holdfast
 from holdfast import Configuration, sync
@@ -67,6 +67,9 @@ OFTEN: dict[str, Any] = {
 }
 
 
+PROCEDURE: dict[str, Any] = {"id": "p", "triggers": ["lost"], "steps": [{"type": "cleanup"}]}
+
+
 def made(**more: Any) -> dict[str, Any]:
     """A configuration that can be set up anywhere."""
     primary = {"type": "memory"}
@@ -99,6 +102,13 @@ def test_connections_are_never_shown() -> None:
     read = Configuration.of(made(storage={"primary": data | {"timeout": "30s"}}))
     assert "secret" not in str(read.unavailable)
     assert "secret" not in repr(read)
+    url = "postgresql://user:secret@host/db"
+    for data in ({"connection": url}, {"type": "sqlite", "connection": url}, {"type": url}):
+        read = Configuration.of(made(storage={"primary": data}))
+        assert "secret" not in str(read)
+        with pytest.raises(ConfigurationError) as refused:
+            sync.set_up(read)
+        assert "secret" not in str(refused.value)
     keyed = Configuration.of(made(storage={"primary": {"key": "passphrase:secret"}}))
     assert keyed.key is not None
     assert "secret" not in repr(keyed)
@@ -106,20 +116,39 @@ def test_connections_are_never_shown() -> None:
 
 @pytest.mark.spec("K265")
 @pytest.mark.parametrize(
-    ("text", "number"), [("500ms", 500), ("30s", 30_000), ("1h", 3_600_000), ("7d", 604_800_000)]
+    ("text", "number"),
+    [
+        ("500ms", 500),
+        ("30s", 30_000),
+        ("1h", 3_600_000),
+        ("7d", 604_800_000),
+        ("30d", 2_592_000_000),
+    ],
 )
 def test_durations_are_milliseconds_or_texts(text: str, number: int) -> None:
     def read(length: Any) -> Configuration:
         policy = OFTEN | {"frequency": {"interval": length}, "retention": {"max_age": length}}
         policy["conditions"] = [OFTEN["conditions"][0] | {"threshold": length}]
-        step = {"type": "cleanup", "timeout": min(number, 30_000) if length == number else "30s"}
-        procedure = {"id": "p", "triggers": [], "steps": [step], "timeout": 60_000}
+        step = {"type": "cleanup", "timeout": length}
+        procedure = {"id": "p", "triggers": [], "steps": [step], "timeout": length}
+        storage = {"primary": {"timeout": length}, "cache": {"type": "memory", "ttl": length}}
         return Configuration.of(
-            made(checkpointing={"policies": [policy]}, recovery={"procedures": [procedure]})
+            made(
+                storage=storage,
+                checkpointing={"policies": [policy]},
+                recovery={"procedures": [procedure]},
+            )
         )
 
-    assert read(text).policies == read(number).policies
-    assert read(text).policies[0].frequency.interval == number
+    assert read(text) == read(number)
+    policy, procedure = read(text).policies[0], read(text).procedures[0]
+    assert policy.frequency.interval == policy.retention.max_age == number
+    assert policy.conditions[0].threshold == number
+    assert procedure.timeout == procedure.steps[0].timeout == number
+    for part in ("primary", "cache"):
+        wrong = {"type": "memory", "timeout" if part == "primary" else "ttl": text + "?"}
+        with pytest.raises(ConfigurationError, match=f"storage.{part}"):
+            Configuration.of(made(storage={part: wrong}))
 
 
 @pytest.mark.spec("K65", "K66", "K68", "K73", "K76")
@@ -160,7 +189,8 @@ def test_one_call_sets_an_agent_up_and_says_what_is_in_force(tmp_path: Path) -> 
 
 
 @pytest.mark.spec("K70")
-def test_what_is_damaged_is_found_and_nothing_is_written(place: Place) -> None:
+@pytest.mark.parametrize("level", ["low", "medium", "high"])
+def test_what_is_damaged_is_found_and_nothing_is_written(place: Place, level: str) -> None:
     store = place.open()
     state = store.agent("7")
     state.set("text", "x" * 3000)
@@ -172,7 +202,7 @@ def test_what_is_damaged_is_found_and_nothing_is_written(place: Place) -> None:
     put_row(storage, key, row[:-1] + bytes([row[-1] ^ 1]))
     store = place.open()
     config = Configuration.of(
-        made(integrity={"verification_level": "high"}, checkpointing={"policies": [OFTEN]})
+        made(integrity={"verification_level": level}, checkpointing={"policies": [OFTEN]})
     )
     with sync.set_up(config, store=store) as managed:
         report = managed.report
@@ -184,9 +214,29 @@ def test_what_is_damaged_is_found_and_nothing_is_written(place: Place) -> None:
         assert managed.recovery.recover(managed.state, "corruption_detected").success
     with sync.set_up(config, store=store) as again:
         assert again.report.success
-        assert again.report.findings, "what was damaged is still there, in the past"
+        past = bool(again.report.findings)
+        assert past is (level == "high"), "what was damaged is still there, in the past"
         assert again.policies.get(again.state, "often") is not None
     assert store.agent("7").get("text")  # the store was given, and stays open
+
+
+@pytest.mark.spec("K70")
+@pytest.mark.parametrize(("level", "success"), [("low", True), ("medium", False), ("high", False)])
+def test_a_value_that_nobody_reads_is_looked_at_from_medium_on(
+    place: Place, level: str, success: bool
+) -> None:
+    state = place.open().agent("7")
+    state.set("text", "y" * 300_000)
+    for n in range(600):  # until its index is saved: who opens it reads no more than what came then
+        state.set("k", n)
+    place.close()
+    storage = place.storage()
+    key, row = rows_of(storage, b"V")[-1]
+    put_row(storage, key, row[:-1] + bytes([row[-1] ^ 1]))
+    config = Configuration.of(made(integrity={"verification_level": level}))
+    with sync.set_up(config, store=place.open()) as managed:
+        assert managed.report.success is success
+        assert bool(managed.report.findings) is not success
 
 
 @pytest.mark.spec("K80")
@@ -231,7 +281,125 @@ WRONG: list[tuple[Any, str]] = [
     (made(integrity={"tamper_detection": False}), "cannot be switched off"),
     (made(integrity={"hash_algorithm": "MD5"}), "SHA-256"),
     (made(monitoring={"audit_logging": False}), "journal"),
+    (made(audit={"audit_logging": False}), "journal"),
+    (made(checkpoint={"policies": {}}), "is a list"),
+    (made(checkpointing={"policies": [OFTEN, OFTEN]}), "two have the id 'often'"),
+    (made(recovery={"procedures": [PROCEDURE, PROCEDURE]}), "two have the id 'p'"),
+    (made(storage={"primary": {"type": "memory", "connection": "sqlite:x"}}), "is of sqlite"),
+    (made(storage={"primary": {"type": "sqlite", "connection": "memory:"}}), "is of memory"),
+    ({"state_management": made(), "storage": {}}, "belongs into state_management"),
 ]
+
+
+@pytest.mark.spec("K72")
+@pytest.mark.parametrize(
+    ("name", "other", "part"),
+    [
+        ("checkpointing", "checkpoint", {"policies": [OFTEN]}),
+        ("synchronization", "sync", {"enabled": True}),
+        ("monitoring", "audit", {"metrics_enabled": False}),
+        ("integrity", "integrity", {"verification_level": "medium"}),
+        ("recovery", "recovery", {"procedures": [PROCEDURE]}),
+        ("storage", "storage", {"primary": {"type": "sqlite", "connection": "x"}}),
+    ],
+)
+def test_sections_by_either_name(name: str, other: str, part: Any) -> None:
+    told = Configuration.of(made(**{name: part}))
+    assert told == Configuration.of(made(**{other: part}))
+    assert told != Configuration.of(made()), "what it says is read"
+
+
+def test_what_stands_beside_the_section_is_told() -> None:
+    config = Configuration.of({"state_management": made(), "more": 1})
+    assert config.notes == ("more: it stands beside state_management, and is not read",)
+
+
+def test_of_several_who_set_an_agent_up_one_writes_what_it_begins_with(place: Place) -> None:
+    between = Between(place.storage())
+    here, there = place.open(storage=between), place.open()
+    config = Configuration.of(made(checkpointing={"policies": [OFTEN]}))
+    other = Configuration.of(made())
+
+    def first() -> None:
+        with sync.set_up(other, store=there, initial={"done": []}) as managed:
+            assert managed.report.created
+            managed.state.append("done", "work")
+
+    between.before = first
+    with sync.set_up(config, store=here, initial={"done": [], "task": 1}) as managed:
+        assert not managed.report.created
+        assert managed.state.keys() == ["done"]
+        assert managed.state.get("done") == ["work"]
+        assert "often" in managed.report.policies
+    assert between.before is None
+
+
+def test_what_is_refused_leaves_no_agent_behind() -> None:
+    demand = OFTEN | {"id": "sealed", "encryption": {"enabled": True, "algorithm": "AES-256-GCM"}}
+    config = Configuration.of(made(checkpointing={"policies": [OFTEN, demand]}))
+    with sync.open("memory:") as store:
+        with pytest.raises(PolicyValidationError):
+            sync.set_up(config, store=store, initial={"a": 1})
+        for wrong in ({3: 1}, {"$policy/x": 1}, {"a": 1, "b": object()}):
+            with pytest.raises(holdfast.HoldfastError):
+                sync.set_up(Configuration.of(made()), store=store, initial=wrong)  # type: ignore[arg-type]
+        assert store.scopes().items == []
+        with sync.set_up(Configuration.of(made()), store=store, initial={"a": 1}) as managed:
+            assert (managed.report.created, managed.state.get("a")) == (True, 1)
+
+
+def test_an_agent_whose_row_is_lost_is_not_taken_for_a_new_one(place: Place) -> None:
+    store = place.open()
+    config = Configuration.of(made(integrity={"verification_level": "high"}))
+    with sync.set_up(config, store=store, initial={"task": None}) as managed:
+        managed.state.set("task", "half done")
+    place.close()
+    storage = place.storage()
+    for key, _ in rows_of(storage, b"D"):
+        put_row(storage, key, None)
+    store = place.open()
+    with sync.set_up(config, store=store, initial={"task": None}) as managed:
+        report = managed.report
+        assert (report.success, report.created) == (False, False)
+        assert "the directory does not name it" in report.findings[0]
+    assert store.scopes().items == []
+
+
+def test_a_store_that_is_given(tmp_path: Path) -> None:
+    keyed = {"primary": {"type": "sqlite", "key": "passphrase:a long enough one"}}
+    placed = {"primary": {"type": "sqlite", "connection": str(tmp_path / "a.db")}}
+    with sync.open("memory:") as store:
+        with pytest.raises(ConfigurationError, match="is not encrypted"):
+            sync.set_up(Configuration.of(made(storage=keyed)), store=store)
+        with sync.set_up(Configuration.of(made(storage=placed)), store=store) as managed:
+            assert "the store that was given is used" in managed.report.notes[0]
+        with sync.set_up(Configuration.of(made()), store=store) as managed:
+            assert managed.report.notes == ()
+
+
+def test_slips_of_set_up_itself() -> None:
+    config = Configuration.of(made())
+    wrong: list[dict[str, Any]] = [{"store": "sqlite:x"}, {"steps": [1]}, {"steps": {"my": 3}}]
+
+    async def other() -> None:
+        with sync.open("memory:") as store, pytest.raises(InvalidInputError, match="same face"):
+            await holdfast.set_up(config, store=store)  # type: ignore[arg-type]
+        async with holdfast.open("memory:") as opened:
+            with pytest.raises(InvalidInputError, match="same face"):
+                sync.set_up(config, store=opened)  # type: ignore[arg-type]
+
+    asyncio.run(other())
+    for given in wrong:
+        with pytest.raises(InvalidInputError):
+            sync.set_up(config, **given)
+    by_hand: list[Any] = [
+        Configuration(""),
+        Configuration("7", policies=("x",), verification="bogus"),  # type: ignore[arg-type]
+        Configuration("7", procedures=7),  # type: ignore[arg-type]
+    ]
+    for one in by_hand:
+        with pytest.raises(ConfigurationError):
+            sync.set_up(one)
 
 
 @pytest.mark.spec("K72")

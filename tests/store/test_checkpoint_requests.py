@@ -369,6 +369,14 @@ def test_metadata_that_somebody_else_has_put_there(state: sync.State) -> None:
     assert (found.trigger, found.priority, found.retention, found.group) == ("", "medium", {}, "")
     assert checkpoints.restore("recovery").success
     assert checkpoints.recover().result.success
+    for odd in (
+        ["numpy", "pandas", "1.2", "x"],
+        ["agent:a", "main", "1", "x"],
+        ["a", "b", True, ""],
+    ):
+        state.checkpoint("odd", metadata={"depends": [odd]})
+        assert checkpoints.inspect("odd").dependencies == ()
+        assert checkpoints.restore("odd").success
 
 
 # peers
@@ -434,3 +442,59 @@ def test_async_peers(place: Place) -> None:
 
     asyncio.run(work())
     assert got == ["c", "lost"]
+
+
+def test_a_dry_run_tells_that_the_restore_is_refused(store: sync.Store, state: sync.State) -> None:
+    other = store.agent("other")
+    for one in (state, other):
+        one.set("k", 1)
+    checkpoints = sync.Checkpoints(state)
+    checkpoints.create("top", depends_on=["agent:other"])
+    state.set("k", 2)
+    other.set("k", 2)
+    assert checkpoints.restore("top", dry_run=True).success
+    assert not checkpoints.restore("top", dry_run=True, dependencies="unchanged").success
+    store.delete(other)
+    planned = checkpoints.restore("top", dry_run=True)
+    assert (planned.success, [one.status for one in planned.dependencies]) == (False, ["missing"])
+    assert checkpoints.restore("top", dry_run=True, dependencies="ignore").success
+    with pytest.raises(DependencyError):
+        checkpoints.restore("top")
+    recovered = checkpoints.recover()
+    assert "it rests on agent:other main@1 (missing)" in str(recovered)
+    assert state.get("k") == 1
+
+
+def test_what_cannot_be_rested_on_is_told_once(store: sync.Store, state: sync.State) -> None:
+    state.set("k", 1)
+    with pytest.raises(CheckpointValidationError) as refused:
+        sync.Checkpoints(state).create("top", depends_on=[state, "agent:none", "nothing"])
+    assert len(refused.value.problems) == 3
+    assert str(refused.value).count("Invalid checkpoint request") == 1
+
+
+def test_what_a_generator_gives_is_taken_once(store: sync.Store, state: sync.State) -> None:
+    other = store.agent("other")
+    for one in (state, other):
+        one.set("k", 1)
+        one.set("left", 1)
+    checkpoints = sync.Checkpoints(state)
+    made = checkpoints.create("one", depends_on=iter([other]), tags=(tag for tag in ["deploy"]))
+    assert made.checkpoint.tags == ("deploy",)
+    assert len(checkpoints.inspect("one").dependencies) == 1
+    group = sync.CheckpointGroups(store).create(iter([state]), "all", depends_on=iter([other]))
+    assert group.checkpoints[0].metadata["depends"]
+    for key in ("k", "left"):
+        state.set(key, 2)
+    checkpoints.restore("one", keys=iter(["k"]))
+    assert (state.get("k"), state.get("left")) == (1, 2)
+
+    async def work() -> None:
+        async with holdfast.open("memory:") as opened:
+            one, two = opened.agent("1"), opened.agent("2")
+            await one.set("k", 1)
+            await two.set("k", 1)
+            made = await holdfast.Checkpoints(one).create("one", depends_on=iter([two]))
+            assert made.checkpoint.metadata["depends"]
+
+    asyncio.run(work())

@@ -220,6 +220,9 @@ def test_everything_that_is_wrong_is_listed(place: Place) -> None:
     assert any("this store is plain" in one for one in problems) is not place.sealed
     with pytest.raises(PolicyValidationError, match="it has no conditions"):
         policies.set(A, Policy("none", ()))
+    since = ("time_interval", "time_since_last_checkpoint", "greater_than", "5x")
+    with pytest.raises(PolicyValidationError, match=r'of milliseconds; .* a text like "30s"'):
+        policies.set(A, Policy("late", (Condition(*since),)))  # type: ignore[arg-type]
     with pytest.raises(PolicyValidationError) as caught:
         policies.set(A, {"id": "x", "conditions": [{"type": "x"}], "retantion": {}})
     assert len(caught.value.problems) == 4

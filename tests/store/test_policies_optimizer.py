@@ -18,7 +18,7 @@ import holdfast
 from holdfast import Clock, Condition, Policy, PolicyFrequency, Recording, sync
 from holdfast.checkpoints.optimizer import Cost
 from holdfast.checkpoints.policy import DEFAULTS
-from holdfast.errors import InvalidInputError, StateIntegrityError
+from holdfast.errors import DamagedRecordError, InvalidInputError
 from holdfast.storage.contract import Batch
 
 WEEK = recorded()
@@ -190,5 +190,5 @@ def test_costs_after_damage_tell_what_is_known_and_name_what_is_not(place: Place
         f"entries {made[2]} to {made[2]}",
         f"entry {made[1]}",
     ]
-    with pytest.raises(StateIntegrityError):
+    with pytest.raises(DamagedRecordError, match="prune the history up to behind it"):
         sync.Optimizer(store).predict(A)  # what happened has to be known for that

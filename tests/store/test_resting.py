@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from store_kit import Between, Place
+from store_kit import Between, Place, put_row
 
 import holdfast
 from holdfast import Keep, sync
 from holdfast.checkpoints import retention as module
 from holdfast.errors import CheckpointValidationError, StillNeededError
+from holdfast.storage.contract import Batch
+from holdfast.store import rows
+from holdfast.store.pruner import Pruner
 from holdfast.sync import Checkpoints, Retention
 
 
@@ -171,8 +174,11 @@ def test_a_checkpoint_that_comes_while_retention_looks_is_seen(
     base = b.checkpoint("base", type="routine")
     routine(b)
     original, came = module.rests_of, []
+    asked = 0
 
     def late(line: Any) -> Iterator[Any]:
+        nonlocal asked
+        asked += 1
         yield from list(original(line))
         if not came:
             came.append(Checkpoints(a).create("top", depends_on=[base]))
@@ -180,8 +186,84 @@ def test_a_checkpoint_that_comes_while_retention_looks_is_seen(
     monkeypatch.setattr(module, "rests_of", late)
     Retention(store).run(b)
     assert came
+    assert asked == 2, "all of them are read before the commit, and before it is tried again"
     assert "base" in names(b)
     assert b.at(base).get("k") == "then"
+    assert store.verify().findings == []
+
+
+def resting(place: Place) -> Any:
+    """A store in which a checkpoint of a rests on one of b that its rule lets go; its storage."""
+    store = place.open()
+    a, b = store.agent("a"), store.agent("b")
+    for state in (a, b):
+        state.set("k", "then")
+    Checkpoints(a).create("top", depends_on=[b.checkpoint("base", type="routine")])
+    a.set("k", "later")
+    routine(b)
+    place.close()
+    return place.storage()
+
+
+@pytest.mark.parametrize("cell", [b"", b"x", None])
+def test_a_cell_that_is_damaged_is_named_and_keeps_what_it_may_stand_for(
+    place: Place, cell: bytes | None
+) -> None:
+    storage = resting(place)
+    ((key, value),) = storage.cells(b"R", b"S")
+    if cell is None:
+        cell = value[:10] + bytes([value[10] ^ 255]) + value[11:]
+    storage.commit(Batch(cells=[(key, value, cell)]))
+    store = place.open()
+    (found,) = store.verify().findings
+    assert found.place.startswith("dependency (of (scope ")
+    retention, b = Retention(store), store.agent("b")
+    assert "'base' stays: a scope that cannot be told, entry (scope" in str(retention.plan(b))
+    retention.run(b)
+    assert names(b) == ["3", "2", "1", "base"]
+
+
+@pytest.mark.parametrize("pruned", [False, True])
+def test_a_cell_that_is_lost_is_named(place: Place, pruned: bool) -> None:
+    storage = resting(place)
+    if pruned:
+        a = place.open().agent("a")
+        a.prune(a.place()[2])
+        assert names(a) == ["top"]
+    assert place.reopen().verify().findings == []
+    ((key, value),) = storage.cells(b"R", b"S")
+    storage.commit(Batch(cells=[(key, value, None)]))
+    (found,) = place.open().verify().findings
+    assert "retention would not keep what the checkpoint rests on" in found.message
+    assert found.place == rows.describe(key)
+
+
+def test_what_a_checkpoint_whose_row_is_lost_rests_on_stays(place: Place) -> None:
+    storage = resting(place)
+    ((key, _),) = storage.cells(b"R", b"S")
+    put_row(storage, rows.ends_of(key)[1], None)
+    store = place.open()
+    b = store.agent("b")
+    assert store.verify().findings
+    Retention(store).run(b)
+    assert "base" in names(b)
+
+
+@pytest.mark.parametrize("over", ["again", "erase"])
+def test_what_came_beside_a_pruning_that_was_killed_is_forgotten(place: Place, over: str) -> None:
+    storage = resting(place)
+    store = place.open()
+    b = store.agent("b")
+    ledger = b._handle.history.points.line().ledger
+    Pruner(ledger).take()
+    Checkpoints(store.agent("a")).create("more", depends_on=[b])
+    assert len(storage.cells(b"A", b"B")) == 2
+    assert store.verify().findings == []
+    if over == "again":
+        Retention(store).run(b)
+    else:
+        store.erase(b)
+    assert storage.cells(b"A", b"B") == []
     assert store.verify().findings == []
 
 

@@ -104,7 +104,8 @@ class Checkpoints:
         """Return to the newest checkpoint that is whole, of those that fit.
 
         Damaged ones are set aside, with the reason: the report names each one that was tried. Also
-        where damage keeps the newest state from being read; then that state is not kept.
+        where damage keeps the newest state from being read; then that state is not kept. What
+        the checkpoint rests on is no reason to pass it over: the report says how that is.
         """
         return restoring.recover(self._handle, locator(where))
 

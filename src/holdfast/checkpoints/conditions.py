@@ -100,7 +100,9 @@ class Condition:
         if not isinstance(self.operator, str) or self.operator not in OPERATORS:
             yield f"unknown operator {self.operator!r}; use {', '.join(OPERATORS)}"
         if not is_number(self.threshold):
-            yield "the threshold is a finite number"
+            time = self.metric == SINCE
+            text = ' of milliseconds; in a configuration also a text like "30s" or "1h"'
+            yield f"the threshold is a finite number{text if time else ''}"
         if self.window is not None:
             if not is_number(self.window) or not 0 < self.window <= LONGEST:
                 yield "a time window is more than 0 ms and at most a year"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from holdfast.checkpoints.requests import DEPENDENCIES, CheckpointRequest, one_of, said
+from holdfast.checkpoints.requests import DEPENDENCIES, CheckpointRequest, one_of
 from holdfast.errors import (
     CheckpointValidationError,
     Conflict,
@@ -26,7 +26,7 @@ from holdfast.store.handles import UPDATES, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry
 from holdfast.store.reading import microseconds
-from holdfast.store.resting import rest_on
+from holdfast.store.resting import DEPENDS, depends_in, rest_on
 from holdfast.store.stage import Stage
 from holdfast.store.timeline import Timeline
 
@@ -118,7 +118,7 @@ def make(handle: LineHandle, request: CheckpointRequest, **more: Any) -> Checkpo
 def plan_request(handle: LineHandle, request: CheckpointRequest, **more: Any) -> Plan:
     """The change that makes a checkpoint, which comes to rest on what it depends on."""
     depends = noted_dependencies(handle, request.depends_on)
-    own = request.own() | ({"depends": depends} if depends else {}) | more
+    own = request.own() | ({DEPENDS: depends} if depends else {}) | more
     metadata = {**request.metadata, **own}
     plan = handle.plan_checkpoint(
         request.name, request.type, request.tags, request.description, metadata
@@ -171,11 +171,13 @@ def stored_bytes(handle: LineHandle, made: Checkpoint) -> int:
 def noted_dependencies(handle: LineHandle, on: Iterable[Any]) -> list[list[Any]]:
     """[scope, timeline, entry, hash] of each thing that a state rests on."""
     noted: list[list[Any]] = []
-    problems = []
+    problems: list[str] = []
     for one in on:
         try:
             found = _noted(handle, one)
             noted += [] if found in noted else [found]
+        except CheckpointValidationError as error:
+            problems += error.problems
         except HoldfastError as error:
             problems.append(str(error))
     if problems:
@@ -210,8 +212,7 @@ def _hash_at(line: Timeline, sequence: int) -> str:
 
 def dependencies_of(handle: LineHandle, metadata: Mapping[str, Any]) -> list[Dependency]:
     """What a checkpoint rests on, as it is now."""
-    noted: list[Any] = said(metadata, "depends", [])
-    return [_now(handle, *one) for one in noted if type(one) is list and len(one) == 4]
+    return [_now(handle, *one) for one in depends_in(metadata)]
 
 
 def _now(handle: LineHandle, scope: str, timeline: str, sequence: int, hash_: str) -> Dependency:
@@ -228,15 +229,19 @@ def _now(handle: LineHandle, scope: str, timeline: str, sequence: int, hash_: st
     return Dependency(scope, timeline, sequence, "same" if same else "moved on")
 
 
+def unmet(found: Iterable[Dependency], wanted: str) -> list[Dependency]:
+    """What is not as it must be, of what a checkpoint rests on."""
+    good = {"exist": ("same", "moved on"), "unchanged": ("same",)}.get(wanted)
+    return [one for one in found if good is not None and one.status not in good]
+
+
 def check_dependencies(
     handle: LineHandle, metadata: Mapping[str, Any], wanted: str
 ) -> list[Dependency]:
     """How what a checkpoint rests on is now; refused if that is not as it must be."""
     one_of(wanted, DEPENDENCIES, "dependencies is")
     found = dependencies_of(handle, metadata)
-    good = {"exist": ("same", "moved on"), "unchanged": ("same",)}.get(wanted)
-    bad = [one for one in found if good is not None and one.status not in good]
-    if bad:
+    if bad := unmet(found, wanted):
         raise DependencyError(
             f"{handle.scope}: the checkpoint rests on {', '.join(map(str, bad))}; restore those "
             "too, or give dependencies='ignore'"

@@ -18,7 +18,7 @@ from holdfast.checkpoints.policies import Policies, agent_scope
 from holdfast.checkpoints.policy import DEFAULTS, Policy
 from holdfast.checkpoints.recording import Recording, checkpoint_costs, record
 from holdfast.checkpoints.tracker import Tracker
-from holdfast.errors import InvalidInputError
+from holdfast.errors import DamagedRecordError, InvalidInputError, StateIntegrityError
 from holdfast.store.arguments import listed
 
 BYTES = 450
@@ -81,10 +81,20 @@ class Optimizer:
         self._core = store._core
 
     def record(self, agent: Any) -> Recording:
-        """What an agent did, without the values: times, keys and sizes; memory grows with it."""
+        """What an agent did, without the values: times, keys and sizes; memory grows with it.
+
+        A damaged entry is raised: what happened has to be known. Pruned history is not read.
+        """
         scope = agent_scope(self._core, agent)
         self._core.ledger(scope)  # one that is not there has no history: it is misspelt
-        return record(self._core, scope, tuple(self._policies.list(scope)))
+        try:
+            return record(self._core, scope, tuple(self._policies.list(scope)))
+        except StateIntegrityError as error:
+            raise DamagedRecordError(
+                f"{error}. What happened there cannot be led through policies: prune the history "
+                "up to behind it, or ask for costs(), which passes it over",
+                getattr(error, "place", ""),
+            ) from error
 
     def costs(self, agent: Any) -> Costs:
         """What policies have cost, the dearest first, by the checkpoints in the history.

@@ -34,10 +34,12 @@ from holdfast.checkpoints.schedules import ScheduleInfo, Schedules
 from holdfast.checkpoints.tracker import ASKED, EVENT_TYPES, Event
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.store.arguments import check_function, check_text, listed
+from holdfast.store.cause import cause_now
 from holdfast.store.core import Core
 from holdfast.store.gates import Operation
 from holdfast.store.handles import StoreHandle
 from holdfast.store.scopes import Scope
+from holdfast.store.writing import Asked, build_change
 
 MOST_POLICIES = 100
 """Policies that an agent may have of its own."""
@@ -106,15 +108,31 @@ class Policies:
             raise invalid(wrong)
         self._check((made,), wrong)
         made = replace(made, conditions=tuple(made.conditions))
-        handle = self._engine.handle(scope)
-        own = stored_policies(handle)
-        if made.id not in own and len(own) >= MOST_POLICIES:
-            raise InvalidInputError(f"{scope}: an agent has at most {MOST_POLICIES} policies")
-        change, _ = handle._plan([Operation("set", made.key, made.data())], lambda _: None)
-        self._core.run(change)
-        follow_policies(self._engine, scope, [made.id])
-        self._engine.followed(scope, made.id, made)
+        self._put(scope, [made])
         return made
+
+    def _put(
+        self,
+        scope: Scope,
+        policies: Sequence[Policy],
+        beside: Sequence[Operation] = (),
+        *,
+        head: int | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """Write policies that are right in one change, with other operations on the agent's keys.
+
+        With `head`, only if that is still its newest entry; 0: if there is no such agent.
+        """
+        own = stored_policies(self._engine.handle(scope))
+        if len(own.keys() | {one.id for one in policies}) > max(MOST_POLICIES, len(own)):
+            raise InvalidInputError(f"{scope}: an agent has at most {MOST_POLICIES} policies")
+        sets = [Operation("set", one.key, one.data()) for one in policies]
+        asked: Asked = (scope, "main", [*beside, *sets], {}, head)
+        self._core.run(build_change(self._core, [asked], cause=cause_now(reason=reason)))
+        follow_policies(self._engine, scope, [one.id for one in policies])
+        for one in policies:
+            self._engine.followed(scope, one.id, one)
 
     def get(self, agent: Any, id: str) -> Policy | None:
         """The policy that an agent has under an id, its own or a default one."""

@@ -7,6 +7,7 @@ under the names of `OWN`; only what was given is written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
@@ -26,7 +27,7 @@ from holdfast.store.arguments import (
     listed,
 )
 from holdfast.store.items import TYPES, Checkpoint, Entry
-from holdfast.store.scopes import check_key
+from holdfast.store.scopes import Scope, check_key
 
 PRIORITIES = ("low", "medium", "high", "critical")
 VERIFY = ("full", "references", "none")
@@ -77,10 +78,14 @@ class CheckpointRequest:
     retention: Mapping[str, Any] | None = None
     """max_age (seconds), max_count, min_count; what is left out follows from the type."""
     depends_on: Sequence[Any] = ()
-    """States, checkpoints or entries of other scopes that this state rests on, as they are now."""
+    """States (or the names of their scopes), checkpoints or entries of other scopes that this state
+    rests on, as they are now."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     sync: bool = False
     """Whether it is brought to the peers, by the function that `Checkpoints` was given for it."""
+
+    def __post_init__(self) -> None:
+        _take(self, "tags", "depends_on")
 
     def problems(self) -> list[str]:
         """All that is wrong with it; empty if it can be used."""
@@ -181,6 +186,9 @@ class RestoreRequest:
     validate: Callable[[Any], Any] | None = None
     """Asked about the restored state: what is not None or True puts the state before back."""
 
+    def __post_init__(self) -> None:
+        _take(self, "keys", "prefixes")
+
     def problems(self) -> list[str]:
         """All that is wrong with it; empty if it can be used."""
         return [
@@ -225,6 +233,13 @@ class RestoreRequest:
             )
 
 
+def _take(request: Any, *names: str) -> None:
+    """Take what some fields of a request give one by one, once: a generator has it only once."""
+    for name in names:
+        with suppress(InvalidInputError):  # what is nothing of the kind is told with the rest
+            object.__setattr__(request, name, tuple(listed(getattr(request, name), name)))
+
+
 def _found(*checks: Callable[[], Any]) -> list[str]:
     """What the checks refuse."""
     problems = []
@@ -265,7 +280,8 @@ def _check_prefix(prefix: object) -> None:
 
 
 def _check_dependency(what: object) -> None:
-    if not isinstance(what, Checkpoint | Entry) and not callable(getattr(what, "place", None)):
+    known = isinstance(what, Checkpoint | Entry | Scope | str)
+    if not known and not callable(getattr(what, "place", None)):
         raise InvalidInputError(
             f"a state rests on states, checkpoints or entries, not on a {type(what).__name__}"
         )

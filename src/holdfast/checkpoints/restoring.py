@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.checkpoints.bringing import Bringing
 from holdfast.checkpoints.holding import held_one, release
 from holdfast.checkpoints.locating import Tried, candidates, examine, locate
-from holdfast.checkpoints.making import Dependency, agent_id, check_dependencies, make
+from holdfast.checkpoints.making import Dependency, agent_id, check_dependencies, make, unmet
 from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest, said
 from holdfast.errors import (
     CheckpointNotFoundError,
@@ -37,6 +37,7 @@ class RestoreResult:
     """What became of a request; one that fails raises instead."""
 
     success: bool
+    """False only of a dry run: the restore is refused, for what `dependencies` says of these."""
     agent_id: str
     restored_from: str
     """The point, TIMELINE@NUMBER; behind the scope, if it is another one."""
@@ -66,6 +67,7 @@ class Recovered:
             f"  {one.id} {one.name}: {'whole' if one.valid else one.reason}" for one in self.tried
         ]
         head = f"recovered {self.result.restored_from}, of {len(self.tried)} tried"
+        lines += [f"  it rests on {one}" for one in self.result.dependencies]
         return "\n".join([head, *lines])
 
 
@@ -92,12 +94,13 @@ def restore(handle: LineHandle, request: RestoreRequest) -> RestoreResult:
     about = _about(source, timeline, sequence)
     wanted = "ignore" if request.dry_run else request.dependencies
     dependencies = check_dependencies(handle, about, wanted)
+    refused = unmet(dependencies, request.dependencies) if request.dry_run else []
     if source.scope == handle.scope and not request.partial:
         restored, written = _whole(handle, f"{timeline}@{sequence}", request)
     else:
         restored, written = _bring(handle, source, timeline, sequence, request)
     return RestoreResult(
-        True,
+        not refused,
         agent_id(handle),
         restored.point,
         f"{handle.timeline}@{restored.sequence}",
@@ -204,7 +207,10 @@ def confirm(handle: LineHandle, which: Any) -> Checkpoint | None:
 
 
 def recover(handle: LineHandle, where: Locator) -> Recovered:
-    """Return to the newest checkpoint that is whole; damaged ones are set aside and named."""
+    """Return to the newest checkpoint that is whole; damaged ones are set aside and named.
+
+    Whatever it rests on: a newer state of its own is worth more than none. The report names that.
+    """
     tried: list[Tried] = []
     aside = _set_aside(handle)
     found: Checkpoint | None = None

@@ -55,7 +55,7 @@ async def set_up(
     steps: Mapping[str, StepFunction] | None = None,
 ) -> Managed:
     """Set an agent up as a configuration says; see `holdfast.sync.set_up`."""
-    check_set_up(config, initial)
+    check_set_up(config, initial, store, Store)
     opened = store if store is not None else await open(**opening(config))
     try:
         recovery = Recovery(opened, procedures=config.procedures, steps=steps)
@@ -63,7 +63,12 @@ async def set_up(
         managed = Managed(opened, config, recovery, policies, store is None)
         try:
             managed.report = await to_the_end(
-                put_in_force, config, recovery._blocking, policies._blocking, initial
+                put_in_force,
+                config,
+                recovery._blocking,
+                policies._blocking,
+                initial,
+                given=store is not None,
             )
         except BaseException:
             await policies.close()

@@ -84,9 +84,28 @@ class Configuration:
         return cls.of(read_yaml(text, ConfigurationError))
 
     def check(self) -> None:
-        """Refuse what is not available."""
-        if self.unavailable:
-            raise ConfigurationError([f"not available: {one}" for one in self.unavailable])
+        """Refuse what is not available, and what was put together by hand and is wrong."""
+        problems = [f"not available: {one}" for one in self.unavailable]
+        try:
+            Scope("agent", self.agent_id)
+        except HoldfastError as error:
+            problems.append(f"agent_id is the id of an agent: {error}")
+        if self.verification not in LEVELS:
+            problems.append(f"verification is {' or '.join(LEVELS)}")
+        for name, kind in (("policies", Policy), ("procedures", Procedure)):
+            made = getattr(self, name)
+            if not isinstance(made, tuple) or not all(isinstance(one, kind) for one in made):
+                problems.append(f"{name} is a tuple of {kind.__name__}")
+            else:
+                problems += _twice(name, made)
+        if problems:
+            raise ConfigurationError(problems)
+
+    def passed_over(self) -> tuple[str, ...]:
+        """What it says of a store, and does not matter if an open one is given."""
+        said = self.url.partition(":")[2] or self.key or self.signer or self.durability != "full"
+        note = "storage.primary: the store that was given is used, as it was opened"
+        return (note,) if said else ()
 
 
 class _Reading:
@@ -99,6 +118,7 @@ class _Reading:
 
     def run(self, data: Any) -> Configuration:
         if isinstance(data, Mapping) and "state_management" in data:
+            self._outside(data)
             data = data["state_management"]
         whole = self._section(self._renamed(data), "")
         agent = self._text(whole, "a configuration", "agent_id", "")
@@ -124,6 +144,14 @@ class _Reading:
             notes=tuple(self._notes),
         )
 
+    def _outside(self, data: Mapping[Any, Any]) -> None:
+        """What stands beside `state_management`: of somebody else, unless it is named as ours."""
+        for other in sorted(str(one) for one in data if one != "state_management"):
+            if _SECTIONS.get(other, other) in _KNOWN[""]:
+                self.problems.append(f"{other} belongs into state_management, not beside it")
+            else:
+                self._notes.append(f"{other}: it stands beside state_management, and is not read")
+
     def _renamed(self, data: Any) -> Any:
         if not isinstance(data, Mapping):
             return data
@@ -142,9 +170,10 @@ class _Reading:
         return data
 
     def _primary(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        kind = self._text(data, "storage.primary", "type", "sqlite")
-        durability = self._one_of(data, "storage.primary", "durability", DURABILITY, "full")
         place = self._text(data, "storage.primary", "connection", "")
+        scheme = next((one for one in ENGINES if place.startswith(f"{one}:")), "")
+        kind = self._text(data, "storage.primary", "type", scheme or "sqlite")
+        durability = self._one_of(data, "storage.primary", "durability", DURABILITY, "full")
         self._length(data, "storage.primary", "timeout")
         pool = data.get("pool_size", 1)
         if type(pool) is not int or pool < 1:
@@ -154,9 +183,19 @@ class _Reading:
         }
         if kind not in ENGINES:
             self._unavailable.append(
-                f"storage.primary.type {kind}: a store is {' or '.join(ENGINES)}"
+                f"storage.primary.type{_word(kind)}: a store is {' or '.join(ENGINES)}"
             )
             return {**opened, "durability": durability}
+        if "://" in place and not scheme:
+            self._unavailable.append(
+                f"storage.primary.connection: it is of another engine; a store is "
+                f"{' or '.join(ENGINES)}"
+            )
+            return {**opened, "durability": durability}
+        if scheme and scheme != kind:
+            self.problems.append(
+                f"storage.primary: the type is {kind}, and the connection is of {scheme}"
+            )
         for name in ("pool_size", "timeout"):
             if name in data:
                 self._notes.append(f"storage.primary.{name}: {kind} runs in the process itself")
@@ -175,7 +214,7 @@ class _Reading:
         if (name, kind) == ("cache", "memory"):
             self._notes.append("storage.cache: what is read is kept in the process in any case")
         else:
-            self._unavailable.append(f"{place}.type {kind}")
+            self._unavailable.append(f"{place}.type{_word(kind)}")
 
     def _synchronization(self, data: Mapping[str, Any]) -> None:
         self._flags(data, "synchronization", ("enabled",))
@@ -243,7 +282,19 @@ class _Reading:
             except HoldfastError as error:
                 problems = getattr(error, "problems", None) or [str(error)]
                 self.problems += [f"{place} {number}: {text}" for text in problems]
+        self.problems += _twice(place, made)
         return tuple(made)
+
+
+def _twice(place: str, made: Sequence[Any]) -> list[str]:
+    """Which ids stand for two of them: only one could be in force."""
+    ids = [one.id for one in made]
+    return [f"{place}: two have the id {id_!r}" for id_ in dict.fromkeys(ids) if ids.count(id_) > 1]
+
+
+def _word(kind: str) -> str:
+    """The name of an engine, to be shown; nothing of what may be a connection instead."""
+    return f" {kind}" if kind.isidentifier() and len(kind) <= 32 else ""
 
 
 def _policy(data: Any) -> Policy:

@@ -76,6 +76,7 @@ from holdfast.store.arguments import (
 from holdfast.store.blocking import Store
 from holdfast.store.cancelling import safe_point, undivided
 from holdfast.store.cause import acting
+from holdfast.store.core import Core
 from holdfast.store.handles import StoreHandle
 from holdfast.store.scopes import Scope
 
@@ -114,12 +115,16 @@ class Recovery(Looking):
         defaults: Mapping[str, Any] | None = None,
         validate: Sequence[Callable[[Any], Any]] = (),
     ) -> None:
-        self._handle = StoreHandle(store._core)
+        core = getattr(store, "_core", None)
+        if not isinstance(core, Core):
+            raise InvalidInputError("Recovery takes an open store")
+        if steps is not None and not isinstance(steps, Mapping):
+            raise InvalidInputError("steps is a mapping of types of steps to functions")
+        self._handle = StoreHandle(core)
         self._store = Store(self._handle)
         self.steps: dict[str, StepFunction] = {**STEPS}
         for name, function in (steps or {}).items():
             self.register(name, function)
-        core = self._handle.core
         self._settings = Settings.of(core, strategies, order, copies, defaults, validate)
         self._together = Together(self._handle, self._settings)
         self._tails = Tails(self._handle)

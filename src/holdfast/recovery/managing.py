@@ -7,20 +7,30 @@ with set_up(Configuration.from_yaml(text), initial={"task": None}) as managed:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from holdfast.checkpoints.policies import Policies
-from holdfast.errors import InvalidInputError, StateIntegrityError
+from holdfast.checkpoints.policy import Policy
+from holdfast.errors import (
+    ConfigurationError,
+    Conflict,
+    InvalidInputError,
+    StateIntegrityError,
+)
 from holdfast.recovery.configuration import Configuration
 from holdfast.recovery.context import StepFunction
 from holdfast.recovery.engine import Recovery
+from holdfast.store import rows
 from holdfast.store.blocking import State, Store
-from holdfast.store.handles import StoreHandle
+from holdfast.store.core import Core
+from holdfast.store.gates import Operation
+from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.opening import open_core
-from holdfast.store.scopes import Scope
+from holdfast.store.scopes import Scope, check_key
+from holdfast.store.tombstones import by_number
 from holdfast.store.verify import verify_store
 
 
@@ -52,7 +62,7 @@ class SetUp:
     """Milliseconds since 1970, as this process's clock claimed."""
 
     def __str__(self) -> str:
-        what = "new" if self.created else f"at {self.current_state}"
+        what = "new" if self.created else f"at {self.current_state or 'no state'}"
         lines = [
             f"agent:{self.agent_id} ({what}): {'in force' if self.success else 'damaged'}",
             f"  storage: {'encrypted' if self.encrypted else 'plain'}",
@@ -108,17 +118,21 @@ def set_up(
     The store is opened, or made, by the configuration, unless an open one is given. The policies
     are the agent's own from then on; one that it has already in the same words is not written
     again, and one that the configuration does not name is left. `initial` is written if the agent
-    is not there. `steps` are the types of steps of your own that the procedures use. What is not
-    available is refused with `ConfigurationError` before anything is touched.
+    is not there, in one change with the policies: of several who set it up at once one writes it,
+    and the others take what is there. `steps` are the types of steps of
+    your own that the procedures use. What is not available is refused with `ConfigurationError`
+    before anything is touched.
     """
-    check_set_up(config, initial)
+    check_set_up(config, initial, store, Store)
     opened = store if store is not None else Store(StoreHandle(open_core(**opening(config))))
     try:
         recovery = Recovery(opened, procedures=config.procedures, steps=steps)
         policies = Policies(opened)
         managed = Managed(opened, config, recovery, policies, store is None)
         try:
-            managed.report = put_in_force(config, recovery, policies, initial)
+            managed.report = put_in_force(
+                config, recovery, policies, initial, given=store is not None
+            )
         except BaseException:
             policies.close()
             raise
@@ -139,13 +153,24 @@ def opening(config: Configuration) -> dict[str, Any]:
     }
 
 
-def check_set_up(config: object, initial: object) -> None:
-    """Refuse what cannot be set up."""
+def check_set_up(config: object, initial: object, store: object, kind: type) -> None:
+    """Refuse what cannot be set up, as far as that is known before a store is opened."""
     if not isinstance(config, Configuration):
         raise InvalidInputError("set_up takes a Configuration: Configuration.of(data)")
     if initial is not None and not isinstance(initial, Mapping):
         raise InvalidInputError("initial is a mapping of keys to values")
+    for key in initial or ():
+        check_key(key)
     config.check()
+    if store is None:
+        return
+    if not isinstance(store, kind):
+        raise InvalidInputError(
+            "store is an open one of the same face: that of holdfast.sync for holdfast.sync.set_up,"
+            " that of holdfast.open for holdfast.set_up"
+        )
+    if config.key is not None and store._core.ring is None:  # type: ignore[attr-defined]
+        raise ConfigurationError(["storage.primary.key: the store that was given is not encrypted"])
 
 
 def put_in_force(
@@ -153,51 +178,126 @@ def put_in_force(
     recovery: Recovery,
     policies: Policies,
     initial: Mapping[str, Any] | None,
+    *,
+    given: bool,
 ) -> SetUp:
-    """Verify what is there, write what is not, and say what is in force."""
-    core = policies._core
-    store = Store(StoreHandle(core))
-    state = store.agent(config.agent_id)
-    scope = Scope("agent", config.agent_id)
-    created = core.known(scope) is None
-    broken = "" if created or config.verification == "low" else _broken(store, scope)
-    findings: tuple[str, ...] = (broken,) if broken else ()
-    if config.verification == "high" and not created:
-        findings = tuple(str(one) for one in verify_store(core, scope).findings) or findings
+    """Verify what is there, write what is not, and say what is in force.
+
+    `given` says that the store was open before.
+    """
+    core, scope = policies._core, Scope("agent", config.agent_id)
+    policies._check(config.policies)
+    found = _looked_at(core, scope, config.verification)
+    created, broken, findings = found.new, found.broken, found.findings
+    current, in_force = 0, tuple[str, ...]()
     if not broken:
-        if created and initial:
-            with state.change(reason="initial state") as change:
-                for key, value in initial.items():
-                    change.set(key, value)
-        for policy in config.policies:
-            if policies.get(scope, policy.id) != policy:
-                policies.set(scope, policy)
-    there = core.known(scope) is not None
+        try:
+            created = _write(policies, scope, config.policies, initial or {}, new=found.new)
+            current = LineHandle(core, scope, "main").place()[2]
+            in_force = tuple(one.id for one in policies.list(scope) if one.enabled)
+        except StateIntegrityError as error:  # the level asked for no look at it before
+            broken, findings = True, (*findings, str(error))
     return SetUp(
         success=not broken,
         agent_id=config.agent_id,
         created=created,
-        current_state="@".join(map(str, state.place()[1:])) if there and not broken else "",
+        current_state=f"main@{current}" if current else "",
         storage_initialized=True,
         encrypted=core.ring is not None,
         checkpointing_enabled=not broken,
-        policies=() if broken else tuple(p.id for p in policies.list(scope) if p.enabled),
+        policies=in_force,
         recovery_configured=True,
         procedures=tuple(one.id for one in recovery.procedures()),
         sync_enabled=False,
         verification=config.verification,
         findings=findings,
-        notes=config.notes,
+        notes=(*config.notes, *config.passed_over()) if given else config.notes,
         initialized_at=core.clock.claimed() // 1000,
     )
 
 
-def _broken(store: Store, scope: Scope) -> str:
+class _Found(NamedTuple):
+    new: bool
+    broken: bool
+    findings: tuple[str, ...]
+
+
+def _looked_at(core: Core, scope: Scope, level: str) -> _Found:
+    """Whether an agent is there, and is whole as far as a level asks for."""
+    try:
+        if not _is_there(core, scope):
+            lost = _lost(core) if level == "high" else ()
+            return _Found(not lost, bool(lost), lost)
+        if level == "low":
+            return _Found(False, False, ())
+        broken = _broken(core, scope)
+        findings: tuple[str, ...] = (broken,) if broken else ()
+        if level == "high":
+            findings = (
+                tuple(f"{one.place}: {one.message}" for one in verify_store(core, scope).findings)
+                or findings
+            )
+        return _Found(False, bool(broken), findings)
+    except StateIntegrityError as error:
+        return _Found(False, True, (str(error),))
+
+
+def _is_there(core: Core, scope: Scope) -> bool:
+    """Whether there is such a scope; one that was to be made here, and was refused, is not."""
+    ledger = core.known(scope)
+    return ledger is not None and (ledger.birth is None or core.current(scope) is not None)
+
+
+def _lost(core: Core) -> tuple[str, ...]:
+    """What is there of scopes that the directory does not name: nobody can tell whose it was."""
+    low = b"T"
+    numbers: set[int] = set()
+    while page := core.storage.scan(low, b"U", limit=1000):
+        numbers.update(rows.scope_of(key) for key, _ in page)
+        low = page[-1][0] + b"\0"
+    lost = sorted(numbers - by_number(core).keys()) if numbers else []
+    return tuple(
+        f"scope {number:x}: the directory does not name it; it may be this agent's"
+        for number in lost
+    )
+
+
+def _broken(core: Core, scope: Scope) -> str:
     """What is wrong with the newest state of an agent; empty if it is whole."""
-    history = store._handle.line(scope).history
+    history = LineHandle(core, scope, "main").history
     try:
         line = history.points.line()
         history.check_point(line, line.sequence, "full")
     except StateIntegrityError as error:
         return str(error)
     return ""
+
+
+def _write(
+    policies: Policies,
+    scope: Scope,
+    wanted: Sequence[Policy],
+    initial: Mapping[str, Any],
+    *,
+    new: bool,
+) -> bool:
+    """Write what an agent does not have, in one change; whether it was not there before.
+
+    Of several who make the same agent one does; the others take what is there then.
+    """
+    have = {one.id: one for one in policies.list(scope)}
+    others = [one for one in wanted if have.get(one.id) != one]
+    if new:
+        first = [Operation("set", key, value) for key, value in initial.items()]
+        if not first and not others:
+            return True
+        try:
+            policies._put(scope, others, first, head=0, reason="initial state")
+            return True
+        except Conflict:
+            if not _is_there(policies._core, scope):
+                raise
+        return _write(policies, scope, wanted, {}, new=False)
+    if others:
+        policies._put(scope, others)
+    return False

@@ -68,6 +68,7 @@ from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
 from holdfast.store.items import Checkpoint
 from holdfast.store.lookup_building import settle_after
 from holdfast.store.reading import moment
+from holdfast.store.resting import depends_in
 from holdfast.store.scopes import Scope
 from holdfast.store.stage import Stage
 from holdfast.store.writing import Asked, build_change
@@ -262,8 +263,7 @@ class Together:
         made: list[Checkpoint] = [
             one for one in candidates(handle, Locator()) if one.sequence <= last
         ]
-        noted: list[Any] = said(made[0].metadata, "depends", []) if made else []
-        return {Scope.parse(one[0]) for one in noted if type(one) is list and len(one) == 4}
+        return {Scope.parse(scope) for scope, *_ in depends_in(made[0].metadata if made else {})}
 
     def _put_back(
         self, id_: str, data: dict[str, Any], scopes: Sequence[Scope], found: Moment

@@ -36,7 +36,7 @@ def end_line(
     handle: LineHandle,
     reason: str | None,
     needed: Needed = frozenset,
-    rested: Needed = frozenset,
+    rested: Needed | None = None,
 ) -> Pruned:
     """End a timeline; what it cost is given back. `needed` and `rested`: see `prune_state`."""
     if handle.timeline == "main":

@@ -214,7 +214,7 @@ class _Erasure:
         prefixes = [kind + number for kind in rows.OF_SCOPE]
         for prefix in prefixes if self.core.ring is None else ():
             self._blank(prefix)
-        for kind in (b"P", b"R"):
+        for kind in (b"A", b"P", b"R"):
             self._unpin(kind + number)
         for prefix in prefixes:
             while page := self.storage.scan(prefix, rows.after(prefix), limit=SLICE):
@@ -228,7 +228,8 @@ class _Erasure:
             self.keys += self.core.ring.erase(tombstone.id)
 
     def _unpin(self, prefix: bytes) -> None:
-        """Drop cells of a scope: pins of values that were not finished, what rested on it.
+        """Drop cells of a scope: pins of values that were not finished, what rested on it, who
+        prunes it.
 
         The tombstone tells their writers.
         """

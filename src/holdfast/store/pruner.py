@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from holdfast.errors import Conflict
@@ -16,13 +18,16 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 20
 TOKEN = 16
+PAGE = 256
+"""Cells that are read, or dropped, together."""
 
 
 class Pruner:
     """The right to prune a scope; whoever takes it next takes it away.
 
     Its cell holds a random token, and behind that how often somebody came to rest on the scope
-    since (`notice`): what was found to be needed before that may no longer be all.
+    since (`notices`): what was found to be needed before that may no longer be all. What came is
+    named by cells of their own, so that nothing else has to be read in the commit that asks.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -39,6 +44,7 @@ class Pruner:
                 tombstone = [self._ledger.tombstone]
                 swap = (self.key, _held(self._storage, self.key), self.cell)
                 self._storage.commit(Batch(cells=[swap], absent=tombstone))
+                self._forget(mine=False)  # of others who were cut short
                 return
             except Conflict:
                 if self._ledger.erased():
@@ -53,6 +59,27 @@ class Pruner:
     def leave(self) -> None:
         """All is pruned."""
         self._commit(Batch(), leave=True)
+        self._forget(mine=True)
+
+    def came(self, timeline: int) -> set[int]:
+        """Entries of a timeline that others came to rest on since it was taken."""
+        mine = rows.arrivals(self._ledger.number, self.cell[:TOKEN])
+        named = (rows.arrived_at(key) for page in self._pages(mine) for key, _ in page)
+        return {sequence for line, sequence in named if line == timeline}
+
+    def _pages(self, prefix: bytes) -> Iterator[list[tuple[bytes, bytes]]]:
+        low = prefix + b"\0" if prefix == self.key else prefix
+        while page := self._storage.cells(low, rows.after(prefix), limit=PAGE):
+            yield page
+            low = page[-1][0] + b"\0"
+
+    def _forget(self, *, mine: bool) -> None:
+        """Drop what came while it pruned, or what others left."""
+        own = rows.arrivals(self._ledger.number, self.cell[:TOKEN])
+        for page in self._pages(own if mine else self.key):
+            over = [(key, by, None) for key, by in page if mine or not key.startswith(own)]
+            with suppress(Conflict):  # somebody else was faster
+                self._storage.commit(Batch(cells=[*over]))
 
     def _commit(self, batch: Batch, *, leave: bool) -> bool:
         asked = batch.cells
@@ -80,14 +107,15 @@ class Pruner:
         return found
 
 
-def notice(storage: Storage, scope: int) -> Swap:
-    """What a commit that comes to rest on a scope expects, and tells whoever prunes that scope."""
+def notices(storage: Storage, scope: int, at: bytes, by: bytes) -> list[Swap]:
+    """What a commit that comes to rest on an entry expects, and tells whoever prunes its scope."""
     key = rows.pruner(scope)
     held = _held(storage, key)
     if held is None:
-        return key, None, None
+        return [(key, None, None)]
     count = int.from_bytes(held[TOKEN:], "big") + 1
-    return key, held, held[:TOKEN] + count.to_bytes(8, "big")
+    told = held[:TOKEN] + count.to_bytes(8, "big")
+    return [(key, held, told), (rows.arrival(scope, held[:TOKEN], at, by), None, by)]
 
 
 def _held(storage: Storage, key: bytes) -> bytes | None:

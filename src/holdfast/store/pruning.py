@@ -119,13 +119,13 @@ def prune_state(
     dry_run: bool,
     reason: str | None,
     needed: Needed = frozenset,
-    rested: Needed = frozenset,
+    rested: Needed | None = None,
 ) -> Pruned:
     """Drop the content of entries before a point; see `State.prune`.
 
     `needed` gives entries of the timeline whose states stay, too. It is asked again in the commit
     that announces what goes; whoever adds to them stands on the state (`floors.stand_on`). `rested`
-    gives more such entries; it is asked there only if somebody added to them since (`resting`).
+    gives more such entries; whoever adds to them later tells who prunes (`resting`).
     """
     check_flag(dry_run, "dry_run")
     if reason is not None:
@@ -163,7 +163,7 @@ class _Pruning:
         last: int,
         wanted: set[int] | None,
         needed: Needed,
-        rested: Needed,
+        rested: Needed | None,
         dry_run: bool,
     ) -> None:
         self.handle = handle
@@ -175,8 +175,7 @@ class _Pruning:
         if not dry_run:
             self.pruner.take()
         self.cell = self.pruner.cell
-        self.rests = rested
-        self.rested = set(rested())
+        self.rested = None if rested is None else set(rested())
         """All that there are, as long as the cell is the same."""
         self.old = self.line.floor
         self.last = max(last, self.old.sequence, self.ledger.before)
@@ -215,7 +214,7 @@ class _Pruning:
     def _needed(self) -> set[int]:
         """Entries up to the floor that others need, but those that are gone already."""
         before = self.ledger.before
-        found = self.rested.union(self.needed())
+        found = {*(self.rested or ()), *self.needed()}
         return {at for at in found if at <= self.last and self.old.holds(at, before)}
 
     def _sources(self, number: int, behind: int) -> Iterator[int]:
@@ -347,7 +346,9 @@ class _Pruning:
             if not self.kept.issuperset(self._sources(number, head)):
                 raise Conflict(f"{self.ledger.scope}: restored or forked meanwhile; try again")
         if self.pruner.look() != self.cell:  # others came to rest on the scope: on what is kept?
-            self.cell, self.rested = self.pruner.cell, set(self.rests())
+            self.cell = self.pruner.cell
+            if self.rested is not None:
+                self.rested |= self.pruner.came(self.line.number)
         if not self.kept.issuperset(self._needed()):
             raise Conflict(f"{self.ledger.scope}: marked as needed meanwhile; try again")
 

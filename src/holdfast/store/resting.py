@@ -8,15 +8,22 @@ asks looks whether that is still there, and retention drops cells that stand for
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.errors import Conflict, StateIntegrityError
+from holdfast.errors import (
+    Conflict,
+    InvalidInputError,
+    ScopeNotFoundError,
+    StateIntegrityError,
+)
 from holdfast.storage.contract import Batch
 from holdfast.store import entries, rows
 from holdfast.store.breathing import Breath
-from holdfast.store.pruner import notice
+from holdfast.store.entries import Body
+from holdfast.store.pruner import notices
+from holdfast.store.scopes import Scope
 
 if TYPE_CHECKING:
     from holdfast.store.core import Core
@@ -27,6 +34,20 @@ if TYPE_CHECKING:
 
 SLICE = 256
 """Cells that are looked at, or dropped, together."""
+
+
+DEPENDS = "depends"
+"""What the metadata of a checkpoint calls what it rests on."""
+
+
+def depends_in(metadata: Mapping[str, Any]) -> list[tuple[str, str, int, str]]:
+    """(scope, timeline, entry, hash) of what the metadata of a checkpoint says that it rests on.
+
+    Somebody may have put something else there: then nothing.
+    """
+    noted, kinds = metadata.get(DEPENDS), [str, str, int, str]
+    found = noted if type(noted) is list else []
+    return [tuple(one) for one in found if type(one) is list and [*map(type, one)] == kinds]
 
 
 class Rest(NamedTuple):
@@ -41,11 +62,14 @@ class Rest(NamedTuple):
     """Key of the tombstone that its scope would have."""
 
     def name(self, core: Core) -> str:
-        """What people call the checkpoint."""
+        """What people call the checkpoint; which row it is if its scope cannot be told."""
         key = self.directory[:21] + bytes([rows.THERE])
-        ledger = core.ledger_of(key, core.storage.get([key])[0] or b"")
         number = int.from_bytes(self.by[7:9], "big")
-        names = {line: name for line, name, _, _ in core.timelines(ledger)} if number else {}
+        try:
+            ledger = core.ledger_of(key, core.storage.get([key])[0] or b"")
+            names = {line: name for line, name, _, _ in core.timelines(ledger)} if number else {}
+        except (ScopeNotFoundError, StateIntegrityError):
+            return f"a scope that cannot be told, {rows.describe(self.by)},"
         return f"{ledger.scope} {names.get(number, 'main')}@{rows.sequence_of(self.by)}"
 
 
@@ -60,7 +84,7 @@ def rest_on(core: Core, stage: Stage, line: Timeline, sequence: int, anchors: in
     at = rows.entry(line.prefix, sequence)
     by = rows.entry(stage.timeline.prefix, stage.sequence + 1)
     stage.absent.append(rows.anchor(other.number, line.number, anchors + 1))
-    stage.cells.append(notice(core.storage, other.number))
+    stage.cells += notices(core.storage, other.number, at, by)
     stage.cells.append((rows.rest(at, by), None, stage.ledger.tombstone))
 
 
@@ -80,20 +104,57 @@ def forget_rests(ledger: Ledger) -> None:
             ledger.storage.commit(Batch(cells=[*over[start : start + SLICE]]))
 
 
+def check_noted(check: _Check, ledger: Ledger, line: int, sequence: int, body: Body) -> None:
+    """Tell which cells are missing that a checkpoint calls for: retention would drop its base."""
+    op: list[Any] = body.ops[0] if body.ops else [0]
+    if op[0] != entries.CHECKPOINT or len(op) < 7 or DEPENDS.encode() not in op[6]:
+        return
+    by = rows.entry(rows.line(b"E", ledger.number, line), sequence)
+    for noted in depends_in(check.core.codec.decode(op[6])):
+        at = _noted_at(check.core, *noted)
+        key = rows.rest(at, by) if at else b""
+        if not key or check.core.storage.cells(key, key + b"\0", limit=1):
+            continue
+        if not check.ends_now(ledger):
+            message = "it is missing: retention would not keep what the checkpoint rests on"
+            check.find("damage", rows.describe(key), message)
+
+
+def _noted_at(core: Core, scope: str, timeline: str, sequence: int, hash_: str) -> bytes:
+    """Key of an entry that a checkpoint was said to rest on; empty if it is there no longer."""
+    try:
+        other = core.known(Scope.parse(scope))
+        lines = {} if other is None else {one[1]: one[0] for one in core.timelines(other)}
+        if other is None or timeline not in lines or not 0 < sequence < 1 << 40:
+            return b""
+        key = rows.entry(rows.line(b"E", other.number, lines[timeline]), sequence)
+        row = core.storage.get([key])[0]
+        same = row and other.entry_hash(key, entries.split_row(row)[0].data).hex() == hash_
+    except (InvalidInputError, StateIntegrityError):  # named where it is; or never one of ours
+        return b""
+    return key if same else b""
+
+
 def check_rests(check: _Check) -> None:
-    """Tell what is no cell of this kind, or is about scopes that there never were."""
+    """Tell what is no cell of this kind, is about scopes that there never were, or misnames one."""
     low = b"R"
+    directory_of = {ledger.number: ledger.tombstone for ledger in check.ledgers}
     while page := check.core.storage.cells(low, b"S", limit=1000):
         for key, directory in page:
             ends = [rows.scope_of(end) for end in rows.ends_of(key)]
             right = len(key) == rows.REST and len(directory) == rows.DIRECTORY
             if not right or not all(check.knows(number) for number in ends):
                 check.find("unaccounted", rows.describe(key), "nothing accounts for this cell")
+            elif directory != directory_of.get(ends[1], directory):
+                check.find("damage", rows.describe(key), "it names another scope than it is of")
         low = page[-1][0] + b"\0"
 
 
 def _cells(ledger: Ledger) -> Iterator[tuple[bytes, bytes, bool]]:
-    """Each cell, and whether its checkpoint is there: scope not deleted, entry not pruned."""
+    """Each cell, and whether its checkpoint is there: scope not deleted, entry not pruned.
+
+    Where damage leaves that open it is: nobody can tell, and what it rests on stays.
+    """
     breath = Breath()
     low = prefix = rows.rests(ledger.number)
     while page := ledger.storage.cells(low, rows.after(prefix), limit=SLICE):
@@ -101,14 +162,15 @@ def _cells(ledger: Ledger) -> Iterator[tuple[bytes, bytes, bool]]:
         found = iter(ledger.storage.get([key for keys in wanted for key in keys]))
         for key, directory in page:
             deleted, erased, row = next(found), next(found), next(found)
-            ended = deleted is not None or erased is not None or row is None
-            yield key, directory, not ended and _is_whole(row or b"")
+            ended = deleted is not None or erased is not None
+            yield key, directory, not ended and _may_be_whole(row)
             breath()
         low = page[-1][0] + b"\0"
 
 
-def _is_whole(row: bytes) -> bool:
+def _may_be_whole(row: bytes | None) -> bool:
+    """Of what is pruned the envelope stays; a row that is lost or damaged says nothing of it."""
     try:
-        return bool(entries.split_row(row)[1])
+        return row is None or bool(entries.split_row(row)[1])
     except StateIntegrityError:
         return True  # nobody can tell: what it rests on stays

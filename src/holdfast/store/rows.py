@@ -150,6 +150,25 @@ def pruner(scope: int) -> bytes:
     return b"A" + scope.to_bytes(SCOPE, "big")
 
 
+ARRIVAL = 1 + SCOPE + 16 + 7 + 13
+
+
+def arrivals(scope: int, token: bytes) -> bytes:
+    """Prefix of the cells that say what came to rest on a scope while somebody prunes it."""
+    return pruner(scope) + token
+
+
+def arrival(scope: int, token: bytes, at: bytes, by: bytes) -> bytes:
+    """Key of such a cell, of an entry and the checkpoint that rests on it, both by their keys."""
+    return arrivals(scope, token) + at[7:] + by[1:]
+
+
+def arrived_at(arrival: bytes) -> tuple[int, int]:
+    """Timeline and number of the entry that such a cell names."""
+    at = arrival[23:30]
+    return int.from_bytes(at[:2], "big"), int.from_bytes(at[2:], "big")
+
+
 def rests(scope: int) -> bytes:
     """Prefix of the cells that say what rests on entries of a scope."""
     return b"R" + scope.to_bytes(SCOPE, "big")
@@ -248,6 +267,11 @@ def describe(key: bytes) -> str:
         if len(key) >= 17 and kind != "C":
             parts.append(f"pack {int.from_bytes(key[14:17], 'big')}")
         return f"{_KINDS[kind]} ({', '.join(parts)})"
+    if kind == "R" and len(key) == REST:
+        at, by = (describe(end).removeprefix("entry ") for end in ends_of(key))
+        return f"dependency (of {by} on {at})"
+    if kind == "A" and len(key) in (7, ARRIVAL):
+        return f"pruning (scope {int.from_bytes(key[1:7], 'big'):x})"
     if kind == "F" and len(key) == 8:
         return f"feed row (lane {key[1]}, number {int.from_bytes(key[2:], 'big')})"
     if key.startswith(LEASES):

@@ -10,6 +10,7 @@ from holdfast.store import entries, rows
 from holdfast.store.entries import Body
 from holdfast.store.floors import NO_FLOOR
 from holdfast.store.outcomes import Outcome, id_tag
+from holdfast.store.resting import check_noted
 
 if TYPE_CHECKING:
     from holdfast.store.ledger import Ledger
@@ -40,6 +41,7 @@ class Accounts:
             key = rows.epoch(ledger.number, body.ops[0][1])
             self._wanted[key] = "it is missing: a fork could rest on a key that is gone"
             self.epochs += 1
+        check_noted(self._check, ledger, line, sequence, body)
         if body.change is not None:
             self._id(ledger, line, sequence, body)
         if body.cause is not None and body.cause.correlation is not None:

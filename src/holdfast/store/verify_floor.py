@@ -145,7 +145,7 @@ class FloorCheck:
         """An entry that stayed whole: of its packs, what is there must be what it commits to."""
         self.line.report.values += len(body.atoms)
         self.line.uploads.note(key, body)
-        if body.ops and body.ops[0][0] == entries.REKEY:
+        if body.ops and body.ops[0][0] in (entries.REKEY, entries.CHECKPOINT):
             alone = msgspec.structs.replace(body, change=None, cause=None)
             sequence = rows.sequence_of(key)
             self.line.check.accounts.note(self.ledger, self.line.line.number, sequence, alone)
