@@ -25,7 +25,7 @@ from holdfast.agents.handover_book import HandoverBook
 from holdfast.agents.keys import ATTEMPTS
 from holdfast.agents.mailbox_keeping import MESSAGES
 from holdfast.checkpoints.locating import candidates
-from holdfast.checkpoints.requests import Locator, said
+from holdfast.checkpoints.requests import Locator
 from holdfast.errors import (
     Conflict,
     InvalidInputError,
