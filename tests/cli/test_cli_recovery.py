@@ -438,5 +438,9 @@ def test_groups_are_listed_told_of_by_doctor_and_abandoned(cli: Cli, here: Path)
     assert "abandoned" in cli(step).out
     assert cli("recovery list --json").json["groups"][0]["status"] == "failed"
     assert f"recovery {left['id']} of 2 agents" in cli(f"recovery show agent:a {left['id']}").out
+    assert f"recovery {left['id']} of 2 agents" in cli("recovery show agent:a").out
+    assert left["id"] in cli("recovery list agent:b").out
+    assert cli("recovery list agent:b --json").json["groups"][0]["id"] == left["id"]
+    assert cli("recovery list agent:c --json").json == {"recoveries": [], "groups": []}
     page = cli(f"recovery show agent:b {left['id']} --format markdown").out
     assert page.startswith("# Recovery of 2 agents: failed")

@@ -282,7 +282,7 @@ def test_of_a_commit_that_is_lost_in_part_that_part_is_named(place: Place) -> No
     drop(place, 1)
     store = place.open()
     for _ in range(3):
-        assert Tails(store._handle).lost(store.agent("7").scope) == (5, 5)
+        assert Tails(store._handle).lost(store.agent("7").scope) == {"main": [5, 5]}
         store.agent("7").set("k", 3)  # takes the number of the lost one
 
 

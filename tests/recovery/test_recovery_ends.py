@@ -65,7 +65,7 @@ def half_begun(store: sync.Store, states: list[sync.State]) -> str:
     def gone(*_: Any) -> Any:
         raise Killed
 
-    recovery._together._look = gone  # type: ignore[method-assign]
+    recovery._together._moments.look = gone  # type: ignore[method-assign]
     with pytest.raises(Killed):
         recovery.recover_group(states, "drift")
     return recovery.group_reports(1)[0].id
@@ -136,7 +136,7 @@ def test_whatever_is_raised_ends_a_group(store: sync.Store, monkeypatch: Any) ->
     def broken(*_: Any) -> Any:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(recovery._together, "_look", broken)
+    monkeypatch.setattr(recovery._together._moments, "look", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         recovery.recover_group(states, "drift")
     (report,) = recovery.group_reports()

@@ -9,7 +9,13 @@ import pytest
 from store_kit import Place
 
 from holdfast import Message, Task, sync
-from holdfast.errors import HoldfastError, LeaseNotFoundError, RecoveryFailedError
+from holdfast.errors import (
+    CheckpointNotFoundError,
+    HoldfastError,
+    LeaseNotFoundError,
+    RecoveryFailedError,
+    ScopeNotFoundError,
+)
 from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.handles import StoreHandle
 from holdfast.store.opening import open_core
@@ -80,8 +86,23 @@ def test_without_a_moment_that_is_good_for_all_nothing_is_changed(store: sync.St
         recovery.recover_group(states, "state_corruption")
     assert done(states) == before
     assert recovery.group_reports()[0].status == "failed"
+    store.agent("other").set("done", [])
     with pytest.raises(RecoveryFailedError, match="of a group with all of them"):
         sync.Recovery(store).recover_group([*states, store.agent("other")], "drift")
+
+
+def test_what_cannot_be_meant_is_refused_and_leaves_no_report(store: sync.Store) -> None:
+    states = team(store)
+    recovery = sync.Recovery(store)
+    for point in ("nope", 3, "main@99"):
+        with pytest.raises(CheckpointNotFoundError, match="checkpoint of a group called"):
+            recovery.recover_group(states, "drift", point=point)
+    with pytest.raises(ScopeNotFoundError, match="agent:nobody"):
+        recovery.recover_group([*states, "agent:nobody"], "drift")
+    assert recovery.group_reports() == []
+    assert recovery.statistics().recoveries == 0
+    report = recovery.recover_group(states, "drift", point="together")
+    assert "served: named" in str(report)
 
 
 def test_the_order_is_that_of_their_dependencies(store: sync.Store) -> None:

@@ -45,6 +45,18 @@ def test_locate_checkpoint_finds_where_to_go_and_says_why_not_elsewhere(store: s
     result = run(store, "backup_current", "locate_checkpoint")["locate_checkpoint"]
     assert (result["strategy"], result["point"]) == ("newest_valid", "main@2")
     assert result["passed"] == {}
+    order = {"strategies": ["named", "keys", "newest_valid"]}
+    locate = {"type": "locate_checkpoint", "action": order}
+    procedure = {"id": "look", "triggers": ["look"], "steps": [{"type": "backup_current"}, locate]}
+    report = sync.Recovery(store, procedures=[procedure]).recover("agent:7", "look")
+    assert (
+        report.passed
+        == dict(report.steps[-1][1].result["passed"])
+        == {
+            "named": "nobody named a point",
+            "keys": "no key of the newest state is damaged",
+        }
+    )
 
 
 @pytest.mark.spec("K190", "K216")

@@ -18,7 +18,8 @@ from msgspec import structs
 from holdfast.agents import handover_records as records
 from holdfast.agents.components import table
 from holdfast.agents.effect_book import Book
-from holdfast.agents.handover_packing import conversation, give, keys_of, packed, take
+from holdfast.agents.handover_mending import mend, reason_of
+from holdfast.agents.handover_packing import conversation, give, keys_of, packed, take, take_again
 from holdfast.agents.handover_records import (
     ACCEPTED,
     EXPIRED,
@@ -258,7 +259,7 @@ class HandoverBook:
     # what they are made of
 
     def _prepared(self, record: Record, what: str) -> Prepared:
-        parts = own_change(self._store, reason=f"handover {record.id} {what}")
+        parts = own_change(self._store, reason=reason_of(record.id, what))
         giver, taker = (parts.part(self._line(record, where)) for where in (OUT, IN))
         return Prepared(parts, giver, taker, record, Package({}, []), 0, [])
 
@@ -395,6 +396,15 @@ class HandoverBook:
         """Make a state that was put back fit what was handed over since."""
         return self.reconcile_all([agent])[0]
 
+    def mend(self, agent: LineHandle, others: Iterable[LineHandle]) -> list[str]:
+        """Give an agent that lost entries its side of handovers again, as others have theirs.
+
+        What was handed to it and cannot be had again is given as texts for people.
+        """
+        lost = mend(self._store, agent, others)
+        self.reconcile(agent)
+        return lost
+
     def reconcile_all(self, agents: Sequence[LineHandle]) -> list[Reconciled]:
         """The same for several that were put back together, in one change."""
 
@@ -406,7 +416,8 @@ class HandoverBook:
                 if not standing.handover or part.get(SEEN + task) == standing.handover:
                     continue
                 if standing.away:
-                    self._remove_again(part, task, standing)
+                    record = record_of(part.get(OUT + standing.handover))
+                    take_again(part, record, self._line(record, IN).reader)
                     removed.append(task)
                 elif not part.exists(task_key(task)):
                     record = record_of(part.get(IN + standing.handover))
@@ -422,18 +433,6 @@ class HandoverBook:
             return answer
 
         return again(step)
-
-    def _remove_again(self, part: ScopedChange, task: str, standing: Standing) -> None:
-        """Take what another agent has out of a state that a restore brought it back into."""
-        record = record_of(part.get(OUT + standing.handover))
-        data = self._line(record, IN).reader.get(PACKAGES + record.id)
-        package = Package(**data) if data is not None else Package({}, [])
-        kept = None
-        if record.context == "move":
-            messages = conversation(part)
-            rest = records.without(messages, package.context)
-            kept = rest if len(rest) < len(messages) else None
-        take(part, record, package, kept)
 
 
 def _watched(record: Record) -> tuple[str, str]:

@@ -17,9 +17,11 @@ from holdfast.agents.handover_records import (
     begins,
     record_of,
     standing_of,
+    without,
 )
 from holdfast.agents.keys import AGENT, CONVERSATION, CURRENT_TASK, TASKS, task_key
 from holdfast.agents.records import stored
+from holdfast.store.reading import Reader
 from holdfast.store.writing import ScopedChange
 
 COMMANDS = AGENT + "execution_trace/commands"
@@ -114,6 +116,18 @@ def take(part: ScopedChange, record: Record, package: Package, kept: list[Any] |
     if kept is not None:
         part.set(CONVERSATION, kept)
     part.set(SEEN + record.task, record.id)
+
+
+def take_again(part: ScopedChange, record: Record, taker: Reader) -> None:
+    """Take what another agent has out of a state that is of before it was given away."""
+    data = taker.get(PACKAGES + record.id)
+    package = Package(**data) if data is not None else Package({}, [])
+    kept = None
+    if record.context == "move":
+        messages = conversation(part)
+        rest = without(messages, package.context)
+        kept = rest if len(rest) < len(messages) else None
+    take(part, record, package, kept)
 
 
 def conversation(part: ScopedChange) -> list[Any]:

@@ -28,7 +28,7 @@ from holdfast.store.lookup_building import settle_after
 from holdfast.store.reverting import revert_state
 
 OUTCOMES = ("revert", "keep")
-_NEUTRAL = {entries.CHECKPOINT, entries.PRUNE, entries.REKEY, entries.LOST}
+_NEUTRAL = {entries.CHECKPOINT, entries.PRUNE, entries.REKEY, entries.LOST, entries.TAKEN}
 """What changes no key."""
 
 

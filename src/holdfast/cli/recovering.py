@@ -78,7 +78,8 @@ def recover(session: Session, /, scope: str, **given: Any) -> None:
             procedures=_procedures(given["file"]),
             order=given["order"] or None,
         )
-        state = session.state(store, scope)
+        state = session.state(store, scope, new=True)  # all of its entries may be lost
+        state.place()  # refused here if there is no such timeline
         asked = _asked(session, state, given)
         if dry_run:
             _say_plan(session, recovery.plan(state, **asked))
@@ -259,7 +260,7 @@ for _command in (boot, scrub):
 @click.option("--limit", type=click.IntRange(1), default=50, help="Of each agent. [50]")
 @pass_session
 def list_(session: Session, scope: str | None, limit: int) -> None:
-    """The recoveries of an agent, or of all, the newest first; of all, those of groups, too."""
+    """The recoveries of an agent, or of all, the newest first; also those of groups."""
     from holdfast.recovery.records import recovered_agents
     from holdfast.sync import Recovery
 
@@ -267,12 +268,13 @@ def list_(session: Session, scope: str | None, limit: int) -> None:
         made = Recovery(store)
         agents = [scope] if scope is not None else recovered_agents(store._handle)
         found = [one for agent in agents for one in made.reports(agent, limit)]
-        groups = made.group_reports(limit) if scope is None else []
+        groups = made.group_reports(limit) if scope is None else _groups_of(made, scope)[:limit]
     found.sort(key=lambda one: one.started_at, reverse=True)
     if session.json:
-        shown: dict[str, Any] = {"recoveries": [report_shape(one) for one in found]}
-        if scope is None:
-            shown["groups"] = [group_shape(one) for one in groups]
+        shown = {
+            "recoveries": [report_shape(one) for one in found],
+            "groups": [group_shape(one) for one in groups],
+        }
         output.document(shown)
         return
     every: list[RecoveryReport | GroupRecoveryReport] = [*found, *groups]
@@ -294,6 +296,11 @@ def list_(session: Session, scope: str | None, limit: int) -> None:
     )
 
 
+def _groups_of(made: Any, scope: str) -> list[GroupRecoveryReport]:
+    """The recoveries of groups that an agent was part of, the newest first."""
+    return [one for one in made.group_reports() if scope in map(str, one.agents)]
+
+
 def _each(lost: Mapping[str, str]) -> str:
     return "; ".join(f"{agent}: {what}" for agent, what in lost.items()) or "nothing"
 
@@ -305,24 +312,25 @@ def _each(lost: Mapping[str, str]) -> str:
 @click.option("-o", "--output", "page", metavar="FILE", help="Write it: .md, .html or .json.")
 @pass_session
 def show(session: Session, scope: str, id: str | None, form: str | None, page: str | None) -> None:
-    """The report of a recovery, by default of the newest; by its id, also one of a group."""
+    """The report of a recovery, of the agent or of a group with it; by default of the newest."""
     from holdfast.sync import Recovery
 
     check_page(page)
     with session.reading() as store:
         made = Recovery(store)
-        state = session.state(store, scope)
-        groups = [one for one in made.group_reports() if one.id == id and state.scope in one.agents]
-        found: list[Any] = groups or (
-            made.reports(state, 1) if id is None else [made.report(state, id)]
-        )
+        state = session.state(store, scope, new=True)  # its recoveries are there without it
+        groups: list[Any] = _groups_of(made, str(state.scope))
+        if id is None:
+            found = sorted([*made.reports(state, 1), *groups[:1]], key=lambda one: one.started_at)
+        else:
+            found = [one for one in groups if one.id == id] or [made.report(state, id)]
     if not found:
         raise MissingError(f"{scope} has had no recovery; `holdfast recovery list` shows them")
-    write_page(found[0], page)
+    write_page(found[-1], page)
     if form is not None:
-        click.echo(page_of(found[0], form), nl=False)
+        click.echo(page_of(found[-1], form), nl=False)
     elif page is None:
-        say_report(session, found[0])
+        say_report(session, found[-1])
 
 
 @recovery.command()

@@ -327,7 +327,10 @@ class Booting:
 
     def _failed(self, scope: Scope, kind: str, what: str, error: Exception) -> None:
         """One thing that cannot be settled keeps nothing else from being settled."""
-        log.warning("%s: %s %s is left", scope, kind, what, exc_info=error)
+        known = isinstance(error, HoldfastError)  # then its text says all
+        log.warning(
+            "%s: %s %s is left: %s", scope, kind, what, error, exc_info=None if known else error
+        )
         self._note(scope, kind, what, "left", f"{type(error).__name__}: {error}")
 
     def _users(self, scope: Scope, kind: str, what: str, error: Exception) -> None:

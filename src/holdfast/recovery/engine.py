@@ -23,7 +23,6 @@ from holdfast.errors import (
     ProcedureNotFoundError,
     ProcedureValidationError,
     RecoveryFailedError,
-    ScopeNotFoundError,
     StateIntegrityError,
 )
 from holdfast.recovery.builtin import BUILT_IN, STANDARD
@@ -50,6 +49,8 @@ from holdfast.recovery.records import (
     RUNNING,
     Record,
     Records,
+    check_there,
+    check_writable,
     given_scope,
     is_own,
     notices_scope,
@@ -199,6 +200,8 @@ class Recovery(Looking):
         asked = _failure(failure, point, at)
         chosen = self._chosen(scope, asked, procedure)
         self._check_there(scope)
+        if not copies_of(self._handle.core, self._settings.copies):
+            check_writable(self._handle, scope)
         if progress is not None:
             check_function(progress, "progress")
         safe_point()
@@ -212,8 +215,8 @@ class Recovery(Looking):
         gone = self._tails.lost(scope, depth_for(failure))
         record = Records(self._handle, scope).begin(failure, procedure, gone)
         if gone is not None:  # whatever is written next takes the number of what is lost
-            found = self._tails.finding(scope, gone)
-            Quarantine(self._handle, scope).add([found], record.id)
+            found = self._tails.findings(scope, gone)
+            Quarantine(self._handle, scope).add(found, record.id)
         return record
 
     def _check_asked(self, scope: Scope, failure: Failure) -> None:
@@ -246,14 +249,8 @@ class Recovery(Looking):
 
     def _check_there(self, scope: Scope) -> None:
         settings = self._settings
-        if settings.copies or settings.defaults is not None:
-            return
-        try:
-            there = bool(self._handle.line(scope).place()[2])
-        except StateIntegrityError:
-            there = True
-        if not there:
-            raise ScopeNotFoundError(f"there is no scope {scope} in this store to recover")
+        if not settings.copies and settings.defaults is None:
+            check_there(self._handle, scope)
 
     def _end_unfinished(self, scope: Scope) -> None:
         for unfinished in Records(self._handle, scope).running():
@@ -315,6 +312,8 @@ class Recovery(Looking):
         """
         asked = _failure(failure, point, at)
         scopes = [given_scope(self._handle, agent) for agent in listed(agents, "agents")]
+        for scope in scopes:
+            check_there(self._handle, scope)
         self._mend_groups()
         return self._together.recover(scopes, asked, wait, self._end_unfinished)
 
@@ -348,6 +347,7 @@ class Recovery(Looking):
         asked = _failure(failure, point, at)
         scope = given_scope(self._handle, agent)
         chosen = self._chosen(scope, asked, procedure)
+        self._check_there(scope)
         self._check_asked(scope, asked)
         record = Records(self._handle, scope).draft(asked, chosen)
         settings = self._context(record).settings

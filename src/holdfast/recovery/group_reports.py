@@ -38,7 +38,8 @@ class GroupRecoveryReport(Ending):
     steps: Mapping[str, float]
     """What was done (`set_aside`, `look`, `put_back`, `reconcile`), and the seconds it took."""
     why: str
-    """Why it failed; or what was left undone after all were put back."""
+    """Why it failed; or, of one that succeeded, what was left undone, or why the agents, as they
+    are, are not of one moment: one has lost entries, and there was nothing to return to."""
     started_at: datetime
     finished_at: datetime | None
 
@@ -50,6 +51,7 @@ class GroupRecoveryReport(Ending):
     def __str__(self) -> str:
         lines = [f"recovery {self.id} of {len(self.agents)} agents: {self.status}"]
         lines.append(f"  failure: {self.failure.kind} ({self.failure.severity})")
+        lines += [f"  served: {self.strategy}"] if self.strategy is not None else []
         lines += [f"  {scope}: {self.points.get(str(scope), 'as it is')}" for scope in self.agents]
         lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
         lines += [f"  taken back: {n} letters to {scope}" for scope, n in self.unsent.items()]
@@ -91,10 +93,14 @@ class GroupRecoveryReport(Ending):
 
 def _lost(data: Mapping[str, Any]) -> dict[str, str]:
     """What each agent lost, of those that lost something."""
-    before = {agent: tail_text((a, b)) for agent, (a, b) in data.get("gone", {}).items()}
+    before = {agent: tail_text(tail) for agent, tail in data.get("gone", {}).items()}
     back = {agent: text for agent, text in data.get("lost", {}).items() if text != "nothing"}
-    both = {agent: [before.get(agent, ""), back.get(agent, "")] for agent in data["agents"]}
-    return {agent: "; ".join(filter(None, texts)) for agent, texts in both.items() if any(texts)}
+    tasks = data.get("tasks", {})
+    every = {
+        agent: [before.get(agent, ""), back.get(agent, ""), *tasks.get(agent, ())]
+        for agent in data["agents"]
+    }
+    return {agent: "; ".join(filter(None, texts)) for agent, texts in every.items() if any(texts)}
 
 
 def group_report(id_: str, data: Mapping[str, Any]) -> GroupRecoveryReport:

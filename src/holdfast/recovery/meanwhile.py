@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from holdfast.errors import MissingError, StateIntegrityError
 from holdfast.store.compare import tree_changes
 from holdfast.store.differing import index_of
+from holdfast.store.entries import Cause
 from holdfast.store.handles import LineHandle
 from holdfast.store.items import Entry
 from holdfast.store.lookups import derived
@@ -31,6 +32,11 @@ WHOLE = frozenset(("restore", "merge"))
 def correlation_of(recovery: str) -> str:
     """What entries of a recovery are known by."""
     return f"recovery/{recovery}"
+
+
+def of_a_recovery(cause: Cause | None) -> bool:
+    """Whether any recovery made an entry."""
+    return cause is not None and (cause.correlation or "").startswith(correlation_of(""))
 
 
 def of_others(handle: LineHandle, recovery: str, head: int) -> Iterator[Entry]:

@@ -14,19 +14,31 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.errors import InvalidInputError, MissingError, StateIntegrityError
+from holdfast.errors import (
+    InvalidInputError,
+    MissingError,
+    RecoveryFailedError,
+    ScopeNotFoundError,
+    StateIntegrityError,
+)
 from holdfast.recovery.background import log
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.procedure import Procedure
 from holdfast.store import directory
 from holdfast.store.cause import cause_now
+from holdfast.store.change import Change
+from holdfast.store.entries import Body
 from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.metering import RECOVERIES, Meter
 from holdfast.store.reading import moment
 from holdfast.store.scopes import KEY_LENGTH, Scope
+from holdfast.store.stage import Stage
+
+if TYPE_CHECKING:
+    from holdfast.recovery.tails import Tail
 
 OWNER = "$recovery"
 PREFIX = OWNER + "/"
@@ -46,6 +58,33 @@ def given_scope(store: StoreHandle, agent: Any) -> Scope:
             "to take what is on another timeline, adopt it (`restore`)"
         )
     return line.scope
+
+
+def check_there(store: StoreHandle, agent: Scope) -> None:
+    """Refuse a scope that is not in the store; one that lost all of its entries is."""
+    try:
+        store.line(agent).history.points.line()
+    except ScopeNotFoundError:
+        raise ScopeNotFoundError(
+            f"there is no scope {agent} in this store to recover; `holdfast scope list` shows them"
+        ) from None
+    except StateIntegrityError:
+        return  # it is there, and damaged
+
+
+def check_writable(store: StoreHandle, agent: Scope) -> None:
+    """Refuse an agent that can neither be read nor written, not even an empty state.
+
+    That is one whose history was pruned and that lost the entry which says what it begins with.
+    """
+    try:
+        store.line(agent).place()
+    except StateIntegrityError as error:
+        raise RecoveryFailedError(
+            f"{agent}: nothing can be put back, for what its pruned history begins with is lost "
+            f"({error}); give a copy of this store's files that has it, or erase the agent and "
+            "begin anew"
+        ) from error
 
 
 def scope_of(agent: Scope) -> Scope:
@@ -72,7 +111,10 @@ def write(
     sign: Plan | None = None,
     notice: Mapping[str, Any] | None = None,
 ) -> None:
-    """Set keys that this layer owns, and add a notice, in one change; a checkpoint goes along."""
+    """Set keys that this layer owns, and add a notice, in one change.
+
+    A checkpoint that is to sign it is made in the same commit: neither is there without the other.
+    """
     store = StoreHandle(handle.core)
     parts = ChangeParts(store, cause_now(), None, owner=True)
     part = parts.part(handle)
@@ -82,10 +124,22 @@ def write(
         parts.part(store.line(notices_scope())).append(NOTICES, notice)
     plan = parts.plan()
     assert plan is not None
-    tickets = [handle.core.submit(one[0]) for one in (plan, sign) if one is not None]
-    handle.core.committer.drive(tickets[-1])  # both in one commit, unless others are faster
-    for ticket in tickets:
-        ticket.outcome()
+    if sign is not None:
+        sign_along(handle, plan[0], sign)
+    handle.core.run(plan[0])
+
+
+def sign_along(handle: LineHandle, change: Change, sign: Plan) -> None:
+    """Let the entry that a change makes in a scope be followed by a checkpoint, in its commit."""
+    target = next(one for one in change.targets if one.scope == handle.scope)
+    signs = sign[0].targets[0].special
+    assert signs is not None
+
+    def special(stage: Stage, body: Body) -> None:
+        stage.add(handle.core.prepared(stage.ledger, target), body)
+        signs(stage, Body(body.time, [], [], body.cause))
+
+    target.special = special
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +230,9 @@ class Record:
             self.flush()
 
     @property
-    def gone(self) -> tuple[int, int] | None:
-        """The first and last of the newest entries that were lost before it began, if any were."""
-        found = self.data.get("gone")
-        return (found[0], found[1]) if found else None
+    def gone(self) -> Tail | None:
+        """The newest entries that were lost before it began, by timeline, if any were."""
+        return self.data.get("gone")
 
     def finish(self, status: str, why: str) -> None:
         """Keep how it ended, with a checkpoint over all of it: that signs the report.
@@ -242,12 +295,10 @@ class Records:
         self._store = store
         self.handle = store.line(scope_of(agent))
 
-    def begin(
-        self, failure: Failure, procedure: Procedure, gone: tuple[int, int] | None = None
-    ) -> Record:
+    def begin(self, failure: Failure, procedure: Procedure, gone: Tail | None = None) -> Record:
         """A new one, which is kept before anything is done."""
         record = self.draft(failure, procedure)
-        record.data["gone"] = list(gone) if gone is not None else None
+        record.data["gone"] = gone
         with suppress(StateIntegrityError):  # a head that cannot be read is not known
             record.data["head"] = self._store.line(self.agent).place()[2]
         record.begin()

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from holdfast.recovery import report_pages
 from holdfast.recovery.failures import COPY, Failure
 from holdfast.recovery.records import FAILED, SUCCEEDED, Record, RecoveryStepResult
-from holdfast.recovery.tails import tail_text
+from holdfast.recovery.tails import MAIN, tail_text
 from holdfast.store.scopes import Scope
 
 
@@ -129,9 +129,12 @@ def _last(
 
 def with_tail(record: Record, strategy: str | None, lost: str) -> str:
     """What a recovery loses, with the tail that was lost before; a copy lacks what it lacks."""
-    if record.gone is None or strategy == COPY:
-        return lost
-    return "; ".join([tail_text(record.gone), *([lost] if lost != "nothing" else [])])
+    gone = record.gone or {}
+    if strategy == COPY:
+        gone = {name: tail for name, tail in gone.items() if name != MAIN}
+    parts = [tail_text(gone)] if gone else []
+    parts += [lost] if lost != "nothing" else []
+    return "; ".join([*parts, *record.data.get("tasks", ())]) or "nothing"
 
 
 SLOW = 300.0

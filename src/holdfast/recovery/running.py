@@ -33,7 +33,7 @@ from holdfast.recovery.meanwhile import changed_since, named, on_top, theirs
 from holdfast.recovery.procedure import ROLLBACK, Procedure, RecoveryStep
 from holdfast.recovery.records import FAILED, ROLLED_BACK, SUCCEEDED, Record, RecoveryStepResult
 from holdfast.recovery.steps import CAREFUL, LOOKING, STEPS
-from holdfast.recovery.tails import tell_tail
+from holdfast.recovery.tails import mend_handovers, tell_tail
 from holdfast.store.asking import Asking, taken
 from holdfast.store.blocking import Store
 from holdfast.store.lease_names import lease_name
@@ -130,7 +130,9 @@ class Running:
         if restoring and not any(results[key].success for key in restoring):
             return f"nothing was restored: {restoring[0]}: {results[restoring[0]].error}"
         if self.record.gone is not None:
-            tell_tail(self.context.handle, self.record.id)
+            tasks = mend_handovers(self.context.store, self.context.agent)
+            self.record.note(tasks=tasks)  # before it is told: then nobody finds it again
+            tell_tail(self.context.handle, self.record.gone, self.record.id)
         self.record.finish(SUCCEEDED, "")
         return None
 

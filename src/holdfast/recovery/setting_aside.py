@@ -18,7 +18,7 @@ from holdfast.recovery.strategies import check_state
 from holdfast.recovery.tails import Tail, Tails
 from holdfast.store.core import Core
 from holdfast.store.handles import LineHandle, StoreHandle
-from holdfast.store.losses import drop_behind
+from holdfast.store.losses import make_room
 from holdfast.store.scopes import Scope
 from holdfast.store.verify import verify_store
 from holdfast.store.verify_report import Finding
@@ -51,8 +51,8 @@ def set_aside(
 ) -> dict[str, Any]:
     """Set aside what is damaged or lost, as much as is found in the time, and heal it.
 
-    Of entries that stay lost, what else was written with them goes: it belongs to nothing, and
-    would stand in the way of what is written next.
+    Of entries that stay lost, what else was written with them would stand in the way of what is
+    written next: it goes, or their numbers are taken if other timelines may lead to it.
     """
     found: list[Finding] = []
     with suppress(ScopeNotFoundError):  # then nothing of it is damaged
@@ -62,8 +62,10 @@ def set_aside(
         result["healed"] = [one.row for one in heal_all(store, agent, found, copies)[1]]
     except (HoldfastError, OSError) as error:  # a copy that cannot be read heals nothing
         result["unhealed"] = f"{type(error).__name__}: {error}"[:500]
-    if Tails(store).lost(agent) is not None:
-        result["dropped"] = drop_behind(store.line(agent))
+    for timeline, (_, last) in (Tails(store).lost(agent) or {}).items():
+        with suppress(StateIntegrityError):  # nothing can be written to it in any case
+            dropped = make_room(store.line(agent, timeline), last)
+            result["dropped"] = result.get("dropped", 0) + dropped
     return result
 
 

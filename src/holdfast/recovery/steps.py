@@ -37,7 +37,7 @@ from holdfast.recovery.setting_aside import (
     set_aside,
     unreadable,
 )
-from holdfast.recovery.strategies import Target, check_state, look, readable
+from holdfast.recovery.strategies import Target, check_state, is_empty, look, readable
 from holdfast.recovery.tails import Tails
 from holdfast.store.blocking import Store
 from holdfast.store.cause import acting
@@ -64,13 +64,15 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
         result |= set_aside(context.store, context.agent, copies, record.id, budget)
         if record.gone is not None:
             tail = Tails(context.store).lost(context.agent)
-            record.note(hold=True, gone=list(tail) if tail is not None else None)
+            record.note(hold=True, gone=tail)
         why = unreadable(context.handle)
     handle = context.handle
     head = handle.place()[2]
     record.note(hold=True, head=head)
     if why is not None:
         return {**result, "why": why}
+    if is_empty(handle):
+        return {**result, "entry": head}  # an entry of ours would be taken for a state of the agent
     request = CheckpointRequest(
         f"before recovery {record.id}", "recovery", trigger=context.failure.kind
     )
@@ -261,7 +263,7 @@ def restore_backup(context: Context, action: Mapping[str, Any]) -> dict[str, Any
     head = context.record.data.get("head")
     if point is None and head == handle.place()[2]:
         return {"restored": None}  # nothing was written
-    if point is None and found is None and head is not None:
+    if point is None and "entry" in (found or {"entry": head}) and head is not None:
         point = f"{handle.timeline}@{head}"
     if point is None:
         raise StateIntegrityError(

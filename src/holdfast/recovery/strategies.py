@@ -9,7 +9,7 @@
 | `journal` | the newest entry whose state is whole, later entries replayed | damaged entries |
 | `newest_valid` | the newest checkpoint that is whole | what came after it |
 | `timeline` | the newest state of another timeline that can be read whole | what that one lacks |
-| `copy` | the newest state that a copy of the store holds | what the copy lacks |
+| `copy` | the newest state that any copy of the store holds | what the copy lacks |
 | `defaults` | an empty state with the defaults given, and a warning | everything but sticky keys |
 
 Points that failed in an earlier attempt of the same recovery are not found again. A copy that
@@ -25,20 +25,33 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoints.locating import candidates, examine
 from holdfast.checkpoints.requests import Locator
-from holdfast.errors import HoldfastError, MissingError, StateIntegrityError
+from holdfast.errors import (
+    HoldfastError,
+    MissingError,
+    ScopeNotFoundError,
+    StateIntegrityError,
+)
 from holdfast.recovery import failures
 from holdfast.recovery.background import called
-from holdfast.recovery.meanwhile import lost_text
+from holdfast.recovery.meanwhile import lost_text, of_a_recovery
 from holdfast.recovery.salvaging import Salvage
+from holdfast.recovery.tails import MAIN
 from holdfast.store import entries, rows
 from holdfast.store.check import leaves
+from holdfast.store.feed_heads import names
 from holdfast.store.handles import LineHandle, StoreHandle
+from holdfast.store.losses import loss_text
+from holdfast.store.scopes import RESERVED
 
 if TYPE_CHECKING:
     from holdfast.recovery.context import Context
 
 _UNFIT = ("recovery", "post_operation")
 """Types of checkpoints that are made when something went wrong, or say what became of something."""
+
+
+FEW = 100
+"""Keys that are looked at to see whether a state holds any of the user's."""
 
 
 class Unfit(HoldfastError):
@@ -139,8 +152,35 @@ def readable(handle: LineHandle) -> bool:
     return True
 
 
-def _head(context: Context) -> int:
-    return int(context.handle.place()[2])
+def is_empty(handle: LineHandle) -> bool:
+    """Whether nothing of an agent is left: there is no such scope, or all its entries are lost.
+
+    Recoveries that came to nothing may have left entries of theirs; one that did not has let the
+    timeline tell of the loss.
+    """
+    try:
+        line = handle.history.points.line()
+    except ScopeNotFoundError:
+        return True
+    if line.sequence == line.ledger.before:
+        return True
+    try:
+        keys = handle.reader.keys("", FEW, "")
+        if len(keys) == FEW or not all(key.startswith(RESERVED) for key in keys):
+            return False
+        return not any(
+            not of_a_recovery(body.cause) or any(op[0] == entries.LOST for op in body.ops)
+            for _, _, body in handle.history.entries()
+        )
+    except StateIntegrityError:
+        return False  # there is something, and it is damaged
+
+
+def newest_of(handle: LineHandle) -> int:
+    """The newest entry of a timeline; refused if there is none, since all of them are lost."""
+    if is_empty(handle):
+        raise Unfit(f"{handle.scope}: nothing of it is left")
+    return int(handle.place()[2])
 
 
 def _after(context: Context, sequence: int) -> str:
@@ -173,7 +213,7 @@ def lacking(handle: LineHandle, timeline: str, head: int) -> str:
 
 def as_it_is(context: Context) -> Target:
     """The newest state."""
-    return _whole(context, failures.NOTHING, context.handle.timeline, _head(context))
+    return _whole(context, failures.NOTHING, context.handle.timeline, newest_of(context.handle))
 
 
 def named(context: Context) -> Target:
@@ -240,7 +280,7 @@ def journal(context: Context) -> Target:
     What lies behind it is replayed, but for what is damaged.
     """
     handle, bad = context.handle, context.bad_points()
-    head = _head(context)
+    head = newest_of(handle)
     low = next(_valid_checkpoints(context), 0)
     high = head + 1
     while high - low > 1:
@@ -290,47 +330,82 @@ def _written(handle: LineHandle) -> float:
 
 
 def copy(context: Context) -> Target:
-    """The newest state of the same scope in a copy of the store, or a backup."""
+    """The newest state of the same scope in any copy of the store, or backup.
+
+    One that only has what is here does not serve, if what is here can be kept.
+    """
     why = "no copies of the store were given"
+    if context.copies:
+        context.handle.place()  # raises if nothing can be written
+    found: list[tuple[float, int, int]] = []
     for number, store in enumerate(context.copies):
         try:
             there = StoreHandle(store._core).line(context.agent)
-            sequence = there.place()[2]
-            if not sequence:
-                raise Unfit("the scope is not in it")
+            sequence = newest_of(there)
             check_state(there, "main", sequence)
+            if _keeps_more(context, there, sequence):
+                raise Unfit("all that it has is here")
+            found.append((_written(there), sequence, -number))
         except (Unfit, StateIntegrityError, MissingError) as error:
             why = f"copy {number}: {error}"
-            continue
         except Exception as error:  # it may lie anywhere: another copy, or strategy, may serve
             why = f"copy {number} failed: {type(error).__name__}: {error}"
-            continue
-        point = f"main@{sequence}"
-        return Target(failures.COPY, point, _copy_lacks(context, there, sequence), copy=number)
-    raise Unfit(why)
+    if not found:
+        raise Unfit(why)
+    _, sequence, place = max(found)
+    there = StoreHandle(context.copies[-place]._core).line(context.agent)
+    lost = _copy_lacks(context, there, sequence)
+    return Target(failures.COPY, f"main@{sequence}", lost, copy=-place)
+
+
+def _keeps_more(context: Context, there: LineHandle, sequence: int) -> bool:
+    """Whether our own state can be read and kept, and goes on from the newest entry of a copy."""
+    kind = context.failure.kind
+    own = {failures.NOTHING, failures.JOURNAL} & set(context.order({}))
+    suspect = failures.kind_of(kind).strategies[0] == failures.NEWEST or context.bad_points()
+    if not own or suspect or is_empty(context.handle) or not readable(context.handle):
+        return False
+    return _is_ours(context.handle, there, sequence)
+
+
+def _is_ours(handle: LineHandle, there: LineHandle, sequence: int) -> bool:
+    """Whether an entry of a copy is here, too; the state before the first always is."""
+    try:
+        mine, other = (one.history.points.line() for one in (handle, there))
+    except (MissingError, StateIntegrityError):
+        return False
+    if (mine.ledger.prefix, mine.prefix) != (other.ledger.prefix, other.prefix):
+        return False
+    if sequence == mine.ledger.before:
+        return True
+    keys = [rows.entry(mine.prefix, sequence)]
+    ours, theirs = (one.ledger.storage.get(keys)[0] for one in (mine, other))
+    return ours is not None and theirs is not None and entries.same_entry(ours, theirs)
 
 
 def _copy_lacks(context: Context, there: LineHandle, sequence: int) -> str:
-    """What came after the newest entry of a copy, if that is one of ours."""
+    """What is lost by taking the newest state of a copy, if that is one of our own line."""
+    gone, handle = (context.record.gone or {}).get(MAIN), context.handle
     unknown = "what the copy lacks"
-    if context.record.gone is not None:
+    if gone is None:
+        return _after(context, sequence) if _is_ours(handle, there, sequence) else unknown
+    left = gone[0] - 1  # up to there both are the same, and what the copy has more the feed names
+    if not _is_ours(handle, there, min(sequence, left)):
         return unknown
-    try:
-        mine, other = (one.history.points.line() for one in (context.handle, there))
-    except (MissingError, StateIntegrityError):
+    newest = there.history.points.line()
+    if sequence > left and not names(handle.core.storage, newest.ledger.number, newest):
         return unknown
-    keys = [rows.entry(mine.prefix, sequence)]
-    if (mine.ledger.prefix, mine.prefix) != (other.ledger.prefix, other.prefix):
-        return unknown
-    ours, theirs = (one.ledger.storage.get(keys)[0] for one in (mine, other))
-    same = ours is not None and theirs is not None and entries.same_entry(ours, theirs)
-    return _after(context, sequence) if same else unknown
+    first = max(gone[0], sequence + 1)
+    parts = [loss_text(first, gone[1])] if first <= gone[1] else []
+    after = _after(context, min(sequence, left))
+    return "; ".join([*parts, *([after] if after != "nothing" else [])]) or "nothing"
 
 
 def defaults(context: Context) -> Target:
     """An empty state with the defaults that were given."""
     if context.defaults is None:
         raise Unfit("no defaults were given")
+    context.handle.place()  # raises if nothing can be written
     return Target(failures.DEFAULTS, "", "everything but sticky keys and what is in the history")
 
 

@@ -1,4 +1,4 @@
-"""Entries at the end of an agent's timeline that the feed names and that are not here any more.
+"""Entries at the end of an agent's timelines that the feed names and that are not here any more.
 
 Nothing in what is left of a timeline shows that its newest entries were dropped (`store.losses`).
 So the feed is asked before a recovery writes anything. One that succeeds lets the timeline tell
@@ -8,20 +8,26 @@ known.
 
 from __future__ import annotations
 
+from holdfast.agents.handover_book import HandoverBook
 from holdfast.checkpoints.making import make
 from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.errors import ScopeNotFoundError, StateIntegrityError
 from holdfast.recovery.background import log
 from holdfast.recovery.failures import DAMAGED, Failure
+from holdfast.recovery.records import every_scope, is_own
 from holdfast.store import rows
+from holdfast.store.blocking import Store
+from holdfast.store.entries import CHECKPOINT
 from holdfast.store.feed_heads import FeedHeads
 from holdfast.store.handles import LineHandle, StoreHandle
-from holdfast.store.losses import find_loss, loss_text, tell
+from holdfast.store.ledger import Ledger
+from holdfast.store.losses import Loss, find_loss, loss_text, newest_entry, tell
 from holdfast.store.scopes import Scope
 from holdfast.store.verify_report import Finding
 
-Tail = tuple[int, int]
-"""The first and the last of the entries that are lost."""
+MAIN = "main"
+Tail = dict[str, list[int]]
+"""Timelines that lost entries: the first and the last of them."""
 NEWEST_ROWS = 1000
 """Of each lane of the feed, that are asked when nothing speaks for damage."""
 
@@ -34,36 +40,70 @@ class Tails:
         self._feed = FeedHeads(store.core.storage)
 
     def lost(self, scope: Scope, depth: int | None = None) -> Tail | None:
-        """What is lost at the end of a scope's main timeline, and no entry of it tells of.
+        """What is lost at the end of a scope's timelines, and no entry of them tells of.
 
         With `depth`, only so many of the newest rows of each lane of the feed are asked whether
         there is anything; so what others have written over since may stay unnoticed.
         """
-        handle = self._store.line(scope)
+        core = self._store.core
+        found: Tail = {}
         try:
-            ledger = handle.history.points.line().ledger
-            newest, count = self._feed.named(ledger.number, 0, depth)  # first: all of it is there
-            head = handle.place()[2]
-            if (newest if depth is not None else ledger.before + count) <= head:
-                return None
-            found = find_loss(handle.core, ledger, 0)
+            ledger = self._store.line(scope).history.points.line().ledger
+            for number, name, _, _ in core.timelines(ledger):
+                lost = self._lost(ledger, number, depth)
+                found |= {name: [lost.first, lost.last]} if lost is not None else {}
         except (ScopeNotFoundError, StateIntegrityError):
             return None
-        return (found.first, found.last) if found is not None else None
+        return found or None
 
-    def finding(self, scope: Scope, tail: Tail) -> Finding:
+    def _lost(self, ledger: Ledger, number: int, depth: int | None) -> Loss | None:
+        newest, count = self._feed.named(ledger.number, number, depth)  # first: all of it is there
+        named = newest if depth is not None else ledger.before + count
+        if named <= newest_entry(ledger, number):
+            return None
+        return find_loss(self._store.core, ledger, number)
+
+    def findings(self, scope: Scope, tail: Tail) -> list[Finding]:
         """A lost tail as `verify` would tell of it."""
-        key = rows.entry(self._store.line(scope).history.points.line().prefix, tail[0])
-        return Finding("feed", rows.describe(key), tail_text(tail), str(scope), (), key.hex())
+        ledger = self._store.line(scope).history.points.line().ledger
+        numbers, found = self._store.core.names(ledger), []
+        for name, lost in tail.items():
+            key = rows.entry(rows.line(b"E", ledger.number, numbers[name]), lost[0])
+            what = tail_text({name: lost})
+            found.append(Finding("feed", rows.describe(key), what, str(scope), (), key.hex()))
+        return found
 
 
-def tell_tail(handle: LineHandle, recovery: str) -> None:
-    """Let a timeline tell what it lost, and sign that; done again, it does nothing."""
+def tell_tail(handle: LineHandle, tail: Tail, recovery: str) -> None:
+    """Let timelines tell what they lost, and sign that; done again, it does what is left of it."""
+    for timeline in tail:
+        _tell(handle.on(timeline), recovery)
+
+
+def _tell(handle: LineHandle, recovery: str) -> None:
+    name = f"losses of recovery {recovery}"
     try:
-        if tell(handle, f"recovery {recovery}") is not None:
-            make(handle, CheckpointRequest(f"losses of recovery {recovery}", "recovery"))
+        if tell(handle, f"recovery {recovery}") is not None or not _has_checkpoint(handle, name):
+            make(handle, CheckpointRequest(name, "recovery"))
     except StateIntegrityError:  # then `verify` goes on telling of it
         log.warning("%s: what it lost cannot be noted", handle.scope, exc_info=True)
+
+
+def mend_handovers(store: StoreHandle, agent: Scope) -> list[str]:
+    """Let an agent that lost entries have its side of handovers again; what of it stays lost."""
+    if is_own(agent):
+        return []
+    others = [store.line(one) for one in every_scope(store) if one != agent and not is_own(one)]
+    try:
+        lost = HandoverBook(Store(store)).mend(store.line(agent), others)
+    except StateIntegrityError as error:  # of what somebody keeps of them
+        return [f"handovers cannot be compared with what others keep of them: {error}"[:500]]
+    return [f"{one}, which cannot be had again" for one in lost]
+
+
+def _has_checkpoint(handle: LineHandle, name: str) -> bool:
+    found = handle.history.points.statements()
+    return any(op[:2] == [CHECKPOINT, name] for *_, body in found for op in body.ops)
 
 
 def depth_for(failure: Failure) -> int | None:
@@ -73,4 +113,5 @@ def depth_for(failure: Failure) -> int | None:
 
 def tail_text(tail: Tail) -> str:
     """What is lost, for people."""
-    return loss_text(*tail)
+    texts = [(loss_text(*lost), name) for name, lost in tail.items()]
+    return "; ".join(text + f", of timeline {name}" * (name != MAIN) for text, name in texts)

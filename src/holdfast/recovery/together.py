@@ -18,37 +18,30 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from holdfast.agents.handover_book import HandoverBook
 from holdfast.agents.keys import ATTEMPTS
 from holdfast.agents.mailbox_keeping import MESSAGES
-from holdfast.checkpoints.groups import group_of
 from holdfast.checkpoints.locating import candidates
-from holdfast.checkpoints.requests import Locator, said
-from holdfast.checkpoints.restoring import failed
+from holdfast.checkpoints.requests import Locator
 from holdfast.errors import (
-    CheckpointNotFoundError,
     Conflict,
     InvalidInputError,
     LeaseHeldError,
     LeaseLostError,
-    MissingError,
     OutcomeUnknown,
     RecoveryFailedError,
-    RecoveryValidationError,
-    StateIntegrityError,
     StoreClosedError,
     Unavailable,
 )
-from holdfast.recovery import failures
-from holdfast.recovery.background import called, log
+from holdfast.recovery.background import log
 from holdfast.recovery.context import Settings
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.group_reports import GroupRecoveryReport, group_report
 from holdfast.recovery.meanwhile import first_of_others, lost_text, of_others
+from holdfast.recovery.moments import Moment, Moments
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import (
     FAILED,
@@ -56,15 +49,17 @@ from holdfast.recovery.records import (
     PREFIX,
     RUNNING,
     SUCCEEDED,
+    check_writable,
     counted,
     notice_of,
     notices_scope,
+    sign_along,
 )
 from holdfast.recovery.running import recovering_lease
 from holdfast.recovery.setting_aside import copies_of, is_called_for, set_aside, unreadable
-from holdfast.recovery.strategies import check_state, lacking
-from holdfast.recovery.tails import Tail, Tails, depth_for, tell_tail
-from holdfast.store.blocking import State, Store
+from holdfast.recovery.strategies import lacking
+from holdfast.recovery.tails import Tail, Tails, depth_for, mend_handovers, tell_tail
+from holdfast.store.blocking import Store
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target
 from holdfast.store.entries import Body
@@ -82,17 +77,6 @@ GROUPS = PREFIX + "group/"
 _GOES_ON = (LeaseLostError, OutcomeUnknown, StoreClosedError, Unavailable)
 """After these, another process, or this one later, goes on where it stands."""
 LEASE = 30.0
-_FIT = (failures.NAMED, failures.TIME, failures.NOTHING, failures.NEWEST)
-"""Strategies that lead to one moment."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Moment:
-    """A state of each agent, all of one moment."""
-
-    strategy: str
-    points: Mapping[Scope, tuple[str, int]]
-    """Empty: as they are."""
 
 
 @contextmanager
@@ -112,6 +96,7 @@ class Together:
         self._settings = settings
         self._handle = store.line(notices_scope())
         self._tails = Tails(store)
+        self._moments = Moments(store, settings)
 
     # from the failure to the end
 
@@ -129,20 +114,21 @@ class Together:
         with self._leases(scopes, wait):
             for scope in scopes:
                 settle(scope)
-            if failure.at is not None:
-                self._at(scopes, failure.at)  # refused before anything is kept
+            self._moments.check_asked(scopes, failure)
             now = moment(self._store.core.clock.claimed())
             id_ = f"{now:%Y%m%dT%H%M%S.%f}-{os.urandom(2).hex()}"
             steps: dict[str, float] = {}
             with _timed(steps, "set_aside"):
                 gone = {str(scope): self._healed(id_, scope, failure) for scope in scopes}
+            for scope in scopes:
+                check_writable(self._store, scope)
             data = {
                 "agents": [str(scope) for scope in scopes],
                 "failure": failure.data(),
                 "status": RUNNING,
                 "started_at": now,
                 "heads": {str(scope): self._store.line(scope).place()[2] for scope in scopes},
-                "gone": {scope: list(tail) for scope, tail in gone.items() if tail is not None},
+                "gone": {scope: tail for scope, tail in gone.items() if tail is not None},
                 "steps": steps,
             }
             self._blocking._core.run(self._note(id_, data))
@@ -153,11 +139,9 @@ class Together:
         is kept or looked for; newest entries that are lost after that."""
         tail = self._tails.lost(scope, depth_for(failure))
         if tail is not None:
-            Quarantine(self._store, scope).add([self._tails.finding(scope, tail)], id_)
+            Quarantine(self._store, scope).add(self._tails.findings(scope, tail), id_)
         copies = copies_of(self._store.core, self._settings.copies)
         handle = self._store.line(scope)
-        if not handle.place()[2]:
-            return None  # there is no such agent: then there is no moment either
         if is_called_for(failure, tail, unreadable(handle) if copies else None):
             set_aside(self._store, scope, copies, id_)
             tail = self._tails.lost(scope)
@@ -208,7 +192,7 @@ class Together:
             data = self._get(id_)
             if data is not None and data["status"] == RUNNING:
                 stands = "; that all of them are back stands" if data.get("points") else ""
-                data["why"] = why + stands
+                data["why"] = "; ".join(filter(None, [data.get("why", ""), why + stands]))
                 self._finish(id_, data, SUCCEEDED if "strategy" in data else FAILED)
         return group_report(id_, self._get(id_) or {})
 
@@ -221,7 +205,8 @@ class Together:
         except Exception as error:
             kept = self._get(id_)
             if kept is not None and kept["status"] == RUNNING:
-                kept["why"] = f"{type(error).__name__}: {error}"[:2000]
+                said = [kept.get("why", ""), f"{type(error).__name__}: {error}"]
+                kept["why"] = "; ".join(filter(None, said))[:2000]
                 self._finish(id_, kept, SUCCEEDED if "strategy" in kept else FAILED)
             raise
 
@@ -242,7 +227,7 @@ class Together:
         steps = data["steps"]
         if "strategy" not in data:
             with _timed(steps, "look"):
-                found, data["passed"] = self._look(scopes, Failure.of(data["failure"]))
+                found, data["passed"] = self._moments.look(scopes, data)
             if found is None:
                 passed = data["passed"].items()
                 data["why"] = "; ".join(f"{name}: {why}" for name, why in passed)[:2000]
@@ -255,82 +240,16 @@ class Together:
             with _timed(steps, "put_back"):
                 self._put_back(id_, data, scopes, found)
         with _timed(steps, "reconcile"):
+            lost = {one: mend_handovers(self._store, Scope.parse(one)) for one in data["gone"]}
+            data["tasks"] = {one: texts for one, texts in lost.items() if texts}
             lines = [self._store.line(scope) for scope in scopes]
             HandoverBook(self._blocking).reconcile_all(lines)
         self._finish(id_, data, SUCCEEDED)
         return group_report(id_, data)
 
-    # finding a moment
+    # putting them back
 
-    def _look(
-        self, scopes: Sequence[Scope], failure: Failure
-    ) -> tuple[_Moment | None, dict[str, str]]:
-        passed: dict[str, str] = {}
-        for name, found in self._moments(scopes, failure, passed):
-            try:
-                for scope in scopes:
-                    self._check(scope, found.points.get(scope))
-                return found, passed
-            except (MissingError, StateIntegrityError, RecoveryValidationError) as error:
-                passed[name] = str(error)[:500]
-        return None, passed
-
-    def _moments(
-        self, scopes: Sequence[Scope], failure: Failure, passed: dict[str, str]
-    ) -> Iterator[tuple[str, _Moment]]:
-        """Moments that may serve, in the order of the strategies of the failure."""
-        if failure.at is not None:
-            yield str(failure.at), _Moment(failures.TIME, self._at(scopes, failure.at))
-            return
-        kind = failure.kind
-        known = self._settings.pinned(kind) or failures.kind_of(kind).strategies
-        order = [one for one in known if one in _FIT]
-        if not order:
-            passed["order"] = f"none of {', '.join(known)} leads several agents to one moment"
-        for name in [failures.NAMED] if failure.point is not None else order:
-            if name == failures.NOTHING:
-                yield name, _Moment(name, {})
-            elif name == failures.NEWEST or failure.point is not None:
-                yield from self._groups(scopes, name, failure.point, passed)
-
-    def _at(self, scopes: Sequence[Scope], time: Any) -> dict[Scope, tuple[str, int]]:
-        return {one: self._store.line(one).history.points.find(time) for one in scopes}
-
-    def _groups(
-        self, scopes: Sequence[Scope], strategy: str, named: Any, passed: dict[str, str]
-    ) -> Iterator[tuple[str, _Moment]]:
-        first = self._store.line(scopes[0])
-        for one in candidates(first, Locator()):
-            if not said(one.metadata, "group", "") or (named and named not in (one.name, one.id)):
-                continue
-            try:
-                members = {made.scope: made for made in group_of(self._store, one).checkpoints}
-            except (CheckpointNotFoundError, StateIntegrityError) as error:
-                passed[one.name or one.id] = str(error)[:500]
-                continue
-            if not members.keys() >= set(scopes):
-                passed[one.name or one.id] = "not all of the agents are part of that group"
-                continue
-            points = {scope: (members[scope].timeline, members[scope].sequence) for scope in scopes}
-            yield one.name or one.id, _Moment(strategy, points)
-        passed.setdefault("group", "no other checkpoint is of a group with all of them")
-
-    def _check(self, scope: Scope, point: tuple[str, int] | None) -> None:
-        handle = self._store.line(scope)
-        timeline, sequence = point or (handle.timeline, handle.place()[2])
-        check_state(handle, timeline, sequence)
-        state: Any = State(handle)
-        if point is not None:
-            state = state.at(f"{timeline}@{sequence}")
-        for check in self._settings.validate:
-            try:
-                why = failed(called(check, state))
-            except Exception as error:
-                why = f"{type(error).__name__}: {error}"
-            if why is not None:
-                raise RecoveryValidationError(f"{scope}: {why}")
-
-    def _in_order(self, scopes: Sequence[Scope], found: _Moment) -> list[Scope]:
+    def _in_order(self, scopes: Sequence[Scope], found: Moment) -> list[Scope]:
         """Those that others rest on first, by what their checkpoints say; else by their names."""
         needs = {scope: self._rests_on(scope, found) & set(scopes) for scope in scopes}
         try:
@@ -338,7 +257,7 @@ class Together:
         except CycleError:
             return list(scopes)
 
-    def _rests_on(self, scope: Scope, found: _Moment) -> set[Scope]:
+    def _rests_on(self, scope: Scope, found: Moment) -> set[Scope]:
         handle = self._store.line(scope)
         last = found.points[scope][1] if found.points else handle.place()[2]
         made: list[Checkpoint] = [
@@ -346,14 +265,13 @@ class Together:
         ]
         return {Scope.parse(scope) for scope, *_ in depends_in(made[0].metadata if made else {})}
 
-    # putting them back
-
     def _put_back(
-        self, id_: str, data: dict[str, Any], scopes: Sequence[Scope], found: _Moment
+        self, id_: str, data: dict[str, Any], scopes: Sequence[Scope], found: Moment
     ) -> None:
         """One commit: all of them, their inboxes, and the note that it was done."""
         data["strategy"] = found.strategy
         data["agents"] = [str(scope) for scope in self._in_order(scopes, found)]
+        data["why"] = found.why
         data["points"] = {str(scope): "{}@{}".format(*at) for scope, at in found.points.items()}
         for attempt in range(1, ATTEMPTS + 1):
             plans = [self._plan(id_, scope, found) for scope in found.points]
@@ -372,7 +290,7 @@ class Together:
                 settle_after(self._store.line(scope))
             return
 
-    def _lost(self, id_: str, data: Mapping[str, Any], scope: Scope, found: _Moment) -> str:
+    def _lost(self, id_: str, data: Mapping[str, Any], scope: Scope, found: Moment) -> str:
         """What an agent loses by going back, with what others wrote since the recovery began."""
         handle, head = self._store.line(scope), data["heads"][str(scope)]
         timeline, sequence = found.points[scope]
@@ -380,7 +298,7 @@ class Together:
             return lacking(handle, timeline, head)
         return lost_text(head - sequence, sum(1 for _ in of_others(handle, id_, head)))
 
-    def _plan(self, id_: str, scope: Scope, found: _Moment) -> tuple[Scope, Any, int]:
+    def _plan(self, id_: str, scope: Scope, found: Moment) -> tuple[Scope, Any, int]:
         handle = self._store.line(scope)
         timeline, sequence = found.points[scope]
         head = handle.place()[2]
@@ -436,6 +354,12 @@ class Together:
         return plan[0]
 
     def _finish(self, id_: str, data: dict[str, Any], status: str) -> None:
+        """Let members tell what they lost, then keep how it ended, under a signature.
+
+        In this order: one that has ended is not taken up again.
+        """
+        for agent, tail in data.get("gone", {}).items() if status == SUCCEEDED else ():
+            tell_tail(self._store.line(Scope.parse(agent)), tail, id_)
         data |= {"status": status, "finished_at": moment(self._store.core.clock.claimed())}
         failure = Failure.of(data["failure"])
         parts = ChangeParts(self._store, cause_now(reason=f"recovery {id_}"), None, owner=True)
@@ -445,10 +369,9 @@ class Together:
             part.append(NOTICES, notice_of(agent, id_, failure, status))
         plan = parts.plan()
         assert plan is not None
+        sign = self._handle.plan_checkpoint(f"recovery {id_}", "recovery", [status], "", None)
+        sign_along(self._handle, plan[0], sign)
         self._store.core.run(plan[0])
-        for agent in data.get("gone", ()) if status == SUCCEEDED else ():
-            tell_tail(self._store.line(Scope.parse(agent)), id_)
-        State(self._handle).checkpoint(f"recovery {id_}", type="recovery", tags=[status])
         counted(self._store.core.meter, data)
 
     def all(self) -> list[tuple[str, dict[str, Any]]]:

@@ -42,7 +42,7 @@ _SIGNATURE_FROM_END = 69
 
 # operations
 SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK = range(1, 8)
-GONE, REKEY, MERGE, META, PRUNE, END, LOST = range(8, 15)
+GONE, REKEY, MERGE, META, PRUNE, END, LOST, TAKEN = range(8, 16)
 KEYED = frozenset((SET, APPEND, PATCH, DELETE, META))
 """Those that name a key."""
 STAY = frozenset((RESTORE, FORK, GONE, REKEY, MERGE, LOST))
@@ -64,6 +64,7 @@ NAMES = {
     PRUNE: "prune",
     END: "end timeline",
     LOST: "note a loss",
+    TAKEN: "take a lost number",
 }
 MARKS = {APPENDED: "append", TRIMMED: "trim"}
 KINDS = tuple(dict.fromkeys([*NAMES.values(), *MARKS.values()]))

@@ -28,7 +28,7 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.storage.contract import Batch
-from holdfast.store import rows
+from holdfast.store import entries, rows
 from holdfast.store.arguments import check_flag
 from holdfast.store.core import Core
 from holdfast.store.entries import Body
@@ -267,7 +267,10 @@ class _Erasure:
             wanted: set[bytes] = set()
             for key, row in page:
                 try:
-                    wanted |= self._accounts(ledger, key, ledger.open_entry(key, row)[1])
+                    body = ledger.open_entry(key, row)[1]
+                    wanted |= self._accounts(ledger, key, body)
+                    if any(op[0] == entries.LOST for op in body.ops):
+                        readable = False  # those that it tells of are not there to be asked
                 except (*_UNREADABLE, ScopeNotFoundError, PrunedError):
                     readable = False
             names = sorted(wanted)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
 
@@ -26,7 +25,7 @@ from holdfast.store.entries import Body, Envelope
 from holdfast.store.feed import LANES, FeedItem
 from holdfast.store.items import Entry, Position
 from holdfast.store.ledger import Ledger
-from holdfast.store.losses import Loss, hash_of, newest_told
+from holdfast.store.losses import Loss, all_told, hash_of
 from holdfast.store.public_entries import public_entry
 from holdfast.store.scopes import Scope
 from holdfast.store.tail import Row, Tail
@@ -155,7 +154,7 @@ class Follower:
         self._mine: set[int] = set()
         self._others: set[int] = set()
         self._ledgers: OrderedDict[int, Ledger] = OrderedDict()
-        self._told: dict[tuple[int, int], tuple[object, Loss | None]] = {}
+        self._told: dict[tuple[int, int], tuple[object, list[Loss]]] = {}
         """What timelines tell of losses, and the state of the feed as of which they were asked."""
 
     def feed(self, since: dict[int, int]) -> Iterator[Entry]:
@@ -181,52 +180,96 @@ class Follower:
             high = item.first + item.entries - 1
             alone = item.entries == 1
             given = low <= high and self._wanted(item)
-            if given and (alone or not self._is_lost(item, lane, number)):
+            if given and not alone:
+                here = self._here(item, lane, number)
+                high = here.first + here.entries - 1 if here is not None else 0
+            if given:
+                missing = high - low + 1
                 for opened in self._opened(item.scope, item.timeline, low, high):
+                    missing -= 1
                     read = before + rows.sequence_of(opened.key) - item.first + 1
                     last = read == total
                     position = place.end(lane, number) if last else place.within(lane, read)
                     entry = public_entry(self.core, *opened, position)
                     other = alone and entry.hash != item.hash.hex()
-                    if other and self._is_lost(item, lane, number):
+                    if other and self._here(item, lane, number) is None:
                         continue
                     place.position = Position(position)  # the entry's own is the caller's
                     yield entry
+                if missing > 0 and self._here(item, lane, number) is not None:
+                    self._check_erased(item)
             before += item.entries
         place.position = place.end(lane, number)
 
     def tells(self, scope: int, timeline: int) -> bool:
-        """Whether a timeline tells, as of now, that it lost something."""
+        """Whether a timeline tells, as of now, that it lost something; an erased one may have."""
         line, token = (scope, timeline), self.core.lanes.token()
-        if self._told.get(line, (None, None))[0] != token:
-            ledger, loss = self._ledger(scope), None
-            with suppress(ScopeNotFoundError):  # erased since: of that nothing is given
-                loss = newest_told(ledger, timeline) if ledger is not None else None
-            self._told[line] = token, loss
-        return self._told[line][1] is not None
-
-    def stands(self, item: FeedItem, lane: int, number: int) -> bool:
-        """Whether what a row of the feed names is here; what is told to be lost is not."""
-        if self._is_named(item):
+        ledger = self._not_erased(scope)
+        if ledger is None:
             return True
-        told = self._told.get((item.scope, item.timeline), (None, None))[1]
-        return told is None or number > told.position.get(lane, 0)
+        if self._told.get(line, (None,))[0] != token:
+            try:
+                self._told[line] = token, list(all_told(ledger, timeline))
+            except ScopeNotFoundError:  # erased since
+                return True
+        return bool(self._told[line][1])
+
+    def left(self, item: FeedItem, lane: int, number: int) -> FeedItem | None:
+        """What a row names without what is told to be lost, or erased; None if nothing is left.
+
+        Of what is neither it is not asked here whether it is the entry that the row names.
+        """
+        if self._is_named(item):
+            return item
+        if self._not_erased(item.scope) is None:
+            return None
+        told = self._told.get((item.scope, item.timeline), (None, []))[1]
+        losses = [loss for loss in told if number <= loss.position.get(lane, 0)]
+        if not losses:
+            return item
+        entries = losses[-1].first - item.first  # the oldest is the one that it was lost with
+        return item._replace(entries=entries) if 0 < entries < item.entries else None
 
     def _is_named(self, item: FeedItem) -> bool:
         """Whether the entry that a commit ended with is the one that the feed names."""
         ledger = self._ledger(item.scope)
         if ledger is None:
-            return True  # of what is erased nothing is given
+            return False  # of what is erased nothing is given
         key = rows.entry(rows.line(b"E", item.scope, item.timeline), item.first + item.entries - 1)
         row = ledger.storage.get([key])[0]
-        named = row is not None and hash_of(ledger, key, row) == item.hash
-        return named or ledger.erased()
+        return row is not None and hash_of(ledger, key, row) == item.hash
 
-    def _is_lost(self, item: FeedItem, lane: int, number: int) -> bool:
-        """Whether its timeline tells that what a row names is lost; others may have its numbers."""
-        if self._is_named(item) or not self.tells(item.scope, item.timeline):
-            return False
-        return not self.stands(item, lane, number)
+    def _here(self, item: FeedItem, lane: int, number: int) -> FeedItem | None:
+        """What a row names, without what its timeline tells to be lost; None if nothing is left.
+
+        If nobody tells of it, others may have its numbers: then nothing is given in its place.
+        """
+        if self._is_named(item):
+            return item
+        if self.tells(item.scope, item.timeline):
+            left = self.left(item, lane, number)
+            if left != item:
+                return left
+        raise self._missing(item)
+
+    def _check_erased(self, item: FeedItem) -> None:
+        """Of a commit that ended as it should, some are not there: its scope must be erased."""
+        if self._not_erased(item.scope) is not None:
+            raise self._missing(item)
+
+    def _missing(self, item: FeedItem) -> DamagedRecordError:
+        what = rows.describe(rows.entry(rows.line(b"E", item.scope, item.timeline), item.first))
+        return DamagedRecordError(
+            f"{what}: what the feed names here is lost; run verify, and recover the scope"
+        )
+
+    def _not_erased(self, number: int) -> Ledger | None:
+        """The scope, opened; None if it is erased as of now."""
+        ledger = self._ledger(number)
+        if ledger is not None and ledger.erased():
+            del self._ledgers[number]
+            return None
+        return ledger
 
     def _wanted(self, item: FeedItem) -> bool:
         """Whether it may be of the scope and timeline that were given."""

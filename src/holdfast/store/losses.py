@@ -10,6 +10,11 @@ What is lost stays lost. An entry can say so: it names the numbers, and how far 
 read. `verify` then tells of it as something that is known, and judges the timeline by what the feed
 names behind that. The entry is part of the chain like any other: in a timeline that was put back it
 is missing, and all that the feed names counts again.
+
+Rows that were stored with a lost entry lie where those of the entry that takes its number would
+lie. Other timelines may have begun from the lost state and lead to them. So of a scope that has
+other timelines none is dropped: entries that do nothing take the numbers, and what is lost is
+nobody's past.
 """
 
 from __future__ import annotations
@@ -28,6 +33,7 @@ from holdfast.store.entries import Body
 from holdfast.store.feed import LANES, FeedItem, Position, items_of
 from holdfast.store.handles import LineHandle
 from holdfast.store.ledger import Ledger, gone
+from holdfast.store.saves import read_save
 from holdfast.store.stage import Stage
 
 PAGE = 1000
@@ -39,8 +45,10 @@ class Loss(NamedTuple):
     first: int
     last: int
     """The lowest and the highest number of an entry that is lost."""
+    head: int
+    """The newest entry that the timeline had then."""
     surplus: int
-    """How many more entries the feed names, all in all, than the timeline has."""
+    """How many more entries the feed named, all in all, than the timeline had."""
     position: Position
     """How far the feed was read."""
     at: int = 0
@@ -52,7 +60,7 @@ class Loss(NamedTuple):
     def operation(self) -> list[object]:
         """What the entry that tells of it says."""
         lanes = sorted(self.position.items())
-        return [entries.LOST, self.first, self.last, self.surplus, lanes]
+        return [entries.LOST, self.first, self.last, self.head, self.surplus, lanes]
 
 
 def loss_text(first: int, last: int) -> str:
@@ -64,12 +72,17 @@ def loss_text(first: int, last: int) -> str:
 
 def told(sequence: int, op: list[object]) -> Loss:
     """What an entry says is lost."""
-    _, first, last, surplus, lanes = op
-    return Loss(first, last, surplus, dict(lanes), sequence)  # type: ignore[arg-type, call-overload]
+    _, first, last, head, surplus, lanes = op
+    return Loss(first, last, head, surplus, dict(lanes), sequence)  # type: ignore[arg-type, call-overload]
 
 
 def newest_told(ledger: Ledger, number: int) -> Loss | None:
-    """The newest loss that a timeline tells of; what cannot be read is passed over."""
+    """The newest loss that a timeline tells of."""
+    return next(all_told(ledger, number), None)
+
+
+def all_told(ledger: Ledger, number: int) -> Iterator[Loss]:
+    """The losses that a timeline tells of, the newest first; what cannot be read is passed over."""
     line = rows.line(b"E", ledger.number, number)
     high = rows.after(line)
     while page := ledger.storage.scan(line, high, limit=PAGE, reverse=True):
@@ -77,34 +90,39 @@ def newest_told(ledger: Ledger, number: int) -> Loss | None:
             with suppress(PrunedError, StateIntegrityError):
                 for op in ledger.open_entry(key, row)[1].ops:
                     if op[0] == entries.LOST:
-                        return told(rows.sequence_of(key), op)
+                        yield told(rows.sequence_of(key), op)
         high = page[-1][0]
-    return None
+
+
+def newest_entry(ledger: Ledger, number: int) -> int:
+    """The number of the newest entry of a timeline that is here."""
+    line = rows.line(b"E", ledger.number, number)
+    newest = ledger.storage.scan(line, rows.after(line), limit=1, reverse=True)
+    return rows.sequence_of(newest[0][0]) if newest else ledger.before
 
 
 def find_loss(core: Core, ledger: Ledger, number: int) -> Loss | None:
     """What a timeline has lost that none of its entries tells of."""
     known = newest_told(ledger, number)
-    line = rows.line(b"E", ledger.number, number)
-    newest = ledger.storage.scan(line, rows.after(line), limit=1, reverse=True)
-    here = rows.sequence_of(newest[0][0]) if newest else ledger.before
+    here = newest_entry(ledger, number)
     # The feed after the timeline: so it names all that is here. Its rows before their entries: so
     # these are here, unless they are lost.
     position = {lane: core.lanes.end(lane)[0] for lane in range(LANES)}
     commits = _Commits(ledger, number, known.position if known is not None else {}, position)
-    named = known.at - 1 + known.surplus if known is not None else ledger.before
-    head, last = here, 0
+    named = known.head + known.surplus if known is not None else ledger.before
+    head, last, first = here, 0, rows.LAST_SEQUENCE
     lowest: FeedItem | None = None
     for item, there in commits.look():
         named += item.entries
         if there:
             head = max(head, _last(item))
         else:
-            last = max(last, _last(item))
+            first, last = min(first, _last(item)), max(last, _last(item))
             lowest = item if lowest is None or item.first < lowest.first else lowest
     if lowest is None:
         return None
-    return Loss(commits.first(lowest, here), last, named - head, position)
+    first = min(first, commits.first(lowest, here))
+    return Loss(first, last, head, named - head, position)
 
 
 def hash_of(ledger: Ledger, key: bytes, row: bytes) -> bytes:
@@ -158,25 +176,78 @@ def _last(item: FeedItem) -> int:
     return item.first + item.entries - 1
 
 
-def drop_behind(handle: LineHandle) -> int:
-    """Drop rows that belong to entries behind the newest one, which are lost; how many.
+def make_room(handle: LineHandle, last: int) -> int:
+    """Let nothing of lost entries, up to `last`, be in the way of the next; how many rows went.
 
-    Values, saved indexes, nodes and signatures of a lost entry lie where those of the one that
-    takes its number are to lie. Nothing is dropped once that is there.
+    A timeline that is the only one of its scope leads to nothing of them: all of it is dropped.
     """
+    ledger = handle.history.points.line().ledger
+    head = handle.place()[2]
+    alone = len(handle.core.timelines(ledger)) == 1
+    dropped = _drop_behind(handle, head, (b"S", b"C", *((b"V", b"N") if alone else ())))
     line = handle.history.points.line()
-    storage, head = line.ledger.storage, handle.place()[2]
-    following, dropped = rows.entry(line.prefix, head + 1), 0
-    for kind in (b"V", b"S", b"N", b"C"):
+    announce = _unannounced(ledger, line.number, head)
+    last = max(head + (announce is not None), 0 if alone else last)
+    while newest_entry(ledger, line.number) < last:
+        _take_numbers(handle, ledger, head, last, announce)
+    return dropped
+
+
+def _drop_behind(handle: LineHandle, head: int, kinds: tuple[bytes, ...]) -> int:
+    """Drop rows behind the newest entry; nothing is dropped once somebody has written there."""
+    line = handle.history.points.line()
+    storage, following, dropped = line.ledger.storage, rows.entry(line.prefix, head + 1), 0
+    for kind in kinds:
         prefix = rows.line(kind, line.ledger.number, line.number)
         while page := storage.scan(rows.entry(prefix, head + 1), rows.after(prefix), limit=PAGE):
             batch = Batch(drops=[key for key, _ in page], absent=[following])
             try:
                 handle.core.leases.commit(batch)
             except Conflict:
-                return dropped  # somebody has written since
+                return dropped
             dropped += len(page)
     return dropped
+
+
+def _unannounced(ledger: Ledger, number: int, head: int) -> tuple[int, int, bytes] | None:
+    """The save at the newest entry, if that one was lost which said that it is there."""
+    keys = [rows.entry(rows.line(kind, ledger.number, number), head) for kind in (b"S", b"E")]
+    save, entry = ledger.storage.get(keys)
+    if save is None or entry is None:
+        return None
+    said = ledger.open_entry(keys[1], entry)[1].save
+    if said is not None and said[0] == head:
+        return None
+    plain = ledger.open_row(keys[0], save)
+    return head, read_save(plain).kind, ledger.commit_save(plain)
+
+
+def _take_numbers(
+    handle: LineHandle,
+    ledger: Ledger,
+    head: int,
+    last: int,
+    announce: tuple[int, int, bytes] | None,
+) -> None:
+    """Write entries that do nothing, with the numbers behind the newest one, up to `last`."""
+    line = rows.line(b"N", ledger.number, handle.history.points.line().number)
+
+    def special(stage: Stage, body: Body) -> None:
+        if stage.ledger.number != ledger.number:
+            raise gone(ledger.scope)
+        if stage.sequence == head:
+            stage.announce = announce
+        end = min(last, stage.sequence + PAGE)
+        while True:
+            stage.finish(Body(body.time, [[entries.TAKEN]], [], body.cause))
+            nodes = rows.entry(line, stage.sequence)
+            here = ledger.storage.scan(nodes, rows.after(nodes), limit=1)
+            # The next commit may save the state that it rests on: its nodes lie under that number.
+            if stage.sequence >= end and not here:
+                return
+
+    target = Target(handle.scope, handle.timeline, special=special, create=False)
+    handle.core.run(Change([target], cause_now(reason="numbers of lost entries")))
 
 
 def tell(handle: LineHandle, reason: str) -> Loss | None:

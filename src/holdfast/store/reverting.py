@@ -51,6 +51,7 @@ _STAYS = {
     entries.END: "ended its timeline: that stays",
     entries.PRUNE: "pruned what was before it: that does not come back",
     entries.LOST: "changed no key: it tells of entries that were lost",
+    entries.TAKEN: "changed no key: it stands for an entry that was lost",
 }
 """Why an operation that names no key is not undone."""
 _PRUNED = "stays: what was before it is pruned, and does not come back"

@@ -44,8 +44,8 @@ class Judge(Protocol):
     def tells(self, scope: int, timeline: int) -> bool:
         """Whether a timeline tells, as of now, that it lost something."""
 
-    def stands(self, item: FeedItem, lane: int, number: int) -> bool:
-        """Whether what a row names is here; what is told to be lost is not."""
+    def left(self, item: FeedItem, lane: int, number: int) -> FeedItem | None:
+        """What a row names without what is told to be lost; None if nothing is left."""
 
 
 class Tail:
@@ -157,12 +157,13 @@ class Tail:
         """What a row names, without what is lost."""
         if not self._cut:
             return items
-        return [
-            item
+        found = (
+            self._judge.left(item, lane, number)
+            if (item.scope, item.timeline) in self._cut
+            else item
             for item in items
-            if (item.scope, item.timeline) not in self._cut
-            or self._judge.stands(item, lane, number)
-        ]
+        )
+        return [item for item in found if item is not None]
 
     def _go_on_behind_losses(self) -> bool:
         """Find the next entry of timelines that tell of a loss; False if that is not in the way."""

@@ -21,7 +21,7 @@ from holdfast.errors import (
 )
 from holdfast.store import entries, refs, rows
 from holdfast.store.declared import PREFIX, Declared, parse_declared
-from holdfast.store.entries import Body
+from holdfast.store.entries import Body, split_row
 from holdfast.store.floors import NO_FLOOR, Floor, announced_floor
 from holdfast.store.folding import fold
 from holdfast.store.ledger import Ledger
@@ -107,9 +107,23 @@ class Timeline(Loading):
             again = 0
             if len(page) < limit:
                 break
-        if announced and next(iter(announced)) != self.sequence:
+        if announced and (next(iter(announced)) != self.sequence or not self._fits(last)):
             raise DamagedIndexError(f"{self.ledger.scope}: no entry vouches for an index save")
         return stands
+
+    def _fits(self, last: int) -> bool:
+        """Whether a save can be of this timeline, which ends here: its entries may be lost.
+
+        An older state that was asked for is had from it though its entry is missing or damaged.
+        """
+        key = rows.entry(self.prefix, self.sequence)
+        row = self.ledger.storage.get([key])[0]
+        if row is None:
+            return last < rows.LAST_SEQUENCE
+        try:
+            return self.ledger.entry_hash(key, split_row(row)[0].data) == self.head
+        except StateIntegrityError:
+            return True
 
     def follow(self, key: bytes, row: bytes | None) -> Body:
         """Check the next entry against the chain and apply it."""
@@ -203,7 +217,7 @@ class Timeline(Loading):
             self.merged = sequence
         elif code == entries.PRUNE:
             self.floor = announced_floor(self.floor, sequence, op)
-        elif code not in (entries.CHECKPOINT, entries.REKEY, entries.LOST):
+        elif code not in (entries.CHECKPOINT, entries.REKEY, entries.LOST, entries.TAKEN):
             raise NewerFormatError(
                 f"{self.ledger.scope}: entry {sequence} holds an operation that this version does "
                 "not know; use the newest version of Holdfast"

@@ -23,7 +23,7 @@ from holdfast.store.trees import Node
 from holdfast.store.verify_feed import Head
 from holdfast.store.verify_floor import FloorCheck, check_anchor, check_newest_anchor
 from holdfast.store.verify_lookups import check_lookups
-from holdfast.store.verify_losses import check_losses
+from holdfast.store.verify_losses import check_losses, check_merge, is_lost, stands_on_save
 from holdfast.store.verify_nodes import DAMAGE, NodeCheck
 from holdfast.store.verify_uploads import UploadCheck
 
@@ -72,6 +72,7 @@ class LineCheck:
         self.folding = True
         self.damaged: set[tuple[int, int]] = set()
         self.losses: list[Loss] = []  # that its entries tell of
+        self.told: dict[int, list[Loss]] = {}  # that timelines tell of, where that was asked for
         self.other = False  # whether the newest entry is another one than the feed names
         self.newest = 0
         self.announced: dict[int, tuple[int, bytes]] = {}
@@ -85,6 +86,8 @@ class LineCheck:
 
     def find(self, kind: str, key: bytes, message: str) -> None:
         """Note a finding in this scope."""
+        if kind == "unaccounted" and is_lost(self, self.line.number, rows.sequence_of(key)):
+            return  # it was stored with an entry that is told to be lost
         self.check.find(kind, rows.describe(key), message, str(self.ledger.scope), row=key)
         if key[:1] in b"EV" and len(key) >= 14:
             self.damaged.add((self.line.number, rows.sequence_of(key)))
@@ -246,7 +249,7 @@ class LineCheck:
             self.uploads.note(key, body)
         first = body.ops[0] if body.ops else [0]
         if first[0] == entries.MERGE:
-            self._merge(key, first)
+            check_merge(self, key, first)
         elif first[0] == entries.PRUNE:
             check_anchor(self, key, first)
         elif first[0] == entries.LOST:
@@ -259,22 +262,9 @@ class LineCheck:
         try:
             self.line.apply(sequence, body)
         except DAMAGE as error:
-            self.find("damage", key, str(error))
-            self._stop_folding()
-
-    def _merge(self, key: bytes, op: list[Any]) -> None:
-        """What was merged must still be the history that it was, and the merge before be named."""
-        _, timeline, sequence, hash_, before = op
-        merged = rows.entry(rows.line(b"E", self.ledger.number, timeline), sequence)
-        row = self.storage.get([merged])[0]
-        try:
-            there = row and self.ledger.entry_hash(merged, entries.split_row(row)[0].data)
-        except DAMAGE:
-            there = hash_  # found and named where it stands
-        if there != hash_:
-            self.find("chain", key, f"{rows.describe(merged)} is not the entry that it merged")
-        if self.folding and before != self.line.merged:
-            self.find("chain", key, "it names another merge before it than there is")
+            if not stands_on_save(self, key, body):
+                self.find("damage", key, str(error))
+                self._stop_folding()
 
     def _stop_folding(self) -> None:
         """The state can no longer be made from entries; the next saved index may help."""

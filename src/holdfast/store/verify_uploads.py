@@ -19,6 +19,7 @@ from holdfast.store import entries, refs, rows
 from holdfast.store.check import leaves
 from holdfast.store.entries import Body
 from holdfast.store.ledger import Ledger
+from holdfast.store.losses import newest_told
 from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Place
 from holdfast.store.values import AHEAD
@@ -102,7 +103,7 @@ class UploadCheck:
         for number, counts in self.named.items():
             self._compare(number, counts, stored.get(number, [0, 0]))
         unknown = stored.keys() - self.named.keys() - self.pinned - self._pinned()
-        if unknown:
+        if unknown and not self._tells():
             self.note_since(self.read)  # one may have been finished meanwhile
             for number in sorted(unknown - self.named.keys()):
                 key = rows.pack(self._line(b"V"), number, 1)
@@ -111,6 +112,10 @@ class UploadCheck:
                 self.find("unaccounted", key, "no entry names these values, and no pin")
         if self._damaged:
             self._name_keys()
+
+    def _tells(self) -> bool:
+        """Whether a timeline tells of a loss: what lost entries named may be used by others."""
+        return any(newest_told(self.ledger, number) is not None for number in self.read)
 
     def _is_stored(self, number: int) -> bool:
         prefixes = [rows.entry(self._line(kind), number) for kind in (b"V", b"N")]

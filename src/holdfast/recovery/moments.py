@@ -1,0 +1,166 @@
+"""Finding one moment to which several agents can return: looked at whole, before it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.checkpoints.groups import group_of
+from holdfast.checkpoints.locating import candidates
+from holdfast.checkpoints.requests import Locator, said
+from holdfast.checkpoints.restoring import failed
+from holdfast.errors import (
+    CheckpointNotFoundError,
+    MissingError,
+    RecoveryValidationError,
+    StateIntegrityError,
+)
+from holdfast.recovery import failures
+from holdfast.recovery.background import called
+from holdfast.recovery.context import Settings
+from holdfast.recovery.failures import Failure
+from holdfast.recovery.strategies import Unfit, check_state, newest_of
+from holdfast.recovery.tails import MAIN, Tail, tail_text
+from holdfast.store.blocking import State
+from holdfast.store.handles import LineHandle, StoreHandle
+from holdfast.store.items import Checkpoint
+from holdfast.store.scopes import Scope
+
+_FIT = (failures.NAMED, failures.TIME, failures.NOTHING, failures.NEWEST)
+"""Strategies that lead to one moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A state of each agent, all of one moment."""
+
+    strategy: str
+    points: Mapping[Scope, tuple[str, int]]
+    """Empty: as they are."""
+    why: str = ""
+    """In what it is no moment of all of them, if there is nothing better."""
+
+
+def _of_groups(handle: LineHandle, named: Any) -> Iterator[Checkpoint]:
+    """Checkpoints of an agent that are part of a group: all, or those of a name or id."""
+    for one in candidates(handle, Locator()):
+        if said(one.metadata, "group", "") and (not named or named in (one.name, one.id)):
+            yield one
+
+
+def _lacking(gone: Mapping[Scope, Tail]) -> str:
+    """Which agents lost what, for people."""
+    return "; ".join(f"{scope} lost {tail_text(tail)}" for scope, tail in gone.items())
+
+
+class Moments:
+    """Finds moments of agents of one store."""
+
+    def __init__(self, store: StoreHandle, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+
+    def check_asked(self, scopes: Sequence[Scope], failure: Failure) -> None:
+        """Refuse a time or a group that is not there, before anything is kept."""
+        if failure.at is not None:
+            self._at(scopes, failure.at)
+        named = failure.data().get("point")
+        lines = map(self._store.line, scopes)
+        if named and not any(True for one in lines for _ in _of_groups(one, named)):
+            raise CheckpointNotFoundError(
+                f"none of the agents has a checkpoint of a group called {named!r}; make one with "
+                "CheckpointGroups.create, or leave `point` out"
+            )
+
+    def look(
+        self, scopes: Sequence[Scope], data: Mapping[str, Any]
+    ) -> tuple[Moment | None, dict[str, str]]:
+        lost = {Scope.parse(one): tail for one, tail in data["gone"].items()}
+        gone = {one: tail for one, tail in lost.items() if MAIN in tail}
+        passed: dict[str, str] = {}
+        for name, found in self._moments(scopes, Failure.of(data["failure"]), gone, passed):
+            try:
+                for scope in scopes:
+                    self._check(scope, found.points.get(scope))
+                return found, passed
+            except (
+                Unfit,
+                MissingError,
+                StateIntegrityError,
+                RecoveryValidationError,
+            ) as error:
+                passed[name] = str(error)[:500]
+        return None, passed
+
+    def _moments(
+        self,
+        scopes: Sequence[Scope],
+        failure: Failure,
+        gone: Mapping[Scope, Tail],
+        passed: dict[str, str],
+    ) -> Iterator[tuple[str, Moment]]:
+        """Moments that may serve, in the order of the strategies of the failure.
+
+        Agents of which one has lost its newest entries are of no one moment as they are: it lacks
+        what the others may have from it. So that comes last, and is said.
+        """
+        if failure.at is not None:
+            points = self._at(scopes, failure.at)
+            late = {one: tail for one, tail in gone.items() if points[one][1] >= tail[MAIN][0] - 1}
+            if late:
+                passed[str(failure.at)] = f"{_lacking(late)}, which may be of before that time"
+            else:
+                yield str(failure.at), Moment(failures.TIME, points)
+            return
+        kind = failure.kind
+        known = self._settings.pinned(kind) or failures.kind_of(kind).strategies
+        order = [one for one in known if one in _FIT]
+        if not order:
+            passed["order"] = f"none of {', '.join(known)} leads several agents to one moment"
+        for name in [failures.NAMED] if failure.point is not None else order:
+            if name == failures.NOTHING and gone:
+                passed[name] = f"{_lacking(gone)}: the agents are not of one moment"
+            elif name == failures.NOTHING:
+                yield name, Moment(name, {})
+            elif name == failures.NEWEST or failure.point is not None:
+                yield from self._groups(scopes, name, failure.point, passed)
+        if failures.NOTHING in passed:
+            left = "what the others have of those stays, for there is no moment to return to"
+            why = f"{passed.pop(failures.NOTHING)}; {left}"
+            yield failures.NOTHING, Moment(failures.NOTHING, {}, why)
+
+    def _at(self, scopes: Sequence[Scope], time: Any) -> dict[Scope, tuple[str, int]]:
+        return {one: self._store.line(one).history.points.find(time) for one in scopes}
+
+    def _groups(
+        self, scopes: Sequence[Scope], strategy: str, named: Any, passed: dict[str, str]
+    ) -> Iterator[tuple[str, Moment]]:
+        first = self._store.line(scopes[0])
+        for one in _of_groups(first, named):
+            try:
+                members = {made.scope: made for made in group_of(self._store, one).checkpoints}
+            except (CheckpointNotFoundError, StateIntegrityError) as error:
+                passed[one.name or one.id] = str(error)[:500]
+                continue
+            if not members.keys() >= set(scopes):
+                passed[one.name or one.id] = "not all of the agents are part of that group"
+                continue
+            points = {scope: (members[scope].timeline, members[scope].sequence) for scope in scopes}
+            yield one.name or one.id, Moment(strategy, points)
+        passed.setdefault("group", "no other checkpoint is of a group with all of them")
+
+    def _check(self, scope: Scope, point: tuple[str, int] | None) -> None:
+        handle = self._store.line(scope)
+        timeline, sequence = point or (handle.timeline, newest_of(handle))
+        check_state(handle, timeline, sequence)
+        state: Any = State(handle)
+        if point is not None:
+            state = state.at(f"{timeline}@{sequence}")
+        for check in self._settings.validate:
+            try:
+                why = failed(called(check, state))
+            except Exception as error:
+                why = f"{type(error).__name__}: {error}"
+            if why is not None:
+                raise RecoveryValidationError(f"{scope}: {why}")
