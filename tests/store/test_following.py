@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_kit import Between, Place
+from store_kit import Between, Place, put_row, rows_of
 
 import holdfast
 from holdfast import Position, sync
-from holdfast.errors import InvalidInputError
+from holdfast.errors import DamagedRecordError, InvalidInputError
 from holdfast.store import directory
 from holdfast.store.following import LANES, MARKS
 from holdfast.store.handles import StoreHandle
@@ -231,3 +231,36 @@ def test_names_cost_no_reading_of_the_directory(plain: Place) -> None:
         == ["agent:1"] * 30 + ["agent:2"] * 30
     )
     assert counting.calls["scan"] <= 90 + 2 * LANES + 2  # an entry each, the feed, the timelines
+
+
+@pytest.mark.parametrize("which", [0, 2, 4])
+def test_no_missing_entry_is_passed_over(place: Place, which: int) -> None:
+    store = place.open()
+    for number in range(5):
+        store.agent("7").set(f"order/{number}", number)
+    storage = place.storage()
+    key, row = rows_of(storage, b"E")[which]
+    put_row(storage, key, None)
+    for read in (store.feed, lambda: store.agent("7").watch(since=Position({}), timeout=0)):
+        given = iter(read())
+        assert [next(given).sequence for _ in range(which)] == list(range(1, which + 1))
+        with pytest.raises(DamagedRecordError, match="is lost"):
+            next(given)
+    put_row(storage, key, row)
+    assert [entry.sequence for entry in store.feed()] == [1, 2, 3, 4, 5]
+
+
+def test_nor_one_of_a_commit_of_several(place: Place) -> None:
+    store = place.open()
+
+    async def together() -> None:
+        async with holdfast.open(place.url, **place.options()) as other:
+            await asyncio.gather(*(other.agent("7").set(f"k{n}", n) for n in range(20)))
+
+    asyncio.run(together())
+    storage = place.storage()
+    found = rows_of(storage, b"E")
+    assert len(found) == 20
+    put_row(storage, found[10][0], None)
+    with pytest.raises(DamagedRecordError, match="is lost"):
+        list(store.feed())
