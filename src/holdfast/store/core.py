@@ -355,7 +355,7 @@ class Core:
         while page := self.storage.scan(low, rows.after(prefix), limit=1000):
             for key, row in page:
                 name, parent, start = _decode(ledger.open_row(key, row))
-                found.append((int.from_bytes(key[7:9], "big"), name, parent, start))
+                found.append((rows.line_of(key), name, parent, start))
             low = page[-1][0] + b"\0"
         return found
 

@@ -285,7 +285,7 @@ class _Erasure:
         found: set[bytes] = set()
         if body.cause is not None and body.cause.correlation is not None:
             tag = self.core.tag(b"correlation", body.cause.correlation)
-            line = int.from_bytes(key[7:9], "big")
+            line = rows.line_of(key)
             found.add(rows.correlation(tag, ledger.number, line, rows.sequence_of(key)))
         if body.change is not None:
             alone = not body.also and not body.reads

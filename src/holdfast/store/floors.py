@@ -124,7 +124,7 @@ def stand_beside_pruning(stage: Stage, anchors: int) -> None:
 
 def no_body(ledger: Ledger, key: bytes) -> PrunedError | DamagedRecordError:
     """The error for an entry whose row is the envelope alone."""
-    timeline, sequence = int.from_bytes(key[7:9], "big"), rows.sequence_of(key)
+    timeline, sequence = rows.line_of(key), rows.sequence_of(key)
     floor = floor_of(ledger, timeline)
     if sequence <= floor.sequence:
         return pruned(ledger, f"timeline {timeline}", sequence, floor)

@@ -196,8 +196,8 @@ class Follower:
                         continue
                     place.position = Position(position)  # the entry's own is the caller's
                     yield entry
-                if missing > 0 and self._here(item, lane, number) is not None:
-                    self._check_erased(item)
+                if missing > 0 and self._here(item, lane, number) and self._not_erased(item.scope):
+                    raise self._missing(item)
             before += item.entries
         place.position = place.end(lane, number)
 
@@ -251,11 +251,6 @@ class Follower:
             if left != item:
                 return left
         raise self._missing(item)
-
-    def _check_erased(self, item: FeedItem) -> None:
-        """Of a commit that ended as it should, some are not there: its scope must be erased."""
-        if self._not_erased(item.scope) is not None:
-            raise self._missing(item)
 
     def _missing(self, item: FeedItem) -> DamagedRecordError:
         what = rows.describe(rows.entry(rows.line(b"E", item.scope, item.timeline), item.first))

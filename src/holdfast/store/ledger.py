@@ -196,7 +196,7 @@ class Ledger:
             return gone(self.scope)
         place = rows.describe(key)
         # The nodes of an upload are the only ones: entries do not give them again.
-        spare = key[:1] in (b"N", b"S") and key[7:9] != rows.UPLOADS.to_bytes(2, "big")
+        spare = key[:1] in (b"N", b"S") and rows.line_of(key) != rows.UPLOADS
         kind = DamagedIndexError if spare else DamagedRecordError
         return kind(f"{self.scope}: {place}: {what}{advice}", place)
 

@@ -64,7 +64,7 @@ class Rest(NamedTuple):
     def name(self, core: Core) -> str:
         """What people call the checkpoint; which row it is if its scope cannot be told."""
         key = self.directory[:21] + bytes([rows.THERE])
-        number = int.from_bytes(self.by[7:9], "big")
+        number = rows.line_of(self.by)
         try:
             ledger = core.ledger_of(key, core.storage.get([key])[0] or b"")
             names = {line: name for line, name, _, _ in core.timelines(ledger)} if number else {}
@@ -93,7 +93,7 @@ def rests_on(ledger: Ledger) -> Iterator[Rest]:
     for key, directory, there in _cells(ledger):
         if there:
             at, by = rows.ends_of(key)
-            yield Rest(int.from_bytes(at[7:9], "big"), rows.sequence_of(at), by, directory)
+            yield Rest(rows.line_of(at), rows.sequence_of(at), by, directory)
 
 
 def forget_rests(ledger: Ledger) -> None:

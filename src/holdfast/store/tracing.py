@@ -85,7 +85,7 @@ def _atoms(ledger: Ledger, row_key: bytes, body: Body) -> list[bytes]:
     if not body.packs:
         return body.atoms
     found = list(body.atoms)
-    number = int.from_bytes(row_key[7:9], "big")
+    number = rows.line_of(row_key)
     line = rows.line(b"V", ledger.number, number)
     sequence = rows.sequence_of(row_key)
     keys = [rows.pack(line, sequence, ordinal + 1) for ordinal in range(len(body.packs))]

@@ -105,9 +105,9 @@ class _Check:
         self.ended: set[int] = set()
         """Numbers of the scopes that the directory says are deleted."""
         self.erased: set[int] = set()
+        """Numbers of the scopes that it says are erased: the feed may name them."""
         self.unswept: set[int] = set()
         """Those of the erased whose rows are left for a sweep."""
-        """Numbers of the scopes that it says are erased: the feed may name them."""
         self.known: set[int] = set()
         """Numbers of the scopes that are not erased."""
         self.whole = True

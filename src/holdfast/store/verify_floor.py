@@ -49,7 +49,7 @@ def find_floors(check: _Check, ledger: Ledger, lines: list[int]) -> dict[int, Fl
         prefix = low = kind + ledger.number.to_bytes(rows.SCOPE, "big")
         while page := check.core.storage.scan(low, rows.after(prefix), limit=1000):
             for key, _ in page:
-                floor = found.get(int.from_bytes(key[7:9], "big"), NO_FLOOR)
+                floor = found.get(rows.line_of(key), NO_FLOOR)
                 named = (
                     rows.sequence_of(key) in floor.bases
                     if kind == b"B"
