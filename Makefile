@@ -41,3 +41,5 @@ lock: setup ## lock the dependencies anew, after pyproject.toml changed
 	$(PY) -m uv lock
 	$(PY) -m uv export --quiet --extra dev --no-emit-project --no-header --no-annotate \
 		--format requirements-txt --output-file requirements.lock
+	$(PY) -m uv export --quiet --only-group test-servers --no-emit-project --no-header \
+		--no-annotate --format requirements-txt --output-file tests/servers.lock

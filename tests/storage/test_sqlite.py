@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apsw
@@ -162,6 +163,34 @@ def test_missing_places(tmp_path: Path) -> None:
     with pytest.raises(NotAStoreError, match="folder"):
         SqliteStorage(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_version_is_known_while_another_thread_commits(path: Path) -> None:
+    """Else whoever reads beside a commit, and its sync, looks for new entries each time."""
+    storage, other = SqliteStorage(str(path)), SqliteStorage(str(path))
+    beside = ThreadPoolExecutor(1)
+
+    def asked() -> object:
+        return beside.submit(storage.version).result()
+
+    before = storage.version()
+    with storage.turn():
+        assert asked() != before, "nothing was noted for a first one who asks"
+    with storage.turn():
+        assert [asked(), asked()] == [before, before]
+        storage.commit(Batch(puts=[(b"own", b"")]))
+        assert asked() != before, "who may commit since is not known before the turn ends"
+    assert asked() == before, "its own commit is not counted"
+    other.commit(Batch(puts=[(b"of another", b"")]))
+    with storage.turn():
+        assert asked() != before
+    with storage.turn():
+        now = asked()
+        assert now == asked() != before
+    assert storage.version() == now
+    beside.shutdown()
+    other.close()
+    storage.close()
 
 
 def test_opened_for_reading(path: Path) -> None:
@@ -431,3 +460,38 @@ def test_odd_names(tmp_path: Path) -> None:
         storage.commit(Batch(puts=[(b"a", b"1")]))
         storage.close()
         assert (tmp_path / name).exists()
+
+
+def test_what_is_no_file_is_no_store(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.db"
+    os.mkfifo(pipe)
+    for path in (str(pipe), os.devnull):
+        for create in (True, False):
+            with pytest.raises(NotAStoreError, match="name a file"):
+                SqliteStorage(path, create=create)
+    assert os.listdir(tmp_path) == ["pipe.db"]
+
+
+def test_no_lock_is_left_where_no_store_could_be_made(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setitem(sqlite_files.TABLES, "records", "no SQL")
+        with pytest.raises(ForeignSchemaError):
+            SqliteStorage(str(path))
+    assert os.listdir(path.parent) == []
+
+
+def test_a_lock_that_was_taken_away_meanwhile_is_taken_anew(path: Path) -> None:
+    """Two processes never hold two files for one store."""
+    failed = sqlite_guard.StoreLock(str(path), optional=False)
+    waiting = sqlite_guard.StoreLock(str(path), optional=False)
+    failed.remove()
+    failed.release()
+    later = sqlite_guard.StoreLock(str(path), optional=False)
+    alone: list[bool] = []
+    for lock in (waiting, later):
+        lock.share(lambda: bool(alone), alone.append)
+    assert alone == [True]  # the one that came second found the first there
+    waiting.remove()  # in use: it stays
+    assert os.path.exists(f"{path}.lock")

@@ -336,6 +336,7 @@ for free in range(0, 31, 2):
     with open(ballast, "wb") as file: file.write(bytes((status.f_bavail - free) * status.f_frsize))
     made = outcome(lambda: SqliteStorage(path).close())
     left = os.path.exists(path) and not os.path.getsize(path)
+    left |= os.path.exists(path + ".lock") and not os.path.exists(path)
     opened = outcome(lambda: SqliteStorage(older, read_only=True).close())
     os.unlink(ballast)
     say(made, opened, left, outcome(lambda: SqliteStorage(path).close()))
@@ -346,7 +347,7 @@ for free in range(0, 31, 2):
 
 @mounts
 def test_no_room_to_begin(tmp_path: Path) -> None:
-    """Neither to make a file nor to open one: it is said, and no empty file is left."""
+    """Neither to make a file nor to open one: it is said; no empty file is left, nor a lock."""
     room = tmp_path / "room"
     room.mkdir()
     shell = f'mount -t tmpfs -o size=1m tmpfs {room} && exec "$@"'

@@ -158,6 +158,56 @@ def test_agents_that_do_not_end() -> None:
     assert "RuntimeError: begun already" in report.findings[-1].why
 
 
+def reads(store: sync.Store) -> Any:
+    """Runs when it is read, which nobody does."""
+    yield careful(store)
+
+
+def looks(store: sync.Store) -> None:
+    """Commits nothing."""
+    store.agent("1").get("step", 0)
+
+
+class Careful:
+    """An object that is an async agent."""
+
+    async def __call__(self, store: holdfast.Store) -> None:
+        await careful_too(store)
+
+
+def test_what_never_ran_did_not_stand_the_test() -> None:
+    with pytest.raises(InvalidInputError, match="is a generator"):
+        crash(reads)
+    with pytest.raises(InvalidInputError, match="commits nothing"):
+        crash(looks)
+    with pytest.raises(InvalidInputError, match="to be awaited"):
+        crash(lambda store: careful_too(store))
+    report = crash(Careful())
+    assert report.ok, str(report)
+    assert report.commits == crash(careful_too).commits
+
+
+async def _awaited(store: sync.Store) -> Any:
+    raise AssertionError("nobody awaits it")
+
+
+def _read(store: sync.Store) -> Any:
+    yield store.agent("1").get("step")
+
+
+@pytest.mark.parametrize("name", ["prepare", "see"])
+@pytest.mark.parametrize("given", [_awaited, _read, lambda s: _awaited(s), lambda s: _read(s)])
+def test_what_prepares_or_sees_nothing_is_refused(name: str, given: Any) -> None:
+    with pytest.raises(InvalidInputError, match=name):
+        crash(careful, **{name: given})
+
+
+def test_a_folder_takes_the_trials_of_one_test(tmp_path: Path) -> None:
+    assert crash(careful, every=4, folder=tmp_path).ok
+    with pytest.raises(InvalidInputError, match="give a folder without trials"):
+        crash(careful, every=4, folder=tmp_path)
+
+
 def test_slips() -> None:
     def broken(store: sync.Store) -> None:
         raise ZeroDivisionError

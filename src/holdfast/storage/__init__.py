@@ -18,25 +18,55 @@ suite that every engine passes.
 
 from __future__ import annotations
 
+import os
+
 from holdfast.errors import InvalidInputError
+from holdfast.storage import mongodb_url, postgres_url
 from holdfast.storage.contract import Batch, Limits, Storage
+from holdfast.storage.servers import on_server, shown
 
-__all__ = ["Batch", "Limits", "Storage", "open_storage"]
+__all__ = [
+    "Batch",
+    "Limits",
+    "Storage",
+    "address_of",
+    "check_names_file",
+    "file_of",
+    "on_server",
+    "open_storage",
+    "shown",
+]
 
-_KNOWN = ("memory:", "memory:NAME", "sqlite:PATH")
+_KNOWN = (
+    "memory:",
+    "memory:NAME",
+    "sqlite:PATH",
+    "postgresql://USER:PASSWORD@HOST/DATABASE",
+    "mongodb://USER:PASSWORD@HOST/DATABASE",
+)
 _DEFAULT_FILE = "holdfast.db"
 
 
 def open_storage(
     url: str, *, durability: str = "full", create: bool = True, read_only: bool = False
 ) -> Storage:
-    """Open the storage that `url` names: `memory:`, `memory:NAME` or `sqlite:PATH`.
+    """Open the storage that `url` names: `memory:`, `memory:NAME`, `sqlite:PATH`,
+    `postgresql://USER:PASSWORD@HOST:PORT/DATABASE` or `mongodb://USER:PASSWORD@HOST:PORT/DATABASE`.
 
     `durability` is `full` (survives power loss) or `normal` (survives the end of the
     process); engines are imported only when they are named.
     """
     scheme, colon, rest = url.partition(":")
+    if scheme.startswith("mongodb") and on_server(url):
+        from holdfast.storage.mongodb import MongoStorage
+
+        return MongoStorage(url, durability=durability, create=create, read_only=read_only)
+    if on_server(url):
+        from holdfast.storage.postgres import PostgresStorage
+
+        return PostgresStorage(url, durability=durability, create=create, read_only=read_only)
     if not colon or "/" in scheme or "\\" in scheme:
+        url = shown(url)
         raise InvalidInputError(f"storage {url!r} names no engine; did you mean 'sqlite:{url}'?")
     if scheme == "memory":
         from holdfast.storage.memory import open_memory
@@ -45,7 +75,29 @@ def open_storage(
     if scheme == "sqlite":
         from holdfast.storage.sqlite import SqliteStorage
 
-        path = rest or _DEFAULT_FILE
+        check_names_file(rest or _DEFAULT_FILE, "the store's file")
+        path = file_of(url) or ""
         return SqliteStorage(path, durability=durability, create=create, read_only=read_only)
     known = ", ".join(_KNOWN)
     raise InvalidInputError(f"unknown storage {scheme + ':'!r}; known are: {known}")
+
+
+def check_names_file(path: str, what: str) -> None:
+    """Refuse a path that can only be a folder's, such as `new/` or `new/.`."""
+    if os.path.basename(path) in ("", os.curdir, os.pardir):
+        raise InvalidInputError(f"{path!r} names a folder; name {what} in it")
+
+
+def address_of(url: str) -> postgres_url.Address | mongodb_url.Address:
+    """What the URL of a store on a server says."""
+    kind = mongodb_url.Address if url.startswith("mongodb") else postgres_url.Address
+    return kind.of(url)
+
+
+def file_of(url: str) -> str | None:
+    """The real path of the file that `url` names; None if it names none.
+
+    What belongs to the file lies beside it, not beside a symbolic link that leads to it.
+    """
+    scheme, _, rest = url.partition(":")
+    return os.path.realpath(rest or _DEFAULT_FILE) if scheme == "sqlite" else None

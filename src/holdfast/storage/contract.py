@@ -13,8 +13,9 @@ What may be assumed of `commit`:
 - `Unavailable` means that nothing was applied and never will be;
 - `OutcomeUnknown` means that it may have been applied, or may be later.
 
-What may not be assumed: that two reads see one moment; that notifications arrive; that a
-clock runs; that `version` distinguishes more than "nobody else has committed since".
+What may not be assumed: that two reads see one moment, unless they are those of a `moment`; that
+notifications arrive; that a clock runs; that `version` distinguishes more than "nobody else has
+committed since".
 
 Retry, counting, fault injection and latency are wrappers of this same contract.
 """
@@ -65,7 +66,19 @@ class Batch(msgspec.Struct):
     """Records that are sealed again: (key, the bytes that must be there, new bytes)."""
 
 
-class Storage(Protocol):
+class Moment(Protocol):
+    """All rows as they were at one moment. Used by one thread."""
+
+    def scan(
+        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        """As that of a storage."""
+
+    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
+        """As that of a storage."""
+
+
+class Storage(Moment, Protocol):
     """An engine, or a wrapper of one. Calls are blocking and may come from any thread."""
 
     limits: Limits
@@ -95,6 +108,13 @@ class Storage(Protocol):
 
         An acceleration: expectations decide, with or without it. Engines without such a
         lock return a context that does nothing. Only one thread of a store uses it at a time.
+        """
+
+    def moment(self) -> AbstractContextManager[Moment]:
+        """Read one moment, in which every commit that returned before is, and each whole or not.
+
+        Others go on reading and writing. What they replace meanwhile may have to be kept for it,
+        so that it is for copying all rows once, not for waiting; `Unavailable` if it is lost.
         """
 
     def size(self) -> int:

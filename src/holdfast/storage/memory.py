@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 from holdfast.errors import StoreClosedError, StoreForkedError, StoreNotFoundError
 from holdfast.storage import process
@@ -20,7 +20,7 @@ from holdfast.storage.batches import (
     differs,
     opened_for_reading,
 )
-from holdfast.storage.contract import Batch, Limits
+from holdfast.storage.contract import Batch, Limits, Moment
 
 _BUCKET = 1024
 
@@ -49,6 +49,14 @@ class _Rows:
         del bucket[bisect_left(bucket, key)]
         if not bucket and at:  # the first bucket stays: it takes all keys below the second
             del self._buckets[at], self._firsts[at]
+
+    def copy(self) -> _Rows:
+        """The same rows; what is set or removed in the one is not in the other."""
+        copied = _Rows()
+        copied.values = dict(self.values)
+        copied._buckets = [list(bucket) for bucket in self._buckets]
+        copied._firsts = list(self._firsts)
+        return copied
 
     def scan(self, low: bytes, high: bytes, limit: int, reverse: bool) -> list[tuple[bytes, bytes]]:
         keys = self._down(low, high, limit) if reverse else self._up(low, high, limit)
@@ -189,6 +197,14 @@ class MemoryStorage:
     def turn(self) -> AbstractContextManager[object]:
         self._usable()
         return self._space.turn
+
+    def moment(self) -> AbstractContextManager[Moment]:
+        self._usable()
+        with self._space.rows:
+            still = _Space()
+            still.records = self._space.records.copy()
+            still.cells = self._space.cells.copy()
+        return nullcontext(MemoryStorage(still, read_only=True))
 
     def size(self) -> int:
         self._usable()

@@ -28,7 +28,7 @@ from holdfast.errors import (
     StoreForkedError,
     Unavailable,
 )
-from holdfast.storage import process, sqlite_check, sqlite_log
+from holdfast.storage import process, sqlite_check, sqlite_log, sqlite_moment
 from holdfast.storage import sqlite_files as files
 from holdfast.storage import sqlite_guard as guard
 from holdfast.storage.batches import (
@@ -39,22 +39,17 @@ from holdfast.storage.batches import (
     differs,
     opened_for_reading,
 )
-from holdfast.storage.contract import Batch, Limits
+from holdfast.storage.contract import Batch, Limits, Moment
+from holdfast.storage.sqlite_moment import CELLS, SCAN, SCAN_DOWN, V
+from holdfast.storage.sqlite_version import Versions
 
-# Damage, or another program, may have left text, a number or NULL where bytes were put. Such a
-# row is read as bytes all the same, which its seal then judges; `check` tells of it.
-_K, _V = "CAST(k AS BLOB)", "CAST(v AS BLOB)"
-_GET = f"SELECT {_V} FROM records WHERE k=?"
-_GET_MANY = f"SELECT (SELECT ifnull({_V}, x'') FROM records WHERE k=?)"
-_SCAN = f"SELECT {_K}, {_V} FROM records WHERE k>=? AND k<? ORDER BY k LIMIT ?"
-_SCAN_DOWN = f"SELECT {_K}, {_V} FROM records WHERE k>=? AND k<? ORDER BY k DESC LIMIT ?"
-_CELLS = f"SELECT {_K}, {_V} FROM cells WHERE k>=? AND k<? ORDER BY k LIMIT ?"
-_CELL = f"SELECT {_V} FROM cells WHERE k=?"
+_GET = f"SELECT {V} FROM records WHERE k=?"
+_GET_MANY = f"SELECT (SELECT ifnull({V}, x'') FROM records WHERE k=?)"
+_CELL = f"SELECT {V} FROM cells WHERE k=?"
 _PUT = "INSERT INTO records VALUES(?,?)"
-_BLANK = f"UPDATE records SET v=zeroblob(length({_V})) WHERE k=?"
+_BLANK = f"UPDATE records SET v=zeroblob(length({V})) WHERE k=?"
 _SWAP = "UPDATE records SET v=? WHERE k=?"
 _DROP = "DELETE FROM records WHERE k=?"
-_VERSION = "PRAGMA data_version"
 _VACUUM_PAGES = 64
 _CHECKPOINT_SECONDS = 0.02
 
@@ -89,6 +84,8 @@ class SqliteStorage:
             self._lock.share(self._ready, self._prepare)
             self._open()
         except BaseException:
+            if not os.path.exists(self.path):
+                self._lock.remove()
             self._lock.release()
             raise
         _HANDLES.add(self)
@@ -109,10 +106,10 @@ class SqliteStorage:
     def scan(
         self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
     ) -> list[tuple[bytes, bytes]]:
-        return self._rows(_SCAN_DOWN if reverse else _SCAN, low, high, limit)
+        return self._rows(SCAN_DOWN if reverse else SCAN, low, high, limit)
 
     def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
-        return self._rows(_CELLS, low, high, limit)
+        return self._rows(CELLS, low, high, limit)
 
     def commit(self, batch: Batch) -> None:
         put_keys = check_batch(batch, self.limits)
@@ -134,21 +131,22 @@ class SqliteStorage:
 
     def version(self) -> object:
         self._usable()
-        # Asked of the writing connection, which does not count its own commits; while another
-        # thread commits with it, "perhaps" has to do.
-        if not self._write_lock.acquire(blocking=False):
-            return object()
+        mine = self._write_lock.acquire(blocking=False)
         try:
-            # The pragma, because apsw's own data_version() does not see other processes.
-            return self._write_cursor.execute(_VERSION).get
+            return self._versions.now() if mine else self._versions.beside()
         except apsw.Error as error:
             self._reading_failed(error)
         finally:
-            self._write_lock.release()
+            if mine:
+                self._write_lock.release()
 
     def turn(self) -> AbstractContextManager[None]:
         self._usable()
         return nullcontext() if self._read_only else _Turn(self)
+
+    def moment(self) -> AbstractContextManager[Moment]:
+        self._usable()
+        return sqlite_moment.moment(self.path, self._on_busy)
 
     def size(self) -> int:
         self._usable()
@@ -213,6 +211,7 @@ class SqliteStorage:
             raise
         self._reader, self._writer = opened
         self._cursor, self._write_cursor = self._reader.cursor(), self._writer.cursor()
+        self._versions = Versions(self._cursor, self._read_lock, self._write_cursor)
         self._writer.set_wal_hook(self._on_wal)
         self._file = guard.identity(self.path)
         self._wal = guard.identity(self.path + "-wal")
@@ -252,10 +251,12 @@ class SqliteStorage:
         try:
             if not self._writer.in_transaction:
                 self._write_cursor.execute("BEGIN IMMEDIATE")
+                self._versions.begin()
         except apsw.IOError as error:
             self._die(f"reading {self.path!r} failed")
             raise guard.translate(error, self.path) from None
         except apsw.Error as error:
+            self._rollback()
             raise guard.translate(error, self.path) from None
 
     def _apply(self, batch: Batch, put_keys: set[bytes]) -> None:

@@ -12,6 +12,7 @@ open: closing any descriptor of a file drops all POSIX locks that the process ha
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import sys
@@ -56,6 +57,7 @@ _SHARED_MOUNTS = frozenset(
 )
 _MAGIC = b"SQLite format 3\x00"
 _HEADER = 100
+_BESIDE = 32
 _SQLITE_LOCKS_FROM = 0x40000000
 _COPY = 1 << 20
 
@@ -120,10 +122,29 @@ def check_place(path: str) -> None:
     folder = os.path.dirname(path) or "."
     if "\x00" in path:
         raise InvalidInputError("the path of a store cannot hold a zero byte")
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise InvalidInputError(
+            f"the path {path!r} is not UTF-8, which SQLite needs; give the file and its folders "
+            "other names"
+        ) from None
     if not os.path.isdir(folder):
         raise StoreNotFoundError(f"the folder {folder!r} does not exist; create it first")
     if os.path.isdir(path):
         raise NotAStoreError(f"{path!r} is a folder; name a file in it")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise NotAStoreError(f"{path!r} is a pipe, a socket or a device; name a file")
+    if os.path.islink(path):  # the real path of one that leads somewhere is no link
+        raise NotAStoreError(f"{path!r} is a link that leads to itself; name another file")
+    try:
+        os.stat(path + "-" * _BESIDE)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise InvalidInputError(
+                f"the name {os.path.basename(path)[:40]!r}… is too long: files with names up to "
+                f"{_BESIDE} characters longer lie beside it; give a shorter one"
+            ) from None
     kind = mount_type(folder)
     if kind in _SHARED_MOUNTS or kind.startswith("fuse."):
         raise UnsafePlaceError(
@@ -211,21 +232,27 @@ def foreign(path: str, name: str) -> ForeignSchemaError:
 class StoreLock:
     """`PATH.lock`: shared while a handle is open, exclusive for whoever prepares the file.
 
-    The kernel frees it with the process. The file stays: removing it would let two
-    processes lock two different files.
+    The kernel frees it with the process. The file stays with the store. Whoever could make none
+    takes it away, alone; one who waited for it meanwhile has locked a file that is no more there,
+    and begins anew.
     """
 
     def __init__(self, path: str, *, optional: bool) -> None:
         self._fd = -1
-        if sys.platform == "win32":
-            return  # no flock: SQLite's own locks remain, a leftover log is left to SQLite
+        self._path = path + ".lock"
+        self._optional = optional
+        if sys.platform != "win32":
+            self._open()  # else SQLite's own locks remain, and a leftover log is left to it
+
+    def _open(self) -> None:
         try:
-            self._fd = os.open(path + ".lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            flags = os.O_RDONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+            self._fd = os.open(self._path, flags, 0o644)
         except OSError as error:
-            if optional:
+            if self._optional:
                 return
             raise StorageReadOnlyError(
-                f"{path + '.lock'!r} cannot be created ({error.strerror}); "
+                f"{self._path!r} cannot be created ({error.strerror}); "
                 "make the folder writable or open the store for reading"
             ) from None
 
@@ -250,6 +277,12 @@ class StoreLock:
                 )
             time.sleep(RETRY_SECONDS)
 
+    def remove(self) -> None:
+        """Take the file away, where no store came to be; not if others hold it."""
+        if self._fd >= 0 and self._try(exclusive=True):
+            with suppress(OSError):
+                os.remove(self._path)
+
     def release(self) -> None:
         """Let go. In a forked child this leaves the parent's lock alone."""
         if self._fd >= 0:
@@ -262,6 +295,11 @@ class StoreLock:
             try:
                 fcntl.flock(self._fd, kind | fcntl.LOCK_NB)
             except BlockingIOError:
+                return False
+            found = os.fstat(self._fd)
+            if identity(self._path) != (found.st_dev, found.st_ino):
+                self.release()
+                self._open()
                 return False
         return True
 

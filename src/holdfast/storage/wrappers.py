@@ -12,10 +12,22 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from holdfast.errors import InvalidInputError, OutcomeUnknown, Unavailable
-from holdfast.storage.contract import Batch, Storage
+from holdfast.storage.contract import Batch, Moment, Storage
 
 MODES = ("before", "ambiguous-applied", "ambiguous-lost")
-CALLS = ("get", "scan", "cells", "commit", "version", "turn", "size", "check", "settle", "*")
+CALLS = (
+    "get",
+    "scan",
+    "cells",
+    "commit",
+    "version",
+    "turn",
+    "moment",
+    "size",
+    "check",
+    "settle",
+    "*",
+)
 
 
 class Counting:
@@ -62,6 +74,10 @@ class Counting:
     def turn(self) -> AbstractContextManager[object]:
         self._count("turn")
         return self.inner.turn()
+
+    def moment(self) -> AbstractContextManager[Moment]:
+        self._count("moment")
+        return self.inner.moment()
 
     def size(self) -> int:
         self._count("size")
@@ -157,6 +173,12 @@ class Faulty:
         with self.inner.turn():
             yield
 
+    @contextmanager
+    def moment(self) -> Iterator[Moment]:
+        self._read("moment")
+        with self.inner.moment() as moment:
+            yield _Failing(self, moment)
+
     def size(self) -> int:
         self._read("size")
         return self.inner.size()
@@ -190,3 +212,21 @@ class Faulty:
                     self.failed.append((call, number, fault.mode))
                     return fault.mode
         return ""
+
+
+class _Failing:
+    """The reads of a moment, which fail as those of the storage do."""
+
+    def __init__(self, faulty: Faulty, moment: Moment) -> None:
+        self._faulty = faulty
+        self._moment = moment
+
+    def scan(
+        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        self._faulty._read("scan")
+        return self._moment.scan(low, high, limit=limit, reverse=reverse)
+
+    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
+        self._faulty._read("cells")
+        return self._moment.cells(low, high, limit=limit)

@@ -10,7 +10,8 @@ an undisturbed run.
 from __future__ import annotations
 
 from holdfast.storage.wrappers import Counting, Faulty
-from holdfast.testing.conformance import CHECKS, Report, check_storage
+from holdfast.testing.conformance import CHECKS, check_storage
+from holdfast.testing.conformance_report import Report
 from holdfast.testing.crashing import CrashFinding, CrashReport, crash
 from holdfast.testing.helpers import CheckFailedError
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 
 from holdfast.errors import (
@@ -28,6 +27,8 @@ from holdfast.errors import (
 )
 from holdfast.storage.contract import MAX_KEY, Batch, Storage
 from holdfast.storage.wrappers import Fault, Faulty
+from holdfast.testing.conformance_reads import ranges_are_checked, version_tells_commits
+from holdfast.testing.conformance_report import Report
 from holdfast.testing.helpers import (
     Make,
     all_keys,
@@ -45,29 +46,6 @@ from holdfast.testing.helpers import (
 Check = Callable[[Make], None]
 CHECKS: dict[str, Check] = {}
 """The checks by name, in the order in which they run."""
-
-
-@dataclass
-class Report:
-    """What the suite found."""
-
-    passed: list[str] = field(default_factory=list)
-    failed: list[tuple[str, str]] = field(default_factory=list)
-    """(name, reason)"""
-
-    @property
-    def ok(self) -> bool:
-        """Whether every check passed."""
-        return not self.failed
-
-    def __str__(self) -> str:
-        rows = [(name, "ok", "") for name in self.passed]
-        rows += [(name, "FAILED", reason) for name, reason in self.failed]
-        width = max((len(name) for name, _, _ in rows), default=0)
-        lines = [
-            f"{name:<{width}}  {result:<6}  {reason}".rstrip() for name, result, reason in rows
-        ]
-        return "\n".join([*lines, f"{len(self.passed)} passed, {len(self.failed)} failed"])
 
 
 def check_storage(make: Make) -> Report:
@@ -96,6 +74,9 @@ def put_and_get(make: Make) -> None:
         s.commit(Batch(puts=[(p + b"a", b"1"), (p + b"b", b"2")]))
         found = s.get([p + b"b", p + b"x", p + b"a", p + b"b"])
         expect(found == [b"2", None, b"1", b"2"], "get gives other values or another order")
+        rows = [*s.scan(p, end_of(p)), (p, found[0])]
+        kinds = {type(part) for row in rows for part in row}
+        expect(kinds == {bytes}, "what get and scan give is not bytes")
         expect(s.get([p + b"a"]) == [b"1"], "get of one key differs from get of many")
         expect(s.get([]) == [], "get of no keys is not empty")
         s.commit(Batch())
@@ -391,19 +372,8 @@ def visible_at_once(make: Make) -> None:
             expect(len(reader.scan(p, end_of(p))) == number + 1, "a commit is not in a later scan")
 
 
-@_check
-def version_tells_commits(make: Make) -> None:
-    """The version changes with every commit of another handle, and not by reading."""
-    p = fresh_prefix()
-    with opened(make, 2) as (one, two):
-        for number, writer in enumerate((one, two, one)):
-            key = p + bytes([number])
-            before = [one.version(), two.version()]
-            one.get([key]), two.scan(p, end_of(p)), one.cells(p, end_of(p)), two.size()
-            expect([one.version(), two.version()] == before, "reading changed the version")
-            writer.commit(Batch(puts=[(key, b"1")]))
-            other = 1 if writer is one else 0
-            expect((one, two)[other].version() != before[other], "a commit left the version")
+_check(version_tells_commits)
+_check(ranges_are_checked)
 
 
 @_check
@@ -450,6 +420,23 @@ def scan_while_writing(make: Make) -> None:
         for error in race([write, read]):
             if error is not None:
                 raise error
+
+
+@_check
+def moment_stays(make: Make) -> None:
+    """A moment shows what was committed before it, and nothing of what comes after."""
+    p = fresh_prefix()
+    with opened(make, 2) as (one, two):
+        one.commit(Batch(puts=[(p + b"a", b"1"), (p + b"b", b"2")], cells=[(p, None, b"1")]))
+        before = (one.scan(p, end_of(p)), one.cells(p, end_of(p)))
+        with two.moment() as moment:
+            one.commit(Batch(drops=[p + b"a"], swaps=[(p + b"b", b"2", b"3")]))
+            one.commit(Batch(puts=[(p + b"c", b"4")], cells=[(p, b"1", b"2")]))
+            seen = moment.scan(p, end_of(p)), moment.cells(p, end_of(p))
+            expect(seen == before, "a moment shows what came after it")
+            down = moment.scan(p, end_of(p), limit=1, reverse=True)
+            expect(down == before[0][1:], "a moment reads backwards otherwise")
+        expect(two.scan(p, end_of(p)) != before[0], "the moment stays when it is over")
 
 
 @_check

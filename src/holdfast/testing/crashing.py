@@ -34,7 +34,7 @@ from holdfast.errors import InvalidInputError
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.wrappers import Counting
-from holdfast.store.arguments import check_flag, check_function, check_seconds
+from holdfast.store.arguments import check_flag, check_run, check_seconds, is_async, ran
 from holdfast.store.compare import same
 
 MOMENTS = ("before", "after")
@@ -137,9 +137,9 @@ def crash(
     told by the clock, is left out by a `see` of yours. Needs `os.fork`: Linux or macOS; call it
     where no store is in use by other threads.
     """
-    check_function(run, "what is crash-tested")
     for name, function in (("run", run), ("prepare", prepare), ("see", see)):
         if function is not None:
+            check_run(function, name, awaited=name == "run")
             _parameters(function, name)
     if type(every) is not int or every < 1:
         raise InvalidInputError("every is a whole number from 1 up: around each, each second ...")
@@ -230,9 +230,14 @@ class _Agent:
             pass  # what is wrong with the options is no failure of the agent
         trial = self._new("undisturbed")
         died, told = self._process(trial, "", 0)
-        if died or not told.isdigit():
+        if died:
             raise InvalidInputError(f"the agent fails without being killed: {told or died}")
-        return self._end(trial)[0], int(told)
+        commits, own = map(int, told.split())
+        if not own:
+            raise InvalidInputError(
+                "the agent commits nothing: there is nothing that it could be killed around"
+            )
+        return self._end(trial)[0], commits
 
     def trial(self, kills: tuple[Kill, ...], expected: Any) -> _Trial:
         """Run the agent, kill it, and let it come to its end."""
@@ -246,7 +251,7 @@ class _Agent:
                 started = "started again, it" if killed else "it"
                 return _Trial(killed, f"{started} failed: {told or died}")
             else:
-                commits = int(told)
+                commits = int(told.split()[0])
                 break  # it came to its end, perhaps before it could be killed once more
         end, findings = self._end(trial)
         why = "; ".join([*_differences(expected, end), *findings][:_MOST_TOLD])
@@ -254,10 +259,15 @@ class _Agent:
 
     def _new(self, name: str, *, prepared: bool = True) -> Path:
         trial = self._place / name
-        (trial / "world").mkdir(parents=True)
+        try:
+            (trial / "world").mkdir(parents=True)
+        except OSError as error:
+            raise InvalidInputError(
+                f"{trial / 'world'} cannot be made ({error.strerror}): give a folder without trials"
+            ) from error
         if prepared and self._prepare is not None:
             with self._open(sync.open, trial) as store:
-                _call(self._prepare, store, trial)
+                ran(_call(self._prepare, store, trial), "prepare")
         return trial
 
     def _url(self, trial: Path) -> str:
@@ -265,7 +275,7 @@ class _Agent:
 
     def _end(self, trial: Path) -> tuple[Any, list[str]]:
         with self._open(sync.open, trial) as store:
-            seen = _call(self._see, store, trial)
+            seen = ran(_call(self._see, store, trial), "see")
             return seen, [f"verify: {one.message}" for one in store.verify().findings]
 
     def _process(self, trial: Path, moment: str, commit: int) -> tuple[str, str]:
@@ -277,14 +287,14 @@ class _Agent:
             pid = os.fork()
         if pid == 0:
             os.close(reading)
-            told = ""
+            told, code = "", 1
             try:
-                told = str(self._live(trial, moment, commit))
+                told, code = " ".join(map(str, self._live(trial, moment, commit))), 0
             except BaseException:
                 told = traceback.format_exc()
             finally:
                 os.write(writing, told[-4000:].encode())
-                os._exit(0 if told.isdigit() else 1)
+                os._exit(code)
         os.close(writing)
         try:
             text = _read(reading, self._timeout)
@@ -299,21 +309,27 @@ class _Agent:
             return signal.Signals(os.WTERMSIG(status)).name, text
         return ("" if os.waitstatus_to_exitcode(status) == 0 else "error"), text
 
-    def _live(self, trial: Path, moment: str, commit: int) -> int:
-        """The agent's life, in its own process; the number of its commits."""
+    def _live(self, trial: Path, moment: str, commit: int) -> tuple[int, int]:
+        """The agent's life, in its own process; how many commits there were, and by itself."""
         inner = open_storage(self._url(trial), durability=self._options["durability"])
         storage = Killing(inner, moment, commit)
-        if inspect.iscoroutinefunction(self._run):
+        own = 0
+        if is_async(self._run):
 
             async def live() -> None:
+                nonlocal own
                 async with self._open(holdfast.open, trial, storage=storage) as store:
+                    own -= storage.calls["commit"]
                     await _call(self._run, store, trial)
+                    own += storage.calls["commit"]
 
             asyncio.run(live())
         else:
             with self._open(sync.open, trial, storage=storage) as store:
-                _call(self._run, store, trial)
-        return storage.calls["commit"]
+                own -= storage.calls["commit"]
+                ran(_call(self._run, store, trial), "what is crash-tested")
+                own += storage.calls["commit"]
+        return storage.calls["commit"], own
 
 
 def _call(function: Callable[..., Any], store: Any, trial: Path) -> Any:

@@ -1,0 +1,64 @@
+"""Ranges of rows of a SQLite file, and one moment of all of them.
+
+A moment is one long read on a connection of its own. It holds up nobody, but as long as it lasts
+the log cannot be shortened, which others try in vain with each commit: whoever copies all rows
+puts them on a disk first, and takes them elsewhere afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import apsw
+
+from holdfast.storage import sqlite_files as files
+from holdfast.storage import sqlite_guard as guard
+from holdfast.storage.batches import check_range
+
+# Damage, or another program, may have left text, a number or NULL where bytes were put. Such a
+# row is read as bytes all the same, which its seal then judges; `check` tells of it.
+K, V = "CAST(k AS BLOB)", "CAST(v AS BLOB)"
+SCAN = f"SELECT {K}, {V} FROM records WHERE k>=? AND k<? ORDER BY k LIMIT ?"
+SCAN_DOWN = f"SELECT {K}, {V} FROM records WHERE k>=? AND k<? ORDER BY k DESC LIMIT ?"
+CELLS = f"SELECT {K}, {V} FROM cells WHERE k>=? AND k<? ORDER BY k LIMIT ?"
+
+
+@contextmanager
+def moment(path: str, patience: files.Patience) -> Iterator[Still]:
+    """The rows as they are now, however long that is looked at."""
+    connection = files.connect(path, patience, write=False)
+    try:
+        still = Still(connection, path)
+        still.rows("BEGIN")
+        still.rows("SELECT 1 FROM cells LIMIT 1")  # from the first read on
+        yield still
+    finally:
+        files.close_all([connection])
+
+
+class Still:
+    """One moment, as long as its connection is open."""
+
+    def __init__(self, connection: apsw.Connection, path: str) -> None:
+        self._connection = connection
+        self._path = path
+
+    def scan(
+        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        return self._range(SCAN_DOWN if reverse else SCAN, low, high, limit)
+
+    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
+        return self._range(CELLS, low, high, limit)
+
+    def _range(self, sql: str, low: bytes, high: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        check_range(low, high, limit)
+        return guard.sound(self.rows(sql, low, high, limit), low, high, self._path)
+
+    def rows(self, sql: str, *values: bytes | int) -> guard.Rows:
+        """What a statement gives."""
+        try:
+            return self._connection.execute(sql, values).fetchall()  # type: ignore[return-value]
+        except apsw.Error as error:
+            raise guard.translate(error, self._path) from None
