@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from holdfast.access.async_auditing import Audit
     from holdfast.access.auditing import Read
     from holdfast.agents.async_agent import Agent
+    from holdfast.agents.async_agent_files import export_agent
     from holdfast.agents.async_agent_state import AgentState
     from holdfast.agents.async_attaching import Attached, attach
     from holdfast.agents.async_drift import Drift
     from holdfast.agents.async_effects import Effects
+    from holdfast.agents.async_folder_importing import import_folder
     from holdfast.agents.async_handovers import Handovers
     from holdfast.agents.async_loop import Loop, check_loop, run
     from holdfast.agents.async_mailbox import Mail, Mailbox
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from holdfast.agents.drift_keeping import DriftStatus
     from holdfast.agents.drift_signs import Alarm, Signal
     from holdfast.agents.effect_records import Effect
+    from holdfast.agents.folder_importing import ImportedAgent
     from holdfast.agents.handover_records import Handover, Package
     from holdfast.agents.loop_checking import LoopReport
     from holdfast.agents.looping import LoopResult, LoopSettings, Worked
@@ -52,7 +55,12 @@ if TYPE_CHECKING:
     from holdfast.agents.mailbox_keeping import Letter, MailboxStatus
     from holdfast.agents.protocols import PersistentAgent
     from holdfast.agents.registering import AgentInfo
+    from holdfast.agents.retry_policy import RetryPolicy, failure_kind
     from holdfast.agents.shapes import Message, Task, ToolCall
+    from holdfast.backup.async_backups import Backups
+    from holdfast.backup.backups import BackupReport, PrunedBackups
+    from holdfast.backup.manifest import Backup
+    from holdfast.backup.restoring import RestoredBackup
     from holdfast.checkpoints.async_checkpoints import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.async_exports import (
         export_checkpoint,
@@ -68,6 +76,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.export_records import Export
     from holdfast.checkpoints.importing import Imported
     from holdfast.checkpoints.needing import Judged
+    from holdfast.checkpoints.participants import Participant
     from holdfast.checkpoints.policy import (
         Policy,
         PolicyFrequency,
@@ -87,7 +96,7 @@ if TYPE_CHECKING:
     from holdfast.recovery.async_watchdog import Scrubber, Watchdog, boot
     from holdfast.recovery.booting import BootItem, BootReport
     from holdfast.recovery.choice import Proposal
-    from holdfast.recovery.configuration import Configuration
+    from holdfast.recovery.configuration import BackupPlace, Configuration
     from holdfast.recovery.failures import Failure
     from holdfast.recovery.group_reports import GroupRecoveryReport
     from holdfast.recovery.healing import Healed
@@ -101,8 +110,10 @@ if TYPE_CHECKING:
     from holdfast.recovery.reports import RecoveryReport, RecoveryStatistics
     from holdfast.recovery.scrubbing import Scrubbed, ScrubStatus
     from holdfast.recovery.sightings import Unanswered
+    from holdfast.recovery.targets import Target, Unfit
     from holdfast.recovery.watchdog import Answered
-    from holdfast.seal.codec import Typed, ValueLimits
+    from holdfast.seal.codec import Typed
+    from holdfast.seal.limits import ValueLimits
     from holdfast.seal.parts import ERASED
     from holdfast.seal.registry import Registry, default_registry
     from holdfast.store.async_state import Change, State, View
@@ -134,10 +145,11 @@ if TYPE_CHECKING:
         TimelineInfo,
     )
     from holdfast.store.keep import Keep
-    from holdfast.store.keyring import Keyring
+    from holdfast.store.keyring import Keyring, MasterRotated
     from holdfast.store.leasing import Lease, LeaseInfo
     from holdfast.store.lookups import Lookup
-    from holdfast.store.merging import MergeConflict, Merged
+    from holdfast.store.merge_conflicts import MergeConflict
+    from holdfast.store.merging import Merged
     from holdfast.store.metering import Latency, MetricAlert, Metrics
     from holdfast.store.proof_files import Proof
     from holdfast.store.pruning import Pruned
@@ -161,6 +173,10 @@ __all__ = [
     "Answered",
     "Attached",
     "Audit",
+    "Backup",
+    "BackupPlace",
+    "BackupReport",
+    "Backups",
     "Begins",
     "Blame",
     "Blamed",
@@ -203,6 +219,7 @@ __all__ = [
     "Health",
     "HoldfastError",
     "Imported",
+    "ImportedAgent",
     "Item",
     "Judged",
     "Keep",
@@ -235,6 +252,7 @@ __all__ = [
     "Mailbox",
     "MailboxStatus",
     "Managed",
+    "MasterRotated",
     "MergeConflict",
     "Merged",
     "Message",
@@ -245,6 +263,7 @@ __all__ = [
     "Optimizer",
     "Package",
     "Page",
+    "Participant",
     "PersistentAgent",
     "Policies",
     "Policy",
@@ -256,6 +275,7 @@ __all__ = [
     "Proof",
     "Proposal",
     "Pruned",
+    "PrunedBackups",
     "Quarantined",
     "Range",
     "Read",
@@ -275,8 +295,10 @@ __all__ = [
     "Resealed",
     "RestoreRequest",
     "Restored",
+    "RestoredBackup",
     "Retention",
     "RetentionPlan",
+    "RetryPolicy",
     "Reverted",
     "Rule",
     "Run",
@@ -294,12 +316,14 @@ __all__ = [
     "Sticky",
     "Store",
     "Swept",
+    "Target",
     "Task",
     "TimelineInfo",
     "ToolCall",
     "Transition",
     "Typed",
     "Unanswered",
+    "Unfit",
     "ValueLimits",
     "View",
     "Watch",
@@ -309,8 +333,11 @@ __all__ = [
     "attach",
     "boot",
     "check_loop",
+    "export_agent",
     "export_checkpoint",
+    "failure_kind",
     "import_checkpoint",
+    "import_folder",
     "inspect_export",
     "open",
     "register",
@@ -319,6 +346,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "holdfast.backup.async_backups": "Backups",
+    "holdfast.backup.backups": "BackupReport PrunedBackups",
+    "holdfast.backup.manifest": "Backup",
+    "holdfast.backup.restoring": "RestoredBackup",
     "holdfast.access.async_auditing": "Audit",
     "holdfast.access.auditing": "Read",
     "holdfast.agents.async_drift": "Drift",
@@ -329,7 +360,11 @@ _HOMES = {
     "holdfast.agents.loop_checking": "LoopReport",
     "holdfast.agents.looping": "LoopResult LoopSettings Worked",
     "holdfast.agents.mailbox_keeping": "Letter MailboxStatus",
+    "holdfast.agents.retry_policy": "RetryPolicy failure_kind",
     "holdfast.agents.async_agent": "Agent",
+    "holdfast.agents.async_agent_files": "export_agent",
+    "holdfast.agents.async_folder_importing": "import_folder",
+    "holdfast.agents.folder_importing": "ImportedAgent",
     "holdfast.agents.async_agent_state": "AgentState",
     "holdfast.agents.async_attaching": "Attached attach",
     "holdfast.agents.async_effects": "Effects",
@@ -367,10 +402,11 @@ _HOMES = {
     "holdfast.checkpoints.calendar": "Cron Every",
     "holdfast.checkpoints.runner": "Run",
     "holdfast.checkpoints.schedules": "ScheduleInfo",
+    "holdfast.checkpoints.participants": "Participant",
     "holdfast.checkpoints.shutdown": "ShutdownCheckpoints",
     "holdfast.checkpoints.tracker": "Event",
     "holdfast.recovery.async_managing": "Managed set_up",
-    "holdfast.recovery.configuration": "Configuration",
+    "holdfast.recovery.configuration": "BackupPlace Configuration",
     "holdfast.recovery.managing": "SetUp",
     "holdfast.recovery.async_recovery": "Recovery",
     "holdfast.recovery.async_watchdog": "Scrubber Watchdog boot",
@@ -388,8 +424,10 @@ _HOMES = {
     "holdfast.recovery.reports": "RecoveryReport RecoveryStatistics",
     "holdfast.recovery.scrubbing": "ScrubStatus Scrubbed",
     "holdfast.recovery.sightings": "Unanswered",
+    "holdfast.recovery.targets": "Target Unfit",
     "holdfast.recovery.watchdog": "Answered",
-    "holdfast.seal.codec": "Typed ValueLimits",
+    "holdfast.seal.codec": "Typed",
+    "holdfast.seal.limits": "ValueLimits",
     "holdfast.seal.parts": "ERASED",
     "holdfast.seal.registry": "Registry",
     "holdfast.store.async_state": "Change State View",
@@ -411,9 +449,10 @@ _HOMES = {
     ),
     "holdfast.store.proof_files": "Proof",
     "holdfast.store.keep": "Keep",
-    "holdfast.store.keyring": "Keyring",
+    "holdfast.store.keyring": "Keyring MasterRotated",
     "holdfast.store.leasing": "Lease LeaseInfo",
-    "holdfast.store.merging": "MergeConflict Merged",
+    "holdfast.store.merge_conflicts": "MergeConflict",
+    "holdfast.store.merging": "Merged",
     "holdfast.store.metering": "Latency MetricAlert Metrics",
     "holdfast.store.pruning": "Pruned",
     "holdfast.store.rekeying": "Resealed",

@@ -5,8 +5,10 @@ different branches, because a caller answers each of them differently.
 
     HoldfastError
     ├── MissingError                 what was asked for is not there
+    │   ├── BackupNotFoundError
     │   ├── CheckpointNotFoundError
     │   ├── EffectNotFoundError
+    │   ├── EffectResultLostError    it happened, and what came of it could not be kept
     │   ├── ErasedError              the subject that a value was sealed for is erased
     │   ├── HandoverNotFoundError
     │   ├── LeaseNotFoundError
@@ -22,6 +24,7 @@ different branches, because a caller answers each of them differently.
     ├── Conflict                     someone else changed what this change rests on
     ├── StateIntegrityError          what is stored is not what was written
     │   ├── ChainError               entries dropped, reordered or forked
+    │   ├── DamagedBackupError       an object of a backup is not as it was written
     │   ├── DamagedExportError       a file of a checkpoint is not as it was written
     │   ├── DamagedRecordError       a row is changed, moved, swapped or missing
     │   │   ├── DamagedIndexError    a row of a saved index; entries give the state without it
@@ -55,6 +58,7 @@ different branches, because a caller answers each of them differently.
     │   │   └── UnknownTypeError
     │   ├── KeyringError             the key given does not fit the store
     │   │   ├── KeyMissingError
+    │   │   │   └── DataKeyRemovedError  it left the ring when the scope was resealed
     │   │   ├── KeyNotNeededError
     │   │   ├── KeyRetiredError      the key opened this store once
     │   │   ├── KeyRetiringError     the old key alone makes no new keys while it is rotated
@@ -101,12 +105,20 @@ class MissingError(HoldfastError):
     """What was asked for is not there."""
 
 
+class BackupNotFoundError(MissingError):
+    """No backup of that id is at this place, or an object of it is missing."""
+
+
 class CheckpointNotFoundError(MissingError):
     """No checkpoint of this scope has that id or name."""
 
 
 class EffectNotFoundError(MissingError):
     """No unfinished effect of that name and id is known."""
+
+
+class EffectResultLostError(MissingError):
+    """The effect happened, and its result was nothing that could be stored."""
 
 
 class ErasedError(MissingError):
@@ -130,7 +142,13 @@ class PointNotFoundError(MissingError):
 
 
 class PrunedError(PointNotFoundError):
-    """The entry was pruned: an anchor, which the text names, says so. It cannot be had again."""
+    """The entry was pruned: an anchor, which the text names, says so. It cannot be had again.
+
+    Raised by a feed or a watch, it has the `position` behind what was pruned there, which passes
+    over nothing else.
+    """
+
+    position: dict[int, int] | None = None
 
 
 class ProcedureNotFoundError(MissingError):
@@ -174,6 +192,10 @@ class StateIntegrityError(HoldfastError):
 
 class ChainError(StateIntegrityError):
     """Entries were dropped, reordered or forked."""
+
+
+class DamagedBackupError(StateIntegrityError):
+    """A backup was changed or cut short. Nothing of a store is damaged by it."""
 
 
 class DamagedExportError(StateIntegrityError):

@@ -13,6 +13,7 @@ __all__ = [
     "ChangeIdError",
     "CheckpointValidationError",
     "ConfigurationError",
+    "DataKeyRemovedError",
     "DependencyError",
     "EffectUnknownError",
     "ForeignSchemaError",
@@ -69,7 +70,7 @@ class RefusedError(HoldfastError):
 
 
 class ChangeIdError(RefusedError):
-    """A change was sent under an id that another change, with other content, has used."""
+    """A change was sent under an id that was used before, for other content or elsewhere."""
 
 
 class DependencyError(RefusedError):
@@ -170,9 +171,15 @@ class InvalidValueError(InvalidInputError):
         super().__init__(message)
         self.path = path
 
-    def placed(self, scope: object, key: str) -> typing.Self:
-        """The error, which now says where the value was to be written."""
-        self.args = (f"{scope}: {key!r} cannot take this value: {self}",)
+    def placed(self, scope: object, key: str, *, masked: bool = False) -> typing.Self:
+        """The error, which now says where the value was to be written.
+
+        `masked`: and no longer where in the value, for names in a path are part of that.
+        """
+        text = str(self)
+        if masked and self.path.strip("$"):
+            text, self.path = text.replace(self.path, "$<sensitive>"), "$<sensitive>"
+        self.args = (f"{scope}: {key!r} cannot take this value: {text}",)
         return self
 
 
@@ -224,7 +231,17 @@ class KeyringError(RefusedError):
 
 
 class KeyMissingError(KeyringError):
-    """The store is encrypted and no key, or no key file, is there."""
+    """The store is encrypted and no key, or no key file, is there.
+
+    Raised by a feed or a watch, it has the `position` behind what it cannot open there, which
+    passes over nothing else.
+    """
+
+    position: dict[int, int] | None = None
+
+
+class DataKeyRemovedError(KeyMissingError):
+    """A record is sealed under a data key that left the ring when its scope was resealed."""
 
 
 class KeyNotNeededError(KeyringError):

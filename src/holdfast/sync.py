@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.checkpoints.exports import export_checkpoint, import_checkpoint, inspect_export
-from holdfast.seal.codec import ValueLimits
+from holdfast.seal.limits import ValueLimits
 from holdfast.seal.registry import Registry
 from holdfast.storage.contract import Storage
 from holdfast.store.blocking import Change, State, Store, View
@@ -22,15 +22,18 @@ from holdfast.store.watching import Watch
 if TYPE_CHECKING:
     from holdfast.access.auditing import Audit
     from holdfast.agents.agent import Agent
+    from holdfast.agents.agent_files import export_agent
     from holdfast.agents.agent_state import AgentState
     from holdfast.agents.attaching import Attached, attach
     from holdfast.agents.drift import Drift
     from holdfast.agents.effects import Effects
+    from holdfast.agents.folder_importing import import_folder
     from holdfast.agents.handovers import Handovers
     from holdfast.agents.loop import Loop, check_loop, run
     from holdfast.agents.machines.blocking import Machine
     from holdfast.agents.mailbox import Mail, Mailbox
     from holdfast.agents.registry import Agents
+    from holdfast.backup.backups import Backups
     from holdfast.checkpoints.blocking import CheckpointGroups, Checkpoints
     from holdfast.checkpoints.optimizer import Optimizer
     from holdfast.checkpoints.policies import Policies
@@ -48,6 +51,7 @@ __all__ = [
     "Agents",
     "Attached",
     "Audit",
+    "Backups",
     "Change",
     "CheckpointGroups",
     "Checkpoints",
@@ -74,8 +78,10 @@ __all__ = [
     "attach",
     "boot",
     "check_loop",
+    "export_agent",
     "export_checkpoint",
     "import_checkpoint",
+    "import_folder",
     "inspect_export",
     "open",
     "run",
@@ -121,12 +127,15 @@ if not TYPE_CHECKING:
         "holdfast.agents.loop": "Loop check_loop run",
         "holdfast.agents.mailbox": "Mail Mailbox",
         "holdfast.agents.agent": "Agent",
+        "holdfast.agents.agent_files": "export_agent",
+        "holdfast.agents.folder_importing": "import_folder",
         "holdfast.agents.agent_state": "AgentState",
         "holdfast.agents.attaching": "Attached attach",
         "holdfast.agents.effects": "Effects",
         "holdfast.agents.handovers": "Handovers",
         "holdfast.agents.registry": "Agents",
         "holdfast.agents.machines.blocking": "Machine",
+        "holdfast.backup.backups": "Backups",
         "holdfast.checkpoints.blocking": "CheckpointGroups Checkpoints",
         "holdfast.checkpoints.optimizer": "Optimizer",
         "holdfast.checkpoints.policies": "Policies",

@@ -199,6 +199,10 @@ def test_chains_and_feed(name: str) -> None:
                 heads[scope.number, timeline, entry.sequence] = entry.hash
     named = set()
     for number, timeline, first, entries, hash_ in store.feed():
+        if not entries:  # a link: to what others wrote, and did so before
+            assert not any(hash_)
+            assert number in store.erased() or (number, timeline, first - 1) in heads
+            continue
         if number in store.erased():
             assert first + entries - 1 <= store.erased()[number][1]
             continue
@@ -447,7 +451,8 @@ def test_correlations_changes_and_timelines(name: str) -> None:
     place = agent.number.to_bytes(6, "big") + bytes(2)
     assert store.rows[b"R" + tag + place + block] == b""
     outcome = reader.unpack(store.open(b"I" + store.tag(b"change", "\0change-1")))
-    content, places = outcome
+    content, places, unwritten = outcome
+    assert unwritten == []
     assert [row[:3] for row in places] == [["agent:golden", "main", 11], ["global", "main", 1]]
     asked = hashlib.sha256()
     for scope, kind, key, value in (
@@ -469,7 +474,8 @@ def test_correlations_changes_and_timelines(name: str) -> None:
     ((number, (tag_of, last, scope_id)),) = store.erased().items()
     assert (tag_of, last) == (store.tag(b"directory", "session:erased").hex(), 2)
     assert not [k for k in store.rows if k[:1] in b"TEVSNK" and k[1:7] == number.to_bytes(6, "big")]
-    assert store.ring is None or not [k for k in store.ring.rows if k[1:17] == scope_id]
+    if store.ring is not None:
+        assert [k for k in store.ring.rows if k[1:17] == scope_id] == [b"X" + scope_id]
     lives = [scope for scope in store.scopes() if scope.name == "session:gone"]
     numbers = [
         [entry.sequence for entry in scope.entries(0) if entry.body[1] != [[9, 2]]]

@@ -30,7 +30,8 @@ from holdfast.errors import (
     NewerFormatError,
     UnknownTypeError,
 )
-from holdfast.seal.codec import Codec, Typed, ValueLimits, convert
+from holdfast.seal.codec import Codec, Typed, convert
+from holdfast.seal.limits import ValueLimits
 from holdfast.seal.registry import Registry
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -289,9 +290,9 @@ def test_depth() -> None:
     assert "5 levels" in str(caught.value)
 
 
-def test_deep_stack_gives_the_same_error() -> None:
-    with pytest.raises(LimitExceededError):
-        make(depth=100_000).plain(nested(50_000))
+def test_the_limit_comes_before_the_end_of_the_stack() -> None:
+    with pytest.raises(LimitExceededError, match="400 levels"):
+        make(depth=400).plain(nested(50_000))
 
 
 def test_items() -> None:
@@ -312,8 +313,16 @@ def test_size() -> None:
     # One large text that is referred to often is as large as it would be written.
     with pytest.raises(LimitExceededError):
         codec.plain(["x" * 100] * 20)
-    with pytest.raises(LimitExceededError):
-        codec.decode(b"\xc4\x01x" * 500)
+
+
+def test_what_was_written_with_larger_limits_is_read() -> None:
+    value = {"deep": [[[1]]], "many": list(range(50)), "long": "x" * 5000}
+    data = CODEC.encode(CODEC.plain(value))
+    small = make(depth=2, items=10, size=1000)
+    assert small.decode(data) == small.plain_reader.decode(data) == value
+    with pytest.raises(LimitExceededError, match=r"more items.*open the store with limits="):
+        small.decode(BOMBS["empty arrays"])
+    assert make(items=20 * MIB).limits.to_read().items == 20 * MIB
 
 
 @given(values, st.integers(3, 30), st.integers(2, 8))

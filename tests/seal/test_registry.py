@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from holdfast.errors import InvalidInputError, InvalidValueError, UnknownTypeError
 from holdfast.seal.codec import Codec
-from holdfast.seal.registry import Registry, default_registry
+from holdfast.seal.registry import Registry, construct, default_registry
 
 
 @dataclass
@@ -257,3 +257,24 @@ def test_older_names_lead_to_a_renamed_class() -> None:
 
     with pytest.raises(InvalidInputError, match="'plan'"):
         registry.register(Other, name="other", also="idea")
+
+
+def test_an_upgrade_that_fails_is_told_from_a_class_that_does() -> None:
+    @dataclass
+    class Aim:
+        aim: str
+
+    def broken(version: int, fields: Any) -> Any:
+        raise KeyError("a value that is not told")
+
+    upgrades: list[tuple[Any, str]] = [
+        (broken, "its upgrade function raised KeyError"),
+        (lambda version, fields: {"nope": 1}, "look at what its upgrade function makes of it"),
+    ]
+    for upgrade, hint in upgrades:
+        registry = Registry()
+        registry.register(Aim, name="aim", version=2, upgrade=upgrade)
+        with pytest.raises(InvalidValueError, match=hint) as caught:
+            construct(registry.by_name("aim"), 1, {"goal": "x"})  # type: ignore[arg-type]
+        assert "a value" not in str(caught.value)
+        assert "register it with" not in str(caught.value)

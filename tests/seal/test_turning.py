@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,12 @@ from holdfast.errors import (
 )
 from holdfast.seal import keys, masters, turning
 from holdfast.seal.keys import FileKey, KeySource, PassphraseKey, Secret
+from holdfast.seal.parts import KEY
 from holdfast.seal.ring import Ring
+from holdfast.seal.subject_rows import SubjectRow, put_subject, read_subject
 from holdfast.seal.turning import begin, finish
 from holdfast.seal.wrapping import generation_of, scope_of
+from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.wrappers import Fault, Faulty
@@ -40,6 +44,7 @@ class Given(KeySource):
 
 
 OLD, NEW, OTHER = Given(b"o"), Given(b"n"), Given(b"x")
+SUBJECT = b"u" * 16
 SCOPES = [bytes((n,)) * 16 for n in range(1, 8)]
 
 
@@ -60,8 +65,8 @@ def add(ring: Ring, scope: bytes) -> Any:
     return made
 
 
-def full() -> tuple[MemoryStorage, Ring, dict[bytes, Any]]:
-    storage = MemoryStorage()
+def full(storage: Storage | None = None) -> tuple[Storage, Ring, dict[bytes, Any]]:
+    storage = storage if storage is not None else MemoryStorage()
     ring = Ring.create(storage, OLD, LINEAGE)
     ring.put_signer(b"p" * 32)
     return storage, ring, {scope: add(ring, scope) for scope in SCOPES}
@@ -231,3 +236,77 @@ def test_the_old_master_does_not_lead_to_the_new_one() -> None:
     assert b"O\0\0\0\1" not in middle
     finish(ring)
     assert not [key for key, _ in storage.scan(b"O", b"P")]
+
+
+def test_a_key_that_is_retired_while_the_ring_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fitted when it was tried: the ring is not damaged."""
+    storage, ring, _ = full()
+    begin(ring, NEW)
+    noticed = Ring.refresh
+
+    def late(self: Ring) -> None:
+        monkeypatch.setattr(Ring, "refresh", noticed)
+        finish(ring)
+        self.refresh()
+
+    monkeypatch.setattr(Ring, "refresh", late)
+    with pytest.raises(KeyRetiredError):
+        Ring.open(storage, OLD, LINEAGE)
+    assert Ring.refresh is noticed
+
+
+def on_disk(path: Path) -> Storage:
+    """What is in memory is not blanked."""
+    return open_storage(f"sqlite:{path}", durability="normal")
+
+
+def test_cut_short_those_who_use_the_ring_are_told_of_no_damage(tmp_path: Path) -> None:
+    """Old rows are blanked, then dropped. Between the two, whoever has the old key only is told
+    that it was retired; whoever has the new one, too, goes on."""
+    told = 0
+    for nth in range(1, 100):
+        storage, ring, made = full(on_disk(tmp_path / f"{nth}.db"))
+        put_subject(ring, SUBJECT, SubjectRow("ada", b"s" * KEY))
+        old, both = Ring.open(storage, OLD, LINEAGE), Ring.open(storage, OLD, LINEAGE)
+        begin(ring, NEW)
+        both._sources.append(NEW)  # given, but not looked at yet
+        ring.storage = Faulty(storage, Fault("commit", nth, onward=True))
+        cut = True
+        with suppress(Unavailable):
+            finish(ring)
+            cut = False
+        reads: list[Callable[[Ring], object]] = [
+            lambda ring, made=made: {scope: ring.scope_keys(scope) for scope in made} == made,
+            lambda ring: read_subject(ring, SUBJECT) is not None,
+            lambda ring: ring.signer_seed() == b"p" * 32,
+        ]
+        for read in reads:
+            assert read(both)
+            try:
+                assert read(old)
+            except KeyRetiredError:
+                told += 1
+        storage.close()
+        if not cut:
+            break
+    assert told > 6
+
+
+def test_two_finish_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the other one has blanked meanwhile is not taken for damage."""
+    storage, ring, made = full(on_disk(tmp_path / "ring.db"))
+    begin(ring, NEW)
+    other = Ring.open(storage, NEW, LINEAGE)
+    wrap_page = turning._wrap_page
+
+    def late(*given: Any, **more: Any) -> None:
+        monkeypatch.setattr(turning, "_wrap_page", wrap_page)
+        other.storage = Faulty(storage, Fault("commit", 8, onward=True))
+        with pytest.raises(Unavailable):  # all is blanked, and little dropped
+            finish(other)
+        wrap_page(*given, **more)
+
+    monkeypatch.setattr(turning, "_wrap_page", late)
+    assert finish(ring) > 0
+    assert opens(storage, NEW, made)
+    storage.close()

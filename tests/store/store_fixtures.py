@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from store_kit import PLACES, Hands, Place
+from store_kit import PLACES, SERVER_PLACES, Hands, Place
 
 from holdfast import sync
 
@@ -19,11 +19,12 @@ def plain(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     made.close()
 
 
-@pytest.fixture(params=PLACES)
+@pytest.fixture(params=[*PLACES, *SERVER_PLACES])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """A place for a store, which can be opened several times."""
+    """A place for a store, which can be opened several times; on a server for some files only."""
     engine, _, mode = request.param.partition("-")
-    made = Place(engine, tmp_path, sealed=mode == "sealed")
+    server = request.getfixturevalue(engine) if request.param in SERVER_PLACES else None
+    made = Place(engine, tmp_path, sealed=mode == "sealed", server=server)
     yield made
     made.close()
 

@@ -21,6 +21,22 @@ from holdfast.store.opening import open_core
 
 SOURCE = str(Path(holdfast.__file__).parents[1])
 PLACES = ["memory-plain", "memory-sealed", "sqlite-plain", "sqlite-sealed"]
+SERVER_PLACES = ["postgres-sealed", "mongodb-sealed"]
+ON_SERVER = {
+    "test_backups_beside",
+    "test_changes",
+    "test_feed",
+    "test_forks",
+    "test_history",
+    "test_leases",
+    "test_state",
+    "test_swapping",
+    "test_verify",
+    "test_watch",
+}
+"""Files whose tests run on a server, too: those of the heart that take seconds there."""
+ON_SLOW_SERVER = {"test_backups_beside", "test_forks", "test_state"}
+"""Those for MongoDB, where it takes a quarter of a second to make a store."""
 _numbers = itertools.count()
 START = 1_700_000_000.0
 """Where the clock of `Hands` begins."""
@@ -51,14 +67,17 @@ class Place:
     what is stored, and `make prove` is about power loss.
     """
 
-    def __init__(self, engine: str, folder: Path, *, sealed: bool) -> None:
+    def __init__(self, engine: str, folder: Path, *, sealed: bool, server: Any = None) -> None:
         self.engine = engine
         self.sealed = sealed
         self.folder = folder
         name = f"test-{os.getpid()}-{next(_numbers)}"
         self.path = folder / "data" / "store.db"
         self.path.parent.mkdir(exist_ok=True)
-        self.url = f"memory:{name}" if engine == "memory" else f"sqlite:{self.path}"
+        if server is not None:
+            self.url = f"{server.place(name.replace('-', '_'))}&ring={self.path}.keys"
+        else:
+            self.url = f"memory:{name}" if engine == "memory" else f"sqlite:{self.path}"
         self.key = f"file:{folder / 'master.key'}" if sealed else None
         self.signer = f"file:{folder / 'signer.key'}"
         self._open: list[sync.Store] = []

@@ -80,12 +80,18 @@ def test_everything_once(go: Callable[[Test], None]) -> None:
         async with store.change(id="h") as both:
             both[state].set("k", 1)
             both[store.agent("b")].set("k", 1)
-        assert len(both.entries) == 2
+        assert (len(both.entries), both.repeated) == (2, False)
         for value, refused in ((1, None), (2, ChangeIdError)):
             with pytest.raises(refused) if refused else contextlib.nullcontext():
                 async with store.change(id="h") as again:
                     again[state].set("k", value)
                     again[store.agent("b")].set("k", 1)
+            assert again.repeated is (refused is None)
+        for repeated in (False, True):
+            async with state.change(id="once") as change:
+                change.set("once", 1)
+            assert change.repeated is repeated
+        await state.delete("once")
         safe = await state.checkpoint("safe", type="pre_operation", tags=["t"])
         assert await state.checkpoints(tag="t") == [safe]
         root = await state.root()
@@ -117,6 +123,7 @@ def test_everything_once(go: Callable[[Test], None]) -> None:
             await store.agent("b").set("k", "overwritten", if_version=kept.version)
         await store.delete("agent:b")
         assert (await store.verify(expect=await store.witness())).findings == []
+        assert (await store.verify(state)).entries >= state.place()[2]
         assert (await store.stats())["scopes"] == 1
         assert store.identity()
 
@@ -199,7 +206,6 @@ def test_what_was_meant_is_what_it_was_when_asked(go: Callable[[Test], None]) ->
     go(test)
 
 
-@pytest.mark.spec("S75")
 def test_a_cancelled_task(go: Callable[[Test], None]) -> None:
     """Cancelled before it is on its way, nothing was written; else all of it, and nothing hangs."""
 

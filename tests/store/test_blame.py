@@ -59,7 +59,7 @@ def test_one_part(store: sync.Store) -> None:
     state.set("plan", {"steps": ["first", {"done": False}, {"done": True}], "a.b": 1, 7: "seven"})
     assert told(state, "plan", "steps[2].done") == {"plan.steps[2].done": 2}
     assert told(state, "plan", "steps[1]") == {"plan.steps[1].done": 1}
-    assert told(state, "plan", ["a.b"]) == {"plan.a.b": 1}
+    assert told(state, "plan", ["a.b"]) == {"plan['a.b']": 1}
     assert told(state, "plan", [7]) == {"plan.7": 1}
     for bad in ("steps[9]", "nothing", ["steps", "0"], "goal..x", "steps[", 7, [None]):
         with pytest.raises(InvalidInputError):

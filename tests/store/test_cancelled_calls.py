@@ -58,6 +58,7 @@ class World:
         await state.extend("list", range(10))
         await state.put_file("file", self.source)
         await state.set("old", 1, ttl=0.001)
+        await state.set("brief", 1, ttl=600)
         with self.store.acting(correlation="c"):
             await state.set("undone", 1)
         for number in range(5):
@@ -127,7 +128,7 @@ COMMITS: dict[str, Call] = {
     "State.update": lambda w: w.state.update("n", lambda _: 1),
     "State.trim": lambda w: w.state.trim("list", keep_last=2),
     "State.expire": lambda w: w.state.expire("x", 100),
-    "State.persist": lambda w: w.state.persist("x"),
+    "State.persist": lambda w: w.state.persist("brief"),
     "State.checkpoint": lambda w: w.state.checkpoint("new"),
     "State.cosign": lambda w: w.state.cosign(w.made, signer=f"file:{w.folder}/other"),
     "State.restore": lambda w: w.state.restore("c1"),

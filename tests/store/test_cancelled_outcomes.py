@@ -141,6 +141,36 @@ def test_a_restore_that_nobody_validated_is_put_back() -> None:
     run(test)
 
 
+@pytest.mark.spec("S75")
+@pytest.mark.parametrize("how", ["state", "request", "shutdown"])
+def test_a_checkpoint_that_is_being_saved_is_saved(how: str) -> None:
+    """Cancelled in the middle, however often, the task ends behind it: it is there, and whole."""
+
+    async def test(store: holdfast.Store, middle: Middle) -> None:
+        state = store.agent("1")
+        await state.set("x", 1)
+
+        async def saves() -> None:
+            if how == "state":
+                await state.checkpoint("kept")
+            elif how == "request":
+                await holdfast.Checkpoints(state).create("kept")
+            else:
+                async with holdfast.ShutdownCheckpoints(store, [state], signals=()):
+                    pass
+
+        await cut(middle, saves())
+        assert not middle.busy
+        (kept,) = await state.checkpoints()
+        assert kept.name == ("shutdown" if how == "shutdown" else "kept")
+        assert (await holdfast.Checkpoints(state).inspect(kept)).integrity.valid
+        await state.set("x", 2)
+        await state.restore(kept)
+        assert await state.get("x") == 1
+
+    run(test)
+
+
 def test_an_operation_that_never_began_holds_nothing() -> None:
     async def test(store: holdfast.Store, middle: Middle) -> None:
         state = store.agent("1")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from store_kit import Place
 
-from holdfast import sync
+from holdfast import Ephemeral, sync
 from holdfast.errors import (
     ChangeIdError,
     Conflict,
@@ -388,11 +388,75 @@ def test_a_change_that_reads_can_be_sent_again(place: Place) -> None:
         assert store.agent("b").get("task") == "nothing left"
 
 
+def test_the_order_in_which_scopes_are_named_makes_no_difference(place: Place) -> None:
+    for names, repeated in (("ab", False), ("ba", True)):
+        store = place.reopen()
+        with store.change(id="i") as change:
+            for name in names:
+                change[f"agent:{name}"].append("list", name)
+        assert change.repeated == repeated
+    assert store.agent("a").get("list") == ["a"]
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_an_id_is_not_used_for_a_change_of_other_scopes(place: Place, read: bool) -> None:
+    """Also where the first one read, and its content is not compared: no write is dropped."""
+    store = place.open()
+    store.agent("b").declare(Ephemeral("tmp/"))
+
+    def together(names: str, *, read: bool) -> bool:
+        with store.change(id="i") as change:
+            for name in names:
+                if read:
+                    change[f"agent:{name}"].get("k")
+                change[f"agent:{name}"].append("tmp/list" if name == "b" else "list", 1)
+        return change.repeated
+
+    assert (together("ab", read=read), together("ab", read=read)) == (False, True)
+    store = place.reopen()
+    position = store.position()
+    for names in ("ac", "abc", "cd"):
+        for again in (False, True):
+            with pytest.raises(ChangeIdError, match=r"a change of other scopes \(agent:a main@1\)"):
+                together(names, read=again)
+    assert together("ab", read=read)
+    assert store.position() == position
+
+
 def test_ids_belong_to_their_scope(store: sync.Store) -> None:
     for name in ("1", "2"):
         with store.agent(name).change(id="same") as change:
             change.set("k", name)
     assert (store.agent("1").get("k"), store.agent("2").get("k")) == ("1", "2")
+
+
+def test_an_id_is_used_up_also_after_a_restore(store: sync.Store) -> None:
+    """It is told that the change was found, not applied; and where, on another timeline."""
+    state = store.agent("1")
+    safe = state.checkpoint("safe")
+
+    def turn(on: sync.State, *, read: bool = False) -> bool:
+        with on.change(id="turn-1") as change:
+            change.append("log", change.get("log") if read else "paid")
+        return change.repeated
+
+    assert (turn(state), turn(state)) == (False, True)
+    state.restore(safe)
+    assert turn(state)
+    assert state.get("log") is None
+    for read in (False, True):
+        fork = state.fork(f"fork {read}", at=safe)
+        with pytest.raises(ChangeIdError, match=r"another timeline \(agent:1 main@2\)"):
+            turn(fork, read=read)
+    with store.change(id="both") as both:
+        both[state].set("k", 1)
+        both["agent:2"].set("k", 1)
+    assert not both.repeated
+    with store.change(id="both") as both:
+        both[state].set("k", 1)
+        both["agent:2"].set("k", 1)
+    assert both.repeated
+    assert both["agent:2"].repeated
 
 
 def begun(store: sync.Store, *scopes: str) -> None:

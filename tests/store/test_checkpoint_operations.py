@@ -238,11 +238,13 @@ def test_what_cannot_be_undone_now_is_undone_later(plain: Place) -> None:
         faulty = Faulty(plain.storage())
         core = open_core(plain.url, storage=faulty, **plain.options())
         state = sync.Store(StoreHandle(core)).agent("1")
-        with pytest.raises(Broken) as raised, sync.Checkpoints(state).operation("deploy"):
+        block = sync.Checkpoints(state).operation("deploy")
+        with pytest.raises(Broken) as raised, block as running:
             state.set("plan", 2)
             faulty.plan = (Fault("commit", faulty.calls["commit"] + 1, onward=True),)
             raise Broken
         assert "could not be undone (Unavailable)" in raised.value.__notes__[0]
+        assert running.outcome == "failed"
         faulty.plan = ()
         checkpoints = sync.Checkpoints(state)
         [found] = checkpoints.held()
@@ -412,6 +414,20 @@ def test_what_is_no_group(store: sync.Store) -> None:
         groups.of(state.checkpoint("alone"))
 
 
+def test_a_group_of_which_a_scope_was_deleted(store: sync.Store) -> None:
+    """Said as such, also if the name is in use again: that is another scope."""
+    groups = sync.CheckpointGroups(store)
+    for name in ("a", "b"):
+        store.agent(name).set("k", 1)
+    group = groups.create(["agent:a", "agent:b"], "both")
+    store.delete("agent:b")
+    for _ in range(2):
+        with pytest.raises(CheckpointNotFoundError, match="was deleted, or"):
+            groups.of(group.checkpoints[0])
+        store.agent("b").set("k", 2)
+    assert sync.Checkpoints(store.agent("a")).restore(group.checkpoints[0]).success
+
+
 def test_groups_async(store_url: str) -> None:
     async def run() -> None:
         async with holdfast.open(store_url) as store:
@@ -451,7 +467,7 @@ def test_what_would_run_behind_its_end_is_not_decorated(place: Place, state: syn
         with pytest.raises(InvalidInputError, match=told):
             blocking(wrong)
     for wrong in (numbers, letters):
-        with pytest.raises(InvalidInputError, match="inside of it"):
+        with pytest.raises(InvalidInputError, match="around what reads it"):
             blocking(wrong)
     with pytest.raises(InvalidInputError, match="is a function"):
         blocking(5)
@@ -465,7 +481,7 @@ def test_what_would_run_behind_its_end_is_not_decorated(place: Place, state: syn
             with pytest.raises(InvalidInputError, match=r"holdfast\.sync\.Checkpoints"):
                 awaiting(plain)
             for wrong in (numbers, letters):
-                with pytest.raises(InvalidInputError, match="inside of it"):
+                with pytest.raises(InvalidInputError, match="around what reads it"):
                     awaiting(wrong)
             await awaiting(later)()
             await awaiting(Called())()

@@ -34,7 +34,7 @@ def checkpoints(state: sync.State) -> sync.Checkpoints:
     return sync.Checkpoints(state)
 
 
-@pytest.mark.spec("K81", "K82", "K83")
+@pytest.mark.spec("K81", "K82", "K83", "X57")
 def test_everything_that_is_wrong_is_listed(
     state: sync.State, checkpoints: sync.Checkpoints
 ) -> None:
@@ -498,3 +498,33 @@ def test_what_a_generator_gives_is_taken_once(store: sync.Store, state: sync.Sta
             assert made.checkpoint.metadata["depends"]
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize("none", [{"keys": []}, {"prefixes": ()}, {"keys": [], "prefixes": []}])
+def test_a_restore_of_no_keys_is_none_of_all(
+    state: sync.State, checkpoints: sync.Checkpoints, none: dict[str, Any]
+) -> None:
+    state.set("plan", 1)
+    state.checkpoint("safe")
+    state.set("plan", 2)
+    for dry_run in (True, False):
+        with pytest.raises(RestoreValidationError, match="name nothing"):
+            checkpoints.restore("safe", dry_run=dry_run, **none)
+    assert state.get("plan") == 2
+    checkpoints.restore("safe", keys=[], prefixes=["pl"])
+    assert state.get("plan") == 1
+
+
+def test_what_is_rested_on_and_a_source_are_told_with_the_rest(
+    checkpoints: sync.Checkpoints,
+) -> None:
+    with pytest.raises(CheckpointValidationError) as raised:
+        checkpoints.create("x", type="weekly", depends_on=["zzz", "agent:nobody", 5])
+    told = raised.value.problems
+    assert len(told) == 4
+    for text in ("weekly", "zzz", "agent:nobody", "int"):
+        assert any(text in one for one in told)
+    for source in ("zzz", 5):
+        with pytest.raises(RestoreValidationError) as refused:
+            checkpoints.restore("safe", source=source, verify="q")
+        assert len(refused.value.problems) == 2

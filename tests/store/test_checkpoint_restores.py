@@ -300,7 +300,11 @@ def test_like_a_plain_model(
         expected = {key: value for key, value in now.items() if not chosen(key)}
         expected |= {key: value for key, value in then.items() if chosen(key)}
         checkpoints = sync.Checkpoints(target)
-        asked = {"keys": keys, "prefixes": prefixes, "source": state if elsewhere else None}
+        asked = {
+            "keys": keys or None,
+            "prefixes": prefixes or None,
+            "source": state if elsewhere else None,
+        }
         planned = checkpoints.restore(safe, dry_run=True, **asked)
         differing = {key for key in {*now, *expected} if now.get(key) != expected.get(key)}
         assert set(planned.restored.diff.keys) == differing
@@ -465,6 +469,28 @@ def test_a_backup_is_held_until_it_is_confirmed(state: sync.State) -> None:
 # recovery
 
 
+def test_recovering_again_does_not_bring_back_what_was_left(store: sync.Store) -> None:
+    """The backup of a restore is whole and new; it is wanted back only by who names it."""
+    state = store.agent("1")
+    checkpoints = sync.Checkpoints(state)
+    state.set("plan", "good")
+    safe = state.checkpoint("safe")
+    state.set("plan", "broken")
+    for _ in range(3):
+        assert checkpoints.recover().result.restored_from == safe.id
+        assert state.get("plan") == "good"
+    assert checkpoints.locate(valid=True) == safe
+    assert checkpoints.restore(valid=True).restored_from == safe.id
+    state.set("plan", "broken again")
+    part = checkpoints.restore("safe", keys=["plan"])
+    assert checkpoints.recover().result.restored_from == safe.id
+    backup = checkpoints.locate()
+    assert backup.name.startswith("before restore")
+    for named in ({"id": backup.id}, {"name": backup.name}, {"type": "recovery"}):
+        assert checkpoints.locate(valid=True, **named) == backup
+    assert part.backup_created in [one.id for one in checkpoints.find(valid=True)]
+
+
 @pytest.mark.spec("K98", "K99")
 def test_recovery_passes_over_what_is_damaged(place: Place) -> None:
     store = place.open()
@@ -564,9 +590,62 @@ def test_a_simulation_touches_nothing(state: sync.State) -> None:
     assert (state.place(), all_of(state)) == (before, NOW)
     part = checkpoints.simulate(all_of, name="safe", keys=["plan"])
     assert part.result == NOW | {"plan": 1}
-    with pytest.raises(ZeroDivisionError):
-        checkpoints.simulate(lambda _: 1 // 0, "safe")
-    assert all_of(state) == NOW
+    lines = state.timelines()
+    with pytest.raises(ZeroDivisionError) as failed:
+        checkpoints.simulate(lambda trial: trial.set("plan", 1 // 0), "safe")
+    assert (all_of(state), state.timelines()) == (NOW, lines)
+    assert not hasattr(failed.value, "__notes__")
+
+    def needed(trial: sync.State) -> None:
+        trial.set("plan", "tried")
+        trial.fork("from-there")
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as failed:
+        checkpoints.simulate(needed, "safe")
+    (left,) = {one.name for one in state.timelines()} - {one.name for one in lines} - {"from-there"}
+    assert f"the timeline {left} is left behind" in failed.value.__notes__[0]
+
+
+def test_a_simulation_of_what_is_damaged_leaves_nothing(place: Place) -> None:
+    state = place.open().agent("1")
+    for number in range(4):
+        state.set("k", f"{number}" * 200)
+        state.checkpoint(f"c{number}")
+    flip(place, b"E", 4)  # the value of c2
+    state = place.reopen().agent("1")
+    checkpoints = sync.Checkpoints(state)
+    checkpoints.recover()  # from a newest state that cannot be read
+    with pytest.raises(StateIntegrityError) as failed:
+        checkpoints.simulate(all_of, "c2")
+    assert [one.name for one in state.timelines()] == ["main"]
+    assert not hasattr(failed.value, "__notes__")
+
+
+def test_a_simulation_that_is_cancelled_is_ended(store_url: str) -> None:
+    async def main() -> None:
+        async with holdfast.open(store_url) as store:
+            state = store.agent("1")
+            await state.set("plan", 1)
+            await state.checkpoint("safe")
+            reached = asyncio.Event()
+
+            async def waits(trial: holdfast.State) -> None:
+                await trial.set("plan", 2)
+                reached.set()
+                await asyncio.Event().wait()
+
+            task = asyncio.create_task(holdfast.Checkpoints(state).simulate(waits, "safe"))
+            await reached.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert [one.name for one in await state.timelines()] == ["main"]
+            with pytest.raises(ZeroDivisionError):
+                await holdfast.Checkpoints(state).simulate(lambda _: 1 // 0, "safe")
+            assert [one.name for one in await state.timelines()] == ["main"]
+
+    asyncio.run(main())
 
 
 def test_a_simulation_does_what_it_is_asked_or_says_that_it_does_not(state: sync.State) -> None:

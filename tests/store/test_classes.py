@@ -17,6 +17,7 @@ from holdfast.errors import GateRefusedError, InvalidInputError, InvalidValueErr
 from holdfast.seal.compress import BLOCK
 from holdfast.seal.registry import Registry
 from holdfast.store import classes
+from holdfast.store.declared import NOTHING, Declared
 from holdfast.store.lifetimes import CLASSES
 from holdfast.store.masking import MASK
 from holdfast.store.timeline import DELTA_EVERY
@@ -55,6 +56,25 @@ def test_names_below_an_agent_tell_their_class() -> None:
         assert classes.inferred(key) == "sensitive"
     for key in ("$agent/attached/token_count", "$agent/conversation", "$effects/done/password"):
         assert classes.inferred(key) == "standard"
+
+
+@pytest.mark.parametrize("declared", [NOTHING, Declared([holdfast.Classed("a", "sensitive")])])
+def test_many_keys_at_once_tell_what_each_tells(declared: Declared) -> None:
+    def one_by_one(keys: list[str]) -> bool:
+        return any(classes.class_of(key, b"", declared) == "sensitive" for key in keys)
+
+    harmless = ["a", "Pass/Word", "token_count", "keys", "secretary", "$effects/done/password"]
+    telling = [
+        "API_TOKEN",
+        "db.Password",
+        "$agent/attached/db%2Fpassword",
+        "x/accessKey",
+        "\u212a/secret",
+    ]
+    for keys in ([], harmless, *([*harmless, key] for key in telling), harmless[1:]):
+        leaves = [dict.fromkeys(keys[:3], b""), {}, dict.fromkeys(keys[3:], b"")]
+        told = classes.any_sensitive(leaves, lambda: declared)
+        assert told == one_by_one(keys), keys
 
 
 @pytest.mark.spec("L119")
@@ -136,6 +156,25 @@ def test_trusted_passes_no_gate_but_access(store: sync.Store) -> None:
         change.set("counter", 43, class_="trusted")
         change.set("other", 1)
     assert gate.asked == ["counter", "other"], "a change is asked about whole, or not at all"
+
+
+def test_trusted_holds_for_long_values(place: Place, tmp_path: Path) -> None:
+    store = place.open()
+    state = store.agent("a")
+    state.declare(holdfast.Classed("internal/", "trusted"))
+    gate, guard = Noting(), Guard()
+    store.add_gate(gate)
+    store.add_gate(guard)
+    path = tmp_path / "long"
+    path.write_bytes(b"y" * 2_000_000)
+    state.set("internal/whole", b"x" * 2_000_000)
+    with state.open_write("internal/pieces") as file:
+        file.write(b"x" * 2_000_000)
+    state.put_file("internal/file", path)
+    assert gate.asked == []
+    assert set(guard.asked) == {"internal/whole", "internal/pieces", "internal/file"}
+    state.put_file("other", path)
+    assert set(gate.asked) == {"other"}
 
 
 def test_trusted_holds_for_what_keeps_the_value(place: Place) -> None:
@@ -231,7 +270,15 @@ def test_external_takes_plain_data_of_bounded_size(place: Place) -> None:
         state.append("web/page", Plan("ship"))
     with pytest.raises(InvalidValueError, match="is external"):
         state.extend("web/page", ["x" * 200_000] * 6)
+    for items in ([nested(32)], [1, nested(32)], [["x" * 5000, nested(31)]]):
+        with pytest.raises(InvalidValueError, match="nested 33 deep"):
+            state.extend("web/page", items)
+        with pytest.raises(InvalidValueError, match="nested 33 deep"):
+            state.append("web/new", items[-1])
     assert state.get("web/page") == ["before"]
+    state.append("web/new", nested(31))
+    state.extend("web/new", [nested(31)])
+    state.set("web/new", state.get("web/new"))
     state.set("web/page", ["after"], class_="standard")
     state.append("web/page", Plan("ship"))
 
@@ -393,6 +440,39 @@ def test_sensitive_is_padded_and_not_compressed(tmp_path: Path, declared: bool) 
     place.close()
 
 
+@pytest.mark.parametrize("how", ["prune", "keep", "lookup"])
+def test_what_pruning_saves_of_sensitive_is_padded(tmp_path: Path, how: str) -> None:
+    """Pruning writes whole indexes: what they hold of a secret tells no more than its entry."""
+    place = Place("sqlite", tmp_path, sealed=True)
+    store = place.open()
+    state = store.agent("a")
+    if how == "lookup":  # its terms alone tell of the secret
+        state.declare(holdfast.Classed("k", "sensitive"))
+        state.declare(holdfast.Lookup("l", "k", {"x": "x"}))
+        state.set("k1", {"x": "a" * 60})
+    else:
+        state.set("api_token", "a" * 60)
+    state.set("other", 1)
+    if how == "keep":
+        state.declare(holdfast.Keep(count=0))
+        sync.Retention(store).run(state)
+    else:
+        state.prune(state.checkpoint("c"))
+
+    def methods() -> set[int]:
+        return {
+            row[0] >> 1 & 3 for kind in (b"B", b"N") for _, row in rows_of(place.storage(), kind)
+        }
+
+    assert methods() == {3}
+    store.rotate("agent:a")
+    store.reseal("agent:a")
+    assert methods() == {3}, "so they stay"
+    report = store.verify()
+    assert report.ok, report
+    place.close()
+
+
 def noise(length: int) -> str:
     import random
 
@@ -415,3 +495,57 @@ def test_classes_in_an_event_loop(plain: Place) -> None:
             assert SECRET in str(await state.blame("y", reveal=True))
 
     asyncio.run(main())
+
+
+def test_a_function_that_merges_shows_values_only_if_it_means_to(plain: Place) -> None:
+    state = plain.open().agent("a")
+    state.set("api_token", {"in": f"{SECRET} before"})
+    fork = state.fork("f")
+    fork.set("api_token", {"in": f"{SECRET} theirs"})
+    state.set("api_token", {"in": f"{SECRET} ours"})
+    asked: list[holdfast.MergeConflict] = []
+
+    def decide(conflict: holdfast.MergeConflict) -> Any:
+        asked.append(conflict)
+        assert conflict.sensitive
+        return conflict.theirs
+
+    merged = state.merge(fork, strategy=decide)
+    assert [one.theirs for one in asked] == [f"{SECRET} theirs"]
+    for shown in (*asked, *merged.conflicts):
+        assert SECRET not in f"{shown} {shown!r}"
+        assert "api_token" in str(shown)
+        assert "['in']" not in repr(shown)
+        assert ".in" not in str(shown)
+
+
+@pytest.mark.parametrize("how", ["name", "prefix", "write", "kept", "subject", "id"])
+def test_refused_value_of_a_sensitive_key_shows_nothing_of_its_path(place: Place, how: str) -> None:
+    if how == "subject" and not place.sealed:
+        pytest.skip("subjects need a key")
+    store = place.open()
+    state = store.agent("a")
+    state.declare(holdfast.Classed("billing/", "sensitive"))
+    state.set("note", [], class_="sensitive")
+    wrong = {"HUSH": [{"HUSH2": object()}]}
+    with pytest.raises(InvalidValueError) as caught:
+        if how == "name":
+            state.set("password", wrong)
+        elif how == "prefix":
+            state.set("billing/1", wrong)
+        elif how == "write":
+            state.set("plain", wrong, class_="sensitive")
+        elif how == "kept":
+            state.append("note", wrong)
+        elif how == "subject":
+            state.set("plain", wrong, subject="user:42")
+        else:
+            with store.change(id="once") as change:
+                change[state].set("password", wrong)
+    told = f"{caught.value}{caught.value!r}{caught.value.path}"
+    assert "HUSH" not in told
+    assert "agent:a: '" in told
+    assert "object would not come back" in told
+    with pytest.raises(InvalidValueError, match="HUSH2") as shown:
+        state.set("plain", wrong)
+    assert shown.value.path == "$.HUSH[0].HUSH2"

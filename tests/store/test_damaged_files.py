@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,17 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_a_store_that_was_cut_to_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("left", [0, 10, 99])
+def test_a_store_that_was_cut_to_nothing(tmp_path: Path, left: int) -> None:
     file = tmp_path / "store.db"
     made(file)
-    file.write_bytes(b"")
+    os.truncate(file, left)
     before = contents(tmp_path)
-    with pytest.raises(NotAStoreError, match="remove the signer"):
-        sync.open(f"sqlite:{file}")
+    for create in (True, False):
+        with pytest.raises(NotAStoreError, match=rf"{left} bytes.*was cut off.*remove both"):
+            sync.open(f"sqlite:{file}", create=create)
     assert contents(tmp_path) == before
+    file.unlink()
     Path(f"{file}.sign").unlink()
     with sync.open(f"sqlite:{file}") as store:
         assert store.agent("a").get("k") is None

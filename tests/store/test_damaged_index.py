@@ -34,7 +34,6 @@ def index_rows(place: Place) -> list[tuple[bytes, bytes]]:
     return rows_of(storage, b"S") + rows_of(storage, b"N")
 
 
-@pytest.mark.spec("M113")
 @pytest.mark.parametrize("way", ["flipped", "removed"])
 def test_every_row_of_every_index(place: Place, way: str) -> None:
     truth = filled(place.open())

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from store_kit import Place, put_row, rows_of
 
@@ -17,6 +18,7 @@ from holdfast import sync
 from holdfast.errors import (
     Conflict,
     DamagedRecordError,
+    DataKeyRemovedError,
     KeyNotNeededError,
     OutcomeUnknown,
     ScopeNotFoundError,
@@ -130,12 +132,32 @@ def test_raw_files_hold_no_record_under_the_old_key(tmp_path: Path) -> None:
     ring = store._core.ring
     assert ring is not None
     wrapped = [row for _, row in ring.storage.scan(b"K", b"L")]
+    other = place.open()
+    assert other.agent("1").get("k1") is not None
     store.rotate("agent:1")
-    store.reseal("agent:1")
+    assert not any("logs" in text for text in store.reseal("agent:1").open)
+    for running in (True, False):  # the engine's logs, too, while others have the store open
+        if not running:
+            place.close()
+        content = b"".join(p.read_bytes() for p in place.path.parent.iterdir())
+        assert not [row for row in old if row[-40:] in content]
+        assert not [row for row in wrapped if row[9:] in content]
+
+
+@pytest.mark.parametrize("file", ["store.db", "store.db.keys"])
+def test_a_reader_who_keeps_a_log_is_told_of(tmp_path: Path, file: str) -> None:
+    place = Place("sqlite", tmp_path, sealed=True)
+    store = place.open()
+    for name in ("1", "2"):
+        store.agent(name).set("k", 1)
+    store.rotate_all()
+    reader = apsw.Connection(f"{place.path.with_name(file)}", flags=apsw.SQLITE_OPEN_READONLY)
+    reader.execute("BEGIN").execute("SELECT count(*) FROM records").fetchall()
+    assert any("logs of the engine" in text for text in store.reseal("agent:1").open)
+    reader.close()
+    for one in store.reseal_all():
+        assert not any("logs of the engine" in text for text in one.open)
     place.close()
-    content = b"".join(p.read_bytes() for p in place.path.parent.iterdir())
-    assert not [row for row in old if row[-40:] in content]
-    assert not [row for row in wrapped if row[9:] in content]
 
 
 def test_a_copy_made_before_does_not_open_with_todays_ring(tmp_path: Path) -> None:
@@ -148,11 +170,33 @@ def test_a_copy_made_before_does_not_open_with_todays_ring(tmp_path: Path) -> No
     store.reseal("agent:1")
     place.close()
     place.path.write_bytes(copy)
-    with pytest.raises(DamagedRecordError, match="removed when the scope was resealed") as raised:
+    with pytest.raises(DataKeyRemovedError, match="removed when the scope was resealed") as raised:
         place.open().agent("1").get("k1")
     assert "with a copy of the ring of their time" in str(raised.value)
     assert "restore a checkpoint" not in str(raised.value), "nothing is damaged"
+    old = place.open()
+    with pytest.raises(DataKeyRemovedError, match=r"since=error\.position") as stopped:
+        list(old.feed())
+    assert stopped.value.position is not None
+    report = old.verify()
+    assert [(one.kind, one.scope) for one in report.findings] == [("damage", "agent:1")], str(
+        report
+    )
     place.close()
+
+
+def test_one_record_that_names_a_removed_key_is_damage(sealed: Place) -> None:
+    store = sealed.open()
+    store.agent("1").set("k", 1)
+    store.rotate("agent:1")
+    store.reseal("agent:1")
+    storage = sealed.storage()
+    key, row = rows_of(storage, b"E")[0]
+    at = len(entries.split_row(row)[0].data) + 1
+    assert sealed_under(row, at - 1)[0] == row[at] == 2
+    put_row(storage, key, row[:at] + b"\x01" + row[at + 1 :])
+    with pytest.raises(DamagedRecordError):
+        sealed.open().agent("1").log()
 
 
 @pytest.mark.parametrize("where", ["store", "ring"])

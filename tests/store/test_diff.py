@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Any
 
 import pytest
+from store_kit import Place
 
-from holdfast import sync
+import holdfast
+from holdfast import Registry, sync
+from holdfast.errors import MergeConflictError, UnknownTypeError
 
 LONG = [{"n": n, "text": "x" * 50} for n in range(300)]
 
@@ -101,3 +106,82 @@ def test_a_diff_is_bounded(state: sync.State) -> None:
     assert "4000 more" in str(diff)
     state.set("t", "x" * 5000)
     assert all(len(line) < 200 for line in str(state.diff(2)).splitlines())
+
+
+def test_long_texts_are_shown_where_they_differ(store: sync.Store) -> None:
+    state, head = store.agent("a"), "a careful assistant that answers questions about the sea. " * 3
+    state.set("text", f"{head}Always ask.")
+    state.set("bytes", bytes(200) + b"a")
+    state.set("messages", [{"content": f"{head}one"}])
+    point = state.place()[2]
+    state.set("text", f"{head}Never ask.")
+    state.set("bytes", bytes(200) + b"b")
+    state.set("messages", [{"content": f"{head}two"}])
+    found = str(state.diff(point))
+    assert "Always ask.' → …" in found
+    assert "Never ask.'" in found
+    assert "\\x00a' → …" in found
+    assert "one' → …" in found
+    assert max(map(len, found.splitlines())) < 200
+    trial = state.fork("trial")
+    trial.set("text", f"{head}Ask theirs.")
+    state.set("text", f"{head}Ask ours.")
+    with pytest.raises(MergeConflictError) as refused:
+        state.merge("trial")
+    told = str(refused.value.conflicts[0])
+    assert "Never ask.'" in told
+    assert "Ask ours.'" in told
+    assert "Ask theirs.'" in told
+
+
+def test_the_way_into_a_value_as_data(store: sync.Store) -> None:
+    state = store.agent("a")
+    names: list[str | int] = ["a.b", "", "x y", 5, "5", "plain"]
+    state.set("k", {name: [{"in": 0}] for name in names})
+    point = state.place()[2]
+    state.set("k", {name: [{"in": 1}] for name in names})
+    changes = list(state.diff(point))
+    assert [change.steps for change in changes] == [(name, 0, "in") for name in names]
+    paths = [change.path for change in changes]
+    assert len(set(paths)) == len(names)
+    assert paths[0] == "k['a.b'][0].in"
+    assert paths[3:] == ["k.5[0].in", "k['5'][0].in", "k.plain[0].in"]
+    state.delete("k")
+    assert next(iter(state.diff(point))).steps == ()
+
+
+@dataclass
+class Plan:
+    goal: str
+    steps: list[str]
+
+
+class Mood(Enum):
+    GOOD = "good"
+    BAD = "bad"
+
+
+def test_registered_objects_are_compared_by_field(place: Place) -> None:
+    registry = Registry()
+    registry.register(Plan, name="plan")
+    registry.register(Mood, name="mood")
+    with place.open(registry=registry) as store:
+        state = store.agent("a")
+        state.set("plan", Plan("ship", ["a", "b", "c"]))
+        state.set("mood", Mood.GOOD)
+        state.checkpoint("c")
+        state.set("plan", Plan("ship", ["a", "c"]))
+        state.set("mood", Mood.BAD)
+        state.set("new", [Plan("rest", [])])
+        mood, new, plan = state.diff("c")
+        assert (plan.path, plan.steps, plan.kind) == ("plan.steps[1]", ("steps", 1), "removed")
+        assert (mood.before, mood.after) == (Mood.GOOD, Mood.BAD)
+        assert new.after == [Plan("rest", [])]
+    with place.open() as store:  # a program without the classes
+        state = store.agent("a")
+        with pytest.raises(UnknownTypeError):
+            state.diff("c")
+        mood, new, plan = state.diff("c", plain=True)
+        assert plan.before == "b"
+        assert (type(mood.after), mood.after.name) == (holdfast.Typed, "mood")
+        assert new.after[0].value == {"goal": "rest", "steps": []}

@@ -429,7 +429,7 @@ def test_what_cannot_be_asked_for(store: sync.Store, place: Place, tmp_path: Pat
         with pytest.raises(InvalidInputError):
             inspect_export(nothing)  # type: ignore[arg-type]
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InvalidInputError, match="no such file"):
+    with pytest.raises(InvalidInputError, match="no regular file"):
         inspect_export(tmp_path / "pipe")
     assert not path.exists()
     export_checkpoint(state, path, plain=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from store_kit import Place, put_row, rows_of
 
-from holdfast import Entry, sync
+from holdfast import Entry, Position, sync
 from holdfast.errors import StateIntegrityError
 from holdfast.storage.wrappers import Counting
 from holdfast.store.feed import LANES
@@ -135,6 +135,55 @@ def test_a_reader_that_is_overtaken_while_it_reads(plain: Place) -> None:
         seen += reader.feed(seen[-1].position)
         in_order(seen)
         assert len(seen) == reader.agent("1").place()[2]
+
+
+def test_a_scope_made_again_elsewhere_comes_behind_its_end(place: Place) -> None:
+    for trial in range(8):
+        one, other = place.open(), place.open()  # mostly on two lanes
+        name = str(trial)
+        one.session(name).set("k", "old")
+        one.session(name).fork("trial").set("k", "old")
+        one.delete(f"session:{name}")
+        other.session(name).set("k", "new")
+        one.session(name).fork("trial").set("k", "new")
+    for seen in ([*place.open().feed()], [*place.open().watch(since=Position(), timeout=0)]):
+        for trial in range(8):
+            mine = [e for e in seen if e.scope.id == str(trial)]
+            main = [e.kinds for e in mine if e.timeline == "main"]
+            assert main == [("set",), ("delete scope",), ("set",)]
+            kinds = [e.kinds[0] for e in mine if e.timeline == "trial"]
+            assert kinds == ["fork", "set", "delete scope", "fork", "set"]
+
+
+def test_lives_of_a_scope_beside_a_reader_that_is_overtaken(plain: Place) -> None:
+    """Whatever it has read, and wherever it began: no entry comes behind one of a later life."""
+    writers = [plain.open() for _ in range(6)]
+    writers[0].session("s").set("k", 0)
+    for trial in range(10):
+        choose = random.Random(trial)
+        reader = plain.open()
+        storage: Any = reader._core.storage
+        scan = storage.scan
+
+        def busy(
+            low: bytes, high: bytes, scan: Any = scan, choose: Any = choose, **more: Any
+        ) -> Any:
+            found = scan(low, high, **more)
+            if low[:1] == b"F" and choose.random() < 0.5:
+                writer = choose.choice(writers)
+                if choose.random() < 0.4:
+                    writer.session("s").set("k", 0)
+                    writer.delete("session:s")
+                choose.choice(writers).session("s").set("k", 1)
+            return found
+
+        reader._core.lanes._storage = Busy(storage, busy)
+        begin = reader.position()
+        seen = list(reader.feed(begin))
+        reader._core.lanes._storage = storage
+        seen += reader.feed(seen[-1].position if seen else begin)
+        last = reader.session("s").place()[2]
+        assert [e.sequence for e in seen] == list(range(last - len(seen) + 1, last + 1))
 
 
 class Busy(Counting):

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from store_kit import Place
+from store_kit import Place, put_row
 
 from holdfast import sync
 from holdfast.errors import (
     Conflict,
+    DamagedRecordError,
     InvalidInputError,
     ScopeNotFoundError,
     TimelineNotFoundError,
 )
+from holdfast.store import rows
 
 LONG = [{"n": n, "text": "x" * 50} for n in range(300)]
 
@@ -143,3 +145,30 @@ def test_replay(place: Place) -> None:
     assert state.replay(count, {}, since=4, until=5) == {"k1": 1, "k0": 1}
     assert state.replay(lambda seen, entry: [*seen, entry.sequence], []) == [1, 2, 3, 4, 5, 6]
     assert place.open().agent("nobody").replay(count, "start") == "start"
+
+
+def test_the_log_of_a_key_begins_with_the_fork_that_brought_it(state: sync.State) -> None:
+    state.set("k", 1)
+    trial = state.fork("trial")
+    item = trial.item("k")
+    assert item is not None
+    assert [(e.sequence, e.kinds) for e in trial.log(key="k")] == [(item.version, ("fork",))]
+    assert trial.log(key="other") == []
+    trial.set("k", 2)
+    trial.set("other", 1)
+    assert [e.kinds for e in trial.log(key="k")] == [("set",), ("fork",)]
+    assert [e.kinds for e in trial.log(key="other")] == [("set",)]
+
+
+def test_a_row_in_the_way_of_a_fork_is_named(place: Place) -> None:
+    state = place.open().agent("1")
+    state.set("k", 1)
+    number = state._handle.history.points.line().ledger.number
+    place_of_it = rows.entry(rows.line(b"E", number, 1), 1)
+    put_row(place.storage(), place_of_it, b"stray")
+    with pytest.raises(DamagedRecordError, match="timeline 1, entry 1") as told:
+        state.fork("trial")
+    assert rows.describe(place_of_it) == told.value.place
+    assert [line.name for line in state.timelines()] == ["main"]
+    put_row(place.storage(), place_of_it, None)
+    assert state.fork("trial").get("k") == 1

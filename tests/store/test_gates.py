@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from store_kit import Place
 
 import holdfast
 from holdfast import sync
@@ -137,3 +138,65 @@ def test_what_cannot_be_copied_is_refused_as_a_value(store: sync.Store, gated: b
             store.agent("1").set("k", value)
         with pytest.raises(InvalidValueError), store.agent("1").change() as change:
             change.set("k", value)
+
+
+SENT: dict[str, tuple[str, Any]] = {
+    "another scope": ("scope", holdfast.Scope("agent", "2")),
+    "another timeline": ("timeline", "trial"),
+}
+
+
+@pytest.mark.parametrize("where", SENT)
+def test_a_gate_sends_no_change_elsewhere(store: sync.Store, where: str) -> None:
+    state = store.agent("1")
+    state.set("k", 0)
+    trial = state.fork("trial")
+    store.add_gate(Asked(lambda request: setattr(request, *SENT[where])))
+    with pytest.raises(GateRefusedError, match="Asked sends the change to"):
+        state.set("k", 1)
+    assert state.get("k") == trial.get("k") == 0
+    assert not store.agent("2").exists("k")
+
+
+UNDOABLE: dict[str, tuple[str, str]] = {
+    "a bad key": ("key", "../k"),
+    "a reserved key": ("key", "$mine"),
+    "no operation": ("kind", "nonsense"),
+    "another kind of change": ("kind", "restore"),
+}
+
+
+@pytest.mark.parametrize("what", UNDOABLE)
+def test_an_operation_that_cannot_be_names_its_gate(store: sync.Store, what: str) -> None:
+    name, value = UNDOABLE[what]
+    store.add_gate(Asked(lambda request: setattr(request.operations[0], name, value)))
+    with pytest.raises(GateRefusedError, match="the gate Asked made of a request what cannot be"):
+        store.agent("1").set("k", 1)
+
+
+def test_the_cause_that_a_gate_gives_is_the_entrys(place: Place) -> None:
+    store = place.open()
+    state, other = store.agent("1"), store.agent("2")
+
+    def stamped(request: holdfast.Request) -> None:
+        if str(request.scope) == "agent:1":
+            request.cause = holdfast.Cause(actor="gate", correlation="by the gate")
+        elif request.cause is not None:
+            request.cause = None
+
+    store.add_gate(Asked(stamped))
+    with store.acting("ann", correlation="run"):
+        state.set("k", 1)
+        with store.change() as change:
+            change[state].set("k", 2)
+            change[other].set("k", 2)
+        with state.open_write("long") as sink:
+            sink.write(b"x" * 3_000_000)
+    assert [entry.cause.actor for entry in state.log()] == ["gate"] * 3
+    assert [entry.cause.actor for entry in other.log()] == [None]
+    assert len(store.correlated("by the gate")) == 3
+    assert store.correlated("run") == []
+    assert store.verify().ok
+    store.add_gate(Asked(lambda request: setattr(request, "cause", "me")))
+    with pytest.raises(GateRefusedError, match="something else of a request"):
+        state.set("k", 3)

@@ -15,6 +15,7 @@ from holdfast import Begins, Lookup, Range, sync
 from holdfast.errors import LookupNotFoundError
 from holdfast.store import lookup_building
 from holdfast.store import timeline as timeline_module
+from holdfast.store.terms import LONG
 
 FLAT = Lookup("flat", prefix="v/", terms={"kind": "kind", "rank": "at.rank"})
 EACH = Lookup("each", prefix="v/", terms={"name": "names[]", "kind": "kind"})
@@ -43,8 +44,8 @@ def order(term: Any) -> tuple[Any, ...]:
     if type(term) is float and term != term:
         return (5,)
     rank = {bool: 2, int: 3, float: 4, datetime: 6, str: 7, bytes: 8}[type(term)]
-    if isinstance(term, str | bytes) and len(term) > 256:
-        return rank, term[:256], 1
+    if isinstance(term, str | bytes) and len(term) > LONG:
+        return rank, term[:LONG], 1
     return rank, term, 0
 
 
@@ -253,7 +254,7 @@ class Model:
         bound = self.choose.choice(SCALARS)
         how = self.choose.choice(["equal", "gt", "ge", "lt", "le", "begins"])
         if isinstance(bound, str | bytes):
-            bound = bound[:256] if how != "equal" else bound
+            bound = bound[:LONG] if how != "equal" else bound
         elif how == "begins":
             return bound
         return bound if how == "equal" or bound is None or bound != bound else (how, bound)

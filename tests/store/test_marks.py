@@ -97,3 +97,79 @@ def test_a_timeline_with_a_hold_is_not_ended_whenever_it_came(plain: Place, comm
         assert not ended
         assert there.agent("1").on("trial").at(one).get("x") == 2
     assert there.verify().ok
+
+
+# who may not remove what is marked
+
+
+def test_a_hold_or_a_pin_is_not_pruned_by_hand_either(place: Place) -> None:
+    store = place.open()
+    state = store.agent("1")
+    kept = []
+    for n in range(4):
+        state.set("x", n)
+        kept.append(state.checkpoint(f"c{n}"))
+    state.set("x", 9)
+    retention = Retention(store)
+    retention.hold(kept[1], "case 7")
+    retention.pin(kept[2])
+    head = state.place()[2]
+    for dry_run in (True, False):
+        for keep, named in (([], kept[1]), ([kept[1]], kept[2])):
+            with pytest.raises(StillNeededError, match=named.id):
+                state.prune(head, keep=iter(keep), dry_run=dry_run)
+    assert len(state.checkpoints()) == 4
+    state.prune(head, keep=[kept[1], kept[2]])
+    assert [state.at(one).get("x") for one in kept[1:3]] == [1, 2]
+    retention.lift(kept[1])
+    retention.unpin(kept[2])
+    state.prune(state.place()[2], keep=[])
+    assert state.checkpoints() == []
+    assert store.verify().findings == []
+
+
+def test_a_hold_put_while_somebody_prunes_by_hand_is_kept(plain: Place) -> None:
+    between = Between(plain.storage())
+    here, there = plain.open(storage=between), plain.open()
+    state = here.agent("1")
+    state.set("x", 1)
+    one = state.checkpoint("one")
+    state.set("x", 2)
+    between.before = lambda: Retention(there).hold(one, "case 7")
+    state.prune(state.place()[2], keep=[])
+    assert there.agent("1").at(one).get("x") == 1
+    assert there.verify().findings == []
+
+
+@pytest.mark.parametrize("how", ["delete", "erase"])
+def test_a_scope_with_a_hold_is_neither_deleted_nor_erased(place: Place, how: str) -> None:
+    store = place.open()
+    state = store.agent("1")
+    state.set("x", 1)
+    one = state.checkpoint("one")
+    retention = Retention(store)
+    retention.pin(one)
+    retention.hold(one, "case 7")
+    remove = getattr(store, how)
+    with pytest.raises(StillNeededError, match=one.id):
+        remove("agent:1")
+    assert state.at(one).get("x") == 1
+    if how == "erase":
+        assert store.erase("agent:1", despite_holds=True).rows
+    else:
+        retention.lift(one)
+        store.delete("agent:1")
+    assert not store.scopes().items
+    assert store.verify().findings == []
+
+
+def test_a_hold_put_while_somebody_deletes_holds_or_is_refused(plain: Place) -> None:
+    between = Between(plain.storage())
+    here, there = plain.open(storage=between), plain.open()
+    state = here.agent("1")
+    state.set("x", 1)
+    one = state.checkpoint("one")
+    between.before = lambda: Retention(there).hold(one, "case 7")
+    with pytest.raises(StillNeededError):
+        here.delete("agent:1")
+    assert there.agent("1").at(one).get("x") == 1

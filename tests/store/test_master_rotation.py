@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import apsw
 import pytest
 from store_kit import Place, put_row
 
@@ -22,6 +23,7 @@ from holdfast.errors import (
     ReadOnlyError,
     WrongKeyError,
 )
+from holdfast.seal.masters import read_masters
 from holdfast.storage import open_storage
 
 
@@ -141,6 +143,27 @@ def test_wrong_missing_retired_and_damaged_are_told_apart(tmp_path: Path) -> Non
     place.close()
 
 
+@pytest.mark.parametrize("before", ["file", "passphrase"])
+def test_an_older_ring_does_not_know_the_new_key(tmp_path: Path, before: str) -> None:
+    place = Place("sqlite", tmp_path, sealed=True)
+    if before == "passphrase":
+        place.key = "passphrase:the words of before"
+    store = place.open()
+    store.agent("1").set("k", 1)
+    place.close()
+    ring = place.path.with_name("store.db.keys")
+    older = ring.read_bytes()
+    place.open().rotate_master(new_key(place))
+    place.close()
+    today = ring.read_bytes()
+    ring.write_bytes(older)
+    with pytest.raises(WrongKeyError, match="is an older copy: put today's ring back"):
+        place.open(key=new_key(place))
+    ring.write_bytes(today)
+    assert place.open(key=new_key(place)).agent("1").get("k") == 1
+    place.close()
+
+
 def test_what_is_refused(sealed: Place, tmp_path: Path) -> None:
     store = sealed.open()
     with pytest.raises(InvalidInputError, match="new one"):
@@ -170,11 +193,49 @@ def test_no_wrap_under_the_old_master_is_left_in_the_raw_file(tmp_path: Path) ->
     ring = store._core.ring
     assert ring is not None
     wraps = [row for key, row in ring.storage.scan(b"K", b"L", limit=1000)]
-    store.rotate_master(new_key(place))
-    place.close()
+    other = place.open()
+    assert other.agent("1").get("k") == 1
+    done = store.rotate_master(new_key(place))
+    assert (done.generation, done.rows) == (2, 301)  # that of the store key, too
+    assert not any("logs" in text for text in done.open)
+    for running in (True, False):  # the engine's log, too, while others have the store open
+        if not running:
+            place.close()
+        files = [p.read_bytes() for p in place.path.parent.iterdir() if p.is_file()]
+        for row in wraps:
+            assert not any(row[9:] in content or row[30:46] in content for content in files)
+
+
+def test_nor_is_a_master_that_a_passphrase_opened(tmp_path: Path) -> None:
+    place = Place("sqlite", tmp_path, sealed=True)
+    store = place.open(key="passphrase:the words of before")
+    store.agent("1").set("k", 1)
+    ring = store._core.ring
+    assert ring is not None
+    wrapped = read_masters(ring.storage)[1][0].wrapped
+    store.begin_rotation(new_key(place))
+    handed = ring.storage.scan(b"O", b"P")[0][1]
+    store.finish_rotation()
     files = [p.read_bytes() for p in place.path.parent.iterdir() if p.is_file()]
-    for row in wraps:
-        assert not any(row[9:] in content or row[30:46] in content for content in files)
+    assert not any(wrapped in content or handed[-32:] in content for content in files)
+    place.close()
+
+
+def test_a_reader_who_keeps_the_log_is_told_of(tmp_path: Path) -> None:
+    place = Place("sqlite", tmp_path, sealed=True)
+    store = place.open()
+    store.agent("1").set("k", 1)
+    store.begin_rotation(new_key(place))
+    reader = apsw.Connection(f"{place.path}.keys", flags=apsw.SQLITE_OPEN_READONLY)
+    reader.execute("BEGIN").execute("SELECT count(*) FROM records").fetchall()
+    assert any("logs of the engine" in text for text in store.finish_rotation().open)
+    reader.close()
+    again = store.finish_rotation()
+    assert again.rows == 0
+    assert again.open == (
+        "copies of the ring made before still open with the old key: replace them, and destroy it",
+    )
+    place.close()
 
 
 WRITER = """

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from copy import copy, deepcopy
 from dataclasses import dataclass
+from datetime import datetime
 from random import Random
 from typing import Any
 
@@ -17,9 +18,10 @@ import pytest
 from store_kit import Place, put_row, rows_of, same
 
 import holdfast
-from holdfast import DELETED, MergeConflict, sync
+from holdfast import DELETED, Lookup, MergeConflict, sync
 from holdfast.errors import (
     GateRefusedError,
+    HoldfastError,
     InvalidInputError,
     LimitExceededError,
     MergeConflictError,
@@ -808,3 +810,58 @@ def test_keys_of_any_length_are_kept_beside_each_other(place: Place, length: int
     assert beside.endswith("~theirs")
     main.delete(beside)
     assert main.exists(key)
+
+
+def two_sided(store: sync.Store, value: Any, ours: Any, theirs: Any, **terms: Any) -> sync.State:
+    state = store.agent("dry")
+    state.set("k", value, **terms)
+    fork = state.fork("g")
+    fork.set("k", theirs, **terms)
+    state.set("k", ours, **terms)
+    return state
+
+
+def deep(levels: int) -> Any:
+    return [] if not levels else [deep(levels - 1)]
+
+
+@pytest.mark.parametrize(
+    ("decide", "terms"),
+    [
+        (lambda _: object(), {}),
+        (lambda _: {1, 2}, {}),
+        (lambda _: datetime(2026, 1, 1), {}),  # noqa: DTZ001 no zone, which is the point
+        (lambda _: deep(40), {"class_": "external"}),
+        (lambda _: list(range(1001)), {}),
+    ],
+    ids=["object", "set", "no zone", "external", "terms"],
+)
+def test_dry_run_refuses_what_the_merge_refuses(
+    place: Place, decide: Any, terms: dict[str, Any]
+) -> None:
+    store = place.open()
+    state = two_sided(store, {"s": 1}, {"s": 3}, {"s": 2}, **terms)
+    state.declare(Lookup("by_s", terms={"s": "s[]"}))
+    place_before = state.place()
+    errors = []
+    for dry_run in (True, False):
+        with pytest.raises(HoldfastError) as caught:
+            state.merge("g", strategy=decide, dry_run=dry_run)
+        errors.append((type(caught.value), str(caught.value)))
+    assert errors[0] == errors[1]
+    assert state.place() == place_before
+    merged = place.open(read_only=True).agent("dry").merge("g", strategy="theirs", dry_run=True)
+    assert merged.keys == ["k"]
+    assert state.get("k") == {"s": 3}
+    assert store.verify().ok
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_strategy_that_nobody_awaits_is_refused(store: sync.Store, dry_run: bool) -> None:
+    async def decide(conflict: Any) -> Any:
+        return conflict.theirs
+
+    state = two_sided(store, 1, 2, 3)
+    with pytest.raises(InvalidInputError, match="async def"):
+        state.merge("g", strategy=decide, dry_run=dry_run)
+    assert state.get("k") == 2

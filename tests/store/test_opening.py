@@ -35,6 +35,7 @@ from holdfast.errors import (
 from holdfast.seal.keys import parse_key
 from holdfast.seal.ring import Ring
 from holdfast.seal.sealer import PlainSeal
+from holdfast.seal.signer import Signer
 from holdfast.storage import open_storage
 from holdfast.storage.wrappers import Counting
 from holdfast.store.opening import _AD, META
@@ -83,6 +84,37 @@ def test_a_missing_folder_of_a_secret(tmp_path: Path, secret: str) -> None:
     with pytest.raises(KeyMissingError, match="create the folder"):
         sync.open(f"sqlite:{tmp_path / 'store.db'}", **place)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("how", ["file", "hybrid"])
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_signer_that_is_refused_makes_no_store(tmp_path: Path, how: str, sealed: bool) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "open to all").write_text("x")
+    (tmp_path / "open to all").chmod(0o644)
+    (tmp_path / "no signer").write_text("x")
+    (tmp_path / "no signer").chmod(0o600)
+    (tmp_path / "to nowhere").symlink_to(tmp_path / "nowhere" / "signer")
+    before = sorted(tmp_path.rglob("*"))
+    key = f"file:{tmp_path / 'key'}" if sealed else None
+    for name in ("folder", "open to all", "no signer", "to nowhere"):
+        with pytest.raises(HoldfastError, match="signer file"):
+            sync.open(f"sqlite:{tmp_path / 's.db'}", signer=f"{how}:{tmp_path / name}", key=key)
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_signer_that_is_not_hybrid_makes_no_store(tmp_path: Path) -> None:
+    Signer.create(tmp_path / "signer")
+    with pytest.raises(InvalidInputError, match="not a hybrid one"):
+        sync.open(f"sqlite:{tmp_path / 's.db'}", signer=f"hybrid:{tmp_path / 'signer'}")
+    assert [path.name for path in tmp_path.iterdir()] == ["signer"]
+
+
+def test_a_link_that_leads_to_itself(tmp_path: Path) -> None:
+    (tmp_path / "loop.db").symlink_to(tmp_path / "loop.db")
+    with pytest.raises(NotAStoreError, match="leads to itself"):
+        sync.open(f"sqlite:{tmp_path / 'loop.db'}")
+    assert [path.name for path in tmp_path.iterdir()] == ["loop.db"]
 
 
 @pytest.mark.parametrize("engine", ["memory", "sqlite"])
@@ -334,6 +366,7 @@ def meta_with(place: Place, **changed: int) -> None:
     storage.close()
 
 
+@pytest.mark.spec("X57")
 def test_newer_formats(place: Place) -> None:
     place.open().agent("1").set("k", 1)
     place.close()
@@ -475,3 +508,61 @@ def test_repr_and_stats(place: Place) -> None:
     assert stats["scopes"] == stats["entries"] == 1
     assert stats["bytes"] > 0
     assert stats["identity"] == store.identity()
+
+
+# ---- paths ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_through_a_symbolic_link_it_is_the_same_store(tmp_path: Path, sealed: bool) -> None:
+    """Lock, ring and signer lie beside the file, wherever links to it lie."""
+    place = Place("sqlite", tmp_path, sealed=sealed)
+    place.open().agent("a").checkpoint("one")
+    place.close()
+    links = tmp_path / "links"
+    new = tmp_path / "of a new one" / "new.db"
+    links.mkdir()
+    new.parent.mkdir()
+    (links / "to it.db").symlink_to(place.path)
+    (links / "to be made.db").symlink_to(new)
+    with sync.open(f"sqlite:{links / 'to it.db'}", **place.options()) as store:
+        store.agent("a").checkpoint("two")
+        report = store.verify()
+        assert (report.checkpoints, report.signed, report.findings) == (2, 2, [])
+    for url in (f"sqlite:{links / 'to be made.db'}", f"sqlite:{new}"):
+        with sync.open(url, **place.options()) as store:
+            store.agent("a").checkpoint()
+            assert store.verify().signed == store.verify().checkpoints
+    assert {path.name for path in links.iterdir()} == {"to it.db", "to be made.db"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"url": "sqlite:DIR/\udcff.db"},
+        {"url": "sqlite:DIR/x.db", "key": "file:DIR/\udcff"},
+        {"url": "sqlite:DIR/x.db", "signer": "file:DIR/\udcff"},
+        {"url": "sqlite:DIR/link/x.db"},
+        {"url": "sqlite:DIR/new/"},
+        {"url": "sqlite:DIR/"},
+        {"url": "sqlite:DIR/new/."},
+        {"url": "sqlite:DIR/x.db", "key": "file:DIR/new/"},
+        {"url": "sqlite:DIR/x.db", "signer": "file:DIR/new/"},
+        {"url": "sqlite:DIR/x.db", "signer": "hybrid:DIR/new/."},
+        {"url": f"sqlite:DIR/{'n' * 240}"},
+    ],
+)
+def test_paths_that_cannot_be_used_make_nothing(tmp_path: Path, given: dict[str, str]) -> None:
+    (tmp_path / "\udcff folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "\udcff folder")
+    before = sorted(tmp_path.rglob("*"))
+    asked = {name: text.replace("DIR", str(tmp_path)) for name, text in given.items()}
+    with pytest.raises(InvalidInputError, match=r"UTF-8|names a folder|too long"):
+        sync.open(**asked)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("given", [5, "memory:", object(), [b"rows"]])
+def test_what_is_no_engine(given: Any) -> None:
+    with pytest.raises(InvalidInputError, match="storage is an engine"):
+        sync.open("memory:", storage=given)

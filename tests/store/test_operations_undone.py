@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast import Sticky, sync
 from holdfast.errors import DependencyError, InvalidInputError
 from holdfast.sync import CheckpointGroups, Checkpoints
@@ -51,7 +54,7 @@ def test_a_restore_or_merge_inside_is_undone(
             trial.set("x", 5)
             state.merge(trial)
         else:
-            checkpoints.restore("old", keys=["x"] if how == "part" else [])
+            checkpoints.restore("old", keys=["x"] if how == "part" else None)
         state.set("done/1", "sent")
         state.set("w", 1)
         raise Broken
@@ -141,3 +144,174 @@ def test_what_a_group_rests_on_is_looked_at(store: sync.Store) -> None:
     assert one.get("k") == 3
     groups.restore(made, dependencies="ignore")
     assert one.get("k") == 1
+
+
+def test_what_others_write_while_it_is_undone_is_kept(
+    state: sync.State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Going back whole rests on nobody else having written: up to the moment it is done."""
+    history = type(state._handle.history)
+    entries, written = history.entries, []
+
+    def then_another_writes(self: Any, **given: Any) -> Iterator[Any]:
+        yield from entries(self, **given)
+        if not written:
+            written.append(threading.Thread(target=lambda: state.set("theirs", 1)))
+            written[0].start()
+            written[0].join()
+
+    with pytest.raises(Broken) as raised, Checkpoints(state).operation("try") as run:
+        state.restore("old")
+        monkeypatch.setattr(history, "entries", then_another_writes)
+        raise Broken
+    assert written
+    assert all_of(state) == {"x": 1, "theirs": 1}
+    assert run.reverted is not None
+    assert "is a restore, which is undone whole" in raised.value.__notes__[0]
+
+
+def test_what_it_made_and_removed_again_is_no_note(state: sync.State) -> None:
+    checkpoints = Checkpoints(state)
+    with pytest.raises(Broken) as raised, checkpoints.operation("try") as run:
+        state.set("t", 1)
+        state.delete("t")
+        state.set("x", 3)
+        raise Broken
+    assert not hasattr(raised.value, "__notes__")
+    assert run.reverted is not None
+    assert (run.reverted.done, run.reverted.left) == (["x"], [])
+
+
+# generators
+
+
+def test_a_generator_is_no_place_for_an_operation(state: sync.State) -> None:
+    """Its reader would write in the middle of the block: refused before anything is written."""
+    checkpoints = Checkpoints(state)
+    before = state.log(limit=1)
+
+    def direct() -> Iterator[int]:
+        with checkpoints.operation("stream"):
+            yield 1
+
+    def stacked() -> Iterator[int]:
+        with ExitStack() as stack:
+            stack.enter_context(checkpoints.operation("stream"))
+            yield 1
+
+    @contextmanager
+    def turn() -> Iterator[None]:
+        with checkpoints.operation("stream"):
+            state.set("x", 3)
+            yield
+
+    def through_a_manager() -> Iterator[int]:
+        with turn():
+            yield 1
+
+    for reading in (direct, stacked, through_a_manager):
+        with pytest.raises(InvalidInputError, match="around what reads it"):
+            next(reading())
+    assert state.log(limit=1) == before
+
+    @turn()
+    def step() -> int:
+        return 5
+
+    def calls() -> Iterator[int]:
+        with_a_block(checkpoints)
+        yield step()
+
+    assert list(calls()) == [5]
+    with pytest.raises(Broken), turn():  # a context manager has no reader
+        state.set("y", 3)
+        raise Broken
+    assert (state.get("x"), state.get("y")) == (3, 2)
+
+
+def with_a_block(checkpoints: Checkpoints) -> None:
+    with checkpoints.operation("whole"):
+        pass
+
+
+def test_nor_is_an_async_one(store_url: str) -> None:
+    async def main() -> None:
+        async with holdfast.open(store_url) as store:
+            state = store.agent("x")
+            await state.set("k", 1)
+            checkpoints = holdfast.Checkpoints(state)
+
+            async def direct() -> AsyncIterator[int]:
+                async with checkpoints.operation("stream"):
+                    yield 1
+
+            async def stacked() -> AsyncIterator[int]:
+                async with AsyncExitStack() as stack:
+                    await stack.enter_async_context(checkpoints.operation("stream"))
+                    yield 1
+
+            @asynccontextmanager
+            async def turn() -> AsyncIterator[None]:
+                async with checkpoints.operation("stream"):
+                    yield
+
+            async def through_a_manager() -> AsyncIterator[int]:
+                async with turn():
+                    yield 1
+
+            for reading in (direct, stacked, through_a_manager):
+                with pytest.raises(InvalidInputError, match="around what reads it"):
+                    await anext(reading())
+            await state.set("later", 1)
+            assert (await state.log(limit=1))[0].cause.operation is None
+            assert await checkpoints.held() == []
+            with pytest.raises(Broken):
+                async with turn():
+                    await state.set("k", 2)
+                    raise Broken
+            assert await state.get("k") == 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["whole", "part", "set"])
+def test_what_somebody_else_restored_meanwhile_stays(state: sync.State, how: str) -> None:
+    """Also if it was restored to the value that the operation gave it."""
+    state.set("done/sent", 1)
+
+    def restore() -> None:
+        if how == "whole":
+            state.restore("old")
+        elif how == "part":
+            Checkpoints(state).restore("old", keys=["x"])
+        else:
+            state.set("x", 1)
+
+    def other(work: Any) -> None:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+
+    with pytest.raises(Broken) as raised, Checkpoints(state).operation("o") as running:
+        state.set("x", 1)
+        other(restore)
+        raise Broken
+    assert running.reverted is not None
+    assert [one.key for one in running.reverted.left] == ["x"]
+    assert "x" in raised.value.__notes__[0]
+    assert state.get("x") == 1
+    if how == "whole":
+        assert not state.diff("old").keys.count("x")
+
+
+def test_what_can_never_be_undone_is_not_said_to_be_tried_again(state: sync.State) -> None:
+    checkpoints = Checkpoints(state)
+    with pytest.raises(Broken) as raised, checkpoints.operation("o") as running:
+        state.set("x", 3)
+        state.prune(state.log(limit=1)[0].sequence)
+        raise Broken
+    assert running.outcome == "failed"
+    (note,) = raised.value.__notes__
+    assert "tries again" not in note
+    assert running.checkpoint.id in note
+    assert "keep" in note

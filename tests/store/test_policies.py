@@ -336,7 +336,7 @@ def test_all_conditions_must_be_met(place: Place, hands: Hands) -> None:
     [
         ("greater_than", [4, 5]),
         ("greater_than_or_equal", [3, 4, 5]),
-        ("equals", [3]),
+        ("equals", [3, 4, 5]),  # of a count that is past it: it was equal before
         ("less_than", [1, 2]),
         ("less_than_or_equal", [1, 2, 3]),
         ("about", []),
@@ -345,6 +345,8 @@ def test_all_conditions_must_be_met(place: Place, hands: Hands) -> None:
 def test_each_operator(plain: Place, operator: str, fires: list[int]) -> None:
     condition = count(operator, 3)
     assert [n for n in range(1, 6) if condition.holds(n)] == fires
+    exactly = when("custom", "mine", operator, 3)
+    assert (operator != "equals") or [n for n in range(1, 6) if exactly.holds(n)] == [3]
     if operator == "about":
         return
     store = plain.open()
@@ -507,7 +509,7 @@ def test_metrics_of_your_own(plain: Place, hands: Hands) -> None:
     with alone(store, rules[0], metrics={"depth": broken}) as policies:
         state.set("k", 3)
         assert policies.wait(20)
-        assert policies.errors() == ("metric depth: ValueError",)
+        assert policies.errors() == ("metric depth: failed with ValueError",)
 
 
 def test_memory_of_the_process(plain: Place) -> None:

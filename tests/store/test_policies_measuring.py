@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_kit import Hands, Place
 
-from holdfast import Condition, Lookup, Policy, PolicyFrequency, PolicySetting, sync
+from holdfast import Condition, Keep, Lookup, Policy, PolicyFrequency, PolicySetting, sync
 from holdfast.checkpoints.metrics import BESIDE, own_size
 from holdfast.store.differing import index_of
 
@@ -71,6 +71,28 @@ def test_operations_of_others_are_added_to_a_window(plain: Place) -> None:
 
 
 # bytes
+
+
+def test_pruning_does_not_reset_what_is_counted(place: Place) -> None:
+    """Whoever prunes: a policy over operations would never fire beside retention."""
+    store, elsewhere = place.open(), place.open()
+    state = store.agent("a")
+    state.declare(Keep(count=5))
+    state.checkpoint("start")
+    with sync.Policies(store, defaults=()) as policies:
+        policies.set(A, Policy("all", (count(10**9),)))
+        policies.set(A, Policy("lately", (count(10**9, 3_600_000),)))
+        policies.wait()  # when an operation was is known from its entry alone until then
+        for rounds, pruning in enumerate((store, elsewhere, store), 1):
+            for n in range(20):
+                state.set("k", n)
+            assert sync.Retention(pruning).run(A)
+            policies.wait()
+            # What is pruned counts by its entries: those that set policies or pruned are, too.
+            assert read(policies, "all") in range(20 * rounds, 20 * rounds + 9)
+            assert read(policies, "lately") in range(20 * rounds, 20 * rounds + 9)
+        fresh = sync.Policies(place.open(), defaults=(), watch=False)
+        assert read(fresh, "all") in range(60, 69)
 
 
 def test_memory_usage_does_not_change_because_a_checkpoint_is_made(place: Place) -> None:
@@ -168,3 +190,18 @@ def test_a_policy_that_demands_encryption_is_not_in_force_in_a_plain_store(tmp_p
         assert scheduler.schedules() == []
     (found,) = sync.Policies(sealed, defaults=(), watch=False).explain(A)
     assert found.effective["encryption"] == "AES-256-GCM"
+
+
+def test_a_count_that_is_past_what_it_is_to_equal_was_equal_before() -> None:
+    with sync.open("memory:") as store:
+        equal = Condition("operation_count", "operation_count", "equals", 5)
+        with sync.Policies(store, defaults=()) as policies:
+            policies.set(A, Policy("five", (equal,)))
+            state = store.agent("a")
+            with state.change() as change:
+                for n in range(7):
+                    change.set(f"k{n}", n)
+            policies.wait()
+            assert len(state.checkpoints()) == 1
+    lately = Condition("operation_count", "operation_count", "equals", 5, 1000)
+    assert [lately.holds(value) for value in (4, 5, 6)] == [False, True, False]

@@ -18,6 +18,8 @@ STEPS = st.one_of(
     st.tuples(st.just("set"), KEYS, VALUES),
     st.tuples(st.just("append"), st.sampled_from(["list", "tail"]), st.integers(0, 9)),
     st.tuples(st.just("delete"), KEYS, st.none()),
+    st.tuples(st.just("trim"), st.sampled_from(["list", "tail"]), st.integers(0, 3)),
+    st.tuples(st.just("merge"), KEYS, VALUES),
     st.tuples(st.just("checkpoint"), st.none(), st.none()),
     st.tuples(st.just("restore"), st.none(), st.none()),
     st.tuples(st.just("other"), KEYS, VALUES),
@@ -106,6 +108,20 @@ def _do(
         if state.delete(key):
             del model.now[key]
         model.count += 1
+    elif kind == "trim":
+        if not isinstance(model.now.get(key, []), list):
+            return
+        with state.change() as change:
+            change.trim(key, keep_last=value)
+        if key in model.now:  # else its entry says nothing
+            model.now[key] = model.now[key][max(0, len(model.now[key]) - value) :]
+            model.count += 1
+    elif kind == "merge":
+        fork = state.fork(f"fork-{next(_numbers)}")
+        fork.set(key, value)
+        if state.merge(fork.timeline).entry is not None:
+            model.now[key] = value
+            model.count += 1
     elif kind == "checkpoint":
         state.checkpoint("kept")
         model.checkpoint()

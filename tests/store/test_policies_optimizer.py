@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
+from typing import Any
 
 import pytest
 from store_kit import Place, rows_of
@@ -18,7 +20,7 @@ import holdfast
 from holdfast import Clock, Condition, Policy, PolicyFrequency, Recording, sync
 from holdfast.checkpoints.optimizer import Cost
 from holdfast.checkpoints.policy import DEFAULTS
-from holdfast.errors import DamagedRecordError, InvalidInputError
+from holdfast.errors import DamagedRecordError, HoldfastError, InvalidInputError
 from holdfast.storage.contract import Batch
 
 WEEK = recorded()
@@ -192,3 +194,60 @@ def test_costs_after_damage_tell_what_is_known_and_name_what_is_not(place: Place
     ]
     with pytest.raises(DamagedRecordError, match="prune the history up to behind it"):
         sync.Optimizer(store).predict(A)  # what happened has to be known for that
+
+
+def burst(found: Recording, lag: float) -> Recording:
+    """Turns of twenty writes each, one in 5 ms; a checkpoint `lag` behind the first, and so on."""
+    steps: list[Any] = []
+    for turn in range(30):
+        start, coming = 60.0 * turn, math.inf
+        for n in range(20):
+            now = start + n * 0.005
+            if now >= coming:
+                steps.append([coming, [], "default-state-change", 450])
+                coming = math.inf
+            steps.append([now, [[f"part/{n}", 200, turn + 1]], None, 300])
+            coming = min(coming, now + lag)
+        steps.append([coming, [], "default-state-change", 450])
+    return Recording.of({**found.data(), "steps": steps})
+
+
+@pytest.mark.parametrize("lag", [0.02, 0.05, 0.2])
+def test_what_is_written_in_a_burst_shares_a_checkpoint(lag: float) -> None:
+    with sync.open("memory:") as store:
+        store.agent("a").set("x", 1)
+        optimizer = sync.Optimizer(store)
+        bursts = burst(optimizer.record("agent:a"), lag)
+        measured = sum(1 for step in bursts.steps if step.policy)
+        (predicted,) = optimizer.predict(bursts)
+        assert predicted.checkpoints == pytest.approx(measured, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    "policies",
+    [
+        None,
+        5,
+        [{"id": "p", "conditions": [{"threshold": []}]}],
+        [
+            {
+                "id": "p",
+                "conditions": [
+                    {
+                        "type": "operation_count",
+                        "metric": "operation_count",
+                        "operator": "greater_than",
+                        "threshold": 1,
+                    }
+                ],
+                "frequency": {"interval": {}},
+            }
+        ],
+    ],
+)
+def test_a_recording_with_wrong_policies_is_refused(policies: Any) -> None:
+    with sync.open("memory:") as store:
+        store.agent("a").set("x", 1)
+        data = sync.Optimizer(store).record("agent:a").data()
+        with pytest.raises(HoldfastError):
+            Recording.of({**data, "policies": policies})

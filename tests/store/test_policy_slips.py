@@ -151,3 +151,76 @@ def test_events(open_store: sync.Store, event: Any, told: str) -> None:
     with pytest.raises(InvalidInputError, match=told):
         policies.evaluate(A, event)
     policies.evaluate(A, holdfast.Event("system_event", "x", {"error_rate": 0.5}))
+
+
+def test_only_the_main_timeline_is_watched(open_store: sync.Store) -> None:
+    """Nothing is written to main, nor told of it, for who gives a fork."""
+    fork = open_store.agent("a").fork("side")
+    policies, before = sync.Policies(open_store, watch=False), open_store.agent("a").log(limit=1)
+    for ask in (
+        lambda: policies.set(fork, Policy("p", OFTEN)),
+        lambda: policies.list(fork),
+        lambda: policies.get(fork, "p"),
+        lambda: policies.evaluate(fork),
+        lambda: policies.explain(fork),
+        lambda: policies.report(fork, "error"),
+        lambda: sync.Optimizer(open_store).costs(fork),
+    ):
+        with pytest.raises(InvalidInputError, match="only the timeline main is watched"):
+            ask()
+    assert open_store.agent("a").log(limit=1) == before
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (float("nan"), "gave float, which is no finite number"),
+        ("7", "gave str, which is no finite number"),
+        (10**400, "gave int, which is no finite number"),
+        (ValueError(), "failed with ValueError"),
+        (None, "gave None"),
+    ],
+)
+def test_a_metric_that_cannot_be_used_is_told(
+    open_store: sync.Store, value: Any, told: str
+) -> None:
+    def ask(scope: Any) -> Any:
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    above = Policy("p", (Condition("system_event", "m", "greater_than", 0),))
+    with sync.Policies(open_store, defaults=[above], metrics={"m": ask}) as policies:
+        open_store.agent("a").set("k", 2)
+        policies.wait(20)
+        (explained,) = policies.explain(A)
+        assert explained.why == f"m has no value: its function {told}"
+        assert policies.errors() == (() if value is None else (f"metric m: {told}",))
+
+
+def test_a_metric_is_a_plain_function(open_store: sync.Store) -> None:
+    async def later(scope: Any) -> float:
+        return 5.0
+
+    wrong: Any = {"m": later}
+    with pytest.raises(InvalidInputError, match="nobody awaits"):
+        sync.Policies(open_store, metrics=wrong)
+
+    async def main() -> None:
+        async with holdfast.open("memory:") as store:
+            with pytest.raises(InvalidInputError, match="nobody awaits"):
+                holdfast.Policies(store, metrics=wrong)
+
+    asyncio.run(main())
+
+
+def test_closed_policies_are_told_nothing(open_store: sync.Store) -> None:
+    policies = sync.Policies(open_store, metrics={"m": None})
+    policies.close()
+    for tell in (
+        lambda: policies.report(A, "error"),
+        lambda: policies.record(A, "m", 1),
+    ):
+        with pytest.raises(InvalidInputError, match="are closed"):
+            tell()
+    assert policies.list(A)

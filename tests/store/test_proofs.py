@@ -258,6 +258,7 @@ def test_another_key_or_value_put_in_is_refused(place: Place) -> None:
         found = check(holdfast.Proof(**fields).to_bytes())
         # A neighbour in the same leaf: what is shown of it is true.
         true = "key" in change and found.get("value") == state.get(change["key"])
+        true |= change.get("path") == one.path  # both lie there, as the boundary key has it
         assert not found["valid"] or true, change
 
 
@@ -468,6 +469,9 @@ def test_a_proof_and_a_witness_against_a_chain(place: Place, tmp_path: Path) -> 
     assert told == "the chain ends before what it saw: it is older, or put back"
     lone = check(exported(state, tmp_path / "b.chain"))
     assert "exported with its feed" in check(witness, lone)["told"]
+    for chains in ((chain, lone), (lone, chain)):  # one of them is enough
+        assert "entries up to 42" in check(witness, *chains)["told"]
+    assert not check(store.witness().encode(), lone, chain)["valid"]
     state.checkpoint("newer")
     assert "another there, or none" in check(state.prove("plan").to_bytes(), chain)["told"]
     store.agent("b").checkpoint("of another scope")
@@ -557,3 +561,14 @@ def test_the_async_face(tmp_path: Path) -> None:
             assert check((tmp_path / "a.chain").read_bytes())["valid"]
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("pin", ["", "00", "00" * 31, "00" * 34, "00" * 64])
+def test_pin_that_no_public_key_can_be_is_bad_usage(
+    place: Place, tmp_path: Path, pin: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(place.open()).prove("plan").save(tmp_path / "proof")
+    with pytest.raises(SystemExit) as caught:
+        holdfast_verify.main([str(tmp_path / "proof"), "--pin", pin])
+    assert caught.value.code == 2
+    assert "64 or 66 digits" in capsys.readouterr().err

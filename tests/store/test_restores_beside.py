@@ -143,3 +143,24 @@ def test_one_that_was_deleted_and_made_again_is_left_alone(place: Place, how: st
     assert dict(other.agent("1").items()) == {"y": 5}
     assert sync.Retention(other).marked("agent:1") == {}
     assert other.verify().findings == []
+
+
+@pytest.mark.parametrize("how", ["state", "checkpoints", "group"])
+def test_a_restore_that_a_pruning_overtakes_is_done_again(plain: Place, how: str) -> None:
+    between = Between(plain.storage())
+    store, other = plain.open(storage=between), plain.open()
+    state = store.agent("1")
+    state.set("x", 1)
+    safe = state.checkpoint("safe")
+    group = sync.CheckpointGroups(store).create([state])
+    state.set("x", 2)
+    head = state.place()[2]
+    between.before = lambda: other.agent("1").prune(head)
+    if how == "state":
+        state.restore(safe)
+    elif how == "checkpoints":
+        sync.Checkpoints(state).restore(safe)
+    else:
+        sync.CheckpointGroups(store).restore(group)
+    assert state.get("x") == 1
+    assert store.verify().findings == []

@@ -80,6 +80,23 @@ def test_the_default_rules(store: sync.Store, hands: Hands) -> None:
     assert store.verify().findings == []
 
 
+@pytest.mark.spec("X57")
+def test_seven_days_and_until_an_operation_succeeds(store: sync.Store, hands: Hands) -> None:
+    state = store.agent("1")
+    make(state, "clean", "recovery")
+    with sync.Checkpoints(state).operation("deploy"):
+        for _ in range(6):
+            hands.time += DAY / 2
+            state.set("k", hands.time)
+        assert {one.name for one in Retention(store).plan(state).removed} == set()
+    assert [one.name for one in Retention(store).plan(state).removed] == ["deploy"]
+    for _ in range(10):
+        hands.time += DAY / 2
+        state.set("k", hands.time)
+    gone = {one.name for one in Retention(store).plan(state).removed}
+    assert {"clean", "deploy"} <= gone
+
+
 @pytest.mark.spec("X6")
 def test_limits_and_what_keeps_in_spite_of_them(store: sync.Store, hands: Hands) -> None:
     state = store.agent("1")

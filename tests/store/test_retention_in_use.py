@@ -74,7 +74,7 @@ def test_an_operation_whose_entries_were_pruned_is_not_said_to_be_undone(
         state.prune(state.log(limit=1)[0].sequence)
         raise Broken
     assert run.outcome != "reverted"
-    assert "is held" in raised.value.__notes__[0]
+    assert "is still held" in raised.value.__notes__[0]
     (held,) = checkpoints.held()
     with pytest.raises(PrunedError, match="restore that"):
         checkpoints.finish(held.checkpoint, "revert")

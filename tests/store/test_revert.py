@@ -199,7 +199,7 @@ def test_checkpoints_forks_and_restores_stay(store: sync.Store) -> None:
     result = state.revert(actor="bot")
     assert result.done == []
     told = " ".join(left.why for left in result.left)
-    assert "a restore changed it since" in told
+    assert "a restore set it since" in told
     assert "a checkpoint stays" in told
     assert "is a restore" in told
     assert state.items() == [("a", 1)]

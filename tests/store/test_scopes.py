@@ -391,11 +391,38 @@ def test_keys_that_are_refused(store: sync.Store, bad: str) -> None:
 @pytest.mark.spec("X41")
 def test_keys_at_the_limits(store: sync.Store) -> None:
     state = store.agent("1")
-    keys = ["x", "é" * 256, "_x", "a.b", "a:b/c d", "日本語", "😀", "x" * 256, "a@b", "-"]
+    keys = [
+        "x",
+        "é" * 256,
+        "\u0915\u093c" * 128,
+        "_x",
+        "a.b",
+        "a:b/c d",
+        "日本語",
+        "😀",
+        "x" * 256,
+        "a@b",
+        "-",
+    ]
     for key in keys:
         state.set(key, key)
     assert state.keys() == sorted(keys)
     assert state.get_many(keys) == {key: key for key in keys}
+
+
+@pytest.mark.spec("X41")
+def test_a_key_is_as_long_as_it_is_stored(store: sync.Store) -> None:
+    state = store.agent("1")
+    state.set("e\u0301" * 256, 1)  # each two become one
+    assert state.keys() == ["\u00e9" * 256]
+    for longer in ("e\u0301" * 257, "\u0958" * 129):  # each one becomes two
+        with pytest.raises(InvalidKeyError, match="at most 256"):
+            state.set(longer, 1)
+    state.set("\u0958" * 128, 2)
+    key = state.keys()[0]
+    assert len(key) == 256
+    state.set(key, state.get(key))
+    assert state.delete(key)
 
 
 @pytest.mark.spec("X41")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,25 @@ def test_signals_are_given_back_and_taken_by_the_main_thread_only(store: sync.St
     assert made(store.agent("1")) == SHUTDOWN
 
 
+def test_what_is_written_behind_the_signal_has_a_checkpoint_too(store: sync.Store) -> None:
+    """A handler of one's own may let the program finish its turn."""
+    stop = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    try:
+        with ShutdownCheckpoints(store):
+            state, idle = store.agent("1"), store.agent("2")
+            state.set("k", 1)
+            idle.set("k", 1)
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert stop.wait(20)
+            assert (made(state), made(idle)) == (SHUTDOWN, SHUTDOWN)
+            state.set("k", "last")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (made(state), made(idle)) == (SHUTDOWN * 2, SHUTDOWN)
+    assert state.at(state.checkpoints()[0]).get("k") == "last"
+
+
 def test_what_cannot_be_meant_is_refused(place: Place) -> None:
     store = place.open()
     for wrong in ("agent:1", ["nonsense"], [7]):
@@ -155,6 +175,7 @@ def test_a_timeline_that_was_ended_is_no_error(
 
 PROGRAM = """
 import sys
+import time
 from holdfast import ShutdownCheckpoints, sync
 import signal
 url, key, signer, how = sys.argv[1], sys.argv[2] or None, sys.argv[3], sys.argv[4]
@@ -221,8 +242,47 @@ def test_on_sigterm(shared: Place, program: str, how: str, code: int) -> None:
     assert process.returncode == code
     assert ("own handler" in said) is (how == "own handler")
     store = shared.open()
-    assert made(store.agent("1")) == SHUTDOWN
+    state = store.agent("1")
+    # The handler of its own is called some writes later, and ends the block.
+    assert made(state) in (SHUTDOWN, SHUTDOWN * 2 if how == "own handler" else SHUTDOWN)
     assert store.verify().findings == []
+    if how == "own handler":
+        assert state.at(state.checkpoints()[0]).get("k") == state.get("k")
+
+
+WAITS = """
+import signal, sys, time
+from holdfast import sync, ShutdownCheckpoints
+url, key, signer = sys.argv[1], sys.argv[2] or None, sys.argv[3]
+with sync.open(url, key=key, signer=signer) as store, ShutdownCheckpoints(store):
+    store.agent("1").set("k", 1)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # it comes to another thread
+    print("waits", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_signal_that_does_not_end_the_wait_of_the_main_thread(shared: Place) -> None:
+    """As one that comes just before it begins to wait, which a test cannot time."""
+    words = [shared.url, shared.key or "", shared.signer]
+    process = subprocess.Popen(
+        [sys.executable, "-c", WAITS, *words],
+        env=shared.environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process, shared.open() as store:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == "waits"
+            os.kill(process.pid, signal.SIGTERM)
+            end = time.monotonic() + 30
+            while made(store.agent("1")) != SHUTDOWN:
+                assert time.monotonic() < end
+                time.sleep(0.01)
+            assert process.poll() is None
+        finally:
+            process.kill()
 
 
 @pytest.mark.spec("S70", "S76", "S77", "S78", "S79")

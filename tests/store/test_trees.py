@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.store import folding
+from holdfast.store.breathing import Breath
 from holdfast.store.building import CAP
 from holdfast.store.trees import Node, Place, Trees
 
@@ -33,7 +34,7 @@ class Kept:
     def saved(self, root: Node) -> Node:
         """The tree as a reader finds it: nothing but its root is in memory."""
         nodes: list[Node] = []
-        self.trees.unsaved(root, nodes)
+        self.trees.unsaved(root, nodes, Breath())
         places: dict[int, Place] = {}
         for node in nodes:
             place = places[id(node)] = (0, 0, 0, len(self.stored))

@@ -12,8 +12,8 @@ from store_kit import Place, put_row
 import holdfast
 from holdfast import Gate, Request, ValueLimits, sync
 from holdfast.errors import (
+    GateRefusedError,
     InvalidInputError,
-    InvalidKeyError,
     LimitExceededError,
     PointNotFoundError,
     StateIntegrityError,
@@ -177,7 +177,7 @@ def test_a_gate_cannot_reach_reserved_keys(place: Place) -> None:
 
     store = place.open()
     store.add_gate(Renames())
-    with pytest.raises(InvalidKeyError):
+    with pytest.raises(GateRefusedError, match=r"Renames.*reserved"):
         store.agent("1").set("x", 1)
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
 import random
 import string
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -310,6 +313,66 @@ def test_limits(place: Place, value: Any) -> None:
     with pytest.raises(LimitExceededError):
         state.set("k", value)
     assert state.get("k") == nested(10)
+
+
+def test_limits_are_for_writing(place: Place) -> None:
+    """What is stored is read, whatever they are; a list is as deep with an item as set whole."""
+    values = {"deep": nested(12), "items": list(range(300)), "text": "x" * 30_000}
+    for key, value in values.items():
+        place.open().agent("1").set(key, value)
+    state = place.open(limits=SMALL).agent("1")
+    assert {key: state.get(key) for key in values} == dict(state.items()) == values
+    assert state.tail("items", 2) == [298, 299]
+    subjects = [None, "ann"] if place.sealed else [None]
+    for subject in subjects:
+        state.append("list", nested(9), subject=subject)
+        for add in (state.append, lambda key, item, **rest: state.extend(key, [item], **rest)):
+            with pytest.raises(LimitExceededError, match=r"'list'.*deeper than 10"):
+                add("list", nested(10), subject=subject)
+    with pytest.raises(LimitExceededError), state.change() as change:
+        change.append("new", nested(10))
+    assert state.get("list") == [nested(9)] * len(subjects)
+
+
+def test_depth_is_limited_by_what_can_be_kept(place: Place) -> None:
+    with pytest.raises(InvalidInputError, match="at most 400"):
+        ValueLimits(depth=401)
+    lists: Any = "core"
+    for _ in range(400):
+        lists = [lists]
+    for value in (nested(400), lists):
+        place.open(limits=ValueLimits(depth=400)).agent("1").set("k", value)
+        state = place.open().agent("1")
+        assert state.get("k") == value, "levels are read however many there are"
+    with pytest.raises(LimitExceededError, match="deeper than 256 levels"):
+        state.set("k", nested(257))
+
+
+def test_where_the_caller_has_used_up_the_stack_the_error_says_so(place: Place) -> None:
+    state = place.open().agent("1")
+    state.set("k", nested(250))
+    reader = place.reopen().agent("1")
+    reader.get("other")
+
+    def deep(left: int, call: Callable[[], Any]) -> Any:
+        return call() if left == 0 else deep(left - 1, call)
+
+    left = sys.getrecursionlimit() - len(inspect.stack()) - 120
+    with pytest.raises(LimitExceededError, match=r"'k'.*Python's stack"):
+        deep(left, lambda: reader.set("k", nested(250)))
+    with pytest.raises(LimitExceededError, match=r"'k'.*Python's stack"):
+        deep(left, lambda: reader.get("k"))
+    assert place.reopen().agent("1").get("k") == nested(250)
+
+
+def test_a_list_that_grows_too_long_is_named(place: Place) -> None:
+    state = place.open(limits=SMALL).agent("1")
+    for key, items in (("short", range(200)), ("long", ["x" * 80] * 200)):
+        state.extend(key, items)
+        with pytest.raises(LimitExceededError, match=f"agent:1: the list '{key}' would be longer"):
+            state.append(key, 1)
+    with pytest.raises(LimitExceededError, match="the list 'new' would be longer"):
+        state.extend("new", list(range(201)))
 
 
 def test_limits_hold_also_for_what_was_stored_before(plain: Place) -> None:

@@ -586,3 +586,12 @@ def test_beside_running_writers_nothing_is_found(
     assert found == [[]] * 6
     assert place.open().verify().findings == []
     place.close()
+
+
+def test_a_scope_is_named_by_its_state(place: Place) -> None:
+    store = place.open()
+    fill(store)
+    a = store.agent("a")
+    assert store.verify(a).entries == store.verify("agent:a").entries
+    with pytest.raises(InvalidInputError, match="another store"):
+        store.verify(sync.open("memory:").agent("a"))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from store_kit import Place, put_row, rows_of
+
 from holdfast import sync
 
 
@@ -38,3 +41,42 @@ def test_a_long_timeline_between_short_ones(tmp_path: Path) -> None:
             for number in range(1100 if name == "b" else 1):
                 store.agent(name).set("key", number)
         assert sum(slices(store)) == 1102
+
+
+def long_lists(store: sync.Store) -> sync.State:
+    """A scope whose entries each take long: every list fills some packs and nodes."""
+    state = store.agent("a")
+    for number in range(8):
+        state.set(f"list/{number}", [f"{number} item {n}" for n in range(1500)])
+    state.checkpoint("c")
+    state.fork("other").append("list/0", "more")
+    state.append("list/1", "more")
+    return state
+
+
+def test_the_time_is_looked_at_between_long_entries(place: Place) -> None:
+    with place.open() as store:
+        long_lists(store)
+        found = slices(store)
+        assert len(found) > 8
+        assert sum(found) == store.verify().entries == 12
+
+
+@pytest.mark.parametrize("kind", [b"E", b"V", b"N", b"S"])
+def test_slices_find_what_a_whole_run_finds(plain: Place, kind: bytes) -> None:
+    with plain.open() as store:
+        long_lists(store)
+        store.agent("a").set("more", 1)
+    storage = plain.storage()
+    stored = rows_of(storage, kind)
+    for key, row in (stored[len(stored) // 2], stored[-1]):
+        put_row(storage, key, row[:-1] + bytes([row[-1] ^ 1]))
+    with plain.open() as store:
+        whole = {(one.kind, one.place, one.message) for one in store.verify().findings}
+        report = store.verify(budget=0)
+        found = report.findings
+        while report.resume is not None:
+            report = store.verify(budget=0, resume=report.resume)
+            found += report.findings
+    assert whole
+    assert {(one.kind, one.place, one.message) for one in found} == whole

@@ -370,22 +370,20 @@ with sync.open(url, key=key or None, signer=signer, durability="normal") as stor
 
 @pytest.mark.spec("S28")
 @pytest.mark.parametrize("sealed", [False, True])
-def test_another_process_is_heard_within_100_ms(tmp_path: Any, sealed: bool) -> None:
+def test_another_process_is_heard(tmp_path: Any, sealed: bool, monkeypatch: Any) -> None:
+    """The storage tells that something was committed; nobody waits for a look without a reason."""
+    monkeypatch.setattr(tail, "LOOK", float("inf"))
     place = Place("sqlite", tmp_path, sealed=sealed)
     store = place.open()
     state = store.agent("w")
     state.set("sent", 0)
-    watch = state.watch(timeout=30)
+    watch = state.watch(timeout=60)
     words = [sys.executable, "-c", WRITER, place.url, place.key or "", place.signer, "20"]
     child = subprocess.Popen(words, env=place.environment())
-    late = []
-    for _ in range(20):
-        entry = next(watch)
-        late.append(time.time() - state.at(entry).get("sent"))
+    found = [next(watch).sequence for _ in range(20)]
+    assert found == list(range(2, 22)), "each, and in order"
     assert child.wait(30) == 0
     place.close()
-    # The median, for other work on the machine may delay any single one.
-    assert sorted(late)[10] < 0.1
 
 
 def test_a_local_commit_wakes_a_watch_at_once(plain: Place, monkeypatch: Any) -> None:
@@ -474,6 +472,7 @@ def test_a_closed_store_is_not_watched(place: Place) -> None:
         {"timeout": -1},
         {"timeout": "1"},
         {"timeout": 10**400},
+        {"past_pruned": 1},
     ],
     ids=str,
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 
+from holdfast.seal.registry import can_be_registered
+
 _INSTEAD = {
     "tuple": "use list(...)",
     "set": "use sorted(...) or list(...)",
@@ -17,6 +19,11 @@ _INSTEAD = {
     "UUID": "use str(...)",
     "complex": "use [real, imag]",
     "Ext": "use bytes(...)",
+    "PosixPath": "use str(...)",
+    "WindowsPath": "use str(...)",
+    "PurePosixPath": "use str(...)",
+    "PureWindowsPath": "use str(...)",
+    "ndarray": "use .tolist()",
     "ErasedPart": "it stands for what an erased subject's key sealed; leave it out",
 }
 
@@ -35,6 +42,10 @@ def advice(kind: type) -> str:
     for base in (dict, list, str, int, float, bytes, tuple, datetime.datetime):
         if issubclass(kind, base) and not hasattr(kind, "__members__"):
             return f"{told} (it is a subclass of {base.__name__}); use {base.__name__}(...)"
+    if kind.__module__ == "numpy":
+        return f"{told}; use .item()"
+    if not can_be_registered(kind):
+        return f"{told}; convert it to a dict, or to a dataclass that is registered"
     return (
         f"{told}; register its class with registry.register({kind.__name__}, "
         f"name={kind.__name__!r}), or convert it to a dict"

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import datetime
 import enum
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -37,6 +37,7 @@ from holdfast.errors import (
 )
 from holdfast.seal import moments
 from holdfast.seal.advice import advice, type_name
+from holdfast.seal.limits import ValueLimits
 from holdfast.seal.msgpack_scan import TooMuch, check_bounds
 from holdfast.seal.parts import SEALED, SHORTEST
 from holdfast.seal.registry import Registry, check_name
@@ -49,29 +50,6 @@ MOST_WHOLE = 512 * 1024
 """Most bytes of what is not taken apart, however long: an int, and text with lone surrogates."""
 _LOW, _HIGH = -(1 << 63), (1 << 64) - 1
 _SCALARS = frozenset((bool, float, type(None)))
-
-
-@dataclass(frozen=True)
-class ValueLimits:
-    """How large one value may be: nesting, parts in all containers together, encoded bytes.
-
-    They hold for what one call brings. A list that is long already may grow by appending.
-    """
-
-    depth: int = 256
-    items: int = 1_000_000
-    size: int = 256 << 20
-    long: int = 1 << 38
-    """Bytes of a value that is written with `open_write` or `put_file`; more than these 256 GiB
-    cannot be given."""
-
-    def __post_init__(self) -> None:
-        for name in ("depth", "items", "size", "long"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise InvalidInputError(f"the limit {name} is a number of at least 1")
-        if self.long > 1 << 38:
-            raise InvalidInputError("the limit long is at most 256 GiB: packs have short numbers")
 
 
 class Typed:
@@ -136,6 +114,7 @@ class Codec:
     def __init__(self, registry: Registry, limits: ValueLimits | None = None) -> None:
         self.registry = registry
         self.limits = limits or ValueLimits()
+        self._to_read = self.limits.to_read()
         self.unseal: Callable[[bytes, Codec], Any] | None = None
         """Gives what a sealed part holds; without it such parts stay as they are."""
         self._encoder = msgspec.msgpack.Encoder(enc_hook=self._typed_out)
@@ -154,30 +133,32 @@ class Codec:
         codec.unseal = self.unseal
         return codec
 
-    def plain(self, value: Any) -> Any:
+    def plain(self, value: Any, depth: int = 1) -> Any:
         """The value in plain form; the very same object where nothing needs converting.
+
+        `depth` says where it stands: an item of a list stands at 2.
 
         Raises `InvalidValueError` (or `LimitExceededError`) with the path of the first part
         that cannot be stored exactly.
         """
-        return self.examined(value)[0]
+        return self.examined(value, depth)[0]
 
-    def examined(self, value: Any) -> tuple[Any, bool, int]:
+    def examined(self, value: Any, depth: int = 1) -> tuple[Any, bool, int]:
         """The value in plain form, whether there are bytes in it, and how much text and bytes."""
         walk = _Walk(self.registry, self.limits)
         try:
-            return walk.any(value, 1), walk.raw, self.limits.size - walk.size
+            return walk.any(value, depth), walk.raw, self.limits.size - walk.size
         except Refusal as refusal:
             raise refusal.error() from None
         except RecursionError:
-            raise _too_deep(self.limits).error() from None
+            raise _no_stack(", or it contains itself") from None
 
     def encode(self, plain: Any) -> bytes:
         """The bytes of a value in plain form."""
         try:
             data = self._encoder.encode(plain)
         except RecursionError:
-            raise _too_deep(self.limits).error() from None
+            raise _no_stack(", or it contains itself") from None
         if len(data) > self.limits.size:
             raise _too_large(self.limits).error()
         return data
@@ -186,11 +167,11 @@ class Codec:
         """The value, with registered objects built.
 
         Bytes that `encode` did not make raise `DamagedRecordError`; more depth, items or bytes
-        than the limits allow raise `LimitExceededError` before anything large is built.
+        than may be read raise `LimitExceededError` before anything large is built.
         """
-        limits = self.limits
+        limits = self._to_read
         if len(data) > limits.size:
-            raise _too_large(limits).error()
+            raise _unread(f"more than {limits.size} bytes")
         try:
             # n bytes hold fewer than n items: only longer data needs counting beforehand.
             if len(data) > limits.items:
@@ -199,9 +180,9 @@ class Codec:
         except HoldfastError:
             raise
         except TooMuch as excess:
-            raise LimitExceededError(f"$: a stored value has {excess}", "$") from None
+            raise _unread(str(excess)) from None
         except RecursionError:
-            raise _too_deep(limits).error() from None
+            raise _no_stack() from None
         except (msgspec.DecodeError, ValueError, TypeError, OverflowError):
             raise DamagedRecordError("a stored value is not in the form it was written") from None
 
@@ -247,11 +228,27 @@ def _too_deep(limits: ValueLimits) -> Refusal:
     )
 
 
+def _no_stack(other: str = "") -> LimitExceededError:
+    """Levels beyond the limit are refused before: it is the caller who stands too deep, or objects
+    in each other, which take more calls each."""
+    return LimitExceededError(
+        f"$: Python's stack ended at {sys.getrecursionlimit()} calls before the value did{other}; "
+        "make this call from fewer calls within each other, flatten the value, or raise "
+        "sys.setrecursionlimit",
+        "$",
+    )
+
+
 def _too_large(limits: ValueLimits) -> Refusal:
     return Refusal(
         f"larger than {limits.size} bytes; store it in parts under several keys",
         LimitExceededError,
     )
+
+
+def _unread(what: str) -> LimitExceededError:
+    advice = "it was written with larger limits: open the store with limits=holdfast.ValueLimits"
+    return LimitExceededError(f"$: a stored value has {what}; {advice}(...) as then", "$")
 
 
 def _long_key() -> Refusal:

@@ -133,14 +133,22 @@ def no_key() -> KeyMissingError:
     return KeyMissingError("the store is encrypted: give its key with key= or HOLDFAST_KEY")
 
 
+_OLDER = (
+    ". If it is the right one, the ring beside the store, which is of this store and does not "
+    "know the key, is an older copy: put today's ring back"
+)
+
+
 def wrong_key(metas: list[Meta], source: KeySource) -> WrongKeyError:
     """The error for a key that opens none of these rows."""
     if all(meta.kind != source.kind for meta in metas):
         wanted = "passphrase:TEXT" if metas[-1].kind == PASSPHRASE else "file:PATH or env:NAME"
-        return WrongKeyError(f"this store is opened with {wanted}, another kind of key was given")
+        return WrongKeyError(
+            f"this store is opened with {wanted}, another kind of key was given{_OLDER}"
+        )
     return WrongKeyError(
         "the key does not open this store; give the one it was created with, or that its master "
-        "was rotated to"
+        f"was rotated to{_OLDER}"
     )
 
 

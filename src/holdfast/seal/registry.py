@@ -228,17 +228,22 @@ def construct(entry: Entry, version: int, payload: Any) -> Any:
     """The object of an entry that was stored as these fields by that version of the class."""
     if version > entry.version:
         raise _unfit(entry, version, "update the program that reads it")
+    # The text of an error of the user's may hold values: only its type is told.
+    advice = "register it with upgrade="
+    if version < entry.version and entry.upgrade is not None:
+        advice = "look at what its upgrade function makes of it"
+        try:
+            payload = entry.upgrade(version, payload)
+        except Exception as error:
+            hint = f"its upgrade function raised {type(error).__name__}; {advice}"
+            raise _unfit(entry, version, hint) from None
     try:
         if version == entry.version:
             return entry.from_plain(payload)
-        if entry.upgrade is not None:
-            payload = entry.upgrade(version, payload)
         return entry.from_older(payload)
     except Exception as error:
-        # The text of a constructor's error may hold values: only its type is told.
-        hint = f"its class raised {type(error).__name__}; register it with upgrade="
-        if isinstance(error, InvalidValueError):
-            hint = f"{error}; register it with upgrade="
+        told = str(error) if isinstance(error, InvalidValueError) else ""
+        hint = f"{told or f'its class raised {type(error).__name__}'}; {advice}"
         raise _unfit(entry, version, hint) from None
 
 
@@ -258,6 +263,14 @@ def check_name(name: object, version: object, upgrade: object = None) -> None:
         raise InvalidInputError("a type's version is a whole number from 1 up")
     if upgrade is not None and not callable(upgrade):
         raise InvalidInputError("upgrade is a function of a version and the fields it wrote")
+
+
+def can_be_registered(cls: type) -> bool:
+    """Whether a registry takes a class."""
+    try:
+        return _kind(cls) is not None
+    except InvalidInputError:
+        return False
 
 
 def _kind(cls: Any) -> type[Entry]:

@@ -6,7 +6,7 @@
     S + generation                     record  wrapped store key
     K + scope id + generation + epoch  record  wrapped [commitment key, data key]
     U + subject id + generation + 0    record  wrapped [name, key] of a subject; 0 in 4 bytes
-    X + subject id                     record  empty: the subject is erased
+    X + subject or scope id            record  empty: it is erased
     P + generation                     record  wrapped private key of the signer
     O + generation                     record  the master before, wrapped, while both open the ring
 
@@ -30,6 +30,7 @@ import msgspec
 
 from holdfast.errors import (
     Conflict,
+    DamagedRingError,
     HoldfastError,
     InvalidInputError,
     KeyRetiringError,
@@ -59,6 +60,7 @@ from holdfast.seal.masters import (
 )
 from holdfast.seal.wrapping import (
     BEFORE,
+    GONE,
     ID,
     SCOPE,
     SIGNER,
@@ -267,25 +269,46 @@ class Ring:
         return made
 
     def unwrap(self, key: bytes, row: bytes) -> bytes:
-        """What a row of a generation that is held here holds."""
-        return self._wraps[generation_of(key)][key[:1]].unwrap(key, row)
+        """What a row of a generation that is held here holds.
+
+        `Conflict` if its master was retired meanwhile: its rows are blanked before they go.
+        """
+        generation = generation_of(key)
+        try:
+            return self._wrap(generation, key).unwrap(key, row)
+        except DamagedRingError:
+            if generation < read_span(self.storage)[0]:
+                raise _turned() from None
+            raise
+
+    def _wrap(self, generation: int, key: bytes) -> Wrap:
+        held = self._wraps.get(generation)
+        if held is None:  # as another thread has noticed
+            raise _turned()
+        return held[key[:1]]
 
     def wrapped_again(self, key: bytes, row: bytes, twin: bytes) -> bytes:
         """The row under the key `twin`: what the row under `key` holds, for another master."""
         generation = generation_of(twin)
-        return self._wraps[generation][key[:1]].wrap(
+        return self._wrap(generation, key).wrap(
             self.unwrap(key, row), generation=generation, epoch=epoch_of(key), scope=scope_of(key)
         )
 
     def _read(self, kind: bytes) -> bytes | None:
-        """What a row that is there once for the store holds, under the newest master held."""
+        """What a row that is there once for the store holds, under the newest master held.
+
+        `KeyRetiredError` if none is held any more.
+        """
         for _ in range(2):
             for generation in sorted(self._wraps, reverse=True):
                 key = row_key(kind, generation)
                 row = self.storage.get([key])[0]
                 if row is not None:
-                    return self.unwrap(key, row)
+                    with suppress(Conflict):
+                        return self.unwrap(key, row)
             self.refresh()
+        if not self._wraps:
+            raise self.shut_out()
         return None
 
     # scopes
@@ -318,7 +341,8 @@ class Ring:
             if not epochs:
                 return None
             if epochs == found.keys():
-                return _unpacked(found, self.unwrap)
+                with suppress(Conflict):
+                    return _unpacked(found, self.unwrap)
             self.refresh()  # the master was rotated since
         raise self.shut_out()
 
@@ -345,10 +369,13 @@ class Ring:
     def erase(self, scope_id: bytes) -> int:
         """Remove a scope's keys, of all generations and epochs; how many rows that were.
 
-        Nothing sealed with them opens any more, but with a copy of the ring made before.
+        Nothing sealed with them opens any more, but with a copy of the ring made before. The
+        ring then says that the scope is erased, also to copies of the store made before.
         """
         _check_id(scope_id, "scope id")
-        return self._drop(scope_id, 1 << 32)
+        count = self._drop(scope_id, 1 << 32)
+        self.storage.commit(Batch(puts=[(GONE + scope_id, b"")]))
+        return count
 
     def drop_epochs(self, scope_id: bytes, below: int) -> int:
         """Remove a scope's data keys of epochs below one; how many rows that were."""
@@ -432,6 +459,10 @@ class Ring:
         if len(seed) != KEY:
             raise InvalidInputError(f"a signer's seed has {KEY} bytes")
         self.commit(self.wrapped(SIGNER, seed))
+
+
+def _turned() -> Conflict:
+    return Conflict("the master is rotated meanwhile; try again", [GENERATIONS])
 
 
 def _check_id(value: bytes, what: str) -> None:

@@ -27,7 +27,12 @@ from typing import NamedTuple, Protocol
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from holdfast.errors import DamagedRecordError, InvalidInputError, KeyMissingError
+from holdfast.errors import (
+    DamagedRecordError,
+    DataKeyRemovedError,
+    InvalidInputError,
+    KeyMissingError,
+)
 from holdfast.seal.compress import NONE, PADDED, expand, pad, squeeze
 
 WRITER = 16
@@ -352,7 +357,7 @@ class KeySeal:
         if data_key is None:
             what = f"a record was sealed under key epoch {epoch}, which the ring does not hold"
             if 0 < epoch < self.epoch:
-                raise KeyMissingError(
+                raise DataKeyRemovedError(
                     f"{what} any more: it was removed when the scope was resealed. If these are "
                     "files of before that, open them with a copy of the ring of their time; if "
                     "not, the record is damaged: `holdfast verify` shows what it touches"

@@ -15,10 +15,8 @@ from holdfast.errors import Conflict
 from holdfast.seal.masters import ATTEMPTS, damaged
 from holdfast.seal.parts import KEY, PartSeal
 from holdfast.seal.ring import Ring
-from holdfast.seal.wrapping import SUBJECT, generation_of
+from holdfast.seal.wrapping import GONE, SUBJECT, generation_of
 from holdfast.storage.contract import Batch
-
-GONE = b"X"
 
 
 class SubjectRow(msgspec.Struct, array_like=True, frozen=True):
@@ -56,15 +54,20 @@ def read_subject(ring: Ring, id: bytes) -> SubjectRow | None:
             return None
         for key, row in reversed(found):
             if ring.holds_master(generation_of(key)):
-                try:
-                    read = msgspec.msgpack.decode(ring.unwrap(key, row), type=SubjectRow)
-                except msgspec.DecodeError:
-                    raise damaged("subject row") from None
-                if len(read.key) != KEY:
-                    raise damaged("subject row")
-                return read
+                with suppress(Conflict):
+                    return _unpacked(ring.unwrap(key, row))
         ring.refresh()  # the master was rotated since
     raise ring.shut_out()
+
+
+def _unpacked(plain: bytes) -> SubjectRow:
+    try:
+        read = msgspec.msgpack.decode(plain, type=SubjectRow)
+    except msgspec.DecodeError:
+        raise damaged("subject row") from None
+    if len(read.key) != KEY:
+        raise damaged("subject row")
+    return read
 
 
 def holds_subject(ring: Ring, id: bytes) -> bool:
@@ -89,7 +92,7 @@ def drop_subject(ring: Ring, id: bytes, *, erased: bool = True) -> int:
 
 
 def says_erased(ring: Ring, id: bytes) -> bool:
-    """Whether the ring says that a subject is erased."""
+    """Whether the ring says that a subject, or a scope, is erased."""
     return ring.storage.get([GONE + id])[0] is not None
 
 

@@ -3,7 +3,8 @@
 `begin`: the new key file is durable first. One commit makes the new master known; from then on
 both open the ring, and every new key is wrapped under both. Then each row gets its second wrap.
 `finish`: every row of the old master is compared with its second wrap; then one commit retires
-the old master, and its rows are dropped.
+the old master, and its rows are dropped. The engine's log, in which they still lie, is for the
+caller to empty.
 
 Cut short anywhere, one of the two has all keys: the old one until that commit, the new one from
 then on. Either step can be done again, by whoever has the new key.
@@ -116,9 +117,11 @@ def finish(ring: Ring) -> int:
         meta = read_masters(ring.storage)[1][0]
         if meta.generation == old:
             kept = msgspec.structs.replace(meta, wrapped=b"")
+            gone = [row_key(META, old), row_key(BEFORE, new)]
             batch = Batch(
                 puts=[(row_key(RETIRED, old), pack_meta(kept))],
-                drops=[row_key(META, old), row_key(BEFORE, new)],
+                blanks=gone,  # a passphrase's row holds the old master, and so does the other
+                drops=gone,
                 cells=[(GENERATIONS, pack_span((old, new)), pack_span((new, new)))],
             )
             with suppress(Conflict):  # somebody else has finished it

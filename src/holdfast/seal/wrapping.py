@@ -19,6 +19,8 @@ FORMAT = 1
 ID = 16
 STORE, SCOPE, SIGNER, BEFORE, SUBJECT = b"S", b"K", b"P", b"O", b"U"
 """Kinds of rows that hold something wrapped."""
+GONE = b"X"
+"""Kind of the rows that say that a scope or a subject is erased."""
 OWNED = (SCOPE, SUBJECT)
 """Kinds whose rows belong to a scope or a subject, whose id stands in their keys."""
 _NAMES = {

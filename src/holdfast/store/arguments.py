@@ -9,12 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from types import AsyncGeneratorType, GeneratorType
 from typing import Any
 
 from holdfast.errors import InvalidInputError
 
 MOST_TEXT = 4096
 """Characters of each part of a cause: it is a remark, not a place for values."""
+
+
+class NotRunError(InvalidInputError):
+    """A function was called and has not run: so it will be however often it is called again."""
 
 
 def check_text(text: object, what: str, most: int = MOST_TEXT, *, least: int = 0) -> None:
@@ -106,14 +111,68 @@ def is_async(function: object) -> bool:
     return any(map(inspect.iscoroutinefunction, whole))
 
 
-def check_plain_function(function: object, what: str) -> None:
-    """Refuse what cannot be called, and what would have to be awaited."""
+def is_generator(function: object) -> bool:
+    """Whether calling it gives something that runs only when it is read."""
+    import inspect
+
+    whole = (function, getattr(function, "__call__", None))  # noqa: B004 an object may be one
+    kinds = (inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    return any(kind(one) for kind in kinds for one in whole)
+
+
+def check_run(function: object, what: str, *, awaited: bool) -> None:
+    """Refuse what cannot be called, and what would not have run when its call is over."""
     check_function(function, what)
+    if is_generator(function):
+        raise InvalidInputError(
+            f"{what} is a generator, which runs when it is read, and nobody reads it: use a "
+            "function without `yield`"
+        )
+    if not awaited:
+        check_not_async(function, what)
+
+
+def check_not_async(function: object, what: str) -> None:
+    """Refuse what would have to be awaited."""
     if is_async(function):
         raise InvalidInputError(
-            f"{what} is an `async def`, which nobody awaits here: use the class of the same name "
-            "in holdfast, or a plain function"
+            f"{what} is an `async def`, which nobody awaits here: use what has the same name in "
+            "holdfast, or a plain function"
         )
+
+
+def check_plain_function(function: object, what: str) -> None:
+    """Refuse what cannot be called, and what would have to be awaited or read."""
+    check_run(function, what, awaited=False)
+
+
+def unawaited(answer: Any) -> bool:
+    """Whether something is still to be awaited; then nobody will."""
+    if not hasattr(answer, "__await__"):
+        return False
+    if hasattr(answer, "close"):
+        answer.close()  # else Python warns of it
+    return True
+
+
+def check_awaited(answer: Any, what: str) -> None:
+    """Refuse what a function gave if that is still to be awaited: the function has not run."""
+    if unawaited(answer):
+        raise NotRunError(
+            f"{what} gave something to be awaited, which nobody does here: use what has the same "
+            "name in holdfast, or a plain function"
+        )
+
+
+def ran(answer: Any, what: str) -> Any:
+    """What a function gave, unless it has not run yet, because nobody here awaits or reads it."""
+    check_awaited(answer, what)
+    if isinstance(answer, GeneratorType | AsyncGeneratorType):
+        raise NotRunError(
+            f"{what} gave a generator, which runs when it is read, and nobody reads it: use a "
+            "function without `yield`"
+        )
+    return answer
 
 
 def check_moment(time: object, what: str) -> None:
@@ -146,6 +205,15 @@ def check_own(core: object, what: str, given: Any) -> None:
             f"{what} is of another store, or of this one opened once more; give one that was made "
             "from this store (for a state, the name of its scope will do)"
         )
+
+
+def by_name(given: object, what: str) -> dict[str, Any]:
+    """Things that are given by their names; None: none."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise InvalidInputError(f"{what} takes a mapping by names, not {_shown(given)}")
+    return dict(given)
 
 
 def listed(items: Iterable[Any], what: str) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.store.cancelling import to_the_end
+from holdfast.store.cancelling import here_or_away, to_the_end
 from holdfast.store.declaring import declare, undeclare
 from holdfast.store.trimming import plan_trim, trim_of
 
@@ -62,5 +62,6 @@ class StateTrimming:
         repeated by anyone at any time; `before` is a position in the list as it is when the trim
         is applied, so where several trim, give `if_version` or read and trim in one change.
         """
-        plan = plan_trim(self._handle, key, trim_of(keep_last, before), if_version)
+        storage, trim = self._handle.core.storage, trim_of(keep_last, before)
+        plan = await here_or_away(storage, plan_trim, self._handle, key, trim, if_version)
         return await self._pump.commit(plan) if plan is not None else 0

@@ -8,7 +8,7 @@ from holdfast.store import blocking
 from holdfast.store.cancelling import read_away, to_the_end
 from holdfast.store.core import Core
 from holdfast.store.items import ErasedSubject
-from holdfast.store.keyring import Keyring
+from holdfast.store.keyring import Keyring, MasterRotated
 from holdfast.store.rekeying import Resealed
 from holdfast.store.scopes import Scope
 from holdfast.store.subjects import check_subject
@@ -33,17 +33,18 @@ class StoreKeys:
         """
         await to_the_end(self._blocking.begin_rotation, new_key)
 
-    async def finish_rotation(self) -> None:
+    async def finish_rotation(self) -> MasterRotated:
         """Retire the old master key: from now on only the new one opens the store.
 
         Every key is first found to open with the new one. Processes that have the old key alone
         keep the scopes that they have open; what else they ask for gives `KeyRetiredError`.
+        The result says where the old key may still open something.
         """
-        await to_the_end(self._blocking.finish_rotation)
+        return await to_the_end(self._blocking.finish_rotation)
 
-    async def rotate_master(self, new_key: str) -> None:
+    async def rotate_master(self, new_key: str) -> MasterRotated:
         """Begin and finish a rotation of the master key; see `begin_rotation`."""
-        await to_the_end(self._blocking.rotate_master, new_key)
+        return await to_the_end(self._blocking.rotate_master, new_key)
 
     async def add_key(self, key: str) -> None:
         """Give this store the key that its master is, or will be, rotated to."""

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING
 
-from holdfast.store.cancelling import to_the_end
+from holdfast.store.cancelling import here_or_away, to_the_end
 from holdfast.store.expiring import sweep_state
 from holdfast.store.handles import LineHandle
-from holdfast.store.history import Plan
-from holdfast.store.lifetimes import NEVER, asked_expiry
+from holdfast.store.lifetimes import NEVER, Terms, asked_expiry
+
+if TYPE_CHECKING:
+    from holdfast.store.pump import Pump
 
 
 class StateLasting:
     """How long the keys of a state last."""
 
     _handle: LineHandle
-    _run: Callable[[Plan], Any]
+    _pump: Pump
 
     async def expire(
         self,
@@ -29,15 +30,22 @@ class StateLasting:
     ) -> int:
         """Let a key expire after `ttl` seconds or at a time; its value and version stay.
 
-        Returns the entry's number. A key that is absent is refused with `MissingError`. With
-        `sliding`, each read of the value begins the term anew (written after a tenth of it).
+        Returns the entry's number, that of the newest one if there is nothing to change. A key
+        that is absent is refused with `MissingError`. With `sliding`, each read of the value
+        begins the term anew (written after a tenth of it).
         """
-        plan = self._handle.plan_expire(key, asked_expiry(ttl, expires, sliding))
-        return await self._run(plan)  # type: ignore[no-any-return]
+        return await self._last(key, asked_expiry(ttl, expires, sliding))
 
     async def persist(self, key: str) -> int:
-        """Let a key never expire; returns the entry's number."""
-        return await self._run(self._handle.plan_expire(key, NEVER))  # type: ignore[no-any-return]
+        """Let a key never expire; returns the entry's number, as `expire` does."""
+        return await self._last(key, NEVER)
+
+    async def _last(self, key: str, terms: Terms) -> int:
+        storage = self._handle.core.storage
+        plan = await here_or_away(storage, self._handle.plan_expire, key, terms)
+        if plan is None:
+            return (await here_or_away(storage, self._handle.place))[2]
+        return await self._pump.commit(plan)  # type: ignore[no-any-return]
 
     async def sweep(self, *, limit: int | None = None) -> int:
         """Remove keys that have expired, `limit` at most; tells how many.

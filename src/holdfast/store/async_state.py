@@ -21,7 +21,7 @@ from holdfast.store.async_streaming import StateStreaming, ViewStreaming
 from holdfast.store.async_watching import LineFollowing
 from holdfast.store.blaming import Blame, blame_value
 from holdfast.store.blocks import async_block
-from holdfast.store.cancelling import read_away, to_the_end
+from holdfast.store.cancelling import here_or_away, read_away, to_the_end
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Written
 from holdfast.store.compare import Diff
@@ -29,6 +29,7 @@ from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, Reverted, TimelineInfo
 from holdfast.store.lifetimes import asked_terms
+from holdfast.store.lookup_building import settle_after
 from holdfast.store.merges import AsyncStateMerging
 from holdfast.store.pruning_faces import AsyncStatePruning
 from holdfast.store.pump import Pump
@@ -48,9 +49,7 @@ class View(ViewDeclaring, ViewFinding, ViewStreaming):
 
     async def _do(self, function: Callable[..., _T], *args: Any) -> _T:
         """Run a read: here if the engine does not wait for a network, else in a thread."""
-        if self._handle.core.storage.limits.embedded:
-            return function(*args)
-        return await read_away(function, *args)
+        return await here_or_away(self._handle.core.storage, function, *args)
 
     @property
     def scope(self) -> Scope:
@@ -148,6 +147,10 @@ class State(
     async def _run(self, plan: Plan) -> Any:
         return await self._pump.commit(plan)
 
+    async def _make(self, plan: Callable[..., Plan], *args: Any) -> Any:
+        """Plan a change, which may look up its scope, and commit it."""
+        return await self._pump.commit(await self._do(plan, *args))
+
     async def set(
         self,
         key: str,
@@ -170,21 +173,21 @@ class State(
         """
         terms = asked_terms(ttl, expires, sliding, class_)
         await made(self._handle.core, [subject])
-        return await self._run(self._handle.plan_set(key, value, if_version, terms, subject))  # type: ignore[no-any-return]
+        return await self._make(self._handle.plan_set, key, value, if_version, terms, subject)  # type: ignore[no-any-return]
 
     async def delete(self, key: str, *, if_version: int | None = None) -> bool:
         """Remove a key; tells whether it was there."""
-        return await self._run(self._handle.plan_delete(key, if_version))  # type: ignore[no-any-return]
+        return await self._make(self._handle.plan_delete, key, if_version)  # type: ignore[no-any-return]
 
     async def append(self, key: str, item: Any, *, subject: str | None = None) -> int:
         """Add an item to the end of a list, which is made if the key is absent."""
         await made(self._handle.core, [subject])
-        return await self._run(self._handle.plan_extend(key, [item], subject))  # type: ignore[no-any-return]
+        return await self._make(self._handle.plan_extend, key, [item], subject)  # type: ignore[no-any-return]
 
     async def extend(self, key: str, items: Iterable[Any], *, subject: str | None = None) -> int:
         """Add items to the end of a list, as one entry."""
         await made(self._handle.core, [subject])
-        return await self._run(self._handle.plan_extend(key, items, subject))  # type: ignore[no-any-return]
+        return await self._make(self._handle.plan_extend, key, items, subject)  # type: ignore[no-any-return]
 
     async def update(self, key: str, function: Callable[[Any], Any], default: Any = None) -> Any:
         """Set a key to a function of its value; tried again when somebody was faster.
@@ -193,7 +196,7 @@ class State(
         it returned last.
         """
         for attempt in range(1, UPDATES + 1):
-            plan, after = self._handle.plan_update(key, function, default, attempt)
+            plan, after = await self._do(self._handle.plan_update, key, function, default, attempt)
             try:
                 await self._run(plan)
                 return after
@@ -215,13 +218,14 @@ class State(
         """Several operations as one entry, committed when the block ends without an error.
 
         What is read inside is expected. With an `id` it is applied once, however often it is
-        sent, also after a restart; under an id of another change it is refused.
+        sent, also after a restart, and also after a restore to before it; `repeated` tells. Under
+        an id of another change, or of another timeline, it is refused.
         """
         cause = cause_now(actor, reason, correlation, parent)
         parts = ChangeParts(StoreHandle(self._handle.core), cause, id)
         yield ChangePart(parts.part(self._handle))
         await made(self._handle.core, parts.subjects)
-        plan = parts.plan()
+        plan = await self._do(parts.plan)
         if plan is not None:
             await self._run(plan)
 
@@ -235,7 +239,8 @@ class State(
         metadata: dict[str, Any] | None = None,
     ) -> Checkpoint:
         """A named point to return to. Nothing is copied, whatever the state's size."""
-        plan = self._handle.plan_checkpoint(name, type, tags, description, metadata)
+        make = self._handle.plan_checkpoint
+        plan = await self._do(make, name, type, tags, description, metadata)
         return await self._pump.commit(plan, away=True)  # type: ignore[no-any-return]
 
     async def checkpoints(
@@ -299,22 +304,31 @@ class State(
         for _ in range(50):
             try:
                 plan = await self._pump.plan(self.scope, self._handle.plan_fork, name, at)
-                return self.on(await self._pump.commit(plan, away=True))  # many share a commit
+                built = await self._pump.commit(plan, away=True)  # many share a commit
             except Conflict as conflict:
                 if name in conflict.keys:
                     raise
+                continue
+            fork = self.on(name)
+            if not built:
+                await to_the_end(settle_after, fork._handle)
+            return fork
         raise Conflict(f"{self.scope}: other forks were always faster; try again")
 
     async def timelines(self) -> list[TimelineInfo]:
         """All timelines of the scope."""
         return await read_away(self._handle.history.timelines)
 
-    async def diff(self, since: Any, until: Any = None, *, reveal: bool = False) -> Diff:
+    async def diff(
+        self, since: Any, until: Any = None, *, reveal: bool = False, plain: bool = False
+    ) -> Diff:
         """What changed from one point to another, or to the newest state.
 
-        Values of class sensitive are masked, unless `reveal` is given.
+        Values of class sensitive are masked, unless `reveal` is given. Registered objects are
+        compared by field; where one differs as a whole it is built, or with `plain` given as a
+        `Typed`, as `get` does.
         """
-        return await read_away(self._handle.diff, since, until, reveal)
+        return await read_away(self._handle.diff, since, until, reveal, plain)
 
     async def log(
         self,
@@ -328,7 +342,11 @@ class State(
         limit: int | None = 50,
         newest_first: bool = True,
     ) -> list[Entry]:
-        """Entries that fit all that is given; bounds are entries' numbers or times."""
+        """Entries that fit all that is given; bounds are entries' numbers or times.
+
+        With a key: those that changed what it holds, restores among them, and the fork that a
+        timeline began with if it had the key then. What came before is in the other timeline.
+        """
         return await read_away(
             lambda: self._handle.history.log(
                 key=key,
@@ -401,6 +419,7 @@ class ChangePart:
 
     def __init__(self, part: ScopedChange) -> None:
         self._part = part
+        self._storage = part.storage
         self.set = part.set
         self.append = part.append
         self.extend = part.extend
@@ -409,31 +428,36 @@ class ChangePart:
         self.persist = part.persist
         self.trim = part.trim
 
+    @property
+    def repeated(self) -> bool:
+        """Once the block has ended: whether it had been applied before, and so was not now."""
+        return self._part.repeated
+
     async def get(self, key: str, default: Any = None, *, as_: Any = None) -> Any:
         """The value of a key, which must not change until this change is applied."""
-        return self._part.get(key, default, as_=as_)
+        return await here_or_away(self._storage, self._part.get, key, default, as_=as_)
 
     async def exists(self, key: str) -> bool:
         """Whether a key is there, which must not change until this change is applied."""
-        return self._part.exists(key)
+        return await here_or_away(self._storage, self._part.exists, key)
 
     async def keys(self, prefix: str = "") -> list[str]:
         """Keys, none of which may change (the whole timeline) until this change is applied."""
-        return self._part.keys(prefix)
+        return await here_or_away(self._storage, self._part.keys, prefix)
 
     async def find(
         self, lookup: str, where: Mapping[str, Any] | None = None, /, **asked: Any
     ) -> Page:
         """What a lookup leads to, asked as in `State.find`, of a timeline that must not change."""
-        return self._part.find(lookup, where, **asked)
+        return await here_or_away(self._storage, self._part.find, lookup, where, **asked)
 
     async def tail(self, key: str, count: int) -> list[Any]:
         """The last items of a list, which must not change until this change is applied."""
-        return self._part.tail(key, count)
+        return await here_or_away(self._storage, self._part.tail, key, count)
 
     async def length(self, key: str) -> int:
         """Number of items of a list, which must not change until this change is applied."""
-        return self._part.length(key)
+        return await here_or_away(self._storage, self._part.length, key)
 
 
 class Change:
@@ -446,3 +470,8 @@ class Change:
 
     def __getitem__(self, state: State | Scope | str) -> ChangePart:
         return ChangePart(self._parts.part(state))
+
+    @property
+    def repeated(self) -> bool:
+        """Once the block has ended: whether it had been applied before, and so was not now."""
+        return self._parts.repeated

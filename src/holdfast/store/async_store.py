@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from holdfast.errors import InvalidInputError
-from holdfast.seal.codec import ValueLimits
+from holdfast.seal.limits import ValueLimits
 from holdfast.seal.registry import Registry
 from holdfast.storage.contract import Storage
 from holdfast.store import blocking
@@ -18,7 +18,7 @@ from holdfast.store.async_state import Change, State
 from holdfast.store.async_streaming import StoreStreaming
 from holdfast.store.async_watching import StoreFollowing
 from holdfast.store.blocks import async_block
-from holdfast.store.cancelling import read_away, surely, to_the_end
+from holdfast.store.cancelling import here_or_away, read_away, surely, to_the_end
 from holdfast.store.cause import acting, cause_now
 from holdfast.store.clock import Clock
 from holdfast.store.core import Core
@@ -48,8 +48,9 @@ class Opening:
         if self._commit not in (None, "thread", "inline"):
             raise InvalidInputError("commit is 'thread' or 'inline'")
         core = await to_the_end(open_core, self._url, undo=Core.close, **self._options)
-        full = self._options.get("durability", "full") == "full"
-        return Store(StoreHandle(core), self._commit or ("thread" if full else "inline"))
+        waits = self._options.get("durability", "full") == "full"
+        waits = waits or not core.storage.limits.embedded
+        return Store(StoreHandle(core), self._commit or ("thread" if waits else "inline"))
 
     def __await__(self) -> Generator[Any, None, Store]:
         return self._open().__await__()
@@ -85,7 +86,8 @@ def open(
 ) -> Opening:
     """Open a store, or create it: `async with holdfast.open(url) as store`, or await it.
 
-    url: `sqlite:PATH` (default `holdfast.db`) or `memory:`.
+    url: `sqlite:PATH` (default `holdfast.db`), `memory:`, or of a server (see docs/postgresql.md,
+        docs/mongodb.md) `postgresql://` or `mongodb://`, then `USER:PASSWORD@HOST:PORT/DATABASE`.
     key: `file:PATH`, `env:NAME` or `passphrase:TEXT`; a store is encrypted if it is created
         with one. Without it `HOLDFAST_KEY` is used if it is set.
     durability: `full` (a write that returned survives power loss) or `normal` (kill -9).
@@ -93,7 +95,8 @@ def open(
     signer: `file:PATH` of the key that signs checkpoints and witnesses; `hybrid:PATH` for one
         that signs with Ed25519 and ML-DSA-65, of a new store.
     identity: what `Store.identity()` gave; another store is refused, and none is created.
-    commit: `thread` or `inline`: where commits run; by default `thread` at `full`.
+    commit: `thread` or `inline`: where commits run; by default `thread` at `full`, and where
+        the storage is on a server.
     registry, limits, clock: of named types, of values, and for times.
     storage: an engine of your own, already open; see docs/storage-engines.md.
     """
@@ -189,19 +192,24 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
     async def delete(self, scope: Scope | str | State) -> None:
         """End a scope with all its timelines. A scope made again under its name starts empty.
 
-        Its records stay in the storage, as all history does; `erase` removes them.
+        Its records stay in the storage, as all history does; `erase` removes them. Refused, with
+        `StillNeededError`, while a checkpoint of it is on hold.
         """
         state = blocking.State(self._handle.of(scope))
         await to_the_end(self._blocking.delete, state)
 
-    async def erase(self, scope: Scope | str | State, *, wait: bool = True) -> Erased:
+    async def erase(
+        self, scope: Scope | str | State, *, wait: bool = True, despite_holds: bool = False
+    ) -> Erased:
         """End a scope and remove its content, its rows and its key; see `Erased` for what stays.
 
         `wait=False`: in an encrypted store it returns when the key is gone, however much the scope
-        holds; `sweep` drops the rows.
+        holds; `sweep` drops the rows. Refused, with `StillNeededError`, while a checkpoint of it is
+        on hold, unless `despite_holds` says that the erasing counts for more; a scope whose state
+        cannot be read does not tell of holds.
         """
         state = blocking.State(self._handle.of(scope))
-        return await to_the_end(self._blocking.erase, state, wait=wait)
+        return await to_the_end(self._blocking.erase, state, wait=wait, despite_holds=despite_holds)
 
     # changes
 
@@ -220,7 +228,7 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
         change = Change(ChangeParts(self._handle, cause, id))
         yield change
         await made(self._core, change._parts.subjects)
-        plan = change._parts.plan()
+        plan = await here_or_away(self._core.storage, change._parts.plan)
         if plan is not None:
             change.entries = await self._pump.commit(plan)
 
@@ -272,7 +280,7 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
 
     async def verify(
         self,
-        scope: Scope | str | None = None,
+        scope: Scope | str | State | None = None,
         *,
         expect: str | None = None,
         identity: str | None = None,
@@ -287,13 +295,17 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
 
         `expect` takes a witness, `identity` what `identity()` gave. With `trust`, public keys, each
         checkpoint must be signed by `require` (1) of them. With a `budget` in seconds it
-        stops when that is used up, and `resume=report.resume` goes on. With `parallel`, a second
+        stops when that is used up, and `resume=report.resume` goes on: between two entries, so
+        that one entry with all its values is the least that a call does. What is not divided
+        comes on top: the feed and the directory, which every call reads, what is kept below a
+        pruned timeline's floor, long values that were written in pieces, and at the end rows that
+        nothing accounts for, and the engine's own check. With `parallel`, a second
         Python process helps with scopes of over 50,000 entries in a SQLite file; it is given the
         keys of the scope through a pipe, and needs some 100 MB. A budget goes without.
         """
         return await to_the_end(
             lambda: self._blocking.verify(
-                scope,
+                self._handle.of(scope).scope if scope is not None else None,
                 expect=expect,
                 identity=identity,
                 trust=trust,

@@ -12,7 +12,7 @@ from types import TracebackType
 
 from holdfast.errors import HoldfastError
 from holdfast.store import blocking
-from holdfast.store.cancelling import read_away, to_the_end
+from holdfast.store.cancelling import here_or_away, read_away, to_the_end
 from holdfast.store.core import Core
 from holdfast.store.following import Follower
 from holdfast.store.handles import LineHandle, StoreHandle
@@ -42,7 +42,7 @@ class Watch(Watching):
                 return self._pop()
             if (due := self._pause(end)) > 0:
                 await asyncio.sleep(due)
-            if self._worth_while() and await self._go_on():
+            if await here_or_away(self._core.storage, self._worth_while) and await self._go_on():
                 continue
             left = end - time.monotonic() if end is not None else LONGEST
             if left <= 0:
@@ -117,10 +117,12 @@ class LineFollowing:
         pattern: str | None = None,
         since: Position | None = None,
         timeout: float | None = None,
+        past_pruned: bool = False,
     ) -> Watch:
         """Entries of this timeline as they are committed; see `Store.watch`."""
         line = self._handle
-        return Watch(line.core, line.scope, line.timeline, prefix, pattern, since, timeout)
+        place = (line.core, line.scope, line.timeline)
+        return Watch(*place, prefix, pattern, since, timeout, past_pruned)
 
 
 class StoreFollowing:
@@ -134,16 +136,24 @@ class StoreFollowing:
         """Where the feed ends now."""
         return await read_away(self._blocking.position)
 
-    async def feed(self, since: Position | None = None) -> AsyncIterator[Entry]:
+    async def feed(
+        self, since: Position | None = None, *, past_pruned: bool = False
+    ) -> AsyncIterator[Entry]:
         """Every entry committed since a position (the beginning); go on from `entry.position`.
 
-        Gap-free in any process. Entries of one timeline come in order. It ends where the feed
-        ends; ask again with the last position, or use `watch`.
+        Gap-free in any process. Entries of one timeline come in order, a scope that is made again
+        behind the end of the one before. It ends where the feed ends; ask again with the last
+        position, or use `watch`. What was pruned: see there.
         """
-        rows = self._blocking.feed(since)
-        while page := await to_the_end(_take, rows, 200):
+        rows = self._blocking.feed(since, past_pruned=past_pruned)
+        error: HoldfastError | None = None
+        while error is None:
+            page, error = await to_the_end(_take, rows, 200)
             for entry in page:
                 yield entry
+            if not page and error is None:
+                return
+        raise error
 
     def watch(
         self,
@@ -153,16 +163,19 @@ class StoreFollowing:
         pattern: str | None = None,
         since: Position | None = None,
         timeout: float | None = None,
+        past_pruned: bool = False,
     ) -> Watch:
         """Entries as they are committed, by any process, from now or from a position on.
 
         Of one scope with all its timelines, or of all; with a `prefix` or a shell-like `pattern`
         (`*` also stands for `/`), those that changed such a key. A restore, a fork and the end
         of a scope name no keys and are always given. None is ever left out. Each entry carries
-        the position behind it. Without an entry for `timeout` seconds the watch ends.
+        the position behind it. Without an entry for `timeout` seconds the watch ends. Where
+        entries were pruned, `PrunedError` has the position behind them, or with `past_pruned` they,
+        and nothing else, are passed over.
         """
         name = self._handle.line(scope).scope if scope is not None else None
-        return Watch(self._core, name, None, prefix, pattern, since, timeout)
+        return Watch(self._core, name, None, prefix, pattern, since, timeout, past_pruned)
 
     async def correlated(
         self,
@@ -177,5 +190,12 @@ class StoreFollowing:
         return await read_away(follower.correlated, correlation, since, until, limit)
 
 
-def _take(rows: Iterator[Entry], count: int) -> list[Entry]:
-    return list(islice(rows, count))
+def _take(rows: Iterator[Entry], count: int) -> tuple[list[Entry], HoldfastError | None]:
+    """Entries, and why there are no more: what came before an error is given before it."""
+    found: list[Entry] = []
+    try:
+        for entry in islice(rows, count):
+            found.append(entry)
+    except HoldfastError as error:
+        return found, error
+    return found, None

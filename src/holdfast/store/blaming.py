@@ -19,13 +19,13 @@ from holdfast.errors import DamagedIndexError, InvalidInputError, MissingError, 
 from holdfast.seal.codec import Typed
 from holdfast.store import entries, rows
 from holdfast.store.arguments import check_count, check_flag
-from holdfast.store.compare import identity, same, shorten
+from holdfast.store.compare import identity, into, same, shorten
 from holdfast.store.entries import Body, Cause
 from holdfast.store.ephemeral import refuse_ephemeral
 from holdfast.store.handles import LineHandle
 from holdfast.store.history import History
 from holdfast.store.masking import MASK
-from holdfast.store.reading import moment
+from holdfast.store.reading import anew, moment
 from holdfast.store.scopes import Scope, check_key
 from holdfast.store.sequence import changes
 from holdfast.store.slots import Slot
@@ -109,11 +109,15 @@ def blame_value(
     if limit == 0:
         raise InvalidInputError("limit is the number of versions to look at: 1 or more")
     steps = _steps(path)
-    try:
-        return _Walk(handle, key, reveal).run(steps, limit)
-    except DamagedIndexError:
-        handle.reader.rebuild()
-        return _Walk(handle, key, reveal, saves=False).run(steps, limit)
+
+    def walk() -> Blame:
+        try:
+            return _Walk(handle, key, reveal).run(steps, limit)
+        except DamagedIndexError:
+            handle.reader.rebuild()
+            return _Walk(handle, key, reveal, saves=False).run(steps, limit)
+
+    return walk() if handle.reader.at is not None else anew(walk)
 
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
@@ -186,7 +190,8 @@ class _Walk:
             refuse_ephemeral(line, key, "history")
         slot = handle.reader.live(line, key) if line is not None else None
         if line is None or slot is None:
-            raise MissingError(f"{handle.scope} has no key {key!r} now; `keys()` lists them")
+            when = "now" if handle.reader.at is None else "there"
+            raise MissingError(f"{handle.scope} has no key {key!r} {when}; `keys()` lists them")
         self.masked = handle.reader.masks(line, key, [slot], reveal=reveal)
         self.ledger = line.ledger
         self.at: At = (slot.timeline, slot.sequence)
@@ -254,9 +259,7 @@ class _Walk:
                 type(inner) is list and type(step) is int and 0 <= step < len(inner)
             )
             if not there:
-                raise InvalidInputError(
-                    f"{self.handle.scope}: {part.path} has no part {step!r} now"
-                )
+                raise InvalidInputError(f"{self.handle.scope}: {part.path} has no part {step!r}")
             part.children = [_child(part, inner, step)]
             self._take_apart(part.children[0], steps[1:], depth)
         elif type(inner) in (dict, list) and inner and depth:
@@ -380,7 +383,7 @@ class _Walk:
 
     def _read(self, line: Timeline, slot: Slot) -> Any:
         slot = line.settled(slot)
-        return self.ledger.value(slot.ref, slot.location, self.ledger.codec.plain_reader)
+        return self.ledger.value_of(self.key, slot, self.ledger.codec.plain_reader)
 
     def _body(self, at: At) -> Body:
         if self.newest is not None and self.newest[0] == at:
@@ -397,8 +400,8 @@ def _inner(value: Any) -> Any:
 
 
 def _child(part: _Part, inner: Any, step: Any) -> _Part:
-    way = f".{step}" if type(inner) is dict else f"[{step}]"
-    return _Part(part.path + way, step, inner[step])
+    path = into(part.path, step) if type(inner) is dict else f"{part.path}[{step}]"
+    return _Part(path, step, inner[step])
 
 
 def _fields(part: _Part, old: dict[Any, Any]) -> Iterator[tuple[_Part, Any]]:

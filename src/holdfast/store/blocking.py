@@ -21,6 +21,7 @@ from holdfast.store.declaring import StateDeclaring, ViewDeclaring
 from holdfast.store.entries import Cause
 from holdfast.store.erasing import erase_scope
 from holdfast.store.gates import Gate
+from holdfast.store.going_back import restore_state
 from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, TimelineInfo
@@ -204,7 +205,8 @@ class State(
         """Several operations as one entry, committed when the block ends without an error.
 
         What is read inside is expected. With an `id` it is applied once, however often it is
-        sent, also after a restart; under an id of another change it is refused.
+        sent, also after a restart, and also after a restore to before it; `repeated` tells. Under
+        an id of another change, or of another timeline, it is refused.
         """
         cause = cause_now(actor, reason, correlation, parent)
         parts = ChangeParts(StoreHandle(self._handle.core), cause, id)
@@ -258,10 +260,7 @@ class State(
         """
         if check_flag(dry_run, "dry_run"):
             return self._handle.history.dry_restore(point, verify=verify)
-        plan = self._handle.plan_restore(point, verify, reason, if_head, past_damage)
-        restored: Restored = self._run(plan)
-        settle_after(self._handle)
-        return restored
+        return restore_state(self._handle, point, verify, reason, if_head, past_damage)[0]
 
     def adopt(self, timeline: str | State, *, reason: str | None = None) -> Restored:
         """Take over the newest state of another timeline of the scope."""
@@ -280,22 +279,31 @@ class State(
         """A new timeline that starts from a point (the newest state); nothing is copied."""
         for _ in range(50):
             try:
-                return self.on(self._run(self._handle.plan_fork(name, at)))
+                built = self._run(self._handle.plan_fork(name, at))
             except Conflict as conflict:
                 if name in conflict.keys:
                     raise
+                continue
+            fork = self.on(name)
+            if not built:
+                settle_after(fork._handle)
+            return fork
         raise Conflict(f"{self.scope}: other forks were always faster; try again")
 
     def timelines(self) -> list[TimelineInfo]:
         """All timelines of the scope."""
         return self._handle.history.timelines()
 
-    def diff(self, since: Any, until: Any = None, *, reveal: bool = False) -> Diff:
+    def diff(
+        self, since: Any, until: Any = None, *, reveal: bool = False, plain: bool = False
+    ) -> Diff:
         """What changed from one point to another, or to the newest state.
 
-        Values of class sensitive are masked, unless `reveal` is given.
+        Values of class sensitive are masked, unless `reveal` is given. Registered objects are
+        compared by field; where one differs as a whole it is built, or with `plain` given as a
+        `Typed`, as `get` does.
         """
-        return self._handle.diff(since, until, reveal)
+        return self._handle.diff(since, until, reveal, plain)
 
     def log(
         self,
@@ -309,7 +317,11 @@ class State(
         limit: int | None = 50,
         newest_first: bool = True,
     ) -> list[Entry]:
-        """Entries that fit all that is given; bounds are entries' numbers or times."""
+        """Entries that fit all that is given; bounds are entries' numbers or times.
+
+        With a key: those that changed what it holds, restores among them, and the fork that a
+        timeline began with if it had the key then. What came before is in the other timeline.
+        """
         return self._handle.history.log(
             key=key,
             kind=kind,
@@ -343,6 +355,11 @@ class Change:
 
     def __getitem__(self, state: State | Scope | str) -> ScopedChange:
         return self._parts.part(state)
+
+    @property
+    def repeated(self) -> bool:
+        """Once the block has ended: whether it had been applied before, and so was not now."""
+        return self._parts.repeated
 
 
 class Store(StoreFollowing, StoreStreaming, StoreUndoing, StoreKeys, StoreLeasing, StoreProving):
@@ -415,18 +432,23 @@ class Store(StoreFollowing, StoreStreaming, StoreUndoing, StoreKeys, StoreLeasin
     def delete(self, scope: Scope | str | State) -> None:
         """End a scope with all its timelines. A scope made again under its name starts empty.
 
-        Its records stay in the storage, as all history does; `erase` removes them.
+        Its records stay in the storage, as all history does; `erase` removes them. Refused, with
+        `StillNeededError`, while a checkpoint of it is on hold.
         """
         change, finish = self._handle.plan_delete(scope, None)
         finish(self._core.run(change))
 
-    def erase(self, scope: Scope | str | State, *, wait: bool = True) -> Erased:
+    def erase(
+        self, scope: Scope | str | State, *, wait: bool = True, despite_holds: bool = False
+    ) -> Erased:
         """End a scope and remove its content, its rows and its key; see `Erased` for what stays.
 
         `wait=False`: in an encrypted store it returns when the key is gone, however much the scope
-        holds; `sweep` drops the rows.
+        holds; `sweep` drops the rows. Refused, with `StillNeededError`, while a checkpoint of it is
+        on hold, unless `despite_holds` says that the erasing counts for more; a scope whose state
+        cannot be read does not tell of holds.
         """
-        return erase_scope(self._handle, scope, wait)
+        return erase_scope(self._handle, scope, wait, despite_holds=despite_holds)
 
     # changes
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Executor
 
+    from holdfast.storage.contract import Storage
+
 _T = TypeVar("_T")
 
 
@@ -63,6 +65,15 @@ class _Work(Generic[_T]):
 
 _current: ContextVar[Any] = ContextVar("holdfast_work", default=None)
 """The work that runs in this context, if somebody may give it up: `unwanted` says that."""
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether the program is to end: whatever else a user's function raises is its own failure.
+
+    An interrupt of the keyboard reaches the main thread alone.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    return main and isinstance(error, KeyboardInterrupt)
 
 
 def safe_point() -> None:
@@ -146,6 +157,15 @@ async def read_away(
         work.leave()
         raise
     return work.done.result()  # type: ignore[return-value]
+
+
+async def here_or_away(
+    storage: Storage, function: Callable[..., _T], *args: Any, **named: Any
+) -> _T:
+    """Run what only reads, and little: here if the storage waits for no network, else away."""
+    if storage.limits.embedded:
+        return function(*args, **named)
+    return await read_away(function, *args, **named)
 
 
 class _Asked(Generic[_T]):

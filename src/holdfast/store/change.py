@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -61,6 +61,8 @@ class Target(msgspec.Struct):
     """The timeline itself, if its state cannot be read and is about to be replaced."""
     ledger: Ledger | None = None
     """By whose keys the values were taken apart."""
+    cause: Cause | None = None
+    """What gates made of the change's cause, if it is another one."""
 
 
 class Change(msgspec.Struct):
@@ -93,6 +95,8 @@ class Written(msgspec.Struct, frozen=True):
     repeated: bool = False
     """The change had been applied before, under the same id; this is the entry of then."""
     answer: Any = None
+    ops: Sequence[Any] = ()
+    """What the entry says was done: some of what is asked for may come to nothing."""
 
 
 class Ticket:

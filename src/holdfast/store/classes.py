@@ -8,7 +8,7 @@ it never lowers what a write survives. docs/state-classes.md has the table.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from holdfast.errors import InvalidValueError, NewerFormatError, StateIntegrityError
 from holdfast.seal.codec import Codec, Typed
 from holdfast.store import refs
+from holdfast.store.breathing import SHORT, Breath
 from holdfast.store.declared import NOTHING, Declared, PrefixDeclaration
 from holdfast.store.ephemeral import ephemeral_prefixes
 from holdfast.store.lifetimes import check_class, read_meta
-from holdfast.store.lookups import TERMS, Lookup
 from holdfast.store.scopes import RESERVED, unescape
 from holdfast.store.splitting import Atom, Branch, Part
 
 if TYPE_CHECKING:
     from holdfast.store.ledger import Ledger
-    from holdfast.store.slots import Slot
 
 SENSITIVE, EXTERNAL, TRUSTED, STANDARD = "sensitive", "external", "trusted", "standard"
 
@@ -53,11 +52,10 @@ DEPTH = 32
 BYTES = 1 << 20
 """How deep and how long a value of class external may be."""
 
-Find = Callable[[str], "Slot | None"]
-"""What is known of a key."""
 _PARTS = re.compile(r"[/:.~]")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_PERHAPS = re.compile("|".join([*ANYWHERE, *(end[-1] for end in AT_THE_END)]), re.IGNORECASE)
+_TELLING = sorted({*ANYWHERE, *(end[-1] for end in AT_THE_END)})
+_PERHAPS = re.compile("|".join(_TELLING), re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -91,45 +89,32 @@ def class_of(key: str, meta: bytes = b"", declared: Declared = NOTHING) -> str:
     return told
 
 
-def any_sensitive(
-    keys: Iterable[tuple[str, bytes]], declared: Callable[[], Declared], find: Find
-) -> bool:
+def any_sensitive(leaves: Iterable[dict[str, bytes]], declared: Callable[[], Declared]) -> bool:
     """Whether one of some keys, each with its meta, is sensitive, or may be for all we know."""
-    keys = list(keys)
-    if not keys:
-        return False
-    try:
-        known = declared()
-    except (StateIntegrityError, NewerFormatError):
-        return True
-    terms: list[str] = []
-    harmless: set[str] = set()
-    for key, meta in keys:
-        if key[0] == RESERVED and key.startswith(TERMS):
-            terms.append(key)
-        elif class_of(key, meta, known) == SENSITIVE:
+    known: Declared | None = None
+    breath = Breath(SHORT)
+    for leaf in leaves:
+        if not leaf:
+            continue
+        breath()
+        if known is None:
+            try:
+                known = declared()
+            except (StateIntegrityError, NewerFormatError):
+                return True
+        if _may_be_sensitive(leaf, known) and any(
+            class_of(key, meta, known) == SENSITIVE for key, meta in leaf.items()
+        ):
             return True
-        else:
-            harmless.add(key)
-    # Terms change with their keys: hardly any key has to be found that was not among them.
-    return any(tells(term, known, find, harmless) for term in terms)
+    return False
 
 
-def tells(term: str, declared: Declared, find: Find, harmless: Set[str] = frozenset()) -> bool:
-    """Whether a key of a lookup holds terms of a value that is sensitive, or may be.
-
-    `harmless` are keys of which it is known that they are not.
-    """
-    name = term[len(TERMS) :].partition("/")[0]
-    try:
-        lookup = next(one for one in declared.of(Lookup) if one.called == name)
-        key = lookup.key_in(term)
-        if key in harmless:
-            return False
-        slot = find(key)
-        return class_of(key, slot.meta if slot is not None else b"", declared) == SENSITIVE
-    except (StopIteration, ValueError, IndexError):
-        return True  # what it stands for cannot be said
+def _may_be_sensitive(leaf: dict[str, bytes], declared: Declared) -> bool:
+    """Whether keys have to be looked at one by one: told of all at once, and mostly no."""
+    if declared.of(Classed) or any(leaf.values()):
+        return True
+    names = "\0".join(leaf).lower()
+    return any(word in names for word in _TELLING)
 
 
 @lru_cache(4096)
@@ -156,8 +141,13 @@ def inferred(key: str) -> str:
 # external
 
 
-def check_external(ledger: Ledger, key: str, parts: Iterable[Part], size: int) -> None:
-    """Refuse what data from outside may not be; `size` is that of all of the value."""
+def check_external(
+    ledger: Ledger, key: str, parts: Iterable[Part], size: int, within: int = 0
+) -> None:
+    """Refuse what data from outside may not be.
+
+    `size` is that of all of the value, of which the parts lie `within` so many others.
+    """
     where, codec = f"{ledger.scope}: the value of {key!r}", ledger.codec
     if size > BYTES:
         raise InvalidValueError(f"{where} is external, and takes {size} bytes; at most {BYTES}")
@@ -168,9 +158,10 @@ def check_external(ledger: Ledger, key: str, parts: Iterable[Part], size: int) -
                 f"{where} is external, and holds an object of a registered type, or what is sealed "
                 "for a subject; give plain data"
             )
-        if depth > DEPTH:
+        if depth + within > DEPTH:
             raise InvalidValueError(
-                f"{where} is external, and nested {depth} deep; at most {DEPTH}: flatten it"
+                f"{where} is external, and nested {depth + within} deep; at most {DEPTH}: flatten "
+                "it"
             )
 
 

@@ -18,18 +18,21 @@ from holdfast.errors import (
     DamagedIndexError,
     HoldfastError,
     OutcomeUnknown,
+    ScopeNotFoundError,
     Unavailable,
 )
 from holdfast.storage.contract import Batch
 from holdfast.store import rows
+from holdfast.store.behind import links
 from holdfast.store.change import Change, Fence, Target, Ticket, Written
-from holdfast.store.entries import Body, same_entry
+from holdfast.store.entries import Body, Cause, same_entry
 from holdfast.store.ephemeral import Made, ephemeral_prefixes
 from holdfast.store.expecting import (
     answer_of,
     check_expected,
     declares,
-    internal,
+    failure,
+    forget_erased,
     name_each_other,
     outrun,
 )
@@ -111,8 +114,7 @@ class Committer:
         except BaseException as error:
             # Whatever it is, nobody may wait for ever.
             self._core.lost()
-            wrapped = error if isinstance(error, HoldfastError) else internal(error)
-            self._fail([ticket for ticket in group if not ticket.done], wrapped)
+            self._fail([ticket for ticket in group if not ticket.done], failure(error))
             if not isinstance(error, Exception):
                 raise
         self._core.settled(group)
@@ -125,7 +127,7 @@ class Committer:
             if not self._try(waiting):
                 conflicts += 1
             if conflicts >= ATTEMPTS:
-                self._fail([t for t in group if not t.done], outrun(self._core.storage))
+                self._fail([t for t in group if not t.done], outrun(self._core.storage, waiting))
 
     def _try(self, group: list[Ticket]) -> bool:
         """Build and commit once; False if it has to be built again."""
@@ -273,14 +275,10 @@ class _Attempt:
             written = self._build(ticket, marks)
         except _Later:
             return
-        except DamagedIndexError as error:
-            self._undo(ticket, marks, extra, absent)
-            self._rebuild(ticket, error)
-            return
         except Exception as error:
             self._undo(ticket, marks, extra, absent)
-            ticket.error = error if isinstance(error, HoldfastError) else internal(error)
-            ticket.done = True
+            if not self._may_go_on(ticket, error):
+                ticket.error, ticket.done = failure(error), True
             return
         stages = [stage for stage, _ in marks]
         if not self.forks.stand_beside(stages):
@@ -303,14 +301,16 @@ class _Attempt:
             stage.blocks.clear()  # a row that is put twice is put once
         del self.extra[extra:], self.absent[absent:]
 
-    def _rebuild(self, ticket: Ticket, error: DamagedIndexError) -> None:
-        """Read the state again without the saved index, and try the change once more."""
-        if ticket.rebuilt:
-            ticket.error, ticket.done = error, True
-            return
+    def _may_go_on(self, ticket: Ticket, error: Exception) -> bool:
+        """Whether to build it anew: on a state made without the saved index, on a new scope."""
+        if isinstance(error, ScopeNotFoundError):
+            return forget_erased(self.core, ticket.change, self.stages.values())
+        if ticket.rebuilt or not isinstance(error, DamagedIndexError):
+            return False
         ticket.rebuilt = True
         for target in ticket.change.targets:
             self.core.rebuild(target.scope, target.timeline)
+        return True
 
     def _build(self, ticket: Ticket, marks: list[tuple[Stage, Mark]]) -> list[Written]:
         change = ticket.change
@@ -332,7 +332,8 @@ class _Attempt:
         bodies: list[Body] = []
         for target, stage in staged:
             marks.append((stage, stage.mark(whole=target.special is not None)))
-            body = Body(time, [], [], change.cause, None, [], change.id, [], [], step)
+            cause = target.cause or change.cause
+            body = Body(time, [], [], cause, None, [], change.id, [], [], step)
             bodies.append(body)
         if change.linked and len(staged) > 1:
             name_each_other(staged, bodies)
@@ -345,11 +346,9 @@ class _Attempt:
                 continue
             first = stage.sequence + 1
             answer = self._entry(target, stage, body)
-            self._correlate(change, stage, first)
-            done = Written(
-                target.scope, target.timeline, stage.sequence, stage.head, time, answer=answer
-            )
-            written.append(done)
+            self._correlate(body.cause, stage, first)
+            where = (target.scope, target.timeline, stage.sequence, stage.head, time)
+            written.append(Written(*where, answer=answer, ops=body.ops))
         if change.id is not None:  # its one scope may have been made again since it was looked up
             tag = id_tag(self.core, staged[0][1].ledger if len(staged) == 1 else None, change.id)
             self.ids[tag] = outcome(change, written)
@@ -370,7 +369,8 @@ class _Attempt:
         keys = {(*place, key) for key in (*target.expects, *(op[1] for op in target.ops))}
         if keys & self.held_keys:
             raise _Later  # it rests on a change that readers do not see yet
-        rest, made, answers = self.core.ephemerals.route(target, stage, time, change.cause)
+        cause = target.cause or change.cause
+        rest, made, answers = self.core.ephemerals.route(target, stage, time, cause)
         if made:
             self.held_keys.update((*place, key) for key in made)
             version = max((slot.sequence for slot in made.values() if slot), default=0)
@@ -437,11 +437,10 @@ class _Attempt:
         self.ledgers[timeline.ledger.number] = timeline.ledger
         return stage
 
-    def _correlate(self, change: Change, stage: Stage, first: int) -> None:
+    def _correlate(self, cause: Cause | None, stage: Stage, first: int) -> None:
         """Note where entries of a correlation are: from `first` on, in one block or two."""
-        if change.cause is None or change.cause.correlation is None:
+        if cause is None or (correlation := cause.correlation) is None:
             return
-        correlation = change.cause.correlation
         known = stage.blocks.get(correlation, stage.timeline.blocks.get(correlation))
         for sequence in range(first, stage.sequence + 1):
             block = sequence // rows.BLOCK
@@ -472,7 +471,7 @@ class _Attempt:
     def batch(self, lanes: Lanes) -> tuple[Batch, bytes]:
         """Everything that this group writes, and what it expects."""
         batch = Batch()
-        items: list[FeedItem] = []
+        items = links(self.stages, self.born)
         for stage in self.stages.values():
             count = stage.sequence - stage.start
             ledger, timeline = stage.ledger, stage.timeline

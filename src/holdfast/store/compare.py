@@ -6,6 +6,7 @@ Only parts of the two trees that differ are read. Inside a value the comparison 
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -43,11 +44,18 @@ class Difference:
 
     key: str
     path: str
-    """The key, then the way into the value: `plan.steps[3].done`."""
+    """The key, then the way into the value, for people: `plan.steps[3].done`. Names that could be
+    taken for something else are quoted (`plan['a.b']`); those that are numbers stand as `plan.5`.
+    """
     kind: str
     """added, removed or changed"""
     before: Any = None
     after: Any = None
+    steps: tuple[Any, ...] = ()
+    """The way into the value as data: names in mappings and objects, numbers of items in lists.
+
+    An item is counted in the newer list, one that was removed in the older one.
+    """
 
 
 @dataclass(slots=True)
@@ -82,7 +90,8 @@ class Diff:
             elif change.kind == "removed":
                 lines.append(f"- {change.path}: {shorten(change.before)}")
             else:
-                lines.append(f"~ {change.path}: {shorten(change.before)} → {shorten(change.after)}")
+                before, after = contrast(change.before, change.after)
+                lines.append(f"~ {change.path}: {before} → {after}")
         if self.omitted:
             lines.append(f"… and {self.omitted} more")
         return "\n".join(lines)
@@ -92,8 +101,51 @@ def shorten(value: Any, width: int = 80) -> str:
     """A value on one line, cut where it is long."""
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 2000:
         return f"<a number of {value.bit_length()} bits>"
-    text = repr(value)
-    return text if len(text) <= width else text[: width - 1] + "…"
+    return _cut(repr(value), 0, width)
+
+
+def contrast(*values: Any) -> list[str]:
+    """Values on one line each; of long ones that begin alike, what is around where they differ."""
+    return contrasted([repr(v) if not isinstance(v, int) else shorten(v) for v in values])
+
+
+def contrasted(texts: Sequence[str], width: int = 80) -> list[str]:
+    """The same of texts: all that two of them show alike is cut where it is long."""
+    found = []
+    for number, text in enumerate(texts):
+        others = [other for at, other in enumerate(texts) if at != number and other != text]
+        alike = max((_alike(text, other) for other in others), default=0)
+        found.append(_cut(text, alike - width // 4 if alike > width * 3 // 4 else 0, width))
+    return found
+
+
+def _cut(text: str, start: int, width: int) -> str:
+    """So much of a text, with signs where it is cut."""
+    if len(text) <= width:
+        return text
+    start = min(start, len(text) - width + 1)
+    if start <= 0:
+        return text[: width - 1] + "…"
+    rest = text[start:]
+    return "…" + (rest if len(rest) < width else rest[: width - 2] + "…")
+
+
+def _alike(one: str, other: str) -> int:
+    """How many characters two texts begin with alike."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle - 1)
+    return low
+
+
+_PLAIN = re.compile(r"[^\W\d][\w/:@$-]*")
+
+
+def into(path: str, name: Any) -> str:
+    """The way on from a path to what a mapping holds under a name."""
+    quoted = isinstance(name, str) and not _PLAIN.fullmatch(name)
+    return f"{path}[{name!r}]" if quoted else f"{path}.{name}"
 
 
 def tree_changes(
@@ -163,29 +215,54 @@ def _within(elements: Sequence[Element], prefix: str, *, leaf: bool) -> Sequence
     return elements[first : last if leaf else last + 1]
 
 
-def value_changes(key: str, path: str, before: Any, after: Any, found: Diff) -> None:
-    """Add what differs between two values, at any depth."""
+def value_changes(
+    key: str, path: str, before: Any, after: Any, found: Diff, steps: tuple[Any, ...] = ()
+) -> None:
+    """Add what differs between two values, at any depth; of objects in plain form, by field."""
     if len(found.changes) >= MOST:
         found.omitted += 1
         return
     if before is after:
         return
     if before is _MISSING:
-        found.changes.append(Difference(key, path, "added", None, after))
+        found.changes.append(Difference(key, path, "added", None, after, steps))
     elif after is _MISSING:
-        found.changes.append(Difference(key, path, "removed", before, None))
+        found.changes.append(Difference(key, path, "removed", before, None, steps))
     elif type(before) is dict and type(after) is dict:
         listed = len(found)
-        for name in {**before, **after}:
-            old, new = before.get(name, _MISSING), after.get(name, _MISSING)
-            if not same(old, new):
-                value_changes(key, f"{path}.{name}", old, new, found)
+        _field_changes(key, path, before, after, found, steps)
         if len(found) == listed and list(before) != list(after):
-            found.changes.append(Difference(key, path, "changed", before, after))  # the order
+            changed = Difference(key, path, "changed", before, after, steps)  # the order
+            found.changes.append(changed)
     elif type(before) is list and type(after) is list:
-        _list_changes(key, path, before, after, found)
+        _list_changes(key, path, before, after, found, steps)
+    elif _one_type(before, after):
+        value_changes(key, path, before.value, after.value, found, steps)
     elif not same(before, after):
-        found.changes.append(Difference(key, path, "changed", before, after))
+        found.changes.append(Difference(key, path, "changed", before, after, steps))
+
+
+def _one_type(before: Any, after: Any) -> bool:
+    """Whether two values are objects of one type, with fields."""
+    return (
+        type(before) is type(after) is Typed
+        and (before.name, before.version) == (after.name, after.version)
+        and type(before.value) is type(after.value) is dict
+    )
+
+
+def _field_changes(
+    key: str,
+    path: str,
+    before: dict[Any, Any],
+    after: dict[Any, Any],
+    found: Diff,
+    steps: tuple[Any, ...],
+) -> None:
+    for name in {**before, **after}:
+        old, new = before.get(name, _MISSING), after.get(name, _MISSING)
+        if not same(old, new):
+            value_changes(key, into(path, name), old, new, found, (*steps, name))
 
 
 def masked_changes(key: str, before: Any, after: Any, found: Diff) -> None:
@@ -197,14 +274,21 @@ def masked_changes(key: str, before: Any, after: Any, found: Diff) -> None:
         found.changes.append(Difference(key, key, "changed", MASK, MASK))
 
 
-def _list_changes(key: str, path: str, before: list[Any], after: list[Any], found: Diff) -> None:
+def _list_changes(
+    key: str,
+    path: str,
+    before: list[Any],
+    after: list[Any],
+    found: Diff,
+    steps: tuple[Any, ...],
+) -> None:
     old, new = [identity(item) for item in before], [identity(item) for item in after]
     for low, high, first, last in changes(old, new):
         for offset in range(max(high - low, last - first)):
             was = before[low + offset] if low + offset < high else _MISSING
             now = after[first + offset] if first + offset < last else _MISSING
             number = first + offset if now is not _MISSING else low + offset
-            value_changes(key, f"{path}[{number}]", was, now, found)
+            value_changes(key, f"{path}[{number}]", was, now, found, (*steps, number))
 
 
 def same(a: Any, b: Any) -> bool:

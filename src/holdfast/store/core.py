@@ -6,6 +6,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,6 @@ import msgspec
 from holdfast.errors import (
     Conflict,
     DamagedRecordError,
-    KeyMissingError,
     ReadOnlyError,
     ScopeNotFoundError,
     StateIntegrityError,
@@ -27,6 +27,7 @@ from holdfast.seal.sealer import Commitments, KeySeal, PlainSeal, Seal, new_writ
 from holdfast.seal.signer import Signer
 from holdfast.storage.contract import Storage
 from holdfast.store import directory, rows
+from holdfast.store.behind import end_of
 from holdfast.store.cache import AtomCache, MemoCache, NodeCache
 from holdfast.store.change import Change, Target, Ticket, Written
 from holdfast.store.clock import Clock
@@ -36,12 +37,13 @@ from holdfast.store.feed import Lanes
 from holdfast.store.gates import Gates
 from holdfast.store.lapsing import Lapses
 from holdfast.store.leasing import Leases
-from holdfast.store.ledger import Ledger, gone
+from holdfast.store.ledger import Ledger
 from holdfast.store.metering import Meter
 from holdfast.store.pins import Pins
 from holdfast.store.scopes import Scope
 from holdfast.store.subjects import Subjects
 from holdfast.store.timeline import Timeline
+from holdfast.store.tombstones import keyless
 
 LEDGERS = 1000
 
@@ -148,10 +150,9 @@ class Core:
 
     def known(self, scope: Scope) -> Ledger | None:
         """The scope, opened, or None if there is none."""
-        try:
+        with suppress(ScopeNotFoundError):
             return self.ledger(scope)
-        except ScopeNotFoundError:
-            return None
+        return None
 
     def _evict(self) -> None:
         while len(self._ledgers) > LEDGERS:
@@ -180,8 +181,10 @@ class Core:
                 return ledger
         if not create:
             return None
-        before = _decode(self.open_row(*found[0]))[2] if found else 0
-        return self._make(scope, tag, incarnation + 1, before)
+        number, _, before = _decode(self.open_row(*found[0]))[:3] if found else (0, 0, 0)
+        ledger = self._make(scope, tag, incarnation + 1, before)
+        ledger.behind = end_of(self.storage, number) if found else None
+        return ledger
 
     def _newest(self, tag: bytes) -> list[tuple[bytes, bytes]]:
         """The last of a name's rows in the directory, if it has any."""
@@ -220,12 +223,7 @@ class Core:
         else:
             keys = keys or self.ring.scope_keys(scope_id)
             if keys is None:
-                if self.storage.get([rows.tombstone(key)])[0] is not None:
-                    raise gone(scope)
-                raise KeyMissingError(
-                    f"the ring holds no key for {scope}; use the ring that belongs to this store. "
-                    "If these are files of earlier, the scope may have been erased since"
-                )
+                raise keyless(self, key, scope, scope_id)
             reload = partial(self._data_keys, scope_id)
             seal = KeySeal(keys.data, keys.epoch, self.writer, reload)
             commitments = Commitments(keys.commitment, salt=salt)
@@ -271,8 +269,7 @@ class Core:
                 self.ring.forget(ledger.id)  # it may be erased: then nobody shall have its key
 
     def ended(self, timeline: Timeline, name: str) -> None:
-        """A last entry says that a scope is deleted, whose name is then looked up again; or, if
-        that of `main` does not say so, that one timeline was ended."""
+        """Look the name of a scope up again that was ended; refuse a timeline that was, alone."""
         ledger = timeline.ledger
         if timeline.number:
             main = self.timeline(ledger)
@@ -344,7 +341,8 @@ class Core:
         """Numbers of all timelines by their names; only those made since are read."""
         with self._lock:
             last = next(reversed(ledger.names.values()), -1)
-            ledger.names |= {name: number for number, name, _, _ in self.timelines(ledger, last)}
+            with suppress(ScopeNotFoundError):  # erased meanwhile, as the state of it says, too
+                ledger.names |= {name: n for n, name, _, _ in self.timelines(ledger, last)}
             return ledger.names
 
     def timelines(self, ledger: Ledger, after: int = -1) -> list[tuple[int, str, int, int]]:

@@ -13,7 +13,7 @@ without declarations pays for the look alone.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -64,6 +64,10 @@ class Declaration(ABC):
         """Refuse what does not fit a state as it is."""
         return
 
+    def beside(self, others: Sequence[Declaration]) -> Self:
+        """The same, where what else is declared matters to it."""
+        return self
+
     @classmethod
     def of_data(cls, data: dict[str, Any]) -> Self:
         """The opposite of `data`."""
@@ -104,8 +108,8 @@ class Declared:
 
     __slots__ = ("_kinds", "_prefixes", "all")
 
-    def __init__(self, found: Iterable[Declaration] = ()) -> None:
-        self.all = tuple(found)
+    def __init__(self, found: Sequence[Declaration] = ()) -> None:
+        self.all = tuple([one.beside(found) for one in found])
         self._kinds: dict[type[Declaration], tuple[Any, ...]] = {}
         for one in self.all:
             self._kinds[type(one)] = (*self._kinds.get(type(one), ()), one)

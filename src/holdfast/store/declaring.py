@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import DamagedRecordError, InvalidInputError
+from holdfast.store.classes import Classed
 from holdfast.store.compare import same
 from holdfast.store.declared import MOST_BYTES, Declaration
 from holdfast.store.gates import Operation
 from holdfast.store.lookup_building import settle_lookups
 from holdfast.store.lookups import Lookup
+from holdfast.store.reading import anew
 
 if TYPE_CHECKING:
     from holdfast.store.change import Written
@@ -47,8 +49,13 @@ class StateDeclaring:
 
 def declare(handle: LineHandle, declarations: tuple[Declaration, ...]) -> int:
     """Declare, and do what follows; the entry's number."""
-    plan = plan_declare(handle, declarations)
-    entry: int = _run(handle, plan) if plan is not None else handle.place()[2]
+
+    def put() -> int:
+        plan = plan_declare(handle, declarations)
+        entry: int = _run(handle, plan) if plan is not None else handle.place()[2]
+        return entry
+
+    entry = anew(put)
     _settle(handle, declarations)
     return entry
 
@@ -63,8 +70,8 @@ def undeclare(handle: LineHandle, declarations: tuple[Declaration, ...]) -> int:
 
 def _settle(handle: LineHandle, declarations: tuple[Declaration, ...]) -> None:
     """Do what follows from declarations, or goes on after it was cut short: build lookups."""
-    if any(isinstance(one, Lookup) for one in declarations):
-        settle_lookups(handle)
+    if any(isinstance(one, Lookup | Classed) for one in declarations):
+        anew(lambda: settle_lookups(handle))
 
 
 def _run(handle: LineHandle, plan: Plan) -> Any:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from holdfast.errors import DamagedIndexError
+from holdfast.seal.codec import Codec, Typed
 from holdfast.store import refs
 from holdfast.store.compare import (
     MISSING,
@@ -31,11 +34,13 @@ def diff_states(
     *,
     without: tuple[str, ...] = (),
     reveal: bool = False,
+    plain: bool = False,
 ) -> Diff:
     """What differs between two states of the scope, values included.
 
-    Only what entries changed is looked at: a key that has expired and was not swept yet is
-    not found by that alone. Keys that begin with something of `without` are left out.
+    Objects are compared by field; where one is given whole it is built, unless `plain`. Only what
+    entries changed is looked at: a key that has expired and was not swept yet is not found by that
+    alone. Keys that begin with something of `without` are left out.
     """
     old, new = before.now(), after.now()
     assert old is not None
@@ -55,13 +60,37 @@ def diff_states(
         if masked:
             masked_changes(key, values[0], values[1], found)
         else:
-            value_changes(key, key, values[0], values[1], found)
+            show_changes(ledger.codec, key, values, found, plain=plain)
         was_slot, now_slot = slots
         if was_slot and now_slot and was_slot.ref != now_slot.ref and len(found) == listed:
             _alike(after, ledger, key, [was_slot, now_slot], found, masked=masked)
         if None not in slots:
             expiry_changes(key, meta_of(slots[0]), meta_of(slots[1]), found)
     return found
+
+
+def show_changes(
+    codec: Codec, key: str, values: Sequence[Any], found: Diff, *, plain: bool = False
+) -> None:
+    """Add what differs between two values in plain form; objects in it are built, unless `plain`.
+
+    `UnknownTypeError` if one has to be shown whole whose class is not known here.
+    """
+    first = len(found.changes)
+    value_changes(key, key, values[0], values[1], found)
+    for at in range(first, len(found.changes) if not plain else first):
+        one = found.changes[at]
+        sides = [_built(codec, side) for side in (one.before, one.after)]
+        found.changes[at] = replace(one, before=sides[0], after=sides[1])
+
+
+def _built(codec: Codec, value: Any) -> Any:
+    """A value of one in plain form; the caller owns it."""
+    if type(value) is Typed:
+        return codec.build(value.name, value.version, _built(codec, value.value))
+    if type(value) is dict:
+        return {name: _built(codec, part) for name, part in value.items()}
+    return [_built(codec, part) for part in value] if type(value) is list else value
 
 
 def _alike(
@@ -83,12 +112,12 @@ def expiry_changes(key: str, before: Meta, after: Meta, found: Diff) -> None:
 
 
 def shown_value(ledger: Ledger, ref: bytes, location: Any) -> Any:
-    """A value for a comparison; what is too long to be read whole is stood for by its hash."""
+    """A value in plain form for a comparison; for what is too long to be read whole, its hash."""
     if ref[0] == refs.TREE and ref[1] == refs.BYTES:
         _, hash_, count, size = refs.read_tree(ref)
         if size - 3 * count > ledger.codec.limits.size:
             return LongValue(size - 3 * count, hash_.hex())
-    return ledger.value(ref, location)
+    return ledger.value(ref, location, ledger.codec.plain_viewer)
 
 
 def index_of(timeline: Timeline) -> Node:

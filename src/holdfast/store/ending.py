@@ -12,7 +12,7 @@ anything: rows that are in use could never be dropped once it has ended.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from holdfast.errors import HoldfastError, InvalidInputError, StillNeededError
 from holdfast.store import entries, rows
@@ -63,10 +63,21 @@ def ended_if_it_fails(line: LineHandle, reason: str) -> Iterator[None]:
     """Around what puts a state together on a timeline of its own: that is not left behind."""
     try:
         yield
-    except BaseException:
-        with suppress(HoldfastError), undivided():  # else it is left; what failed first matters
-            end_line(line, reason)
+    except BaseException as error:
+        end_after(error, line, reason)
         raise
+
+
+def end_after(error: BaseException, line: LineHandle, reason: str) -> None:
+    """End a timeline because of an error; if that cannot be done, a note on the error names it."""
+    try:
+        with undivided():
+            end_line(line, reason)
+    except HoldfastError as left:
+        error.add_note(
+            f"{line.scope}: the timeline {line.timeline} is left behind ({type(left).__name__}); "
+            "Retention(store).end() ends it"
+        )
 
 
 def _entry(

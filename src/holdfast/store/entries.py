@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -89,7 +89,7 @@ class Body(msgspec.Struct, array_like=True, gc=False):
 
     time: int
     """Microseconds since 1970, as the writer's clock claimed."""
-    ops: list[Any]
+    ops: list[Any] = []
     atoms: list[bytes] = []
     cause: Cause | None = None
     save: tuple[int, int, bytes] | None = None
@@ -221,7 +221,7 @@ def signed_text(prefix: bytes, key: bytes, envelope: bytes) -> bytes:
 
 
 def encode_body(body: Body) -> bytes:
-    """The bytes of a body, before sealing."""
+    """The bytes of a body, before sealing. A cause that says nothing is none."""
     rest = (body.save, body.packs, body.change, body.also, body.reads, body.step)
     if body.cause is None and not any(rest):
         return _encode((body.time, body.ops, body.atoms))
@@ -235,22 +235,7 @@ def encode_body(body: Body) -> bytes:
             body.cause.operation,
         ]
     )
-    return _encode(
-        _trimmed(
-            [
-                body.time,
-                body.ops,
-                body.atoms,
-                cause,
-                body.save,
-                body.packs,
-                body.change,
-                body.also,
-                body.reads,
-                body.step,
-            ]
-        )
-    )
+    return _encode([body.time, body.ops, body.atoms, *_trimmed([cause or None, *rest])])
 
 
 def _trimmed(fields: list[Any]) -> list[Any]:
@@ -267,12 +252,12 @@ def decode_body(data: bytes) -> Body:
         raise DamagedRecordError("an entry's body cannot be read") from None
 
 
-def touched(ops: list[Any]) -> list[tuple[str, str]]:
+def touched(ops: Sequence[Any]) -> list[tuple[str, str]]:
     """(operation, key) of each operation; the key is empty where it has none."""
     return [(_name(op), op[1] if op[0] in KEYED else "") for op in ops]
 
 
-def shown(ops: list[Any]) -> list[tuple[str, str]]:
+def shown(ops: Sequence[Any]) -> list[tuple[str, str]]:
     """The same for people: the terms of a value that was just set are part of that."""
     found = touched(ops)
     alone = [op[0] != META or not n or ops[n - 1][1:2] != op[1:2] for n, op in enumerate(ops)]

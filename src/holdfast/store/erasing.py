@@ -13,6 +13,7 @@ Every step can be done again, so whoever was cut short calls once more. The tomb
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -31,17 +32,22 @@ from holdfast.storage.contract import Batch
 from holdfast.store import entries, rows
 from holdfast.store.arguments import check_flag
 from holdfast.store.core import Core
+from holdfast.store.engine_logs import IN_LOGS, settle
 from holdfast.store.entries import Body
 from holdfast.store.handles import StoreHandle
 from holdfast.store.items import Erased
 from holdfast.store.ledger import Ledger
+from holdfast.store.marked import refuse_held
 from holdfast.store.outcomes import Outcome, id_tag
-from holdfast.store.scopes import Scope
-from holdfast.store.tombstones import IN_LOGS, Tombstone, by_number, entomb, read_tombstone
+from holdfast.store.pruner import taken_over
+from holdfast.store.scopes import Scope, beside
+from holdfast.store.tombstones import Tombstone, by_number, entomb, read_tombstone
 
 SLICE = 256
 """Rows that are read and dropped together: what bounds memory and the length of a commit."""
 ATTEMPTS = 50
+BEAT = 0.2
+"""Seconds after which it shows that it goes on, where nothing else does."""
 
 _UNREADABLE = (StateIntegrityError, FormatError, KeyringError)
 _Life = dict[int, tuple[bytes, bytes]]
@@ -49,11 +55,14 @@ _Life = dict[int, tuple[bytes, bytes]]
 _decode = msgspec.msgpack.Decoder().decode
 
 
-def erase_scope(handle: StoreHandle, scope: Any, wait: bool = True) -> Erased:
+def erase_scope(
+    handle: StoreHandle, scope: Any, wait: bool = True, *, despite_holds: bool = False
+) -> Erased:
     """End a scope and remove what it held: its rows, and its keys from the ring.
 
     All scopes that ever had this name are erased, deleted ones included; one that somebody makes
-    under the name meanwhile is not. Erasing again finishes what was cut short.
+    under the name meanwhile is not. Erasing again finishes what was cut short. What recoveries of
+    it have kept goes first: damaged rows that they set aside are its content, too.
 
     `wait=False`: only the first step and the third are waited for, however much the scope holds.
     Its content cannot be read from then on; `sweep`, at any time, does the others, as does erasing
@@ -64,9 +73,16 @@ def erase_scope(handle: StoreHandle, scope: Any, wait: bool = True) -> Erased:
     reach: copies of the files, of the ring and of values made before, and memory of processes.
     """
     check_flag(wait, "wait")
+    check_flag(despite_holds, "despite_holds")
     line = handle.of(scope)
     line.check_present()
-    return _Erasure(handle, line.scope, wait or handle.core.ring is None).run()
+    wait = wait or handle.core.ring is None
+    if not despite_holds:  # before anything goes; what is put on hold from now on is seen below
+        with suppress(*_UNREADABLE):
+            refuse_held(line.on("main"))
+    with suppress(ScopeNotFoundError):
+        _Erasure(handle, beside(line.scope), wait, despite_holds=despite_holds).run()
+    return _Erasure(handle, line.scope, wait, despite_holds=despite_holds).run()
 
 
 def finish_erasures(handle: StoreHandle) -> tuple[int, int, int]:
@@ -82,7 +98,7 @@ def finish_erasures(handle: StoreHandle) -> tuple[int, int, int]:
             work.clear(read_tombstone(handle.core, *life[rows.ERASED]), life)
             scopes, count, size = scopes + 1, count + work.rows, size + work.bytes
     if scopes:
-        _settle(handle.core)
+        settle(handle.core)
     return scopes, count, size
 
 
@@ -97,16 +113,12 @@ def _lives(core: Core, low: bytes) -> Iterator[tuple[bytes, _Life]]:
     yield from found.items()
 
 
-def _settle(core: Core, *, dropped: bool = True) -> bool:
-    """Empty the logs of storages that something was removed from; whether all could be."""
-    storages = [core.ring.storage] if core.ring is not None else []
-    storages += [core.storage] if dropped else []
-    return False not in [storage.settle() for storage in storages]
-
-
 class _Erasure:
-    def __init__(self, handle: StoreHandle, scope: Scope, wait: bool) -> None:
+    def __init__(
+        self, handle: StoreHandle, scope: Scope, wait: bool, *, despite_holds: bool = False
+    ) -> None:
         self.wait = wait
+        self.despite_holds = despite_holds
         self.handle = handle
         self.core = handle.core
         self.storage = handle.core.storage
@@ -116,6 +128,7 @@ class _Erasure:
         """Change rows that stay, because entries of other scopes rest on them."""
         self._erased: set[int] | None = None
         self._settled = True
+        self._shown = time.monotonic()
 
     def run(self) -> Erased:
         self.core.leases.stand()
@@ -132,7 +145,7 @@ class _Erasure:
                 lives += 1
         if not lives:
             raise ScopeNotFoundError(f"there is no scope {self.scope} in this store")
-        self._settled = _settle(self.core, dropped=self.wait)
+        self._settled = settle(self.core, data=self.wait)
         return Erased(
             self.scope, lives, self.rows, self.bytes, self.keys > 0, tuple(self._still_open())
         )
@@ -161,7 +174,9 @@ class _Erasure:
         """Put the tombstone of the scope that is there; False if its state cannot be read."""
         for _ in range(ATTEMPTS):
             try:
-                change, finish = self.handle.plan_delete(self.scope, None, erase=True)
+                change, finish = self.handle.plan_delete(
+                    self.scope, None, erase=True, despite_holds=self.despite_holds
+                )
                 finish(self.core.run(change))
             except ScopeNotFoundError:
                 pass  # perhaps deleted or erased before
@@ -213,7 +228,7 @@ class _Erasure:
         self._drop_keys(tombstone)
         prefixes = [kind + number for kind in rows.OF_SCOPE]
         for prefix in prefixes if self.core.ring is None else ():
-            self._blank(prefix)
+            self._blank(prefix, tombstone.number)
         for kind in (b"A", b"P", b"R"):
             self._unpin(kind + number)
         for prefix in prefixes:
@@ -237,7 +252,7 @@ class _Erasure:
             with suppress(Conflict):  # a beat in the last moment: look again
                 self.core.leases.commit(Batch(cells=[(key, value, None) for key, value in page]))
 
-    def _blank(self, prefix: bytes) -> None:
+    def _blank(self, prefix: bytes, scope: int) -> None:
         """Overwrite content where it lies, of a plain store; without a key it is the content.
 
         Dropping moves rows that lie near, and where they lay, traces of them can stay: nothing of
@@ -246,7 +261,18 @@ class _Erasure:
         low = prefix
         while page := self.storage.scan(low, rows.after(prefix), limit=SLICE):
             self.core.leases.commit(Batch(blanks=[key for key, _ in page]))
+            self._show(scope)
             low = page[-1][0] + b"\0"
+
+    def _show(self, scope: int) -> None:
+        """Show now and then that it goes on, so that `verify` does not take it for cut short.
+
+        The cell goes with the others of the scope; whoever still prunes it is told.
+        """
+        if time.monotonic() - self._shown > BEAT:
+            with suppress(Conflict):  # somebody else shows it, too
+                self.core.leases.commit(Batch(cells=[taken_over(self.storage, scope)]))
+            self._shown = time.monotonic()
 
     def _drop(self, found: list[tuple[bytes, bytes]]) -> None:
         if found:
@@ -276,6 +302,7 @@ class _Erasure:
             names = sorted(wanted)
             found = zip(names, self.storage.get(names) if names else [], strict=True)
             self._drop([(key, row) for key, row in found if row is not None])
+            self._show(tombstone.number)
             low = page[-1][0] + b"\0"
         if not readable:
             self._sweep(tombstone, life)
@@ -309,10 +336,12 @@ class _Erasure:
         low = b"R"
         while page := self.storage.scan(low, b"S", limit=SLICE):
             self._drop([(key, row) for key, row in page if key[17:23] == number])
+            self._show(tombstone.number)
             low = page[-1][0] + b"\0"
         low = b"I"
         while page := self.storage.scan(low, b"J", limit=SLICE):
             self._drop([one for one in page if self._is_mine(one, before, tombstone.last)])
+            self._show(tombstone.number)
             low = page[-1][0] + b"\0"
 
     def _is_mine(self, found: tuple[bytes, bytes], before: int, last: int) -> bool:

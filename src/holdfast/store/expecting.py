@@ -12,11 +12,15 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.storage.contract import Storage
+from holdfast.store import rows
 from holdfast.store.declared import PREFIX
 from holdfast.store.trimming import going, staged_length
 
 if TYPE_CHECKING:
-    from holdfast.store.change import Target
+    from collections.abc import Iterable
+
+    from holdfast.store.change import Change, Target, Ticket
+    from holdfast.store.core import Core
     from holdfast.store.entries import Body
     from holdfast.store.ephemeral import Ephemerals
     from holdfast.store.stage import Stage
@@ -51,6 +55,16 @@ def check_expected(target: Target, stage: Stage, ephemerals: Ephemerals) -> None
         )
 
 
+def forget_erased(core: Core, change: Change, stages: Iterable[Stage]) -> bool:
+    """Forget scopes of a change that were erased while it was built; whether there are any."""
+    scopes = {target.scope for target in change.targets}
+    ledgers = {stage.ledger.number: stage.ledger for stage in stages}
+    erased = [one for one in ledgers.values() if one.scope in scopes and one.erased()]
+    for ledger in erased:
+        core.forget(ledger)
+    return bool(erased)
+
+
 def name_each_other(staged: list[tuple[Target, Stage]], bodies: list[Body]) -> None:
     """Note in each entry of a change which others belong to it, or were read for it."""
     written: list[tuple[int, int, int]] = []
@@ -68,18 +82,33 @@ def name_each_other(staged: list[tuple[Target, Stage]], bodies: list[Body]) -> N
         body.reads = reads
 
 
-def internal(error: BaseException) -> InternalError:
-    """A bug that showed while an entry was built."""
+def failure(error: BaseException) -> HoldfastError:
+    """What a caller is told of an error; any other than ours is a bug."""
+    if isinstance(error, HoldfastError):
+        return error
     wrapped = InternalError(f"{type(error).__name__} while building an entry")
     wrapped.__cause__ = error
     return wrapped
 
 
-def outrun(storage: Storage) -> HoldfastError:
-    """Why a change that was built anew and anew is never taken.
+def outrun(storage: Storage, tickets: Iterable[Ticket]) -> HoldfastError:
+    """Why changes that were built anew and anew are never taken.
 
-    Where reads do not find what the commit finds, that is no contest but damage.
+    Where reads do not find what the commit finds, that is no contest but damage; so it is where
+    something lies in the way of a timeline that is to be made.
     """
+    lines = [target.line for ticket in tickets for target in ticket.change.targets]
+    for line in lines:
+        claim = rows.line(b"T", line.ledger.number, line.number) if line is not None else b""
+        if line is not None and storage.get([claim])[0] is None:
+            for key, _ in storage.scan(line.prefix, rows.after(line.prefix), limit=1):
+                place = rows.describe(key)
+                return DamagedRecordError(
+                    f"{line.ledger.scope}: {place}: it lies where the next timeline is to begin, "
+                    "and belongs to none. Nothing was applied; verify names it: run recovery, or "
+                    "restore the file from a backup",
+                    place,
+                )
     if storage.check():
         return DamagedRecordError(
             "the store's file is damaged: reads do not show what commits meet there. Nothing was "

@@ -27,16 +27,19 @@ class FeedHeads:
         self._heads: dict[tuple[int, int], tuple[int, int]] = {}
         self._lanes = [_Lane(lane) for lane in range(LANES)]
 
-    def named(self, scope: int, timeline: int, depth: int | None = None) -> tuple[int, int]:
-        """The highest number of a timeline's entries, and how many of them there are.
+    def named(self, scope: int, timeline: int) -> tuple[int, int]:
+        """The highest number of a timeline's entries, and how many of them there are, as of the
+        last look."""
+        with self._lock:
+            return self._heads.get((scope, timeline), (0, 0))
 
-        With `depth`, only so many of the newest rows of each lane are looked at.
-        """
+    def look(self, depth: int | None = None) -> None:
+        """Read what was committed since; of what was before, with `depth`, only so many of the
+        newest rows of each lane."""
         with self._lock:
             for lane in self._lanes:
                 self._catch_up(lane)
                 self._go_back(lane, depth)
-            return self._heads.get((scope, timeline), (0, 0))
 
     def _catch_up(self, lane: _Lane) -> None:
         if not lane.last and not lane.whole:
@@ -62,6 +65,8 @@ class FeedHeads:
         for _, row in page:
             with suppress(StateIntegrityError):
                 for item in items_of(row):
+                    if not item.entries:
+                        continue  # a link
                     line, last = (item.scope, item.timeline), item.first + item.entries - 1
                     newest, count = heads.get(line, (0, 0))
                     heads[line] = max(newest, last), count + item.entries

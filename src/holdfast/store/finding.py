@@ -7,12 +7,16 @@ further ones is compared with the terms that stand there. Values are read only o
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
 from holdfast.errors import InvalidInputError, LookupNotBuiltError, LookupNotFoundError
+from holdfast.seal.masters import subkey
 from holdfast.store import terms
 from holdfast.store.arguments import check_filters, check_flag, check_limit
 from holdfast.store.items import Page
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.store.timeline import Timeline
 
 _MISSING: Any = object()
+_NONCE = 12
 
 
 @dataclass(frozen=True, init=False)
@@ -45,7 +50,7 @@ class Range:
 
 @dataclass(frozen=True, init=False)
 class Begins:
-    """Texts, or bytes, that begin with one of at most 256 characters."""
+    """Texts, or bytes, that begin with one of at most 64 characters."""
 
     bounds: tuple[str, str]
 
@@ -101,7 +106,7 @@ def find(reader: Reader, asked: Question, values: bool, plain: bool) -> Page:
             return Page(keys, after)
         slots = [(key, search.slot(key)) for key in keys]
     timeline.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in slots)
-    page = Page([(key, reader.value(timeline, slot, plain)) for key, slot in slots], after)
+    page = Page([(key, reader.value(timeline, key, slot, plain)) for key, slot in slots], after)
     reader.told(timeline, slots)
     return page
 
@@ -191,7 +196,7 @@ class Search:
         """The keys of the lookup that fit, in order: one more than asked for, if there is one."""
         low, high = self.low, self.high
         if self.asked.after is not None:
-            behind = self.lookup.home + _decoded(self.asked.after)
+            behind = self.lookup.home + self._place(self.asked.after)
             low, high = (low, min(high, behind)) if self.reverse else (max(low, behind), high)
         left = None if self.asked.limit is None else self.asked.limit + 1
         repeats = any(EACH in steps for steps in self.lookup.paths) and not all(self._equal)
@@ -236,19 +241,31 @@ class Search:
         return self.timeline.settled(slot)
 
     def cursor(self, name: str) -> str:
-        """What to go on behind, as text that can be carried anywhere."""
-        text = name[len(self.lookup.home) :].encode()
-        return base64.urlsafe_b64encode(text).decode().rstrip("=")
+        """What to go on behind, as text that can be carried anywhere and tells nothing."""
+        home, place = self.lookup.home.encode(), name[len(self.lookup.home) :].encode()
+        nonce = subkey(self.timeline.ledger.page_key, b"nonce", name.encode())[:_NONCE]
+        sealed = nonce + self._seal.encrypt(nonce, place, home)
+        return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
+
+    def _place(self, cursor: str) -> str:
+        """The opposite of `cursor`."""
+        try:
+            sealed = base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True)
+            nonce, home = sealed[:_NONCE], self.lookup.home.encode()
+            return self._seal.decrypt(nonce, sealed[_NONCE:], home).decode()
+        except (ValueError, InvalidTag):
+            raise InvalidInputError(
+                f"{self.timeline.ledger.scope}: after is what a page of the lookup "
+                f"{self.lookup.name!r} gave as `after`, nothing else"
+            ) from None
+
+    @cached_property
+    def _seal(self) -> AESGCM:
+        """Under what places leave the store; in a plain store, who has its files has the key."""
+        return AESGCM(self.timeline.ledger.page_key)
 
 
 def _bounds(condition: Any) -> tuple[str, str]:
     if isinstance(condition, Range | Begins):
         return condition.bounds
     return terms.equal(condition)
-
-
-def _decoded(cursor: str) -> str:
-    try:
-        return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
-    except (binascii.Error, ValueError):
-        raise InvalidInputError("after is what a page gave as `after`, nothing else") from None

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from holdfast.errors import Conflict, DamagedRecordError, PrunedError, ScopeNotFoundError
+from holdfast.errors import (
+    Conflict,
+    DamagedRecordError,
+    PrunedError,
+    ScopeNotFoundError,
+    StateIntegrityError,
+)
 from holdfast.store import entries, rows
 from holdfast.store.saves import Save, read_save
 
@@ -46,23 +52,37 @@ NO_FLOOR = Floor(0, 0, 0, {})
 
 def floor_of(ledger: Ledger, timeline: int) -> Floor:
     """The floor of a timeline as it is stored now."""
+    found = _newest(ledger, timeline)
+    while found:
+        number = int.from_bytes(found[0][0][9:13], "big")
+        known = ledger.floors.get(timeline, NO_FLOOR)
+        if known.number == number:
+            return known
+        try:
+            floor = ledger.floors[timeline] = _read(ledger, timeline, number, *found[0])
+            return floor
+        except StateIntegrityError:
+            before, found = found, _newest(ledger, timeline)
+            if found == before:
+                raise
+            # It was pruned again meanwhile: that drops the content of the anchor before.
+    return NO_FLOOR
+
+
+def _newest(ledger: Ledger, timeline: int) -> list[tuple[bytes, bytes]]:
+    """The row that leads to the newest anchor, if there is one."""
     line = rows.line(b"A", ledger.number, timeline)
-    found = ledger.storage.scan(line, rows.after(line), limit=1, reverse=True)
-    if not found:
-        return NO_FLOOR
-    key = found[0][0]
-    number = int.from_bytes(key[9:13], "big")
-    known = ledger.floors.get(timeline, NO_FLOOR)
-    if known.number != number:
-        known = ledger.floors[timeline] = _read(ledger, timeline, number, *found[0])
-    return known
+    return ledger.storage.scan(line, rows.after(line), limit=1, reverse=True)
 
 
 def _read(ledger: Ledger, timeline: int, number: int, key: bytes, row: bytes) -> Floor:
     try:
         sequence = _decode(ledger.open_row(key, row))
         entry = rows.entry(rows.line(b"E", ledger.number, timeline), sequence)
-        op = ledger.open_entry(entry, ledger.storage.get([entry])[0])[1].ops[0]
+        stored = ledger.storage.get([entry])[0]
+        if stored is not None and not entries.split_row(stored)[1]:
+            raise ledger.damage(entry, "the content of an anchor is missing")
+        op = ledger.open_entry(entry, stored)[1].ops[0]
         if op[0] != entries.PRUNE:
             raise ledger.damage(key, "it leads to an entry that is no anchor")
         return announced_floor(Floor(number - 1, 0, 0, {}), sequence, op)
@@ -122,10 +142,22 @@ def stand_beside_pruning(stage: Stage, anchors: int) -> None:
         )
 
 
+def name_of(ledger: Ledger, timeline: int) -> str:
+    """What people call a timeline; its number if that cannot be read."""
+    if timeline == 0:
+        return "main"
+    key = rows.line(b"T", ledger.number, timeline)
+    try:
+        name: str = msgspec.msgpack.decode(ledger.open_row(key, ledger.storage.get([key])[0]))[0]
+    except (StateIntegrityError, msgspec.DecodeError):
+        return f"timeline {timeline}"
+    return name
+
+
 def no_body(ledger: Ledger, key: bytes) -> PrunedError | DamagedRecordError:
     """The error for an entry whose row is the envelope alone."""
     timeline, sequence = rows.line_of(key), rows.sequence_of(key)
     floor = floor_of(ledger, timeline)
     if sequence <= floor.sequence:
-        return pruned(ledger, f"timeline {timeline}", sequence, floor)
+        return pruned(ledger, name_of(ledger, timeline), sequence, floor)
     return DamagedRecordError("its body is missing, and no anchor says that it was pruned")

@@ -2,24 +2,26 @@
 
 Entries are read by the numbers that the feed names, so that those of a scope which has been
 deleted since, its deletion included, are found like any other. Those of an erased scope are
-passed over.
+passed over, also where only the ring says so: in a copy of the store's files made before.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
 
 from holdfast.errors import (
     DamagedRecordError,
     InvalidInputError,
+    KeyMissingError,
     PrunedError,
     ScopeNotFoundError,
 )
 from holdfast.store import rows
-from holdfast.store.arguments import check_bounds, check_limit, check_text
+from holdfast.store.arguments import check_bounds, check_flag, check_limit, check_text
 from holdfast.store.core import Core
 from holdfast.store.entries import Body, Envelope
 from holdfast.store.feed import LANES, FeedItem
@@ -29,7 +31,7 @@ from holdfast.store.losses import Loss, all_told, hash_of
 from holdfast.store.public_entries import public_entry
 from holdfast.store.scopes import Scope
 from holdfast.store.tail import Row, Tail
-from holdfast.store.tombstones import numbers_of
+from holdfast.store.tombstones import erased_since, numbers_of
 
 MOST_OTHERS = 100_000
 LEDGERS = 500
@@ -144,11 +146,35 @@ class _Opened(NamedTuple):
     body: Body
 
 
-class Follower:
-    """Reads entries of any scope by its number; of one scope only, if one is given."""
+_Closed = PrunedError | KeyMissingError
+"""Why an entry that is there cannot be given."""
 
-    def __init__(self, core: Core, scope: Scope | None = None, timeline: str | None = None) -> None:
+
+def _refused(error: _Closed) -> _Closed:
+    if isinstance(error, KeyMissingError):
+        return type(error)(f"{error}. To go on behind what this key closes: since=error.position")
+    return PrunedError(
+        f"{error}. Read the state as it is, and go on behind what was pruned: with "
+        "past_pruned=True, or since=error.position"
+    )
+
+
+class Follower:
+    """Reads entries of any scope by its number; of one scope only, if one is given.
+
+    What was pruned is refused, or with `past_pruned` passed over.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        scope: Scope | None = None,
+        timeline: str | None = None,
+        *,
+        past_pruned: bool = False,
+    ) -> None:
         self.core = core
+        self._past_pruned = check_flag(past_pruned, "past_pruned")
         self._scope = scope
         self._timeline = timeline
         self._mine: set[int] = set()
@@ -181,21 +207,33 @@ class Follower:
             alone = item.entries == 1
             given = low <= high and self._wanted(item)
             if given and not alone:
-                here = self._here(item, lane, number)
-                high = here.first + here.entries - 1 if here is not None else 0
+                with suppress(KeyMissingError):  # told of below, with the position
+                    here = self._here(item, lane, number)
+                    high = here.first + here.entries - 1 if here is not None else 0
             if given:
                 missing = high - low + 1
-                for opened in self._opened(item.scope, item.timeline, low, high):
+                gap: _Closed | None = None
+                for key, opened in self._opened(item.scope, item.timeline, low, high):
                     missing -= 1
-                    read = before + rows.sequence_of(opened.key) - item.first + 1
+                    read = before + rows.sequence_of(key) - item.first + 1
                     last = read == total
                     position = place.end(lane, number) if last else place.within(lane, read)
+                    if isinstance(opened, PrunedError) and self._past_pruned:
+                        continue
+                    if gap is not None and type(opened) is not type(gap):
+                        raise gap
+                    if isinstance(opened, _Closed):
+                        gap = gap or _refused(opened)
+                        gap.position = position
+                        continue
                     entry = public_entry(self.core, *opened, position)
                     other = alone and entry.hash != item.hash.hex()
                     if other and self._here(item, lane, number) is None:
                         continue
                     place.position = Position(position)  # the entry's own is the caller's
                     yield entry
+                if gap is not None:
+                    raise gap
                 if missing > 0 and self._here(item, lane, number) and self._not_erased(item.scope):
                     raise self._missing(item)
             before += item.entries
@@ -267,7 +305,7 @@ class Follower:
         return ledger
 
     def _wanted(self, item: FeedItem) -> bool:
-        """Whether it may be of the scope and timeline that were given."""
+        """Whether it is of the scope and timeline that were given."""
         if self._scope is None:
             return True
         if self._timeline is not None and (self._timeline == "main") != (item.timeline == 0):
@@ -278,7 +316,10 @@ class Follower:
                 if len(self._others) >= MOST_OTHERS:
                     self._others.clear()
                 self._others.add(item.scope)
-        return item.scope in self._mine
+        if item.scope not in self._mine or self._timeline in (None, "main"):
+            return item.scope in self._mine
+        ledger = self._ledger(item.scope)
+        return ledger is not None and self._name(ledger, item.timeline) == self._timeline
 
     def correlated(
         self,
@@ -303,9 +344,7 @@ class Follower:
                 line = int.from_bytes(key[23:25], "big")
                 found += [
                     entry
-                    for entry in self.entries(
-                        number, line, max(1, block), block + rows.BLOCK - 1, pruned=True
-                    )
+                    for entry in self._entries(number, line, max(1, block), block + rows.BLOCK - 1)
                     if entry.cause.correlation == correlation
                     and (since is None or entry.time >= since)
                     and (until is None or entry.time <= until)
@@ -314,24 +353,27 @@ class Follower:
         found.sort(key=lambda entry: (entry.time, str(entry.scope), entry.sequence))
         return found[:limit]
 
-    def entries(
-        self, number: int, line: int, low: int, high: int, *, pruned: bool = False
-    ) -> Iterator[Entry]:
-        """Entries low..high of a timeline, as far as they are there; none of an erased scope.
-
-        One that is pruned is refused, or with `pruned` passed over.
-        """
-        for opened in self._opened(number, line, low, high, pruned=pruned):
-            yield public_entry(self.core, *opened)
+    def _entries(self, number: int, line: int, low: int, high: int) -> Iterator[Entry]:
+        """Entries low..high of a timeline, as far as they are there; none of an erased scope."""
+        for _, opened in self._opened(number, line, low, high):
+            if isinstance(opened, KeyMissingError):
+                raise opened
+            if not isinstance(opened, PrunedError):
+                yield public_entry(self.core, *opened)
 
     def _opened(
-        self, number: int, line: int, low: int, high: int, *, pruned: bool = False
-    ) -> Iterator[_Opened]:
-        ledger = self._ledger(number)
-        name = self._name(ledger, line) if ledger is not None else None
+        self, number: int, line: int, low: int, high: int
+    ) -> Iterator[tuple[bytes, _Opened | _Closed]]:
+        """Entries of a timeline, each with its row's key; of one that cannot be had the error."""
+        prefix = rows.line(b"E", number, line)
+        try:
+            ledger = self._ledger(number)
+            name = self._name(ledger, line) if ledger is not None else None
+        except KeyMissingError as error:
+            yield from ((rows.entry(prefix, at), error) for at in range(low, high + 1))
+            return
         if ledger is None or name is None:
             return
-        prefix = rows.line(b"E", number, line)
         while low <= high:
             page = ledger.storage.scan(
                 rows.entry(prefix, low), rows.entry(prefix, high) + b"\0", limit=200
@@ -341,14 +383,11 @@ class Follower:
                 return
             for key, row in page:
                 try:
-                    envelope, body = ledger.open_entry(key, row)
-                except PrunedError:
-                    if not pruned:
-                        raise
-                    continue
+                    yield key, _Opened(ledger, name, key, *ledger.open_entry(key, row))
+                except (PrunedError, KeyMissingError) as error:
+                    yield key, error
                 except ScopeNotFoundError:
                     return  # erased since
-                yield _Opened(ledger, name, key, envelope, body)
             if len(page) < 200:
                 return
             low = rows.sequence_of(page[-1][0]) + 1
@@ -371,6 +410,10 @@ class Follower:
             ledger = self._ledgers[number] = self.core.ledger_of(key, row)
         except ScopeNotFoundError:
             return None  # erased since
+        except KeyMissingError:
+            if erased_since(self.core, key, row):
+                return None
+            raise
         if len(self._ledgers) > LEDGERS:
             self._ledgers.popitem(last=False)
         return ledger

@@ -34,6 +34,8 @@ class Fork:
     name: str
     root: Node
     """The index that it begins with."""
+    built: bool
+    """Whether all lookups are built that are declared there."""
 
 
 class _Made:

@@ -16,13 +16,17 @@ from typing import Any
 
 from holdfast.errors import GateRefusedError, HoldfastError, InvalidInputError
 from holdfast.store.arguments import is_async
+from holdfast.store.cause import combined
 from holdfast.store.change import Change, Written
 from holdfast.store.classes import SENSITIVE, inferred
 from holdfast.store.entries import Cause
 from holdfast.store.lifetimes import Terms
 from holdfast.store.masking import MASK
 from holdfast.store.metering import INVALID, Meter
-from holdfast.store.scopes import Scope
+from holdfast.store.scopes import Scope, check_key
+
+KEYED = frozenset(("set", "append", "delete", "trim", "expire"))
+"""Operations on keys: those that a gate may put in place of others."""
 
 
 @dataclass(slots=True)
@@ -66,7 +70,8 @@ class Reading:
 class Request:
     """A change to one timeline of one scope, before it is built.
 
-    A gate may change it in place or return another request.
+    A gate may change it in place or return another request: other operations, another cause. It
+    may not send them elsewhere, to another scope or timeline.
     """
 
     scope: Scope
@@ -88,7 +93,8 @@ class Gate:
     def before(self, request: Request) -> Request | None:
         """Refuse by raising `GateRefusedError`, replace by returning a request, or pass (None).
 
-        What is no operation on keys (a checkpoint, a restore) can be refused and not replaced.
+        What is no operation on keys (a checkpoint, a restore) can be refused and not replaced,
+        nor can its cause.
         """
         return None
 
@@ -138,13 +144,20 @@ class Gates:
         return request
 
     def _asked(self, gate: Gate, request: Request) -> Request:
-        scope = request.scope
+        scope, timeline = request.scope, request.timeline
+        given = {(one.kind, one.key) for one in request.operations}
         with _refusing(gate, scope, "changed"):
             answer = gate.before(request)
             request = answer if isinstance(answer, Request) else request
             if answer is not request and answer is not None:
                 raise _misspoken(gate, scope, "a request, or None to let it pass", answer)
             _check_request(gate, scope, request)
+            if (request.scope, request.timeline) != (scope, timeline):
+                raise GateRefusedError(
+                    f"{scope}: the gate {type(gate).__name__} sends the change to "
+                    f"{request.scope} {request.timeline}, which a gate may not; it can refuse it"
+                )
+            _check_parts(gate, scope, request, given)
             return request
 
     def reading(self, reading: Reading) -> None:
@@ -199,12 +212,31 @@ def _check_request(gate: Gate, scope: Scope, request: Request) -> None:
         and isinstance(request.timeline, str)
         and isinstance(operations, list)
         and all(isinstance(one, Operation) and isinstance(one.key, str) for one in operations)
+        and (request.cause is None or isinstance(request.cause, Cause))
     ):
         return
     raise GateRefusedError(
         f"{scope}: the gate {type(gate).__name__} made something else of a request; it has a "
-        "Scope, the name of a timeline, and a list of operations on keys"
+        "Scope, the name of a timeline, a list of operations on keys, and a Cause or None"
     )
+
+
+def _check_parts(gate: Gate, scope: Scope, request: Request, given: set[tuple[str, str]]) -> None:
+    """Refuse keys, kinds of operations and causes that nobody could have asked for."""
+    keys = {key for _, key in given}
+    try:
+        for one in request.operations:
+            if (one.kind, one.key) not in given:
+                check_key(one.key, owner=one.key in keys)
+                if one.kind not in KEYED:
+                    raise InvalidInputError(f"unknown operation {one.kind!r}")
+        if request.cause is not None:
+            combined(request.cause, None)
+    except InvalidInputError as error:
+        raise GateRefusedError(
+            f"{scope}: the gate {type(gate).__name__} made of a request what cannot be done: "
+            f"{error}"
+        ) from error
 
 
 def _check(gate: object) -> None:

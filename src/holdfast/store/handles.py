@@ -34,6 +34,7 @@ from holdfast.store.gates import Operation, Request
 from holdfast.store.history import History, Plan
 from holdfast.store.items import Entry, Page, ScopeInfo
 from holdfast.store.lifetimes import KEEP, Terms
+from holdfast.store.marked import check_no_holds
 from holdfast.store.reading import Reader, microseconds, moment
 from holdfast.store.scopes import KINDS, Scope, check_key
 from holdfast.store.stage import Stage
@@ -93,9 +94,11 @@ class LineHandle:
         operation = Operation("set", key, value, terms, subject)
         return self._plan([operation], self._version, expects=expects)
 
-    def plan_expire(self, key: str, terms: Terms) -> Plan:
-        """Say when one key expires."""
-        return self._plan([Operation("expire", check_key(key), None, terms)], self._version)
+    def plan_expire(self, key: str, terms: Terms) -> Plan | None:
+        """Say when one key expires; None if that is known of it already."""
+        key = check_key(key)
+        plan = self._plan([Operation("expire", key, None, terms)], self._version)
+        return None if self.reader.lasts(key, terms) else plan
 
     def plan_delete(self, key: str, if_version: int | None) -> Plan:
         """Remove one key; tells whether it was there."""
@@ -117,14 +120,7 @@ class LineHandle:
         """One try at changing a value by a function of itself."""
         check_function(change, "what update takes")
         key = check_key(key)
-        timeline = self.reader.now()
-        slot = self.reader.live(timeline, key) if timeline is not None else None
-        before = default
-        version, kept = 0, None
-        if timeline is not None and slot is not None:
-            before, kept = self.reader.to_update(timeline, slot, key)
-            version = timeline.version(slot)
-            self.reader.told(timeline, [(key, slot)])
+        before, version, kept = self.reader.to_update(key, default)
         after = change(before)
         operations = [Operation("set", key, after, KEEP, kept.name if kept is not None else None)]
         plan = self._plan(operations, self._version, expects={key: version}, attempt=attempt)
@@ -177,10 +173,17 @@ class LineHandle:
         )
 
     def plan_fork(self, name: str, at: Any) -> Plan:
-        """A new timeline."""
+        """A new timeline; tells whether all its lookups are built.
+
+        They are not at the entry of a restore, or while one is built: whoever does that goes on
+        behind that entry, on the timeline that the fork is of.
+        """
         self.ask("fork", name)
         point = at if at is not None else self.place()[2]
-        return self.history.plan_fork(name, point, cause_now())
+        change, _ = self.history.plan_fork(name, point, cause_now())
+        fork = change.targets[0].fork
+        assert fork is not None
+        return change, lambda _: fork.built
 
     def ask(self, kind: str, what: str) -> None:
         """Lead what is no operation on keys through the gates, which may only refuse it."""
@@ -223,11 +226,12 @@ class LineHandle:
         line = self.history.points.view(timeline, sequence)
         return LineHandle(self.core, self.scope, timeline, line, _time_of(point))
 
-    def diff(self, since: Any, until: Any, reveal: bool = False) -> Diff:
+    def diff(self, since: Any, until: Any, reveal: bool = False, plain: bool = False) -> Diff:
         """What changed between two points; `until` is the newest state if it is left out."""
         before = self.view(since).reader
         after = self.view(until).reader if until is not None else self.reader
-        return diff_states(before, after, reveal=check_flag(reveal, "reveal"))
+        check_flag(plain, "plain")
+        return diff_states(before, after, reveal=check_flag(reveal, "reveal"), plain=plain)
 
     def replay(
         self, fold: Callable[[Any, Entry], Any], start: Any, since: int, until: int | None
@@ -286,10 +290,13 @@ class StoreHandle:
         more = limit is not None and len(found) > limit
         return Page(page, found[len(page) - 1][0] if more and page else None)
 
-    def plan_delete(self, scope: Any, cause: Cause | None, *, erase: bool = False) -> Plan:
+    def plan_delete(
+        self, scope: Any, cause: Cause | None, *, erase: bool = False, despite_holds: bool = False
+    ) -> Plan:
         """End a scope: its timelines get a last entry, its name can be used again.
 
         With `erase` the same commit says that the rest of it is to be dropped: `erase_scope`.
+        Refused if a checkpoint is on hold, unless it is to be done `despite_holds`.
         """
         handle = self.of(scope)
         handle.ask("erase scope" if erase else "delete scope", str(handle.scope))
@@ -307,6 +314,8 @@ class StoreHandle:
         next_line = rows.line(b"T", ledger.number, known[-1][0] + 1)
 
         def special(stage: Stage, body: Body) -> None:
+            if not stage.timeline.number and not despite_holds:
+                check_no_holds(stage)
             stage.gone = True
             body.ops = [[entries.GONE]]
             stage.finish(body)
@@ -337,7 +346,10 @@ class ChangeParts:
         self._cause = cause
         self._id = id
         self._owner = owner
+        self._over = False
         self.parts: dict[tuple[Scope, str], ScopedChange] = {}
+        self.repeated = False
+        """Whether it had been applied before, under its id, and so was not applied now."""
 
     def part(self, given: Any) -> ScopedChange:
         """The part for the timeline of a state of this store, or the main one of a scope."""
@@ -346,7 +358,14 @@ class ChangeParts:
         name = (line.scope, line.timeline)
         if name not in self.parts:
             self.parts[name] = ScopedChange(line.reader, owner=self._owner)
+            self.parts[name].over = self._over
         return self.parts[name]
+
+    def end(self) -> None:
+        """Let what is noted from now on be refused."""
+        self._over = True
+        for part in self.parts.values():
+            part.over = True
 
     @property
     def subjects(self) -> set[str | None]:
@@ -355,8 +374,7 @@ class ChangeParts:
 
     def plan(self) -> Plan | None:
         """The change, or None if nothing was written. What is noted later is refused."""
-        for part in self.parts.values():
-            part.over = True
+        self.end()
         if all(part.empty for part in self.parts.values()):
             return None
         change = build_change(
@@ -366,4 +384,10 @@ class ChangeParts:
             id=self._id,
             looked=any(part.looked for part in self.parts.values()),
         )
-        return change, lambda written: [one for one in written if one.hash]
+        return change, self._done
+
+    def _done(self, written: list[Written]) -> list[Written]:
+        self.repeated = any(one.repeated for one in written)
+        for part in self.parts.values():
+            part.repeated = self.repeated
+        return [one for one in written if one.hash]

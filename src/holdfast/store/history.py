@@ -25,6 +25,7 @@ from holdfast.store.arguments import (
     check_timeline,
     listed,
 )
+from holdfast.store.behind import link
 from holdfast.store.change import Change, Target, Written
 from holdfast.store.check import check_values
 from holdfast.store.core import Core
@@ -34,6 +35,7 @@ from holdfast.store.entries import Body, Cause, Envelope, Statement
 from holdfast.store.floors import stand_on
 from holdfast.store.forking import Fork
 from holdfast.store.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
+from holdfast.store.lookup_building import all_built
 from holdfast.store.lookups import count_keys
 from holdfast.store.packing import Packer
 from holdfast.store.points import Points
@@ -331,12 +333,13 @@ class History:
             stage.rows.append((key, ledger.seal_row(key, start, ledger.commit_line)))
             stage.absent += [ended, rekeyed]
             stand_on(stage, source, sequence, anchors)
+            stage.behind = link(ledger.number, source.number, max(sequence, ledger.before + 1))
             stage.become(root, stage.sequence + 1)
             stage.save(BEFORE)
             body.ops = [[entries.FORK, source.number, sequence, root.hash]]
             stage.finish(body)
 
-        fork = Fork(ledger, name, root)
+        fork = Fork(ledger, name, root, all_built(source))
         target = Target(self.scope, name, special=special, create=False, fork=fork)
         return Change([target], cause), lambda _: name
 
@@ -427,10 +430,12 @@ class History:
         return public_entry(self.core, ledger, self.timeline, key, envelope, body)
 
     def _moved(self, entry: Entry, key: str) -> bool:
-        """Whether a restore changed a key, which it does not name."""
-        if "restore" not in entry.kinds:
+        """Whether a restore changed a key, or a fork begins with it; neither names it."""
+        if "restore" not in entry.kinds and "fork" not in entry.kinds:
             return False
-        before = self.points.view(self.timeline, entry.sequence - 1).slot(key)
+        before = None
+        if "restore" in entry.kinds:
+            before = self.points.view(self.timeline, entry.sequence - 1).slot(key)
         after = self.points.view(self.timeline, entry.sequence).slot(key)
         return (before and before.described()) != (after and after.described())
 

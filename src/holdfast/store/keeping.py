@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from holdfast.store.handles import StoreHandle
     from holdfast.store.items import ErasedSubject
-    from holdfast.store.keyring import Keyring
+    from holdfast.store.keyring import Keyring, MasterRotated
     from holdfast.store.rekeying import Resealed
     from holdfast.store.scopes import Scope
 
@@ -35,20 +35,21 @@ class StoreKeys:
 
         begin_rotation(self._handle.core, new_key)
 
-    def finish_rotation(self) -> None:
+    def finish_rotation(self) -> MasterRotated:
         """Retire the old master key: from now on only the new one opens the store.
 
         Every key is first found to open with the new one. Processes that have the old key alone
         keep the scopes that they have open; what else they ask for gives `KeyRetiredError`.
+        The result says where the old key may still open something.
         """
         from holdfast.store.keyring import finish_rotation
 
-        finish_rotation(self._handle.core)
+        return finish_rotation(self._handle.core)
 
-    def rotate_master(self, new_key: str) -> None:
+    def rotate_master(self, new_key: str) -> MasterRotated:
         """Begin and finish a rotation of the master key; see `begin_rotation`."""
         self.begin_rotation(new_key)
-        self.finish_rotation()
+        return self.finish_rotation()
 
     def add_key(self, key: str) -> None:
         """Give this store the key that its master is, or will be, rotated to."""

@@ -15,6 +15,7 @@ from holdfast.seal.masters import RETIRED
 from holdfast.seal.ring import Ring
 from holdfast.seal.wrapping import ID, SCOPE, SUBJECT, epoch_of, generation_of, scope_of
 from holdfast.store.core import Core
+from holdfast.store.engine_logs import IN_LOGS, settle
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,21 @@ class Keyring:
     """Masters that opened the store once."""
     left: int
     """Rows under retired masters; `finish_rotation()` drops them."""
+
+
+@dataclass(frozen=True, slots=True)
+class MasterRotated:
+    """What `finish_rotation` did, and what it cannot reach."""
+
+    generation: int
+    """That of the one master that opens the store now."""
+    rows: int
+    """Rows under retired masters that this call dropped; 0 if an earlier one had finished."""
+    open: tuple[str, ...]
+    """Where the old master still opens something, for people."""
+
+
+_COPIES = "copies of the ring made before still open with the old key: replace them, and destroy it"
 
 
 def ring_of(core: Core, *, write: bool) -> Ring:
@@ -62,9 +78,12 @@ def begin_rotation(core: Core, key: str) -> None:
     turning.begin(ring_of(core, write=True), _source(key))
 
 
-def finish_rotation(core: Core) -> None:
+def finish_rotation(core: Core) -> MasterRotated:
     """Retire the old master."""
-    turning.finish(ring_of(core, write=True))
+    ring = ring_of(core, write=True)
+    dropped = turning.finish(ring)
+    settled = settle(core, data=False)
+    return MasterRotated(ring.span[1], dropped, (_COPIES,) if settled else (_COPIES, IN_LOGS))
 
 
 def add_key(core: Core, key: str) -> None:

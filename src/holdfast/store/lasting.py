@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.store.lifetimes import NEVER, asked_expiry
+from holdfast.store.lifetimes import NEVER, Terms, asked_expiry
 
 if TYPE_CHECKING:
     from holdfast.store.handles import LineHandle
@@ -29,14 +29,19 @@ class StateLasting:
     ) -> int:
         """Let a key expire after `ttl` seconds or at a time; its value and version stay.
 
-        Returns the entry's number. A key that is absent is refused with `MissingError`. With
-        `sliding`, each read of the value begins the term anew (written after a tenth of it).
+        Returns the entry's number, that of the newest one if there is nothing to change. A key
+        that is absent is refused with `MissingError`. With `sliding`, each read of the value
+        begins the term anew (written after a tenth of it).
         """
-        return self._run(self._handle.plan_expire(key, asked_expiry(ttl, expires, sliding)))  # type: ignore[no-any-return]
+        return self._last(key, asked_expiry(ttl, expires, sliding))
 
     def persist(self, key: str) -> int:
-        """Let a key never expire; returns the entry's number."""
-        return self._run(self._handle.plan_expire(key, NEVER))  # type: ignore[no-any-return]
+        """Let a key never expire; returns the entry's number, as `expire` does."""
+        return self._last(key, NEVER)
+
+    def _last(self, key: str, terms: Terms) -> int:
+        plan = self._handle.plan_expire(key, terms)
+        return self._run(plan) if plan is not None else self._handle.place()[2]
 
     def sweep(self, *, limit: int | None = None) -> int:
         """Remove keys that have expired, `limit` at most; tells how many.

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 BEATS = 3
 """Beats in the time that a lease lasts without one: two may fail."""
+LINGER = 1.0
+"""Seconds for which the thread that renews stays when nothing is held: often there is more soon."""
 ATTEMPTS = 50
 
 _T = TypeVar("_T")
@@ -92,6 +94,9 @@ class LeaseInfo:
     """How often it was renewed in this term: who looks twice sees whether the holder lives."""
     gone: bool = False
     """Whether its holder is known to be gone: a process of this machine that is no more."""
+    damage: str | None = None
+    """What is wrong with its cells. If it is its token, only where it lies is known, which is its
+    `name` here; nobody gets it until it is broken by its own name."""
 
 
 _under: ContextVar[tuple[Lease, ...]] = ContextVar("holdfast_leases", default=())
@@ -187,7 +192,7 @@ class Lease:
             self.over = True
             with suppress(HoldfastError):
                 self._leases.free(self)
-            self._leases.stir()
+            self._leases.let_go(self)
 
 
 class Leases:
@@ -198,8 +203,10 @@ class Leases:
         self._swaps = Swaps(core.storage)
         # Weak: a lease that nobody has any more, whatever went wrong, is not renewed for ever.
         self._held: weakref.WeakSet[Lease] = weakref.WeakSet()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._stir = threading.Event()
+        self._look = 0.0
+        """When the thread looks next, by the clock's ticks."""
         self._thread: threading.Thread | None = None
         self._closing = False
 
@@ -219,7 +226,7 @@ class Leases:
             )
         begun = self.core.clock.ticks()
         cells = self._cells(key)
-        before = self._token(key, cells[0]) or Token(name, 0, None, 0.0, b"")
+        before = self._readable(name, cells[0]) or Token(name, 0, None, 0.0, b"")
         if (
             before.owner
             and not self.core.lapses.lapsed(key, cells, begun - before.duration)
@@ -295,11 +302,15 @@ class Leases:
         found: list[LeaseInfo] = []
         gone = cache(is_gone)  # one process may hold thousands
         for key, row in self.cells():
-            if key[-1] == rows.TOKEN:
-                found.append(_told(self._opened(key, row, _token), gone))
-            elif found and found[-1].owner is not None:
-                beats = self._opened(key, row, _beat).count
-                found[-1] = replace(found[-1], beats=beats)
+            try:
+                if key[-1] == rows.TOKEN:
+                    found.append(LeaseInfo(rows.describe(key), None, 0, 0.0, 0))
+                    found[-1] = _told(self._opened(key, row, _token), gone)
+                elif found and found[-1].owner is not None:
+                    beats = self._opened(key, row, _beat).count
+                    found[-1] = replace(found[-1], beats=beats)
+            except DamagedRecordError as error:
+                found[-1] = replace(found[-1], damage=str(error))
         return sorted(found, key=lambda info: info.name)
 
     def info(self, name: str) -> LeaseInfo | None:
@@ -313,12 +324,20 @@ class Leases:
         return replace(found, beats=beats)
 
     def break_(self, name: str, term: int | None = None) -> str | None:
-        """Take a lease from its holder, or only from that of a term; returns who that was."""
+        """Take a lease from its holder, or only from that of a term; returns who that was.
+
+        One whose token is damaged is broken, too; its term goes on above all that it can have had.
+        """
         self.core.check_writable()
         key = self.key_of(name)
         for _ in range(ATTEMPTS):
             cells = self._cells(key)
-            token = self._token(key, cells[0])
+            try:
+                token = self._token(key, cells[0])
+            except DamagedRecordError:
+                if term is not None:
+                    raise
+                token = Token(name, self.core.clock.claimed(), None, 0.0, b"")
             if token is None:
                 raise LeaseNotFoundError(f"there is no lease {name!r}; `leases()` lists them")
             if term is not None and token.term != term:
@@ -358,6 +377,36 @@ class Leases:
         found = dict(self.core.storage.cells(key, rows.after(key[:-1]), limit=2))
         return found.get(key), found.get(rows.beat(key))
 
+    def drop_damaged(self) -> int:
+        """Remove leases whose cells are damaged, whoever holds them; how many there were.
+
+        What is held under them is lost, and their terms begin anew: where the name is known,
+        breaking them is better.
+        """
+        self.core.check_writable()
+        damaged = {rows.token(key) for key, row in self.cells() if self._is_damaged(key, row)}
+        for key in damaged:
+            token, beat = self._cells(key)
+            self._swaps.run([(key, token, None), (rows.beat(key), beat, None)])
+        return len(damaged)
+
+    def _is_damaged(self, key: bytes, row: bytes) -> bool:
+        try:
+            self.check(key, row)
+        except DamagedRecordError:
+            return True
+        return False
+
+    def _readable(self, name: str, row: bytes | None) -> Token | None:
+        """The token of a lease that is asked for; told what to do if it is damaged."""
+        try:
+            return self._token(self.key_of(name), row)
+        except DamagedRecordError as error:
+            raise DamagedRecordError(
+                f"the lease {name!r} is damaged ({error}): `break_lease` of it mends that",
+                rows.describe(self.key_of(name)),
+            ) from None
+
     def _token(self, key: bytes, row: bytes | None) -> Token | None:
         return self._opened(key, row, _token) if row is not None else None
 
@@ -379,29 +428,32 @@ class Leases:
     def _hold(self, lease: Lease) -> None:
         with self._lock:
             self._held.add(lease)
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(
                     target=self._work, name="holdfast-leases", daemon=True
                 )
                 self._thread.start()
-        self.stir()
+            elif lease.due < self._look:
+                self._stir.set()
 
-    def stir(self) -> None:
-        """Let the thread look what is due, or that nothing is held any more."""
-        self._stir.set()
+    def let_go(self, lease: Lease) -> None:
+        """A lease was given back; after the last one, the thread need not wait for its beat."""
+        with self._lock:
+            self._held.discard(lease)
+            if not self._held:
+                self._stir.set()
 
     def _work(self) -> None:
-        """One thread for all leases of the store; it ends with the last of them."""
+        """One thread for all leases of the store; it ends soon after the last of them."""
         while True:
             pause = self.renew_due()
-            if pause is None:
+            stirred = self._stir.wait(LINGER if pause is None else max(pause, 0))
+            self._stir.clear()
+            if pause is None and (self._closing or not stirred):
                 with self._lock:
                     if not self._live():
                         self._thread = None
                         return
-                continue
-            self._stir.wait(max(pause, 0))
-            self._stir.clear()
 
     def renew_due(self) -> float | None:
         """Renew what is due; seconds until the next is, None if no lease is held."""
@@ -409,11 +461,14 @@ class Leases:
         for lease in self._live():
             if lease.due <= now:
                 lease.beat()
-        left = [lease.due for lease in self._live()]
-        return min(left) - self.core.clock.ticks() if left else None
+        with self._lock:
+            left, now = [lease.due for lease in self._live()], self.core.clock.ticks()
+            self._look = min(left) if left else now + LINGER
+        return self._look - now if left else None
 
     def _live(self) -> list[Lease]:
-        return [lease for lease in list(self._held) if not lease.over]
+        with self._lock:  # a set that grows while it is gone through ends the thread that renews
+            return [lease for lease in self._held if not lease.over]
 
     def close(self) -> None:
         """Give back what is held and end the thread."""
@@ -421,7 +476,7 @@ class Leases:
         while True:
             for lease in self._live():
                 lease.release()
-            self.stir()
+            self._stir.set()
             thread = self._thread
             if thread is None or not thread.is_alive():
                 return

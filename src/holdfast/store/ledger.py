@@ -12,6 +12,7 @@ import msgspec
 from holdfast.errors import (
     DamagedIndexError,
     DamagedRecordError,
+    DataKeyRemovedError,
     HoldfastError,
     KeyMissingError,
     LimitExceededError,
@@ -19,6 +20,7 @@ from holdfast.errors import (
     ScopeNotFoundError,
 )
 from holdfast.seal.codec import Codec
+from holdfast.seal.masters import subkey
 from holdfast.seal.sealer import Commitments, Seal
 from holdfast.store import entries, refs, rows
 from holdfast.store.cache import AtomCache, NodeCache
@@ -31,6 +33,8 @@ from holdfast.store.values import Grower
 
 if TYPE_CHECKING:
     from holdfast.storage.contract import Storage
+    from holdfast.store.feed import FeedItem
+    from holdfast.store.slots import Slot
     from holdfast.store.timeline import Timeline
 
 PACK = 4096
@@ -98,6 +102,7 @@ class Ledger:
         self.birth: list[tuple[bytes, bytes]] | None = None
         """Rows that bring the scope into being, until its first commit."""
         self.ring_birth: list[tuple[bytes, bytes]] = []
+        self.behind: FeedItem | None = None  # the end of the one that had its name before
         self.stale = False
         """Another object stands for this scope now, or it is to be read again."""
         self._ad = b"holdfast/ad/1\0" + self.prefix
@@ -109,8 +114,8 @@ class Ledger:
         self.commit_line = commitments.domain(b"timeline")
         self.commit_signature = commitments.domain(b"signature")
         self.value_hash = commitments.domain(b"value")
-        self.opening = commitments.opening
-        self.tag = commitments.tag
+        self.opening, self.tag = commitments.opening, commitments.tag
+        self.page_key = subkey(commitments.boundary_key, b"page")
         ends = hashlib.blake2b(key=commitments.boundary_key, digest_size=8, person=b"ends").copy
 
         def end_hash(data: bytes) -> bytes:
@@ -176,10 +181,29 @@ class Ledger:
                 return read(key, row)
             except (DamagedRecordError, KeyMissingError) as error:
                 if attempt == 2:
+                    if isinstance(error, DataKeyRemovedError) and self._is_of_before():
+                        where = f"{self.scope}: {rows.describe(key)}"
+                        raise DataKeyRemovedError(f"{where}: {error}") from None
                     advice = _ADVICE if isinstance(error, DamagedRecordError) else ""
                     raise self.damage(key, str(error), advice) from None
             row = self.storage.get([key])[0]
         raise AssertionError
+
+    def _is_of_before(self) -> bool:
+        """Whether the files are older than a reseal, and not one record damaged.
+
+        The row of the first timeline, which a reseal seals again like all others, shows it.
+        """
+        key = rows.line(b"T", self.number, 0)
+        row = self.storage.get([key])[0]
+        try:
+            if row is not None:
+                self._open_row(key, row)
+        except DataKeyRemovedError:
+            return not self.erased()
+        except (DamagedRecordError, KeyMissingError):
+            pass
+        return False
 
     def erased(self) -> bool:
         """Whether the scope has been erased, by whomever: then missing rows are no damage."""
@@ -329,6 +353,15 @@ class Ledger:
                 raise
             raise DamagedRecordError(f"{self.scope}: a value cannot be put together") from None
 
+    def value_of(self, key: str, slot: Slot, codec: Codec | None = None) -> Any:
+        """The value of a key; an error says which key has one that is too long to be read."""
+        try:
+            return self.value(slot.ref, slot.location, codec)
+        except LimitExceededError as error:
+            raise LimitExceededError(
+                f"{self.scope}: the value of {key!r} cannot be read: {error}"
+            ) from None
+
     def _value(self, ref: bytes, location: Any, codec: Codec) -> Any:
         if ref[0] == refs.ATOM_INLINE:
             return codec.decode(ref[1:])
@@ -340,7 +373,7 @@ class Ledger:
         kind, hash_, count, size = refs.read_tree(ref)
         if kind == refs.BYTES and size - 3 * count > codec.limits.size:
             raise LimitExceededError(
-                f"{self.scope}: a value of over {codec.limits.size} bytes is not read whole; "
+                f"a value of over {codec.limits.size} bytes is not read whole; "
                 "open_read (`holdfast key fetch`) gives it in pieces"
             )
         return self.assemble(kind, self.trees.all(self.trees.load(location, hash_)), codec)

@@ -13,10 +13,11 @@ from holdfast.errors import (
     DamagedIndexError,
     DamagedRecordError,
     PrunedError,
+    ScopeNotFoundError,
     StateIntegrityError,
 )
 from holdfast.store import rows
-from holdfast.store.floors import NO_FLOOR, Floor, floor_of, pruned, read_base
+from holdfast.store.floors import NO_FLOOR, Floor, floor_of, name_of, pruned, read_base
 from holdfast.store.ledger import Ledger, gone
 from holdfast.store.saves import BEFORE, DELTA, Save, read_save
 
@@ -60,6 +61,18 @@ class Loading(ABC):
         A save that is damaged costs time, not state: then (or without `saves`) all entries are
         replayed. `verify` names it, and the next save takes its place.
         """
+        try:
+            self._load_whole(until, saves)
+        except ScopeNotFoundError:  # erased while it was read
+            self.sequence = self.ledger.before
+        if self.sequence == self.ledger.before:  # no scope that is there has no entry
+            self.gone = self.ledger.erased()
+        if until is not None and self.sequence < until:
+            scope = self.ledger.scope
+            raise gone(scope) if self.gone else DamagedRecordError(f"{scope}: no entry {until}")
+        return self
+
+    def _load_whole(self, until: int | None, saves: bool) -> None:
         last = rows.LAST_SEQUENCE if until is None else until
         for attempt in range(1, ATTEMPTS + 1):
             self.bare = not saves
@@ -68,21 +81,14 @@ class Loading(ABC):
             self._floor = None if lazy else floor_of(self.ledger, self.number)
             try:
                 self._load(last, saves)
-                break
+                return
             except (PrunedError, StateIntegrityError) as error:
                 if attempt < ATTEMPTS and self._moved():
                     self.take_over(type(self)(self.ledger, self.number))
                     continue  # what was read was being pruned
                 if isinstance(error, PrunedError) or not self.ledger.erased():
                     raise
-                self.sequence = self.ledger.before
-                break
-        if self.sequence == self.ledger.before:  # no scope that is there has no entry
-            self.gone = self.ledger.erased()
-        if until is not None and self.sequence < until:
-            scope = self.ledger.scope
-            raise gone(scope) if self.gone else DamagedRecordError(f"{scope}: no entry {until}")
-        return self
+                raise gone(self.ledger.scope) from None
 
     def _moved(self) -> bool:
         """Whether the timeline was pruned further since its floor was read."""
@@ -123,7 +129,7 @@ class Loading(ABC):
         if floor is NO_FLOOR or last <= before:
             return {}
         if not floor.holds(last, before):
-            raise pruned(self.ledger, f"timeline {self.number}", last, floor)
+            raise pruned(self.ledger, name_of(self.ledger, self.number), last, floor)
         at = min(last, floor.sequence)
         self._take(at, read_base(self.ledger, self.number, at, floor.bases[at]))
         return {}

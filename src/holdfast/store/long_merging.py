@@ -52,7 +52,7 @@ class Carried:
             self.uploads = []
         return entry
 
-    def abandon(self) -> None:
+    def close(self) -> None:
         """Drop what no entry names."""
         for upload in self.uploads:
             upload.abandon()

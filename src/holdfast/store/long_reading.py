@@ -114,7 +114,7 @@ class LongReader:
             self._bytes = ByteTree(timeline.ledger, slot.ref, slot.location)
             self.size = self._bytes.size
             return
-        value = None if refs.is_tree(slot.ref) else reader.value(timeline, slot, True)
+        value = None if refs.is_tree(slot.ref) else reader.value(timeline, self.key, slot, True)
         if type(value) is not bytes:
             raise InvalidInputError(
                 f"{reader.scope}: the value of {self.key!r} is not bytes; `get` reads it"

@@ -31,6 +31,7 @@ from holdfast.store.long_reading import ByteTree
 from holdfast.store.scopes import check_key
 from holdfast.store.stage import Stage
 from holdfast.store.uploads import Upload
+from holdfast.store.writing import ask_gates
 
 SHORT = 1 << 20
 """Bytes up to which a value is set by one entry, with its chunks beside it."""
@@ -165,13 +166,15 @@ class LongWriter:
 
     def _ask(self) -> None:
         """Lead the value through the gates in front; how long it is so far is what they see."""
-        gates, handle = self._handle.core.gates, self._handle
-        if not gates.front:
+        core, handle = self._handle.core, self._handle
+        if not core.gates.front:
             return
         operations = [Operation("set", self.key, LongValue(self.size))]
         request = Request(handle.scope, handle.timeline, operations, self._cause)
         given = deepcopy(request)
-        if gates.ask(request) != given:
+        asked = ask_gates(core, request)
+        self._cause, asked.cause = asked.cause, given.cause
+        if asked != given:
             raise GateRefusedError(
                 f"{handle.scope}: a gate replaces {self.key!r}, which is too long for that; "
                 "set it whole"

@@ -61,6 +61,15 @@ def settle_after(handle: LineHandle) -> None:
         settle_lookups(handle)
 
 
+def all_built(timeline: Timeline) -> bool:
+    """Whether every lookup that is declared is whole in a state, as far as can be read."""
+    try:
+        lookups = timeline.declared.of(Lookup)
+        return not any(_Step(one.name).wanted(timeline) for one in lookups)
+    except HoldfastError:
+        return True  # damage is for others to find: nothing can be built on it
+
+
 def rebuild_lookup(handle: LineHandle, name: str) -> None:
     """Remove the terms of a lookup and build it anew from the values."""
     name = check_lookup_name(name)
@@ -86,6 +95,7 @@ def check_values(handle: LineHandle, lookup: Lookup) -> None:
     timeline = handle.reader.now()
     if timeline is None:
         return
+    lookup = lookup.beside(timeline.declared.all)
     every = timeline.slot(lookup.built) is not None
     reader = Terms(timeline.ledger)
     for low, high in lookup.spans():

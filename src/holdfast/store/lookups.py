@@ -8,8 +8,8 @@ every combination of its terms the index has one more key,
 with an empty value. These are written by the operations of the very entry that changes the value,
 so a lookup is as new, as durable and as sealed as the values, and is forked, restored, adopted,
 erased and read at any point of the past with them, by the same means. Readers need neither the
-declaration nor the values to follow it. `$terms/` keys are seen by nobody else: not in keys, log,
-watch or diff.
+declaration nor the values to follow it. `$terms/` keys are seen by nobody else: not in get, keys,
+log, watch or diff. Names of keys are no place for secrets: what is sensitive is in no lookup.
 
 `$lookup/NAME` says how far a lookup is built, and for which declaration; it is state, too, so that
 a state which is restored brings along what it says of its terms. Any change of the declaration
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -33,7 +33,8 @@ import msgspec
 from holdfast.errors import DamagedRecordError, InvalidInputError, LimitExceededError
 from holdfast.seal.codec import Typed
 from holdfast.store.arguments import check_text, listed
-from holdfast.store.declared import PrefixDeclaration
+from holdfast.store.classes import SENSITIVE, Classed, class_of
+from holdfast.store.declared import NOTHING, Declaration, Declared, PrefixDeclaration
 from holdfast.store.ranges import behind, count_below
 from holdfast.store.scopes import RESERVED, Scope
 from holdfast.store.terms import ABSENT, encode_term, split_terms
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
 TERMS = "$terms/"
 BUILT = "$lookup/"
+DERIVED = (TERMS, BUILT)
+"""What keys begin with that are there because of others."""
 MOST_FIELDS = 8
 MOST_TERMS = 1000
 """Combinations of terms of one value: all of them have to fit into the entry that removes it."""
@@ -58,7 +61,18 @@ _encode = msgspec.msgpack.Encoder().encode
 
 def derived(key: str) -> bool:
     """Whether a key is there because of others: part of a lookup, or how far that is built."""
-    return key.startswith((TERMS, BUILT))
+    return key.startswith(DERIVED)
+
+
+def passed_over(key: str, prefix: str) -> str | None:
+    """What reserved keys begin with that are not listed, if this one does so.
+
+    What parts of Holdfast keep is theirs, and listed only to who asks for it; what follows from
+    other keys never is.
+    """
+    if not prefix:
+        return RESERVED
+    return next((home for home in DERIVED if key.startswith(home)), None)
 
 
 def check_lookup_name(name: str) -> str:
@@ -69,7 +83,7 @@ def check_lookup_name(name: str) -> str:
 
 def count_keys(trees: Trees, root: Node) -> int:
     """How many keys an index has that are there of themselves."""
-    return root.count - sum(count_below(trees, root, home) for home in (TERMS, BUILT))
+    return root.count - sum(count_below(trees, root, home) for home in DERIVED)
 
 
 @dataclass(frozen=True, init=False)
@@ -123,6 +137,27 @@ class Lookup(PrefixDeclaration):
         """The opposite of `data`."""
         return cls(**data)
 
+    def beside(self, others: Sequence[Declaration]) -> Self:
+        """The same, with the classes that are declared for some of its keys."""
+        mine = [
+            one
+            for one in others
+            if isinstance(one, Classed)
+            and (one.prefix.startswith(self.prefix) or self.prefix.startswith(one.prefix))
+        ]
+        made = type(self)(self.called, self.prefix, self.terms)
+        made.__dict__["_classes"] = Declared(mine)
+        return made
+
+    @cached_property
+    def _classes(self) -> Declared:
+        """What is declared of the class of keys that it is about."""
+        return NOTHING
+
+    def leaves_out(self, key: str, meta: bytes) -> bool:
+        """Whether a key is sensitive: then it is in no lookup."""
+        return class_of(key, meta, self._classes) == SENSITIVE
+
     @cached_property
     def paths(self) -> tuple[Steps, ...]:
         """The ways into a value, one for each term."""
@@ -130,8 +165,10 @@ class Lookup(PrefixDeclaration):
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """What stands for the declaration in `$lookup/NAME`."""
-        return hashlib.sha256(_encode(self.data())).digest()[:16]
+        """What stands in `$lookup/NAME` for all that its terms follow from but values: the
+        declaration, and which keys it leaves out."""
+        classes = [one.data() for one in self._classes.all]
+        return hashlib.sha256(_encode([self.data(), classes])).digest()[:16]
 
     @cached_property
     def home(self) -> str:

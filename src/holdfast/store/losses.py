@@ -154,9 +154,10 @@ class _Commits:
         for _, row in page:
             with suppress(StateIntegrityError):  # one that cannot be read names nothing
                 found = items_of(row)
-                mine += [i for i in found if (i.scope, i.timeline) == (ledger.number, self._number)]
-        line = rows.line(b"E", ledger.number, self._number)
-        keys = [rows.entry(line, _last(item)) for item in mine]
+                line = ledger.number, self._number
+                mine += [i for i in found if i.entries and (i.scope, i.timeline) == line]
+        prefix = rows.line(b"E", ledger.number, self._number)
+        keys = [rows.entry(prefix, _last(item)) for item in mine]
         for item, key, there in zip(mine, keys, ledger.storage.get(keys), strict=True):
             yield item, there is not None and hash_of(ledger, key, there) == item.hash
 

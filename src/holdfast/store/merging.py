@@ -12,8 +12,9 @@ entry) and theirs (the other one, which stays as it is).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import (
@@ -25,19 +26,19 @@ from holdfast.errors import (
 )
 from holdfast.store import entries, rows
 from holdfast.store.ancestry import Ancestry, Point
-from holdfast.store.arguments import check_flag, check_timeline
+from holdfast.store.arguments import check_flag, check_plain_function, check_timeline
 from holdfast.store.cause import cause_now
 from holdfast.store.compare import (
     DELETED,
     Diff,
     masked_changes,
     same,
-    shorten,
     tree_changes,
     value_changes,
 )
 from holdfast.store.declared import PREFIX
 from holdfast.store.differing import expiry_changes, shown_value
+from holdfast.store.entries import Body
 from holdfast.store.ephemeral import ephemeral_prefixes
 from holdfast.store.gates import Operation
 from holdfast.store.handles import UPDATES, LineHandle
@@ -46,65 +47,20 @@ from holdfast.store.items import Entry, LongValue
 from holdfast.store.lifetimes import KEEP, NONE, Meta, terms_of
 from holdfast.store.long_merging import Carried
 from holdfast.store.lookups import derived
-from holdfast.store.masking import MASK
+from holdfast.store.merge_conflicts import MergeConflict
 from holdfast.store.merged_meta import merge_meta, meta_beside
 from holdfast.store.scopes import Scope
 from holdfast.store.sealed_merging import Decisions
 from holdfast.store.sealed_values import Shown, shown, subject_changes
 from holdfast.store.slots import Slot, meta_of, said_of
+from holdfast.store.stage import Stage
 from holdfast.store.sticky import sticky_prefixes
 from holdfast.store.three_way import Both, free_name, merge_values
 from holdfast.store.timeline import Timeline
-from holdfast.store.writing import build_change
+from holdfast.store.writing import build_change, build_target
 
 STRATEGIES = ("ask", "ours", "theirs", "newest", "both")
-Strategy = str | Callable[["MergeConflict"], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class MergeConflict:
-    """One thing that both timelines changed in different ways.
-
-    Values are as `get(…, plain=True)` gives them; `DELETED` stands where there is none, `ERASED`
-    for what was sealed for a subject that is erased. Those of class sensitive are masked, except
-    for a function that decides.
-    """
-
-    key: str
-    path: str
-    """The key, then the way into the value: `plan.steps[3].done`."""
-    base: Any
-    """What it was when both had it in common; `DELETED` also if that cannot be said."""
-    ours: Any
-    theirs: Any
-    our_entry: Entry | None
-    """The entry that last wrote (or removed) the key on our side: its time, its cause."""
-    their_entry: Entry | None
-
-    def masked(self) -> MergeConflict:
-        """The same without values, or where in them it is: for keys of class sensitive."""
-        names = ("base", "ours", "theirs")
-        hidden: dict[str, Any] = {
-            name: MASK for name in names if getattr(self, name) is not DELETED
-        }
-        return replace(self, path=self.key, **hidden)
-
-    def __str__(self) -> str:
-        lines = [f"{self.path}: was {shorten(self.base)}"]
-        for name, value, entry in (
-            ("ours", self.ours, self.our_entry),
-            ("theirs", self.theirs, self.their_entry),
-        ):
-            lines.append(f"  {name}: {shorten(value)}{_told(entry)}")
-        return "\n".join(lines)
-
-
-def _told(entry: Entry | None) -> str:
-    if entry is None:
-        return ""
-    who = f" by {entry.cause.actor}" if entry.cause.actor else ""
-    when = entry.time.isoformat(" ", "seconds")
-    return f"  ({entry.timeline}@{entry.sequence}{who}, {when})"
+Strategy = str | Callable[[MergeConflict], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +101,18 @@ def merge_state(
 ) -> Merged:
     """Look and commit until nobody was faster in between."""
     check_flag(dry_run, "dry_run")
-    if strategy not in STRATEGIES and not callable(strategy):
-        raise InvalidInputError(f"strategy is {', '.join(STRATEGIES)} or a function")
+    if strategy not in STRATEGIES:
+        if not callable(strategy):
+            raise InvalidInputError(f"strategy is {', '.join(STRATEGIES)} or a function")
+        check_plain_function(strategy, "a strategy")
     point = other_point(handle, other)
     if not dry_run:
         handle.ask("merge", f"{point[0]}@{point[1]}")
     for attempt in range(1, UPDATES + 1):
         merging = Merging(handle, point, strategy)
         merging.settle()
+        if dry_run:
+            merging.check()
         if dry_run or not merging.changed:
             return merging.result(None, dry_run=dry_run)
         if strategy == "ask" and merging.conflicts:
@@ -187,9 +147,9 @@ def _commit(merging: Merging, reason: str | None, attempt: int) -> int:
     core = merging.handle.core
     cause = cause_now(reason=reason if reason is not None else f"merge of {merging.label}")
     carried = Carried(core, merging.line)
-    try:
+    with _as_one_entry(), closing(carried):
         for one in merging.operations:
-            if type(one.value) is LongValue and one.value in merging.long:
+            if merging.carries(one):
                 class_ = one.terms.class_ if one.terms is not None else ""
                 carried.write(one.key, merging.long[one.value], class_)
         change = build_change(
@@ -204,13 +164,17 @@ def _commit(merging: Merging, reason: str | None, attempt: int) -> int:
         target.ops.insert(0, ("merge", "", merging.theirs, *rests))
         change.fences += merging.decisions.fences
         return carried.commit(lambda: core.run(change)[0].sequence)
+
+
+@contextmanager
+def _as_one_entry() -> Iterator[None]:
+    try:
+        yield
     except LimitExceededError as error:
         raise LimitExceededError(
             f"{error}. What differs between two timelines is merged as one entry: `adopt` takes "
             "over another timeline whole, whatever its size"
         ) from None
-    finally:
-        carried.abandon()
 
 
 class Merging:
@@ -384,7 +348,7 @@ class Merging:
             other = self._writer(key, slots[1], self.theirs)
             was, *sides = [shown(self.handle.core, value) for value in (base, here, there)]
             ours, theirs = (side.value for side in sides)
-            conflict = MergeConflict(key, path, was.value, ours, theirs, mine, other)
+            conflict = MergeConflict(key, path, was.value, ours, theirs, mine, other, masked)
             self.conflicts.append(conflict.masked() if masked else conflict)
             if masked and callable(self.strategy):
                 found = [(key, slot) for slot in slots if slot is not None]
@@ -437,6 +401,22 @@ class Merging:
         return self._names[timeline]
 
     # what comes of it
+
+    def carries(self, operation: Operation) -> bool:
+        """Whether its value is too long to be read whole, and stored anew as it is."""
+        return type(operation.value) is LongValue and operation.value in self.long
+
+    def check(self) -> None:
+        """Build the entry, but for values that are carried over whole, and drop it.
+
+        So a dry run is refused what the merge would be. Gates are not asked.
+        """
+        core, line = self.handle.core, self.handle
+        short = [one for one in self.operations if not self.carries(one)]
+        sealed = core.subjects.sealed(line.scope, short, {})
+        target = build_target(core, line.scope, line.timeline, sealed, self.expects)
+        with _as_one_entry(), self.line.lock:
+            Stage(self.line, core.clock).add(core.prepared(self.ledger, target), Body(self.time))
 
     @property
     def asked(self) -> Any:

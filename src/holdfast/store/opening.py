@@ -23,24 +23,33 @@ from holdfast.errors import (
     WitnessError,
     WrongKeyError,
 )
-from holdfast.seal.codec import Codec, ValueLimits
+from holdfast.seal.codec import Codec
 from holdfast.seal.files import check_home
 from holdfast.seal.keys import EnvKey, FileKey, KeySource, parse_key
+from holdfast.seal.limits import ValueLimits
 from holdfast.seal.masters import damaged
 from holdfast.seal.registry import Registry, default_registry
 from holdfast.seal.ring import Ring
 from holdfast.seal.sealer import PlainSeal
 from holdfast.seal.signer import Identity, Signer, parse_identity
-from holdfast.storage import open_storage
+from holdfast.storage import (
+    address_of,
+    check_names_file,
+    file_of,
+    on_server,
+    open_storage,
+    shown,
+)
 from holdfast.storage.contract import Batch, Storage
 from holdfast.store import rows
 from holdfast.store.arguments import check_filters, check_flag
 from holdfast.store.clock import Clock
 from holdfast.store.core import Core
 
+HEADER = 100
+"""Bytes at the beginning of a SQLite file without which it is none."""
 FORMAT = 1
 """Of the store. A reader needs at least `oldest_reader`, a writer `oldest_writer`."""
-DEFAULT = "holdfast.db"
 META = rows.meta(b"store")
 _AD = b"holdfast/meta/1\0" + META
 
@@ -61,11 +70,13 @@ class Meta(msgspec.Struct, array_like=True):
     """The signer is kept in the ring, or lies beside the file: reports say self-signed."""
 
 
+_ENGINE = ("limits", *(name for name in vars(Storage) if not name.startswith("_")))
+"""What an engine has."""
 _decode = msgspec.msgpack.Decoder(Meta).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Opening:
     """The arguments of `holdfast.open`, and the steps that make a store of them."""
 
@@ -92,13 +103,20 @@ class Opening:
                 create=self.create,
                 read_only=self.read_only,
             )
+        elif not all(hasattr(storage, name) for name in _ENGINE):
+            raise InvalidInputError(
+                "storage is an engine: an object with all that holdfast.storage.contract.Storage "
+                "has; for one of ours give its URL alone"
+            )
         try:
             meta = read_meta(storage)
             if meta is not None:
                 return self.open(storage, meta)
             if self.create:
                 return self.make(storage)
-            raise StoreNotFoundError(f"there is no store at {self.url}, and none may be created")
+            raise StoreNotFoundError(
+                f"there is no store at {shown(self.url)}, and none may be created"
+            )
         except BaseException:
             storage.close()
             raise
@@ -111,20 +129,29 @@ class Opening:
             source.load()
         elif isinstance(source, FileKey) and self.create:
             check_home(source.path, "key file")
-        if self.signer_path is not None and self.create and not os.path.exists(self.signer_path):
+        if self.signer_path is not None and os.path.lexists(self.signer_path):
+            self.load_signer(self.signer_path)
+        elif self.signer_path is not None and self.create:
             check_home(Path(self.signer_path), "signer file")
+            if self.hybrid:
+                Signer.generate(hybrid=True)  # refused where there is no ML-DSA
+        if source is not None and on_server(self.url):
+            self.ring_url()
 
     def check_emptied(self) -> None:
         """An empty file may become a store, but not if it was one: a plain store's signer, which
-        is made after the file has content, lies beside it."""
-        path, signer = self.url.partition(":")[2] or DEFAULT, self.beside()
-        if signer is None or not (os.path.exists(signer) and os.path.exists(path)):
+        is made after the file has content, lies beside it. A few bytes are what is left as well."""
+        path, signer = file_of(self.url), self.beside()
+        if path is None or signer is None:
             return
-        if not os.path.getsize(path):
+        if not (os.path.exists(signer) and os.path.exists(path)):
+            return
+        size = os.path.getsize(path)
+        if size < HEADER:
             raise NotAStoreError(
-                f"{path!r} is empty, but the signer of a store lies beside it ({signer!r}): the "
-                "store was cut off. Put its file back from a copy, or, for a new store, remove "
-                "the signer's file"
+                f"{path!r} holds {size} bytes, and the signer of a store lies beside it "
+                f"({signer!r}): the store was cut off. Put its file back from a copy, or, for a "
+                "new store, remove both files"
             )
 
     def open(self, storage: Storage, meta: Meta) -> Core:
@@ -141,7 +168,7 @@ class Opening:
                 if isinstance(error, (NotAStoreError, ForeignSchemaError)) or (
                     type(error) is DamagedRecordError  # of the file, not of a row
                 ):
-                    raise damaged(f"file ({self.ring_url()})") from None
+                    raise damaged(f"file ({shown(self.ring_url())})") from None
                 raise
         return self.core(storage, meta, ring, ring_storage, self.find_signer(meta, ring))
 
@@ -182,7 +209,9 @@ class Opening:
             if ring_storage is not None:
                 ring_storage.close()
             return self.second(storage)
-        return self.core(storage, meta, ring, ring_storage, signer)
+        # Who opens it later has no signer either; a store has one for good, or never.
+        nowhere = ring is None and self.signer_path is None and on_server(self.url)
+        return self.core(storage, meta, ring, ring_storage, None if nowhere else signer)
 
     def second(self, storage: Storage) -> Core:
         """Another process was faster: use the store that it made.
@@ -200,7 +229,7 @@ class Opening:
     def take_over(self, storage: Storage) -> Core:
         """Finish a creation that was cut short behind its ring, if nothing rests on that ring."""
         ring_storage = self.ring_storage(storage, create=False)
-        where = f"there is a ring ({self.ring_url()}), but no store beside it"
+        where = f"there is a ring ({shown(self.ring_url())}), but no store beside it"
         try:
             lineage = Ring.unused(ring_storage)
             if lineage is None:
@@ -265,32 +294,32 @@ class Opening:
 
     def ring_url(self) -> str:
         """Where the ring lies."""
-        scheme, _, path = self.url.partition(":")
-        return f"{scheme}:{path or DEFAULT}.keys"
+        return ring_place(self.url)
 
     def ring_storage(self, storage: Storage, *, create: bool) -> Storage:
         """The ring lies beside the store, never in it: a copy of the one lacks the other."""
-        scheme, _, path = self.url.partition(":")
-        if scheme == "memory" and not path:
+        if self.url == "memory:":
             return open_storage("memory:", durability=self.durability)
         url = self.ring_url()
         try:
             ring = open_storage(
                 url, durability=self.durability, create=create, read_only=self.read_only
             )
-            if create and scheme == "sqlite":
+            file = file_of(url)
+            if create and file is not None:
                 # Under a passphrase, who reads the ring can guess it at leisure.
-                os.chmod(f"{path or DEFAULT}.keys", 0o600)
+                os.chmod(file, 0o600)
             return ring
         except StoreNotFoundError:
             raise KeyMissingError(
-                f"the store is encrypted and its ring ({url}) is missing; put it back from a copy"
+                f"the store is encrypted and its ring ({shown(url)}) is missing; put it back from "
+                "a copy"
             ) from None
 
     def beside(self) -> str | None:
-        """Where the signer of a plain store lies if none is given; none for memory."""
-        scheme, _, path = self.url.partition(":")
-        return f"{path or DEFAULT}.sign" if scheme == "sqlite" else None
+        """Where the signer of a plain store lies if none is given; none without a file."""
+        path = file_of(self.url)
+        return f"{path}.sign" if path is not None else None
 
     def make_signer(self, storage: Storage, ring: Ring | None) -> Signer:
         """The pair that signs for a new store."""
@@ -341,6 +370,26 @@ class Opening:
         return found if found is not None and found.public == meta.public else None
 
 
+def ring_place(url: str) -> str:
+    """Where the ring lies: beside a file; for a store on a server, where its URL says."""
+    path = file_of(url)
+    if not on_server(url):
+        return f"{url}.keys" if path is None else f"sqlite:{path}.keys"
+    store = address_of(url)
+    if not store.ring:
+        raise InvalidInputError(
+            "an encrypted store on a server needs a place for its ring, which holds the "
+            "wrapped keys: add ring=PATH to the options in its URL (a file), or ring=URL of "
+            "another database"
+        )
+    ring = store.ring if ":" in store.ring else f"sqlite:{store.ring}"
+    if on_server(ring) and address_of(ring).place == store.place:
+        raise InvalidInputError(
+            "the ring of a store cannot lie in the store's own schema or database"
+        )
+    return ring
+
+
 _OPTIONS = {"Registry": "registry", "ValueLimits": "limits", "Clock": "clock"}
 
 
@@ -362,8 +411,8 @@ def open_core(
     if not isinstance(url, str):
         raise InvalidInputError("a store is named by text, for example 'sqlite:agents.db'")
     check_filters(key=key, signer=signer, identity=identity)
-    if any("\0" in text for text in (url, key, signer) if text):
-        raise InvalidInputError("url, key and signer cannot hold a NUL character")
+    key = key if key is not None else os.environ.get("HOLDFAST_KEY")
+    _check_texts(url=url, key=key, signer=signer)
     check_flag(create, "create")
     check_flag(read_only, "read_only")
     how, _, path = (signer or "").partition(":")
@@ -373,10 +422,14 @@ def open_core(
         if given is not None and not isinstance(given, kind):
             what = kind.__name__
             raise InvalidInputError(f"{_OPTIONS[what]} is given as holdfast.{what}(...)")
+    for text, named in ((key, "the key's file"), (signer, "the signer's file")):
+        form, _, place = (text or "").partition(":")
+        if form in ("file", "hybrid") and place:
+            check_names_file(place, named)
     pinned = parse_identity(identity) if identity is not None else None
     opening = Opening(
         url,
-        parse_key(key if key is not None else os.environ.get("HOLDFAST_KEY")),
+        parse_key(key),
         os.path.expanduser(path) if signer else None,
         how == "hybrid",
         pinned,
@@ -388,6 +441,19 @@ def open_core(
         clock or Clock(),
     )
     return opening.run(storage)
+
+
+def _check_texts(**texts: str | None) -> None:
+    """Refuse what no path can be; a key's text is not repeated."""
+    for name, text in texts.items():
+        if text is not None and "\0" in text:
+            raise InvalidInputError(f"{name} cannot hold a NUL character")
+        try:
+            (text or "").encode()
+        except UnicodeEncodeError:
+            raise InvalidInputError(
+                f"{name} is not UTF-8: a file's path, or other text, must be; rename the file"
+            ) from None
 
 
 def read_meta(storage: Storage) -> Meta | None:
@@ -413,9 +479,10 @@ def read_meta(storage: Storage) -> Meta | None:
 
 
 def _warn_beside(source: KeySource, url: str) -> None:
-    path = url.partition(":")[2]
-    folder = Path(path).parent.resolve()
-    if isinstance(source, FileKey) and path and source.path.parent.resolve() == folder:
+    path = file_of(url)
+    if not isinstance(source, FileKey) or path is None:
+        return
+    if source.path.parent.resolve() == Path(path).parent:
         warnings.warn(
             f"the key file {source.path} lies in the same folder as the store: who copies the "
             "folder has both",

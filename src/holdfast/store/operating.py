@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Conflict, MissingError
 from holdfast.store import entries
-from holdfast.store.classes import EXTERNAL, SENSITIVE, STANDARD, check_external, class_of, tells
+from holdfast.store.classes import EXTERNAL, SENSITIVE, STANDARD, check_external, class_of
 from holdfast.store.declared import PREFIX
 from holdfast.store.lifetimes import NONE, Meta
-from holdfast.store.lookups import TERMS
 from holdfast.store.scopes import RESERVED
 from holdfast.store.slots import meta_of
 from holdfast.store.trimming import staged_trim
@@ -27,8 +26,6 @@ def operate(
 ) -> None:
     """Apply an operation to a stage, and add to `made` what the entry says of it."""
     kind, key = op[0], op[1]
-    if key.startswith(TERMS) and not packer.quiet:
-        packer.quiet = tells(key, stage.declared, stage.slot)
     if kind == "set":
         meta = _asked_meta(stage, key, op)
         made.append(stage._set(sequence, key, op[2], packer))  # which leaves it without meta
@@ -39,7 +36,7 @@ def operate(
         old = stage.live(key)
         made.append(stage._append(sequence, key, op[2], packer, old))
         made += _described(stage, key, meta_of(old))  # if it is so short that it was set whole
-        _admit(stage, key, op[2], packer)
+        _admit(stage, key, op[2], packer, within=1)
     elif kind == "delete":
         stage._put(key, None)
         made.append([entries.DELETE, key])
@@ -85,8 +82,10 @@ def _described(stage: Stage, key: str, meta: Meta) -> list[Any]:
     return [[entries.META, key, packed]]
 
 
-def _admit(stage: Stage, key: str, parts: Sequence[Part], packer: Packer) -> None:
-    """Treat what was just written by its class."""
+def _admit(
+    stage: Stage, key: str, parts: Sequence[Part], packer: Packer, *, within: int = 0
+) -> None:
+    """Treat what was just written by its class; `within` is how deep in the value it lies."""
     class_ = _class(stage, key)
     if class_ is STANDARD:  # as most are
         return
@@ -94,7 +93,7 @@ def _admit(stage: Stage, key: str, parts: Sequence[Part], packer: Packer) -> Non
     if class_ == EXTERNAL:
         slot = stage.slot(key)
         assert slot is not None
-        check_external(stage.ledger, key, parts, slot.size())
+        check_external(stage.ledger, key, parts, slot.size(), within)
 
 
 def _class(stage: Stage, key: str) -> str:

@@ -13,6 +13,7 @@ from holdfast.errors import ChangeIdError, InvalidValueError
 from holdfast.store import rows
 from holdfast.store.change import Change, Written
 from holdfast.store.gates import Operation
+from holdfast.store.refusing import refused
 from holdfast.store.scopes import Scope
 
 if TYPE_CHECKING:
@@ -24,9 +25,13 @@ _decode = msgspec.msgpack.Decoder().decode
 
 
 def content_of(core: Core, targets: Iterable[tuple[Scope, str, Sequence[Operation]]]) -> bytes:
-    """16 bytes that stand for operations as they were asked for."""
+    """16 bytes that stand for operations as they were asked for.
+
+    In which order scopes were named makes no difference. That of the fields of a mapping does: it
+    is part of the value.
+    """
     digest = sha256()
-    for scope, timeline, operations in targets:
+    for scope, timeline, operations in sorted(targets, key=lambda one: (str(one[0]), one[1])):
         names = [str(scope), timeline, [(o.kind, o.key) for o in operations]]
         digest.update(_encode(names))
         terms = [(o.key, astuple(o.terms)) for o in operations if o.terms is not None]
@@ -36,7 +41,7 @@ def content_of(core: Core, targets: Iterable[tuple[Scope, str, Sequence[Operatio
             try:
                 data = core.codec.encode(core.codec.plain(operation.value))
             except InvalidValueError as error:
-                raise error.placed(scope, operation.key) from None
+                raise refused(core, scope, timeline, operation, error) from None
             digest.update(len(data).to_bytes(8, "big") + data)
     return core.tag(b"content", digest.hexdigest())
 
@@ -64,6 +69,12 @@ def change_tag(core: Core, change: Change) -> bytes | None:
     return id_tag(core, ledger, change.id)
 
 
+def asked_for(change: Change) -> set[tuple[str, str]]:
+    """(scope, timeline) of each target that it does something to; others were only read."""
+    doing = [one for one in change.targets if one.ops or one.special is not None]
+    return {(str(one.scope), one.timeline) for one in doing}
+
+
 class Outcome(msgspec.Struct, array_like=True, frozen=True):
     """What a change with an id asked for and became."""
 
@@ -71,13 +82,26 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
     """Of `content_of`; empty if the change rests on what it read, which differs each time."""
     places: list[tuple[str, str, int, bytes, int]]
     """(scope, timeline, sequence, hash, time) of its entries."""
+    others: list[tuple[str, str]] = []
+    """(scope, timeline) of what it wrote to without an entry: only to keys that are ephemeral."""
 
     def repeated(self, change: Change) -> list[Written]:
-        """The entries of the first time; refused if that was another change."""
-        if self.content and change.content and self.content != change.content:
-            places = ", ".join(
-                f"{scope} {line}@{number}" for scope, line, number, *_ in self.places
+        """The entries of the first time; refused if that was another change, or elsewhere."""
+        used = {(scope, line) for scope, line, *_ in [*self.places, *self.others]}
+        places = ", ".join(f"{scope} {line}@{number}" for scope, line, number, *_ in self.places)
+        elsewhere = {scope for scope, _ in asked_for(change) - used}
+        if used and elsewhere - {scope for scope, _ in used}:
+            raise ChangeIdError(
+                f"the id {change.id!r} was used before, for a change of other scopes ({places}); "
+                "nothing was written: give every change an id of its own"
             )
+        if used and elsewhere:
+            raise ChangeIdError(
+                f"the id {change.id!r} was used before, on another timeline ({places}), and is "
+                "used up for all timelines of a scope; nothing was written: give the change an id "
+                "of its own here"
+            )
+        if self.content and change.content and self.content != change.content:
             raise ChangeIdError(
                 f"the id {change.id!r} was used before, for a change with other content "
                 f"({places}); nothing was written: give every change an id of its own"
@@ -91,7 +115,8 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
 def outcome(change: Change, written: Iterable[Written]) -> Outcome:
     """What is remembered of a change."""
     places = [(str(w.scope), w.timeline, w.sequence, w.hash, w.time) for w in written]
-    return Outcome(change.content, places)
+    others = asked_for(change) - {(scope, line) for scope, line, *_ in places}
+    return Outcome(change.content, places, sorted(others))
 
 
 def seal_outcome(core: Core, key: bytes, outcome: Outcome) -> bytes:

@@ -1,7 +1,8 @@
-"""Laying the atoms of an entry into its row and into packs."""
+"""Laying the atoms of an entry into its row and into packs, and nodes of trees into theirs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -9,8 +10,10 @@ import msgspec
 from holdfast.errors import LimitExceededError
 from holdfast.seal.codec import MOST_WHOLE
 from holdfast.store import refs, rows
+from holdfast.store.breathing import SHORT, Breath
 from holdfast.store.ledger import PACK, Ledger
 from holdfast.store.splitting import Atom
+from holdfast.store.trees import Node, Place
 
 MOST_ATOM = MOST_WHOLE + 64
 """Most bytes of an encoded part, with what stands before its content."""
@@ -65,3 +68,38 @@ class Packer:
             row = ledger.seal.seal(ledger.ad(key), plain, commitments[-1], quiet=self.quiet)
             made.append((key, row))
         return made, commitments
+
+
+def node_packs(
+    ledger: Ledger,
+    at: tuple[int, int, int],
+    nodes: Iterable[Node],
+    places: dict[int, Place],
+    *,
+    quiet: bool,
+) -> Iterator[tuple[bytes, bytes]]:
+    """Rows of packs that hold nodes; `places` is told where each of them lies.
+
+    `at` is the timeline, the entry and the number of the first pack.
+    """
+    timeline, sequence, ordinal = at
+    line = rows.line(b"N", ledger.number, timeline)
+    pack: list[bytes] = []
+    used = 0
+    breath = Breath(SHORT)
+
+    def close() -> tuple[bytes, bytes]:
+        key = rows.pack(line, sequence, ordinal)
+        return key, ledger.seal_row(key, _encode(pack), ledger.commit_pack, quiet=quiet)
+
+    for node in nodes:
+        breath()
+        data = ledger.trees.pack(node, places)
+        if pack and used + len(data) > PACK:
+            yield close()
+            ordinal, pack, used = ordinal + 1, [], 0
+        places[id(node)] = (timeline, sequence, ordinal, len(pack))
+        pack.append(data)
+        used += len(data)
+    if pack:
+        yield close()

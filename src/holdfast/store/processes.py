@@ -26,9 +26,13 @@ _ENDED = "ended"
 
 def this_process() -> str:
     """The name under which this process holds leases."""
+    return _name_of(os.getpid())
+
+
+@lru_cache(1)
+def _name_of(number: int) -> str:
     import socket  # only who takes a lease pays for loading it
 
-    number = os.getpid()
     name = f"{socket.gethostname()[:200]}/{number}"
     machine, start = _machine(number), _start(number)
     return f"{name}#{machine}.{start}" if machine and start else name

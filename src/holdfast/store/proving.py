@@ -28,6 +28,7 @@ from holdfast.store.files import write_whole
 from holdfast.store.floors import floor_of
 from holdfast.store.history import fold_once
 from holdfast.store.ledger import Ledger
+from holdfast.store.lookups import derived
 from holdfast.store.proof_files import Opened, Proof, chain_file
 from holdfast.store.reading import Reader
 from holdfast.store.scopes import check_key
@@ -48,6 +49,10 @@ def prove_key(handle: LineHandle, key: str, at: Any) -> Proof:
     """The proof of what a key was at a checkpoint (default: the newest); see `State.prove`."""
     key = check_key(key, owner=True)
     handle.core.check_open()
+    if derived(key):
+        raise InvalidInputError(
+            f"{handle.scope}: what a lookup keeps is the store's own; prove a key that it is about"
+        )
     source, checkpoint = checkpoint_view(handle, at)
     refuse_ephemeral(source, key, "proof")
     ledger, sequence = source.ledger, checkpoint.sequence

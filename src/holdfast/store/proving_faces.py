@@ -10,6 +10,7 @@ from holdfast.store.arguments import check_filters, check_flag, check_function, 
 from holdfast.store.witness import make_witness, store_identity, store_stats
 
 if TYPE_CHECKING:
+    from holdfast.store.blocking import State
     from holdfast.store.handles import LineHandle, StoreHandle
     from holdfast.store.items import Checkpoint
     from holdfast.store.metering import Metrics
@@ -72,7 +73,7 @@ class StoreProving:
 
     def verify(
         self,
-        scope: Scope | str | None = None,
+        scope: Scope | str | State | None = None,
         *,
         expect: str | None = None,
         identity: str | None = None,
@@ -87,7 +88,11 @@ class StoreProving:
 
         `expect` takes a witness, `identity` what `identity()` gave. With `trust`, public keys, each
         checkpoint must be signed by `require` (1) of them. With a `budget` in seconds it
-        stops when that is used up, and `resume=report.resume` goes on. With `parallel`, a second
+        stops when that is used up, and `resume=report.resume` goes on: between two entries, so
+        that one entry with all its values is the least that a call does. What is not divided
+        comes on top: the feed and the directory, which every call reads, what is kept below a
+        pruned timeline's floor, long values that were written in pieces, and at the end rows that
+        nothing accounts for, and the engine's own check. With `parallel`, a second
         Python process helps with scopes of over 50,000 entries in a SQLite file; it is given the
         keys of the scope through a pipe, and needs some 100 MB. A budget goes without.
         """
@@ -100,7 +105,7 @@ class StoreProving:
             check_function(progress, "progress")
         return verify_store(
             self._handle.core,
-            self._handle.line(scope).scope if scope is not None else None,
+            self._handle.of(scope).scope if scope is not None else None,
             expect=expect,
             identity=identity,
             trust=trust,

@@ -118,5 +118,11 @@ def notices(storage: Storage, scope: int, at: bytes, by: bytes) -> list[Swap]:
     return [(key, held, told), (rows.arrival(scope, held[:TOKEN], at, by), None, by)]
 
 
+def taken_over(storage: Storage, scope: int) -> Swap:
+    """What puts a new token into the cell of a scope, whoever it says prunes that now."""
+    key = rows.pruner(scope)
+    return key, _held(storage, key), os.urandom(TOKEN)
+
+
 def _held(storage: Storage, key: bytes) -> bytes | None:
     return dict(storage.cells(key, key + b"\0", limit=1)).get(key)

@@ -55,15 +55,19 @@ from holdfast.store.breathing import Breath
 from holdfast.store.cancelling import safe_point
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target
+from holdfast.store.classes import any_sensitive
 from holdfast.store.entries import Body
 from holdfast.store.floors import NO_FLOOR, Floor, floor_of
 from holdfast.store.handles import LineHandle
-from holdfast.store.ledger import PACK, gone
+from holdfast.store.ledger import gone
 from holdfast.store.marking import Marks, mark_all, saves_of, sources_of
+from holdfast.store.needing import oldest_needed
+from holdfast.store.packing import node_packs
 from holdfast.store.pins import SWEPT
 from holdfast.store.pruner import Pruner
 from holdfast.store.saves import INDEX, Save
 from holdfast.store.scopes import Scope
+from holdfast.store.slots import slots_in
 from holdfast.store.stage import Stage
 from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Node, Place
@@ -178,7 +182,7 @@ class _Pruning:
         self.rested = None if rested is None else set(rested())
         """All that there are, as long as the cell is the same."""
         self.old = self.line.floor
-        self.last = max(last, self.old.sequence, self.ledger.before)
+        self.last = max(self._spared(last), self.old.sequence, self.ledger.before)
         self.lines = [number for number, _, _, _ in self.core.timelines(self.ledger)]
         self.heads = {number: self._head(number) for number in self.lines}
         self.wanted = self._checkpoints() if wanted is None else wanted
@@ -193,6 +197,11 @@ class _Pruning:
         line = rows.line(b"E", self.ledger.number, number)
         found = self.storage.scan(line, rows.after(line), limit=1, reverse=True)
         return rows.sequence_of(found[0][0]) if found else self.ledger.before
+
+    def _spared(self, last: int) -> int:
+        """The floor, lowered to what the newest state is made of: see `needing`."""
+        needed = oldest_needed(self.line)
+        return last if needed is None else min(last, needed - 1)
 
     def _checkpoints(self) -> set[int]:
         return {sequence for _, sequence, _, _ in self.handle.history.points.statements()}
@@ -345,6 +354,8 @@ class _Pruning:
             self.heads[number] = self._head(number)
             if not self.kept.issuperset(self._sources(number, head)):
                 raise Conflict(f"{self.ledger.scope}: restored or forked meanwhile; try again")
+        if self._spared(self.last) < self.last and self.last > self.old.sequence:
+            raise Conflict(f"{self.ledger.scope}: its state rests on older entries; try again")
         if self.pruner.look() != self.cell:  # others came to rest on the scope: on what is kept?
             self.cell = self.pruner.cell
             if self.rested is not None:
@@ -366,8 +377,9 @@ class _Pruning:
         root = view.folded()
         nodes: list[Node] = []
         if root.count:
-            self.ledger.trees.unsaved(root, nodes)
-        places = self._lay(view.sequence, nodes)
+            self.ledger.trees.unsaved(root, nodes, self._breath)
+        quiet = any_sensitive(slots_in(nodes), lambda: view.declared)
+        places = self._lay(view.sequence, nodes, quiet=quiet)
         place = (root.place or places[id(root)]) if root.count else 0
         self.ledger.trees.settle(nodes, places)
         save = Save(
@@ -376,10 +388,10 @@ class _Pruning:
         )  # fmt: skip
         plain = _encode(save)
         key = rows.entry(rows.line(b"B", self.ledger.number, self.line.number), view.sequence)
-        row = self.ledger.seal_row(key, plain, self.ledger.commit_save)
+        row = self.ledger.seal_row(key, plain, self.ledger.commit_save, quiet=quiet)
         return (key, row), self.ledger.commit_save(plain)
 
-    def _lay(self, at: int, nodes: list[Node]) -> dict[int, Place]:
+    def _lay(self, at: int, nodes: list[Node], *, quiet: bool) -> dict[int, Place]:
         """Store nodes behind those that another attempt may have left."""
         ledger, number = self.ledger, self.line.number
         line = rows.line(b"N", ledger.number, number)
@@ -388,24 +400,12 @@ class _Pruning:
         ordinal = int.from_bytes(found[0][0][14:17], "big") + 1 if found else rows.BASES
         places: dict[int, Place] = {}
         waiting: list[Row] = []
-        pack: list[bytes] = []
-
-        def close() -> None:
-            key = rows.pack(line, at, ordinal)
-            waiting.append((key, ledger.seal_row(key, _encode(pack), ledger.commit_pack)))
-
-        for node in nodes:
-            data = ledger.trees.pack(node, places)
-            if pack and sum(map(len, pack)) + len(data) > PACK:
-                close()
-                ordinal, pack = ordinal + 1, []
-                if len(waiting) >= SLICE:
-                    self._commit(Batch(puts=waiting, absent=[ledger.next_epoch()]))
-                    waiting = []
-            places[id(node)] = (number, at, ordinal, len(pack))
-            pack.append(data)
-        if pack:
-            close()
+        for row in node_packs(ledger, (number, at, ordinal), nodes, places, quiet=quiet):
+            waiting.append(row)
+            if len(waiting) >= SLICE:
+                self._commit(Batch(puts=waiting, absent=[ledger.next_epoch()]))
+                waiting = []
+        if waiting:
             self._commit(Batch(puts=waiting, absent=[ledger.next_epoch()]))
         return places
 

@@ -14,6 +14,8 @@ from holdfast.store.reading import moment
 from holdfast.store.scopes import Scope
 
 NO_CAUSE = Cause()
+DELETED, ENDED = "deleted", "?"
+"""What stands for the name of a scope, and of a timeline, that is there no longer."""
 
 
 def public_entry(
@@ -61,5 +63,5 @@ def _place_names(
             ledger = core.known(Scope.parse(scope))
             if ledger is not None and ledger.number == number:
                 name = core.numbers.timeline(ledger, line)
-        found.append((scope or "deleted", name or "?", sequence))
+        found.append((scope or DELETED, name or ENDED, sequence))
     return tuple(found)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from itertools import islice
 from typing import Any, TypeVar, cast
 from unicodedata import normalize
 
-from holdfast.errors import DamagedIndexError, DamagedRecordError, InvalidInputError
+from holdfast.errors import (
+    DamagedIndexError,
+    DamagedRecordError,
+    InvalidInputError,
+    ScopeNotFoundError,
+)
 from holdfast.seal.codec import Codec, convert
 from holdfast.seal.parts import ERASED
 from holdfast.store import refs, rows
@@ -31,20 +37,35 @@ from holdfast.store.finding import Question, find
 from holdfast.store.floors import floor_of, pruned
 from holdfast.store.gates import Reading
 from holdfast.store.items import Item, Page
-from holdfast.store.lifetimes import read_meta
+from holdfast.store.lifetimes import Terms, read_meta
+from holdfast.store.lookups import derived, passed_over
 from holdfast.store.scopes import RESERVED, Scope, check_key
 from holdfast.store.slots import Slot
 from holdfast.store.subjects import Kept, erased, kept_subject
 from holdfast.store.timeline import Timeline
 
 _NOTHING = Cause()
+ATTEMPTS = 5
+"""How often a read begins anew because its scope was erased meanwhile."""
 
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
+_T = TypeVar("_T")
+
+
+def anew(do: Callable[[], _T]) -> _T:
+    """Do something that begins anew if its scope is erased meanwhile."""
+    for _ in range(ATTEMPTS):
+        with suppress(ScopeNotFoundError):
+            return do()
+    return do()
 
 
 def _rebuilding(method: _Method) -> _Method:
-    """If the saved index is damaged, make the state from its entries and read again."""
+    """Read again if the saved index is damaged, from entries; or if the scope was erased meanwhile.
+
+    Then it is absent, or another one has its name.
+    """
 
     @wraps(method)
     def read(self: Reader, *args: Any) -> Any:
@@ -56,6 +77,10 @@ def _rebuilding(method: _Method) -> _Method:
         except DamagedRecordError:
             self.check_kept()
             raise
+        except ScopeNotFoundError:
+            if self.at is not None:
+                raise  # what it shows is gone
+        return anew(lambda: method(self, *args))
 
     return cast(_Method, read)
 
@@ -130,6 +155,16 @@ class Reader:
         return not reveal
 
     @_rebuilding
+    def lasts(self, key: str, terms: Terms) -> bool:
+        """Whether a key is there and expires as terms say, or never does if they say so."""
+        timeline = self.now()
+        slot = self.live(timeline, key) if timeline is not None else None
+        if slot is None:
+            return False
+        old = read_meta(slot.meta)
+        return terms.meta(self.time(), old)._replace(class_=old.class_) == old
+
+    @_rebuilding
     def class_of(self, key: str) -> str:
         """The class of a key; of one that is absent, what it would have."""
         key = check_key(key, owner=True)
@@ -140,7 +175,12 @@ class Reader:
         return class_of(key, slot.meta if slot is not None else b"", timeline.declared)
 
     def _slot(self, timeline: Timeline, key: str) -> Slot | None:
-        """What is known of a key, also of one that lives in this process only."""
+        """What is known of a key, also of one that lives in this process only.
+
+        Of what follows from others nothing is: that is the store's own.
+        """
+        if key[:1] == RESERVED and derived(key):
+            return None
         if timeline.known is NOTHING and not self.core.ephemerals.boxes:
             return timeline.slot(key)  # nothing is declared, as of most scopes
         box = self._box(timeline)
@@ -178,26 +218,32 @@ class Reader:
         if slot is None:
             return default
         assert timeline is not None
-        value = self.value(timeline, slot, plain)
+        value = self.value(timeline, key, slot, plain)
         if value is ERASED:
             raise erased(self.scope, key)
         if slot.meta or self.core.gates.readers:
             self.told(timeline, [(key, slot)])
         return convert(value, as_) if as_ is not None else value
 
-    def value(self, timeline: Timeline, slot: Slot, plain: bool = False) -> Any:
-        """The value that a slot describes; `plain`: with objects as `Typed`."""
-        slot = timeline.settled(slot)
-        return timeline.ledger.value(slot.ref, slot.location, self._codec(plain))
+    def value(self, timeline: Timeline, key: str, slot: Slot, plain: bool = False) -> Any:
+        """The value of a key that a slot describes; `plain`: with objects as `Typed`."""
+        return timeline.ledger.value_of(key, timeline.settled(slot), self._codec(plain))
 
-    def to_update(self, timeline: Timeline, slot: Slot, key: str) -> tuple[Any, Kept | None]:
-        """A value that is about to be changed, and the subject that it is sealed for."""
+    @_rebuilding
+    def to_update(self, key: str, default: Any) -> tuple[Any, int, Kept | None]:
+        """A value that is about to be changed, its version, and the subject it is sealed for."""
+        timeline = self.now()
+        slot = self.live(timeline, key) if timeline is not None else None
+        if timeline is None or slot is None:
+            return default, 0, None
         with self.core.subjects.noting() as opened:
-            value = self.value(timeline, slot)
+            value = self.value(timeline, key, slot)
         if value is ERASED:
             raise erased(self.scope, key)
-        slot = timeline.settled(slot)
-        return value, kept_subject(self.core, timeline.ledger, slot, key, len(opened))
+        version, settled = timeline.version(slot), timeline.settled(slot)
+        kept = kept_subject(self.core, timeline.ledger, settled, key, len(opened))
+        self.told(timeline, [(key, slot)])
+        return value, version, kept
 
     def _codec(self, plain: bool) -> Codec | None:
         return self.core.codec.plain_viewer if plain else None
@@ -213,7 +259,7 @@ class Reader:
             found = [(key, self.live(timeline, name)) for key, name in names]
         present = [(key, slot) for key, slot in found if slot is not None]
         timeline.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in present)
-        values = {key: self.value(timeline, slot, plain) for key, slot in present}
+        values = {key: self.value(timeline, key, slot, plain) for key, slot in present}
         self.told(timeline, present)
         return values
 
@@ -227,7 +273,7 @@ class Reader:
             found = [(key, self.live(timeline, check_key(key, owner=True))) for key in keys]
             versions = [timeline.version(slot) for _, slot in found]
         return {
-            key: (self.value(timeline, slot, plain), version)
+            key: (self.value(timeline, key, slot, plain), version)
             for (key, slot), version in zip(found, versions, strict=True)
             if slot is not None
         }
@@ -251,7 +297,7 @@ class Reader:
         expires = read_meta(slot.meta).expires
         item = Item(
             key,
-            self.value(timeline, slot),
+            self.value(timeline, key, slot),
             timeline.version(slot),
             moment(origin.time),
             origin.cause or _NOTHING,
@@ -300,7 +346,7 @@ class Reader:
             return []
         found = list(self._slots(prefix, limit, after, timeline))
         timeline.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in found)
-        values = [(key, self.value(timeline, slot, plain)) for key, slot in found]
+        values = [(key, self.value(timeline, key, slot, plain)) for key, slot in found]
         self.told(timeline, found)
         return values
 
@@ -318,10 +364,10 @@ class Reader:
         for key, slot in kept:
             if limit is not None and number >= limit:
                 return
-            if key[0] == RESERVED and not prefix:
-                # What parts of Holdfast keep here is theirs, and may be much: on behind it.
+            if key[0] == RESERVED and (home := passed_over(key, prefix)):
+                # It may be much: on behind it.
                 rest = limit - number if limit is not None else None
-                yield from self._slots(prefix, rest, RESERVED + "\U0010ffff", timeline)
+                yield from self._slots(prefix, rest, home + "\U0010ffff", timeline)
                 return
             if slot.meta and self.judged(slot) is None:
                 continue
@@ -394,7 +440,7 @@ class Reader:
     def _small_list(
         self, timeline: Timeline, slot: Slot, key: str, plain: bool = False
     ) -> list[Any]:
-        value = self.value(timeline, slot, plain) if slot.ref[0] != refs.TREE else None
+        value = self.value(timeline, key, slot, plain) if slot.ref[0] != refs.TREE else None
         if value is ERASED:
             raise erased(self.scope, key)
         if type(value) is not list:

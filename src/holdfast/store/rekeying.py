@@ -8,15 +8,15 @@ under an older key.
 
 `reseal`: what lies before them is opened and sealed again, in slices, each row only if it is still
 the one that was read. Commitments, and with them the chain, roots and signatures, do not change.
-When nothing is left under older keys, they leave the ring. Cut short, it is done again: what has
-the new key already is passed over.
+When nothing is left under older keys, they leave the ring, and what was replaced leaves the
+engine's logs. Cut short, it is done again: what has the new key already is passed over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import msgspec
@@ -29,6 +29,7 @@ from holdfast.store.cancelling import safe_point
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target
 from holdfast.store.core import Core
+from holdfast.store.engine_logs import IN_LOGS, settle
 from holdfast.store.entries import Body
 from holdfast.store.handles import StoreHandle
 from holdfast.store.keyring import ring_of
@@ -56,6 +57,14 @@ class Resealed:
     bytes: int
     keys_removed: int
     """Rows with older data keys that this call took out of the ring."""
+    open: tuple[str, ...] = ()
+    """Where the older keys, or records under them, may still be, for people."""
+
+
+_COPIES = (
+    "copies of the ring made before still hold the older data keys, and copies of the store's "
+    "files made before hold records under them"
+)
 
 
 def rotate_scope(handle: StoreHandle, scope: Scope | str) -> int:
@@ -87,7 +96,7 @@ def rotate_all(handle: StoreHandle) -> int:
 
 def reseal_all(handle: StoreHandle) -> list[Resealed]:
     """Seal everything of every scope that is there under its newest data key."""
-    return list(_each(handle, reseal_scope))
+    return _settled(handle.core, list(_each(handle, _resealed)))
 
 
 def _each(handle: StoreHandle, do: Callable[[StoreHandle, Scope], _T]) -> Iterator[_T]:
@@ -135,6 +144,16 @@ def _announcement(core: Core, ledger: Ledger, epoch: int) -> Change:
 
 def reseal_scope(handle: StoreHandle, scope: Scope | str) -> Resealed:
     """Seal everything of a scope under its newest data key, and remove the older ones."""
+    return _settled(handle.core, [_resealed(handle, scope)])[0]
+
+
+def _settled(core: Core, done: list[Resealed]) -> list[Resealed]:
+    """What was done, once the engine's logs are rid of the keys and records that were replaced."""
+    still = (_COPIES,) if settle(core) else (_COPIES, IN_LOGS)
+    return [replace(one, open=still) for one in done]
+
+
+def _resealed(handle: StoreHandle, scope: Scope | str) -> Resealed:
     core = handle.core
     ring = ring_of(core, write=True)
     ledger = _ledger(core, handle.line(scope).scope)

@@ -115,7 +115,7 @@ def check_noted(check: _Check, ledger: Ledger, line: int, sequence: int, body: B
         key = rows.rest(at, by) if at else b""
         if not key or check.core.storage.cells(key, key + b"\0", limit=1):
             continue
-        if not check.ends_now(ledger):
+        if not check.directory.ends_now(ledger):
             message = "it is missing: retention would not keep what the checkpoint rests on"
             check.find("damage", rows.describe(key), message)
 
@@ -138,12 +138,12 @@ def _noted_at(core: Core, scope: str, timeline: str, sequence: int, hash_: str) 
 def check_rests(check: _Check) -> None:
     """Tell what is no cell of this kind, is about scopes that there never were, or misnames one."""
     low = b"R"
-    directory_of = {ledger.number: ledger.tombstone for ledger in check.ledgers}
+    directory_of = {ledger.number: ledger.tombstone for ledger in check.directory.ledgers}
     while page := check.core.storage.cells(low, b"S", limit=1000):
         for key, directory in page:
             ends = [rows.scope_of(end) for end in rows.ends_of(key)]
             right = len(key) == rows.REST and len(directory) == rows.DIRECTORY
-            if not right or not all(check.knows(number) for number in ends):
+            if not right or not all(check.directory.knows(number) for number in ends):
                 check.find("unaccounted", rows.describe(key), "nothing accounts for this cell")
             elif directory != directory_of.get(ends[1], directory):
                 check.find("damage", rows.describe(key), "it names another scope than it is of")

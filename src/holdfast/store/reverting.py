@@ -54,6 +54,8 @@ _STAYS = {
     entries.TAKEN: "changed no key: it stands for an entry that was lost",
 }
 """Why an operation that names no key is not undone."""
+AS_BEFORE = "it is what it was before"
+"""Of a key that is left: there is nothing to undo."""
 _PRUNED = "stays: what was before it is pruned, and does not come back"
 _BUILT = "built or removed a lookup, which follows from what is declared"
 Choice = Callable[[int, Body], bool]
@@ -68,16 +70,20 @@ def revert_state(
     actor: str | None,
     dry_run: bool,
     reason: str | None,
-    sticky: bool = True,
+    operation: bool = False,
 ) -> Reverted:
-    """Undo entries of one timeline; `sticky`: also what they wrote to sticky keys."""
+    """Undo entries of one timeline.
+
+    As those of an `operation` that has just failed, what they wrote to sticky keys stays, and so
+    does whatever somebody restored since.
+    """
     check_flag(dry_run, "dry_run")
     if sum(given is not None for given in (correlation, entries, actor)) != 1:
         raise InvalidInputError("revert takes one of correlation=, entries= and actor=")
     numbers = listed(entries, "entries") if entries is not None else None
 
     def look() -> list[Undoing]:
-        undoing = Undoing(handle, sticky)
+        undoing = Undoing(handle, operation)
         if numbers is not None:
             undoing.choose_numbers(_numbers(handle, numbers))
         elif correlation is not None:
@@ -193,13 +199,13 @@ def _nobody(where: str, what: str) -> str:
     return f"{where}: no entry carries {what}; `log()` shows causes"
 
 
-def _ruled(key: str, declared: Declared, sticky: bool) -> str:
+def _ruled(key: str, declared: Declared, operation: bool) -> str:
     """Why a key is left alone whatever was written to it; empty if it is not."""
     if key.startswith(PREFIX):
         return "it is a declaration, which stays: `declare` and `undeclare` change it"
     if key.startswith(ephemeral_prefixes(declared)):
         return "it is ephemeral by now: what was stored under it does not come back"
-    if not sticky and key.startswith(sticky_prefixes(declared)):
+    if operation and key.startswith(sticky_prefixes(declared)):
         return "it is sticky: what it tells of has happened, and stays so"
     return ""
 
@@ -207,9 +213,9 @@ def _ruled(key: str, declared: Declared, sticky: bool) -> str:
 class Undoing:
     """What it takes to undo some entries of one timeline, seen from its newest entry."""
 
-    def __init__(self, handle: LineHandle, sticky: bool = True) -> None:
+    def __init__(self, handle: LineHandle, operation: bool = False) -> None:
         self.handle = handle
-        self.sticky = sticky
+        self.operation = operation
         self.core = handle.core
         self.scope = handle.scope
         points = handle.history.points
@@ -225,7 +231,8 @@ class Undoing:
         """The newest entry of somebody else that changed the key since."""
         self.appended: set[str] = set()
         """Keys that others only appended to since."""
-        self.restores: list[int] = []
+        self.restores: dict[int, bool] = {}
+        """Restores since, and whether they are among the entries to undo."""
         self.stays: dict[str, list[int]] = {}
         """Entries of which something stays, by the reason."""
         self.together: list[int] = []
@@ -302,7 +309,7 @@ class Undoing:
         if derived(key):
             return  # it follows what it was derived from
         if code == entries.RESTORE and (self.first or mine):
-            self.restores.append(sequence)
+            self.restores[sequence] = mine
         if code not in entries.KEYED:
             if mine:
                 self.stays.setdefault(_STAYS[code], []).append(sequence)
@@ -363,13 +370,13 @@ class Undoing:
         for key in sorted(self.first):
             was, now = before[key], self._settled(self.now, key)
             since = max(self.others.get(key, 0), moved.get(key, 0))
-            if (why := _ruled(key, declared, self.sticky)) or said_of(was) == said_of(now):
-                why = why or "it is what it was before"
+            if (why := _ruled(key, declared, self.operation)) or said_of(was) == said_of(now):
+                why = why or AS_BEFORE
                 self.left.append(Left(key, why, self._entry(since or self.first[key])))
             elif since:
                 self.left.append(Left(key, self._why(key, since, moved), self._entry(since)))
             else:
-                value = self._value(was)
+                value = self._value(key, was)
                 operation = Operation("delete", key)
                 if was is not None:
                     operation = Operation("set", key, value, terms_of(meta_of(was)))
@@ -381,15 +388,15 @@ class Undoing:
 
     def _show(self, key: str, slots: list[Slot | None], value: Any, diff: Diff) -> None:
         if self.handle.reader.masks(self.now, key, slots):
-            masked_changes(key, self._value(slots[0]), value, diff)
+            masked_changes(key, self._value(key, slots[0]), value, diff)
         else:
-            value_changes(key, key, self._value(slots[0]), value, diff)
+            value_changes(key, key, self._value(key, slots[0]), value, diff)
 
     def _why(self, key: str, since: int, moved: dict[str, int]) -> str:
         entry = self._entry(since)
         who = f" by {entry.cause.actor}" if entry.cause.actor else ""
         if moved.get(key) == since:
-            return f"a restore changed it since, at entry {since}{who}"
+            return f"a restore set it since, at entry {since}{who}"
         if key in self.appended:
             return f"others appended behind what is to be undone, at entry {since}{who}"
         return f"it was changed since, at entry {since}{who}"
@@ -415,11 +422,18 @@ class Undoing:
         return found
 
     def _moved(self, saves: bool) -> dict[str, int]:
-        """The newest restore, of whomever, that changed a key without naming it."""
+        """The newest restore that set a key without naming it.
+
+        For an operation, one of somebody else sets all keys, also those that are what they were:
+        undoing one of them would undo a part of it.
+        """
         found: dict[str, int] = {}
-        for sequence in self.restores:
+        alone = sticky_prefixes(self.now.declared)
+        for sequence, mine in self.restores.items():
             keys = [key for key, first in self.first.items() if first < sequence]
-            if keys:
+            if self.operation and not mine:
+                found |= {key: sequence for key in keys if not key.startswith(alone)}
+            elif keys:
                 line = self._at(sequence - 1, saves)
                 before = {key: self._settled(line, key) for key in keys}
                 self._follow(line, sequence)
@@ -450,11 +464,11 @@ class Undoing:
         slot = line.slot(key)
         return line.settled(slot) if slot is not None else None
 
-    def _value(self, slot: Slot | None) -> Any:
+    def _value(self, key: str, slot: Slot | None) -> Any:
         """A value in plain form: what is written again is exactly what was stored."""
         if slot is None:
             return MISSING
-        return self.ledger.value(slot.ref, slot.location, self.core.codec.plain_reader)
+        return self.ledger.value_of(key, slot, self.core.codec.plain_reader)
 
     def _entry(self, sequence: int) -> Entry:
         found = self._entries.get(sequence)

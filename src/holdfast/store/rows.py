@@ -27,7 +27,7 @@ Cells have keys of their own:
 | kind | key after the kind | what it holds |
 | --- | --- | --- |
 | CL | tag(16) part(1) | a lease: 0 its token, 1 its beat |
-| A | scope(6) | who prunes the scope now |
+| A | scope(6) | who prunes the scope now, or erases it |
 | R | scope(6) timeline(2) sequence(5) twice | the checkpoint named second rests on the first |
 | CS | tag(16) | the id of the subject of a name |
 | CT | tag(16) | a schedule |
@@ -138,6 +138,11 @@ def epoch(scope: int, number: int) -> bytes:
 
 BASES = 1 << (8 * ORDINAL - 1)
 """Ordinals from here on are of nodes that were saved for a base; saves have lower ones."""
+
+
+def of_base(key: bytes) -> bool:
+    """Whether a row holds nodes that were saved for a base."""
+    return key[:1] == b"N" and int.from_bytes(key[14:17], "big") >= BASES
 
 
 def anchor(scope: int, timeline: int, number: int) -> bytes:
@@ -257,6 +262,12 @@ def describe(key: bytes) -> str:
     kind = key[:1].decode("latin-1")
     if key.startswith(SUBJECTS) and len(key) == SUBJECT:
         return f"subject ({key[len(SUBJECTS) :].hex()})"
+    if key.startswith(LEASES) and len(key) == LEASE:
+        return f"lease ({key[len(LEASES) : -1].hex()}, {'beat' if key[-1] else 'token'})"
+    if key == SCHEDULES:
+        return "count of schedules"
+    if key.startswith(SCHEDULES) and len(key) == SCHEDULE:
+        return f"schedule ({key[len(SCHEDULES) :].hex()})"
     if kind in "TEVSNCB" and len(key) >= 9:
         parts = [f"scope {int.from_bytes(key[1:7], 'big'):x}"]
         line = key[7] * 256 + key[8]
@@ -274,10 +285,6 @@ def describe(key: bytes) -> str:
         return f"pruning (scope {int.from_bytes(key[1:7], 'big'):x})"
     if kind == "F" and len(key) == 8:
         return f"feed row (lane {key[1]}, number {int.from_bytes(key[2:], 'big')})"
-    if key.startswith(LEASES):
-        return f"lease ({key[len(LEASES) :].hex()})"
-    if key.startswith(SCHEDULES):
-        return f"schedule ({key[len(SCHEDULES) :].hex()})"
     return f"{_KINDS.get(kind, 'row')} ({key[1:].hex()})"
 
 

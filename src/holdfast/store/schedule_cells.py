@@ -73,15 +73,20 @@ class ScheduleCells:
     def replace(self, name: str, made: Callable[[bytes | None], bytes | None]) -> bool:
         """Put what `made` gives for what is there (both plain; None: absent), and count it.
 
-        If both are equal nothing is written; tells whether something was.
+        If both are equal nothing is written; tells whether something was. What is damaged counts as
+        absent: this is how it is mended.
         """
         self.core.check_writable()
         key = self.key_of(name)
         for _ in range(ATTEMPTS):
             counted, old = self.count(), self.get(key)
-            before = self.open(key, old) if old is not None else None
+            before, damaged = None, False
+            try:
+                before = self.open(key, old) if old is not None else None
+            except DamagedRecordError:
+                damaged = True
             after = made(before)
-            if after == before:
+            if after == before and not damaged:
                 return False
             new = self.seal(key, after) if after is not None else None
             if swap_cells(self.core.storage, [(key, old, new), self._next(counted)]):
@@ -90,7 +95,10 @@ class ScheduleCells:
 
     def _next(self, counted: bytes | None) -> Swap:
         key = rows.SCHEDULES
-        before = _count(self.core.open_row(key, counted))[0] if counted is not None else 0
+        try:
+            before = _count(self.core.open_row(key, counted))[0] if counted is not None else 0
+        except (DamagedRecordError, msgspec.DecodeError):
+            before = self.core.clock.claimed()  # more than it can have been
         return key, counted, self.core.seal_row(key, _encode([before + 1]))
 
     def advance(self, swaps: list[Swap], lease: Lease) -> bool:
@@ -106,7 +114,7 @@ def check_schedules(check: _Check) -> None:
     for key, row in (*pairs, *cells.all()):
         try:
             if key == rows.SCHEDULES:
-                _count(check.core.open_row(key, row))
+                _count(check.core.open_row(key, row))  # the next change of a schedule mends it
             elif len(key) == rows.SCHEDULE:
                 cells.open(key, row)
             else:

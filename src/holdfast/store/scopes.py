@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import unicodedata
 from dataclasses import dataclass
 
@@ -12,6 +13,9 @@ KEY_LENGTH = 256
 SCOPED_LENGTH = 512
 RESERVED = "$"
 """First character of keys that parts of Holdfast own; see `check_key`."""
+BESIDE = "$recovery"
+"""The custom scope of what recoveries keep, and how the names of those begin that are beside one
+other scope each."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -70,6 +74,17 @@ class Scope:
         return self.kind if self.kind == "global" else f"{self.kind}:{self.id}"
 
 
+def beside(scope: Scope) -> Scope:
+    """The scope that keeps what recoveries of another one found, which may be its content.
+
+    It is beside that one, which may be damaged; it is erased with it.
+    """
+    name = f"{BESIDE}/{scope}"
+    if len(name) > KEY_LENGTH:
+        name = f"{BESIDE}/{hashlib.sha256(str(scope).encode()).hexdigest()}"
+    return Scope("custom", name)
+
+
 def escape(text: str) -> str:
     """A text as one part of several that are joined by `/`."""
     return text.replace("%", "%25").replace("/", "%2F")
@@ -118,7 +133,7 @@ _plain = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 def check_key(key: str, *, owner: bool = False) -> str:
     """The key itself if it may be used, else a clear error.
 
-    Keys have 1 to 256 characters (512 under a reserved prefix), are normalised to NFC, and
+    Keys are normalised to NFC, then have 1 to 256 characters (512 under a reserved prefix), and
     contain no `..`, `\\`, `//`, NUL, CR, LF or other control character. The prefix `__` and,
     except for parts of Holdfast (`owner`), `$` are reserved.
     """
@@ -126,6 +141,8 @@ def check_key(key: str, *, owner: bool = False) -> str:
         raise InvalidKeyError(f"a key is text, not {type(key).__name__}")
     if not key:
         raise InvalidKeyError("a key must not be empty")
+    if not key.isascii():
+        key = unicodedata.normalize("NFC", key)  # what is stored is what has to fit
     if len(key) > (SCOPED_LENGTH if owner else KEY_LENGTH):
         raise InvalidKeyError(f"a key has at most {KEY_LENGTH} characters; this one has {len(key)}")
     if key[0] in "_$":
@@ -139,7 +156,6 @@ def check_key(key: str, *, owner: bool = False) -> str:
     common = _plain.issuperset(key) or (key[0] == RESERVED and _plain.issuperset(key[1:]))
     if common and ".." not in key and "//" not in key:
         return key
-    key = unicodedata.normalize("NFC", key)
     problem = _problem(key)
     if problem:
         raise InvalidKeyError(f"the key {key[:40]!r} {problem}")

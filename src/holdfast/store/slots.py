@@ -70,16 +70,18 @@ def said_of(slot: Slot | None) -> bytes | None:
     return slot.described() if slot is not None else None
 
 
-def slots_in(nodes: Iterable[Node]) -> Iterator[tuple[str, bytes]]:
-    """Keys in the leaves among some nodes, with what is known of them besides their values.
+def slots_in(nodes: Iterable[Node]) -> Iterator[dict[str, bytes]]:
+    """The keys in each leaf among some nodes, with what is known of them besides their values.
 
     Fields of mappings look like keys here; who asks must not mind.
     """
     for node in nodes:
         if node.level == 0:
-            for element in node.elements:
-                if type(element[0]) is str and element[0]:
-                    yield element[0], refs.read_described(element[1])[0]
+            yield {
+                key: refs.read_described(ref)[0] if ref[0] == refs.META else b""
+                for key, ref, *_ in node.elements
+                if type(key) is str and key
+            }
 
 
 def slot_of(element: Element) -> Slot:

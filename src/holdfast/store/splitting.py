@@ -9,7 +9,7 @@ is found.
 from __future__ import annotations
 
 import marshal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -58,7 +58,7 @@ Seen = bytes | Unlike
 class Branch:
     """A value that is kept as a tree; only a mapping has keys."""
 
-    __slots__ = ("before", "keys", "kind", "parts", "ref", "seen", "spans", "typed")
+    __slots__ = ("before", "keys", "kind", "new", "parts", "ref", "seen", "spans", "typed")
 
     def __init__(self, kind: int, parts: list[Part], keys: list[Any] | None = None) -> None:
         self.kind = kind
@@ -73,6 +73,12 @@ class Branch:
         """What was kept of the value here before, if that helped to take this apart."""
         self.spans: list[Range] | None = None
         """What differs from a list before, if that is known."""
+        self.new: list[int] | None = None
+        """The places of the parts that were not there before; None: all."""
+
+    def fresh(self) -> Sequence[int]:
+        """The places of its parts that were not there before."""
+        return range(len(self.parts)) if self.new is None else self.new
 
 
 Part = Atom | Branch
@@ -117,6 +123,10 @@ class Splitter:
             if part is not None and self._within_limits(part):
                 return part
         return self._split(*self._examined(value))
+
+    def split_item(self, value: Any) -> Part:
+        """The same of an item of a list."""
+        return self._split(*self._examined(value, 2))
 
     def _within_limits(self, branch: Branch) -> bool:
         """Whether parts that were recognised, and so not counted, surely keep the limits."""
@@ -225,7 +235,7 @@ class Splitter:
             parts[place] = self._split(plain, raw, least)
             _note(seen, place, parts[place], raw)
         branch = Branch(refs.LIST, parts)
-        branch.seen, branch.before = seen, known
+        branch.seen, branch.before, branch.new = seen, known, new
         if all(type(parts[place]) is Atom for place in new):
             branch.spans = spans  # else a long item may be an old one, or differ in little
         return branch
@@ -285,10 +295,14 @@ def remembered(part: Part) -> tuple[Branch, int] | None:
     if type(part) is not Branch or part.typed:
         return None
     if part.seen is not None:
-        for inner in part.parts:
+        parts = part.parts.copy()
+        for place in part.fresh():  # the others were kept from the list before
+            inner = parts[place]
             if type(inner) is Atom and inner.seen is not None:
                 inner.encoded = None  # it can be made again from what was seen
-        known = Branch(refs.LIST, [_kept(inner) for inner in part.parts])
+            else:
+                parts[place] = _NEVER
+        known = Branch(refs.LIST, parts)
         known.seen = part.seen
         held = 200 * len(part.seen) + sum(map(len, part.seen))
     else:
@@ -301,10 +315,6 @@ def remembered(part: Part) -> tuple[Branch, int] | None:
         held = sum(len(str(one[0])) + 200 + one[2] for one in kept)
     known.ref = part.ref
     return known, held
-
-
-def _kept(part: Part) -> Part:
-    return part if type(part) is Atom and part.seen is not None else _NEVER
 
 
 def _marshalled(items: list[Any]) -> list[Seen]:
@@ -351,8 +361,9 @@ def _has_bytes(value: Any) -> bool:
 
 
 def _count(branch: Branch) -> int:
-    inner = sum([_count(part) for part in branch.parts if type(part) is Branch])
-    return len(branch.parts) + inner
+    parts = branch.parts
+    inner = [part for place in branch.fresh() if type(part := parts[place]) is Branch]
+    return len(parts) + sum(map(_count, inner))
 
 
 def _size(branch: Branch) -> int:

@@ -15,14 +15,15 @@ import msgspec
 
 from holdfast.errors import LimitExceededError
 from holdfast.store import entries, refs, rows
+from holdfast.store.breathing import SHORT, Breath
 from holdfast.store.classes import any_sensitive
 from holdfast.store.clock import Clock
 from holdfast.store.declared import NOTHING, PREFIX, Declared, parse_declared
 from holdfast.store.entries import Body, Statement
+from holdfast.store.feed import FeedItem
 from holdfast.store.folding import edits_of, fold
-from holdfast.store.ledger import PACK
 from holdfast.store.operating import operate
-from holdfast.store.packing import MOST_ATOM, Packer
+from holdfast.store.packing import MOST_ATOM, Packer, node_packs
 from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, pack_slot
 from holdfast.store.slots import Slot, layered, slots_in
 from holdfast.store.splitting import Atom, Branch, Part, array_header, read_array_header
@@ -64,6 +65,8 @@ class Stage:
         self.rows: list[tuple[bytes, bytes]] = []
         self.absent: list[bytes] = []
         self.cells: list[tuple[bytes, bytes | None, bytes | None]] = []
+        self.behind: FeedItem | None = None
+        """The entry of another timeline that this one begins behind."""
         self.laid: list[tuple[Any, bytes, bytes]] = []
         self.bodies: list[Body] = []
         self.announce: tuple[int, int, bytes] | None = None
@@ -269,18 +272,18 @@ class Stage:
     ) -> Any:
         length = old.length() if old is not None else None
         if length is not None:
-            self._check_length(length + len(parts))
+            self._check_length(key, length + len(parts))
             atoms: list[Atom] = []
             op = [entries.APPEND, key, emit_parts(parts, atoms)]
             feed = iter([packer.lay(atom) for atom in atoms])
             self._put(key, self.timeline.changed(sequence, op, feed, lambda _: old))
             return op
-        joined = self._lengthened(old, parts, packer.laid)
+        joined = self._lengthened(key, old, parts, packer.laid)
         if joined is None:
-            joined = self._joined(self._items_of(key, old, packer.laid) + parts)
+            joined = self._joined(key, self._items_of(key, old, packer.laid) + parts)
         return self._set(sequence, key, joined, packer, how=entries.APPENDED)
 
-    def _lengthened(self, old: Slot | None, parts: list[Part], laid: Laid) -> Part | None:
+    def _lengthened(self, key: str, old: Slot | None, parts: list[Part], laid: Laid) -> Part | None:
         """A short list with more items, made of its bytes; None if it is none or becomes long."""
         if old is None or old.ref[0] > refs.ATOM:
             return None
@@ -292,7 +295,7 @@ class Stage:
         count, start = header[0] + len(parts), header[1]
         added = [part.data(ledger.codec) for part in parts]  # type: ignore[union-attr]
         joined = b"".join((array_header(count), data[start:], *added))
-        self._check_length(count, len(joined))
+        self._check_length(key, count, len(joined))
         return ledger.splitter.atom(joined) if len(joined) <= refs.WHOLE else None
 
     def _items_of(self, key: str, old: Slot | None, laid: Laid) -> list[Part]:
@@ -326,23 +329,23 @@ class Stage:
                     return bytes(data)
         return None
 
-    def _joined(self, parts: list[Part]) -> Part:
+    def _joined(self, key: str, parts: list[Part]) -> Part:
         """A list of parts: one atom if it is short, else a branch."""
         if all(type(part) is Atom for part in parts):
             encoded = [part.data(self.ledger.codec) for part in parts]  # type: ignore[union-attr]
             data = array_header(len(parts)) + b"".join(encoded)
-            self._check_length(len(parts), len(data))
+            self._check_length(key, len(parts), len(data))
             if len(data) <= refs.WHOLE:
                 return self.ledger.splitter.atom(data)
         return Branch(refs.LIST, parts)
 
-    def _check_length(self, items: int, size: int = 0) -> None:
+    def _check_length(self, key: str, items: int, size: int = 0) -> None:
         """Refuse a list that nobody could set; of a long one only the items are counted."""
         limits = self.ledger.codec.limits
         if items > limits.items or size > limits.size:
             raise LimitExceededError(
-                f"{self.ledger.scope}: the list would be longer than {limits.items} items or "
-                f"{limits.size} bytes; begin another, or give limits=holdfast.ValueLimits(...)"
+                f"{self.ledger.scope}: the list {key!r} would be longer than {limits.items} items "
+                f"or {limits.size} bytes; begin another, or give limits=holdfast.ValueLimits(...)"
             )
 
     def become(self, root: Node, sequence: int) -> None:
@@ -362,21 +365,25 @@ class Stage:
         root: Node | None = None
         keys: list[str] = []
         packed: list[bytes] = []
+        slots: dict[str, Slot | None] = {}
+        breath = Breath(SHORT)
         if kind == DELTA:
-            slots = {key: self.slot(key) for key in sorted(timeline.fresh | self.fresh)}
-            slots = {k: timeline.settled(s) if s is not None else None for k, s in slots.items()}
+            for key in sorted(timeline.fresh | self.fresh):
+                breath()
+                slot = self.slot(key)
+                slots[key] = timeline.settled(slot) if slot is not None else None
             roots = [s.location for s in slots.values() if s and type(s.location) is Node]
         else:
             root = self.fold()
             roots = [root] if root.count else []
         nodes: list[Node] = []
         for tree_root in roots:
-            self.ledger.trees.unsaved(tree_root, nodes)
-        saved = (
-            slots_in(nodes) if root is not None else ((k, s.meta) for k, s in slots.items() if s)
-        )
-        quiet = any_sensitive(saved, lambda: self.declared, self.slot)
-        places, packs = self._lay_nodes(at, nodes, quiet)
+            self.ledger.trees.unsaved(tree_root, nodes, breath)
+        saved = slots_in(nodes) if root else [{k: s.meta for k, s in slots.items() if s}]
+        quiet = any_sensitive(saved, lambda: self.declared)
+        places: dict[int, Place] = {}
+        start = (timeline.number, at, 0)
+        packs = list(node_packs(self.ledger, start, nodes, places, quiet=quiet))
         if kind == DELTA:
             for key, slot in slots.items():
                 keys.append(key)
@@ -424,33 +431,6 @@ class Stage:
             times = [self.timeline.earliest, self.timeline.latest]
         times.extend(body.time for body in self.bodies[first:])
         return (min(times), max(times)) if times else (0, 0)
-
-    def _lay_nodes(
-        self, at: int, nodes: list[Node], quiet: bool
-    ) -> tuple[dict[int, Place], list[tuple[bytes, bytes]]]:
-        ledger, number = self.ledger, self.timeline.number
-        line = rows.line(b"N", ledger.number, number)
-        places: dict[int, Place] = {}
-        packs: list[tuple[bytes, bytes]] = []
-        pack: list[bytes] = []
-        used = 0
-
-        def close() -> None:
-            key = rows.pack(line, at, len(packs))
-            row = ledger.seal_row(key, _encode(pack), ledger.commit_pack, quiet=quiet)
-            packs.append((key, row))
-
-        for node in nodes:
-            data = ledger.trees.pack(node, places)
-            if pack and used + len(data) > PACK:
-                close()
-                pack, used = [], 0
-            places[id(node)] = (number, at, len(packs), len(pack))
-            pack.append(data)
-            used += len(data)
-        if pack:
-            close()
-        return places, packs
 
     # after the commit
 

@@ -48,10 +48,10 @@ from holdfast.storage.contract import Batch
 from holdfast.store import refs, rows
 from holdfast.store.arguments import check_prefixes, check_text
 from holdfast.store.cause import cause_now
+from holdfast.store.engine_logs import IN_LOGS
 from holdfast.store.gates import Operation, Request
 from holdfast.store.items import ErasedSubject
 from holdfast.store.scopes import Scope
-from holdfast.store.tombstones import IN_LOGS
 
 if TYPE_CHECKING:
     from holdfast.seal.ring import Ring
@@ -121,7 +121,7 @@ class Subjects:
             try:
                 made.append(self._sealed(operation, used))
             except InvalidValueError as error:
-                raise error.placed(scope, operation.key) from None
+                raise error.placed(scope, operation.key, masked=True) from None
         return made
 
     def _sealed(self, operation: Operation, used: dict[str, Subject]) -> Operation:
@@ -137,12 +137,12 @@ class Subjects:
         if operation.kind == "set":
             value = self._part(seal, value)
         elif type(value) is list:
-            value = [self._part(seal, item) for item in value]
+            value = [self._part(seal, item, 2) for item in value]
         return Operation(operation.kind, operation.key, value, operation.terms)
 
-    def _part(self, seal: PartSeal, value: Any) -> Typed:
+    def _part(self, seal: PartSeal, value: Any, depth: int = 1) -> Typed:
         codec = self._core.codec
-        return Typed(SEALED, 1, seal.seal(codec.encode(codec.plain(value))))
+        return Typed(SEALED, 1, seal.seal(codec.encode(codec.plain(value, depth))))
 
     # opening
 

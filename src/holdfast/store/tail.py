@@ -4,11 +4,11 @@ The lanes are read one after the other while others commit. A row is handed out 
 that none of its timelines has an earlier entry that was not handed out:
 - of a timeline that was met before, the number of its next entry is known;
 - of one that is new, whatever comes before a row was committed before it, so that a look at all
-  lanes that began after the row was read has found it.
+  lanes that began after the row was read has found it; also what its links (`behind`) lead to.
 
 A timeline that tells of entries which it lost has given their numbers again. If numbers of it come
 twice, or its rows do not follow each other, each of them is judged: those of lost entries are
-handed out as they come, the others in their order.
+handed out as they come, the others in their order; links to it are not waited for.
 
 What is held: some rows of each lane, and a number for each timeline that is met on the way.
 """
@@ -142,7 +142,8 @@ class Tail:
             if self._ready(lane, number, items):
                 held.popleft()
                 for item in self._standing(lane, number, items):
-                    self._next[(item.scope, item.timeline)] = item.first + item.entries
+                    if item.entries:
+                        self._next[(item.scope, item.timeline)] = item.first + item.entries
                 self._at[lane] = number
                 self._lane = lane
                 return lane, number, items
@@ -151,7 +152,15 @@ class Tail:
     def _ready(self, lane: int, number: int, items: list[FeedItem]) -> bool:
         """Whether all that comes before a row was handed out."""
         here = self._standing(lane, number, items)
-        return all(self._next.get((item.scope, item.timeline)) == item.first for item in here)
+        return all(self._follows(item) for item in here)
+
+    def _follows(self, item: FeedItem) -> bool:
+        line = item.scope, item.timeline
+        if item.entries:
+            return self._next.get(line) == item.first
+        # A link, to what may be long read, or lost.
+        known = self._next.get(line, self._unsure.get(line))
+        return known is None or known >= item.first or line in self._cut
 
     def _standing(self, lane: int, number: int, items: list[FeedItem]) -> list[FeedItem]:
         """What a row names, without what is lost."""
@@ -159,7 +168,7 @@ class Tail:
             return items
         found = (
             self._judge.left(item, lane, number)
-            if (item.scope, item.timeline) in self._cut
+            if item.entries and (item.scope, item.timeline) in self._cut
             else item
             for item in items
         )
@@ -249,6 +258,8 @@ class Tail:
 
     def _note(self, items: list[FeedItem], fresh: dict[tuple[int, int], int]) -> None:
         for item in items:
+            if not item.entries:
+                continue  # of a link's timeline there may be nothing that was not read
             line, end = (item.scope, item.timeline), item.first + item.entries
             low, high, count = self._spans.get(line, (item.first, end, 0))
             self._spans[line] = min(low, item.first), max(high, end), count + item.entries

@@ -15,7 +15,6 @@ import msgspec
 
 from holdfast.errors import LimitExceededError, StateIntegrityError
 from holdfast.store import entries, refs
-from holdfast.store.classes import SENSITIVE, class_of
 from holdfast.store.declared import PREFIX as DECLARED
 from holdfast.store.lookups import (
     BUILT,
@@ -82,6 +81,8 @@ class Terms:
 
     def keys(self, lookup: Lookup, key: str, slot: Slot) -> frozenset[str]:
         """The keys that stand for a key in a lookup."""
+        if lookup.leaves_out(key, slot.meta):
+            return frozenset()
         ref, place, memo = slot.ref, slot.location, self._ledger.terms
         held = memo.get((lookup.fingerprint, key))
         if held is not None and held[0] == ref:  # equal refs are equal values
@@ -222,10 +223,7 @@ class Keeper:
         return made
 
     def after(self, sequence: int, made: list[Any]) -> None:
-        """Apply what follows from the operations, and add it to what the entry says.
-
-        Whether they concern something sensitive was seen with the values that they follow from.
-        """
+        """Apply what follows from the operations, and add it to what the entry says."""
         self._differences()
         self._follow(sequence, made)
 
@@ -247,6 +245,7 @@ class Keeper:
 
     def _difference(self, lookup: Lookup, key: str, was: Slot | None, grows: bool) -> None:
         now = self._stage.slot(key)
+        grows = grows and now is not None and not lookup.leaves_out(key, now.meta)
         if grows and lookup.by_items and was is not None and now is not None:
             old: Set[str] = set()
             added = self._terms.of_items(lookup, key, self._appended(was, now))
@@ -259,9 +258,6 @@ class Keeper:
         gone, come = old - new, new - old
         if len(every) > MOST_TERMS and come:
             raise lookup.too_many(key)
-        if gone and was is not None:  # it may have been sensitive, and be so no more
-            class_ = class_of(key, was.meta, self._stage.declared)
-            self._packer.quiet |= class_ == SENSITIVE
         self._more += [("delete", name) for name in sorted(gone)]
         self._more += [("set", name, nothing(self._stage.ledger)) for name in sorted(come)]
 

@@ -33,7 +33,7 @@ from typing import Any
 from holdfast.errors import InvalidInputError
 from holdfast.store.ranges import behind
 
-LONG = 256
+LONG = 64
 """Characters of a text, bytes of bytes, and hexadecimal digits of a number that are kept."""
 ABSENT = "0"
 NONE, BOOL, INT, FLOAT, NAN, MOMENT, TEXT, BYTES = "12345678"

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from holdfast.seal.codec import Typed
-from holdfast.store.compare import DELETED, identity, same
+from holdfast.store.compare import DELETED, identity, into, same
 from holdfast.store.scopes import KEY_LENGTH
 from holdfast.store.sequence import aligned
 
@@ -87,7 +87,7 @@ def _fields(path: str, base: Any, ours: Any, theirs: Any, decide: Decide) -> Any
     beside: dict[Any, Any] = {}
     for name in {**first, **second}:
         values = [side.get(name, DELETED) for side in (base, ours, theirs)]
-        value = merge_values(f"{path}.{name}", values[0], values[1], values[2], decide)
+        value = merge_values(into(path, name), values[0], values[1], values[2], decide)
         if type(value) is Both:
             merged[name] = value.ours
             beside[name] = value.theirs

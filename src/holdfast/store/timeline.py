@@ -17,6 +17,7 @@ from holdfast.errors import (
     DamagedRecordError,
     NewerFormatError,
     PrunedError,
+    ScopeNotFoundError,
     StateIntegrityError,
 )
 from holdfast.store import entries, refs, rows
@@ -389,6 +390,8 @@ class Timeline(Loading):
             except PrunedError:  # where it stood lies below a floor now
                 self.take_over(Timeline(self.ledger, self.number).load())
                 stands = True
+            except ScopeNotFoundError:  # erased while it was read
+                stands = False
             except StateIntegrityError as error:
                 stands = not self.ledger.erased()
                 if stands:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.errors import DamagedRecordError
+from holdfast.errors import DamagedRecordError, HoldfastError, KeyMissingError
+from holdfast.seal.subject_rows import says_erased
 from holdfast.store import rows
+from holdfast.store.ledger import Ledger, gone
 
 if TYPE_CHECKING:
     from holdfast.store.core import Core
-    from holdfast.store.ledger import Ledger
     from holdfast.store.scopes import Scope
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -27,13 +28,6 @@ class Tombstone(msgspec.Struct, array_like=True, frozen=True):
     last: int
     """The highest number that any of its entries had."""
     id: bytes
-
-
-IN_LOGS = (
-    "logs of the engine (for SQLite, the -wal files), because somebody went on reading there: the "
-    "next erase that finds them free empties them, and so does closing the store everywhere"
-)
-"""What an erase says if a storage could not settle."""
 
 
 def read_tombstone(core: Core, key: bytes, row: bytes) -> Tombstone:
@@ -58,6 +52,33 @@ def entomb(core: Core, key: bytes, number: int, last: int, id: bytes) -> tuple[b
     return key, core.seal_row(key, _encode(Tombstone(number, core.clock.claimed(), last, id)))
 
 
+def keyless(core: Core, key: bytes, scope: Scope, id: bytes) -> HoldfastError:
+    """The error for a scope, of a directory row's key, that the ring has no key for."""
+    if core.storage.get([rows.tombstone(key)])[0] is not None:
+        return gone(scope)
+    if _ring_says_erased(core, id):
+        return KeyMissingError(
+            f"the ring says that {scope} was erased, and these are files of before that: nobody "
+            "can read it any more; erase it here, too"
+        )
+    return KeyMissingError(
+        f"the ring holds no key for {scope}; use the ring that belongs to this store. "
+        "If these are files of earlier, the scope may have been erased since"
+    )
+
+
+def erased_since(core: Core, key: bytes, row: bytes) -> bool:
+    """Whether the ring says that the scope of a directory row was erased.
+
+    So it is in a copy of the store's files made before, which has no tombstone of it.
+    """
+    return _ring_says_erased(core, _decode(core.open_row(key, row))[2])
+
+
+def _ring_says_erased(core: Core, id: bytes) -> bool:
+    return core.ring is not None and says_erased(core.ring, id)
+
+
 def by_number(core: Core) -> dict[int, tuple[bytes, bytes]]:
     """The directory row of every scope by its number; of an erased one, its tombstone."""
     return {number: (key, row) for number, key, row in _numbered(core, b"D", set())}
@@ -68,9 +89,10 @@ def new_numbers(core: Core, seen: set[bytes]) -> dict[int, bytes]:
     return {number: key for number, key, _ in _numbered(core, b"D", seen)}
 
 
-def erased_ids(core: Core) -> set[bytes]:
-    """The ids of all scopes that were erased in this store."""
-    found = _numbered(core, b"D", set())
+def erased_ids(core: Core, scope: Scope | None = None) -> set[bytes]:
+    """The ids of all scopes that were erased in this store, or of those that bore a name."""
+    prefix = b"D" + (core.tag(b"directory", str(scope)) if scope is not None else b"")
+    found = _numbered(core, prefix, set())
     return {read_tombstone(core, key, row).id for _, key, row in found if key[21] == rows.ERASED}
 
 

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from holdfast.errors import DamagedIndexError
+from holdfast.store.breathing import Breath
 from holdfast.store.building import Builder, Element, Hunk, Splicer
 from holdfast.store.refs import leaf_size, size_of
 
@@ -343,16 +344,17 @@ class Trees:
 
     # saving
 
-    def unsaved(self, root: Node, found: list[Node]) -> None:
+    def unsaved(self, root: Node, found: list[Node], breath: Breath) -> None:
         """Add the nodes of a tree that have no place yet, children before parents."""
         if root.place is not None:
             return
+        breath()
         for element in root.elements:
             child = element[2]
             if type(child) is tuple:
                 child = child[-1]
             if type(child) is Node:
-                self.unsaved(child, found)
+                self.unsaved(child, found, breath)
         found.append(root)
 
     def settle(self, saved: Sequence[Node], places: dict[int, Place]) -> None:

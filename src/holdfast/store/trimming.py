@@ -118,7 +118,7 @@ def staged_trim(
         first = going(length, trim)
         rest = _short_rest(stage, old, first, packer)
     if rest is not None:
-        return stage._set(sequence, key, stage._joined(rest), packer, how=entries.TRIMMED)  # type: ignore[no-any-return]
+        return stage._set(sequence, key, stage._joined(key, rest), packer, how=entries.TRIMMED)  # type: ignore[no-any-return]
     op = [entries.PATCH, key, [[0, first, None, []]] if first else [], entries.TRIMMED]
     stage._put(key, stage.timeline.changed(sequence, op, iter(()), lambda _: old))
     return op

@@ -16,9 +16,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from holdfast.errors import (
+    DataKeyRemovedError,
     InvalidInputError,
     ScopeNotFoundError,
     StateIntegrityError,
@@ -33,11 +32,12 @@ from holdfast.store.ledger import Ledger
 from holdfast.store.resting import check_rests
 from holdfast.store.schedule_cells import check_schedules
 from holdfast.store.scopes import Scope
-from holdfast.store.tombstones import by_number, read_tombstone
 from holdfast.store.verify_accounts import Accounts
 from holdfast.store.verify_beside import LARGE, reading
+from holdfast.store.verify_directory import DirectoryCheck
 from holdfast.store.verify_feed import FeedCheck
 from holdfast.store.verify_floor import find_floors, pruned_meanwhile
+from holdfast.store.verify_leftovers import Leftovers, Standing, read_standing
 from holdfast.store.verify_line import LineCheck
 from holdfast.store.verify_nodes import DAMAGE, NodeCheck
 from holdfast.store.verify_report import Finding, Report
@@ -49,7 +49,6 @@ from holdfast.store.witness import Witness, read_witness, store_identity
 ATTEMPTS = 5
 _BEGINNING = ("", 0, 0, 0)
 _RESUME = "resume takes what a report gave as `resume`"
-_AGAIN = "erasing it was cut short; erase it again"
 
 
 class _Budget(Exception):
@@ -96,20 +95,12 @@ class _Check:
         self.trust = Trust(frozenset(), 0)
         """Whose signatures are called for, whatever the store's own signer did."""
         self.accounts = Accounts(self)
-        self.ledgers: list[Ledger] = []
-        """Every scope, deleted ones included, erased ones not."""
+        self.directory = DirectoryCheck(self)
+        self.leftovers = Leftovers(self)
         self.floors: dict[tuple[int, int], Floor] = {}
         """Below which entry each timeline that was looked at is pruned."""
         self.swept = False
         """Whether the scope that is looked at was being pruned when that began."""
-        self.ended: set[int] = set()
-        """Numbers of the scopes that the directory says are deleted."""
-        self.erased: set[int] = set()
-        """Numbers of the scopes that it says are erased: the feed may name them."""
-        self.unswept: set[int] = set()
-        """Those of the erased whose rows are left for a sweep."""
-        self.known: set[int] = set()
-        """Numbers of the scopes that are not erased."""
         self.whole = True
 
     def find(
@@ -124,6 +115,10 @@ class _Check:
     ) -> None:
         self._identity(identity)
         witness = self._witness(expect) if expect is not None else None
+        standing = read_standing(resume) if scope is None else None
+        if standing is not None:
+            self._left_over(standing)
+            return
         start = _parse_resume(resume)
         self.whole = scope is None and resume is None
         with ThreadPoolExecutor(1, "verify") as beside:
@@ -133,16 +128,29 @@ class _Check:
             if scope is None:
                 for place, text in checked.result() if checked is not None else self._storage():
                     self.find("storage", place, text)
+        if scope is None:
+            self.report.resume = self.leftovers.settle(self.end)
+
+    def _left_over(self, standing: Standing) -> None:
+        """Look once more at what is left of the erased; all else was told when it was looked at."""
+        self.whole = False
+        told = list(self.report.findings)
+        parts: list[Callable[[], None]] = [self.directory.run, partial(check_subjects, self)]
+        parts += [partial(check_scopes, self, kind) for kind in rows.OF_SCOPE]
+        for part in (*parts, self._correlations):
+            with self._going_on("store"):
+                part()
+        self.report.findings = told
+        self.report.resume = self.leftovers.settle(self.end, standing)
 
     def _walk(
         self, scope: Scope | None, witness: Witness | None, start: tuple[str, int, int, int]
     ) -> None:
-        found = self.ledgers
         with self._going_on("feed"):
             self.feed.run(witness)
         with self._going_on("directory"):
-            found.extend(self._ledgers())
-        found.sort(key=lambda ledger: (str(ledger.scope), ledger.number))
+            self.directory.run()
+        found = self.directory.ledgers
         if scope is not None:
             found = [ledger for ledger in found if ledger.scope == scope]
             if not found and not self._damaged_row(scope):
@@ -155,7 +163,6 @@ class _Check:
                 with self._going_on("scope", str(ledger.scope)):
                     self._scope_or_gone(ledger, start)
         if scope is None:
-            self.known = {ledger.number for ledger in found}
             for part in (self._feed_without_scope, *self._others()):
                 with self._going_on("store"):
                     part()
@@ -164,7 +171,7 @@ class _Check:
         """Where an earlier call stopped must be in what this one looks at."""
         scope, number, timeline, sequence = start
         here = any((str(ledger.scope), ledger.number) == (scope, number) for ledger in found)
-        if not here and number not in self.erased and not self.report.findings:
+        if not here and number not in self.directory.erased and not self.report.findings:
             raise InvalidInputError(f"{_RESUME}, of the same store and scope")
         newest = self.feed.newest(number, timeline)
         if here and sequence > newest:
@@ -229,122 +236,61 @@ class _Check:
 
     def _feed_without_scope(self) -> None:
         for number in sorted(self.feed.lines):
-            if self.knows(number):
+            if self.directory.knows(number):
                 continue
             message = "the feed names a scope that is not in the directory"
             self.find("feed", f"scope {number:x}", message)
 
     # scopes
 
-    def _ledgers(self) -> Iterator[Ledger]:
-        """Every scope, deleted ones included, erased ones not."""
-        core = self.core
-        opened: tuple[bytes, int] = (b"", 0)
-        for key, row in self._directory():
-            try:
-                if key[21] == rows.THERE:
-                    ledger = core.ledger_of(key, row)
-                    opened = (key[:21], ledger.number)
-                    yield ledger
-                else:
-                    core.open_row(key, row)
-                    if opened[0] == key[:21]:
-                        self.ended.add(opened[1])
-            except ScopeNotFoundError:  # erased since its row was read
-                self.erased.add(msgspec.msgpack.decode(core.open_row(key, row))[1])
-                self.whole = False
-            except (*DAMAGE, ValueError) as error:
-                self.find("damage", rows.describe(key), str(error), row=key)
-
-    def _directory(self) -> Iterator[tuple[bytes, bytes]]:
-        """Rows of scopes that are not erased; of the others only the tombstone should be there."""
-        low = b"D"
-        life: list[tuple[bytes, bytes]] = []
-        while page := self.core.storage.scan(low, b"E", limit=1000):
-            for key, row in page:
-                if len(key) != rows.DIRECTORY:
-                    self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
-                    continue
-                if life and life[0][0][:21] != key[:21]:
-                    yield from self._unless_erased(life)
-                    life = []
-                life.append((key, row))
-            low = page[-1][0] + b"\0"
-        yield from self._unless_erased(life)
-
-    def _unless_erased(self, life: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        """The directory rows of one scope; none if it is erased, which is checked."""
-        if not life or life[-1][0][21] != rows.ERASED:
-            return life
-        key, row = life[-1]
-        place = rows.describe(key)
-        try:
-            tombstone = read_tombstone(self.core, key, row)
-        except DAMAGE as error:
-            self.find("damage", place, str(error))
-            return []
-        self.erased.add(tombstone.number)
-        self.report.erased += 1
-        ring = self.core.ring
-        if ring is not None and ring.holds(tombstone.id):
-            self.find("erasure", place, f"the key of an erased scope is in the ring: {_AGAIN}")
-        elif ring is not None and life[0][0][21] == rows.THERE:
-            # What it held is closed, and a sweep finds it by this row: it was not waited for.
-            self.unswept.add(tombstone.number)
-            self.report.unswept += 1
-            return []
-        for left, _ in life[:-1]:
-            self.find("erasure", rows.describe(left), f"left of an erased scope: {_AGAIN}")
-        return []
-
     def _scope_or_gone(self, ledger: Ledger, start: tuple[str, int, int, int]) -> None:
-        """Check a scope; what was found of one that is erased or pruned meanwhile means nothing."""
+        """Check a scope; what was found of one that is erased meanwhile means nothing.
+
+        Of one that is pruned meanwhile it is what the next attempts find as well: each begins at
+        the floor of its moment, so that what pruning drops is found at one place only once. One in
+        which the time is used up is judged alike: whoever resumes goes on where the last stopped.
+        """
         before = _copied(self.report)
+        seen: set[Finding] = set()
         for attempt in range(1, ATTEMPTS + 1):
+            stopped: _Budget | None = None
             try:
-                self._scope(ledger, start)
+                with self._going_on("scope", str(ledger.scope)):  # judged like what it noted itself
+                    self._scope(ledger, start)
             except ScopeNotFoundError:
                 if not ledger.erased():
                     raise
-            sound = len(self.report.findings) == len(before.findings)
+            except _Budget as budget:
+                stopped = budget
+            found = self.report.findings[len(before.findings) :]
             erased = ledger.erased()
-            if not erased and (sound or attempt == ATTEMPTS or not pruned_meanwhile(self, ledger)):
-                return
-            self.report = _copied(before)
-            self.accounts.forget()
-            self.whole = False
-            if erased:
-                return
+            if not erased and found and pruned_meanwhile(self, ledger):
+                if attempt < ATTEMPTS:
+                    seen.update(found)
+                    self._forget(before)
+                    continue
+                again = [finding for finding in found if finding in seen]
+                self.report.findings = [*before.findings, *again]
+            elif erased:
+                self._forget(replace(before, resume=self.report.resume))
+            if stopped is not None:
+                raise stopped
+            return
 
-    def knows(self, number: int) -> bool:
-        """Whether there is, or was, a scope of this number."""
-        return number in self.erased or self.is_known(number)
-
-    def is_known(self, number: int) -> bool:
-        """Whether a scope is in the directory; it may have been made since that was read."""
-        if number not in self.known:
-            low = b"D"
-            while page := self.core.storage.scan(low, b"E", limit=1000):
-                for key, row in page:
-                    if len(key) == rows.DIRECTORY and key[21] == rows.THERE:
-                        with suppress(*DAMAGE, ValueError):  # found and named before
-                            self.known.add(msgspec.msgpack.decode(self.core.open_row(key, row))[1])
-                low = page[-1][0] + b"\0"
-        return number in self.known
-
-    def ends_now(self, ledger: Ledger) -> bool:
-        """Whether the directory says of a scope that it is deleted, as of this moment."""
-        return self.core.storage.get([rows.deletion(ledger.tombstone)])[0] is not None
-
-    def erased_meanwhile(self) -> bool:
-        """Whether a scope was erased since the directory was read."""
-        found = by_number(self.core).items()
-        return any(key[21] == rows.ERASED and n not in self.erased for n, (key, _) in found)
+    def _forget(self, before: Report) -> None:
+        """What was found since means nothing."""
+        self.report = _copied(before)
+        self.accounts.forget()
+        self.whole = False
 
     def _scope(self, ledger: Ledger, start: tuple[str, int, int, int]) -> None:
         self.feed.catch_up()  # before anything of the scope is read: all that it names is there
         try:
             lines = self.core.timelines(ledger)
+        except DataKeyRemovedError as error:  # nothing of the scope can be read
+            self.whole = False
+            self.find("damage", "timeline", str(error), str(ledger.scope))
+            return
         except DAMAGE as error:
             self.find("damage", "timeline", str(error), str(ledger.scope))
             lines = [(0, "main", 0, 0)]
@@ -362,11 +308,12 @@ class _Check:
         heads = {number: self.feed.judged(ledger.number, number) for number, _, _, _ in lines}
         self._epochs(ledger)
         check_timelines(self, ledger, set(heads))
-        nodes = NodeCheck(self, ledger)
-        uploads = UploadCheck(self, nodes, ledger)
         below = [(number, floors[number].sequence) for number, _, _, _ in lines]
+        nodes = NodeCheck(self, ledger, dict(below))
+        uploads = UploadCheck(self, nodes, ledger)
         large = sum(head[0] for head in heads.values()) >= LARGE
-        with reading(nodes, below, self.core if large and self.parallel else None) as arrived:
+        first = below if self.end is None else []  # where time is short, with the entries
+        with reading(nodes, first, self.core if large and self.parallel else None) as arrived:
             for number, _, _, _ in lines:
                 here = (str(ledger.scope), ledger.number, number)
                 if here < start[:3]:
@@ -393,12 +340,16 @@ class _Check:
             except DAMAGE as error:
                 self.find("damage", rows.describe(key), str(error), str(ledger.scope))
 
+    def late(self) -> bool:
+        """Whether the time is used up."""
+        return self.end is not None and time.monotonic() > self.end
+
     def pause(self, ledger: Ledger, timeline: int, sequence: int) -> None:
         """Tell how far it is, and stop if the time is used up, or nobody waits any more."""
         safe_point()
         if self.progress is not None:
             self.progress(str(ledger.scope), self.report.entries)
-        if self.end is not None and time.monotonic() > self.end:
+        if self.late():
             self.report.resume = f"{ledger.number:x}/{timeline}/{sequence}/{ledger.scope}"
             raise _Budget
 
@@ -407,7 +358,7 @@ class _Check:
     def _others(self) -> Iterator[Callable[[], None]]:
         """Checks of what belongs to the store as a whole."""
         yield lambda: check_kinds(self)
-        yield lambda: check_pins(self, self.known)
+        yield lambda: check_pins(self)
         yield self._cells
         yield lambda: check_subjects(self)
         for kind in rows.OF_SCOPE:
@@ -427,7 +378,7 @@ class _Check:
         for low, high in zip(bounds[::2], [*bounds[1::2], b"\xff" * 64], strict=True):
             for key, _ in storage.cells(low, high, limit=100):
                 pruning = key[:1] == b"A" and len(key) in (7, rows.ARRIVAL)
-                if pruning and self.knows(rows.scope_of(key)):
+                if pruning and self.directory.knows(rows.scope_of(key)):
                     continue  # somebody prunes this scope
                 self.find("unaccounted", rows.describe(key), "nothing accounts for this cell")
         check_schedules(self)
@@ -444,11 +395,6 @@ class _Check:
                 self.report.leases += key == token
             except DAMAGE as error:
                 self.find("damage", rows.describe(key), str(error))
-
-    def left(self, key: bytes, number: int) -> None:
-        """A row of an erased scope is there."""
-        if number not in self.unswept:
-            self.find("erasure", rows.describe(key), f"left of an erased scope: {_AGAIN}")
 
     def _outcomes(self) -> None:
         low = b"I"
@@ -470,10 +416,10 @@ class _Check:
         while page := self.core.storage.scan(low, b"S", limit=1000):
             for key, row in page:
                 number = int.from_bytes(key[17:23], "big")
-                if number in self.erased:
-                    self.left(key, number)
-                elif len(key) != 29 or row or not self.is_known(number):
+                if len(key) != 29 or row:
                     self.find("unaccounted", rows.describe(key), "nothing accounts for this row")
+                elif not self.directory.is_known(number):
+                    self.directory.stray(key, number, "nothing accounts for this row")
                 else:
                     line, block = int.from_bytes(key[23:25], "big"), int.from_bytes(key[25:], "big")
                     stored += self.accounts.counts_block(number, line, block)

@@ -53,7 +53,7 @@ class Accounts:
         tag = id_tag(self._check.core, ledger if alone else None, body.change)
         self._wanted[rows.change(tag)] = "it is missing: its change could be applied once more"
         # Of the entries of one change, the first by number that is not erased stands for it.
-        others = [other for other in body.also if other[0] not in self._check.erased]
+        others = [other for other in body.also if other[0] not in self._check.directory.erased]
         stands = all((ledger.number, line) <= other[:2] for other in others)
         self.ids += stands and not self._is_pruned(ledger.number, line, sequence)
 
@@ -82,7 +82,7 @@ class Accounts:
             return False
         if self._lines is None:
             self._lines = {}
-            for ledger in self._check.ledgers:
+            for ledger in self._check.directory.ledgers:
                 for number, name, _, _ in self._check.core.timelines(ledger):
                     named = self._lines.setdefault((str(ledger.scope), name), [])
                     named.append((ledger.before, ledger.number, number))
@@ -112,11 +112,13 @@ class Accounts:
         report = self._check.report
         if report.findings or report.unswept or stored == called:
             return
+        if self._check.leftovers:
+            return  # what is left of the erased, or is just being dropped
         if stored > called and report.losses:
             return  # those of entries that are lost stay: a change with an id is applied once
         if stored > called and self._check.feed.moved():
             return  # rows of entries that were written since
-        if not self._check.erased_meanwhile():
+        if not self._check.directory.erased_meanwhile():
             what = rows.describe(kind)
             message = f"{stored} are stored, the entries call for {called}"
             self._check.find("unaccounted", what, message)

@@ -180,8 +180,8 @@ def reading(
 
 
 def _read_here(nodes: NodeCheck, lines: Sequence[tuple[int, int]]) -> None:
-    for line, below in lines:
-        nodes.read(line, below)
+    for line, _ in lines:
+        nodes.read(line)
     nodes.finish()
 
 
@@ -202,9 +202,9 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
     storage = SqliteStorage(task.path, read_only=True)
     try:
         check: Any = _Judge()
-        nodes = NodeCheck(check, _ledger(task, storage))
-        for line, below in task.lines:
-            nodes.read(line, below)
+        nodes = NodeCheck(check, _ledger(task, storage), dict(task.lines))
+        for line, _ in task.lines:
+            nodes.read(line)
         sink.write(msgspec.msgpack.encode(nodes.told))
     except _Finding:
         pass

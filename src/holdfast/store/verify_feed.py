@@ -119,6 +119,8 @@ class FeedCheck:
             check.find("feed", rows.describe(key), changed)
         check.report.feed_rows += 1
         for item in items:
+            if not item.entries:
+                continue  # a link
             last = item.first + item.entries - 1
             line = (item.scope, item.timeline)
             found = self._heads.get(line)

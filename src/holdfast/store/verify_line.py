@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,22 +16,25 @@ from holdfast.store.cosigning import signers_of
 from holdfast.store.entries import Body, Envelope
 from holdfast.store.floors import NO_FLOOR, Floor
 from holdfast.store.ledger import Ledger
-from holdfast.store.loading import DELTAS
 from holdfast.store.losses import Loss, told
-from holdfast.store.saves import BEFORE, DELTA, INDEX, Save, may_be_tree, read_save, read_slot
+from holdfast.store.saves import BEFORE, DELTA, Save, may_be_tree, read_save, read_slot
+from holdfast.store.slots import Slot
 from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Node
 from holdfast.store.verify_feed import Head
 from holdfast.store.verify_floor import FloorCheck, check_anchor, check_newest_anchor
+from holdfast.store.verify_keys import name_keys
 from holdfast.store.verify_lookups import check_lookups
 from holdfast.store.verify_losses import check_losses, check_merge, is_lost, stands_on_save
-from holdfast.store.verify_nodes import DAMAGE, NodeCheck
+from holdfast.store.verify_nodes import DAMAGE, NodeCheck, newest_index
 from holdfast.store.verify_uploads import UploadCheck
 
 if TYPE_CHECKING:
     from holdfast.store.verify import _Check
 
 PAGE = 2000
+LOOK = 100
+"""Short entries after which it is looked whether the time is used up; of others, after each."""
 ROUNDS = 10
 """Looks at what lies behind the newest entry: while others write, there is always something."""
 _BEHIND = {
@@ -70,6 +74,8 @@ class LineCheck:
         """The newest entry that is looked at: what lies behind it is newer, or nothing's."""
         self.line = Timeline(ledger, number)
         self.folding = True
+        self.heavy = False  # whether the last entry may have taken long
+        self.stepped = self.begin  # up to which entry nodes were read, if that is done in steps
         self.damaged: set[tuple[int, int]] = set()
         self.losses: list[Loss] = []  # that its entries tell of
         self.told: dict[int, list[Loss]] = {}  # that timelines tell of, where that was asked for
@@ -100,16 +106,23 @@ class LineCheck:
             FloorCheck(self, self.floor).run()
         self.since = self.checked  # below it they were looked at before, or pruning left them
         line, head = self.line, self.head
-        self.newest = self._newest_index()
+        self.newest = newest_index(self.ledger, line.number, head[0])
         high = rows.entry(line.prefix, head[0] + 1)
         while True:
             page = self.storage.scan(rows.entry(line.prefix, line.sequence + 1), high, limit=PAGE)
-            self._entries(page, head)
+            ends = len(page) < PAGE
+            if self.check.end is None:
+                self._entries(page, head)
+            else:
+                self._entries(self._in_time(page), head)
+                ends = ends and (not page or line.sequence == rows.sequence_of(page[-1][0]))
+                page = [one for one in page if rows.sequence_of(one[0]) <= line.sequence]
+                self._read_nodes(ends)
             self.report.entries += len(page)
-            self._values(page)
-            self._signatures(page)
+            self._values(page, ends)
+            self._signatures(page, ends)
             self.check.accounts.settle()
-            if len(page) < PAGE:
+            if ends:
                 break
             self._unannounced(line.sequence)
             self.check.pause(self.ledger, line.number, line.sequence)
@@ -122,7 +135,23 @@ class LineCheck:
         if self.folding and not line.gone:
             check_lookups(self.check, line)
         if self.damaged:
-            self._name_keys()
+            name_keys(self.check, self.ledger, [line.number], self._uses_damaged)
+
+    def _in_time(self, page: list[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+        """Rows of a page until the time is used up: at least one, so that it gets on."""
+        for count, one in enumerate(page):
+            if (self.heavy or (count and count % LOOK == 0)) and self.check.late():
+                return
+            self.heavy = False
+            yield one
+
+    def _read_nodes(self, ends: bool) -> None:
+        """Read the nodes that were saved with the entries that were just read."""
+        line = self.line
+        self.nodes.read(line.number, self.stepped, None if ends else line.sequence)
+        self.nodes.finish()
+        self.stepped = line.sequence
+        self.with_nodes = self.nodes.saved(line.number)
 
     def _go_on(self) -> None:
         """Take up where the check was stopped."""
@@ -142,11 +171,11 @@ class LineCheck:
     def _end(self) -> None:
         """The directory must say of the scope what its last entry says."""
         line, number = self.line, self.ledger.number
-        ended = number in self.check.ended
+        ended = number in self.check.directory.ended
         if not self.folding or line.number or line.gone == ended:
             return
         if line.gone:
-            ended = self.check.ends_now(self.ledger)  # since the directory was read
+            ended = self.check.directory.ends_now(self.ledger)  # since the directory was read
         if line.gone != ended:
             key = rows.entry(line.prefix, line.sequence)
             states = ("there", "deleted")
@@ -155,7 +184,7 @@ class LineCheck:
 
     # entries
 
-    def _entries(self, page: list[tuple[bytes, bytes]], expected: tuple[int, bytes]) -> None:
+    def _entries(self, page: Iterable[tuple[bytes, bytes]], expected: tuple[int, bytes]) -> None:
         """Take each entry that is as it should be; any other is looked at closely.
 
         Without objects on the way and with few calls: the speed of verifying is decided here.
@@ -271,6 +300,7 @@ class LineCheck:
         self.folding = False
 
     def _packs(self, sequence: int, body: Body) -> None:
+        self.heavy = True
         line = rows.line(b"V", self.ledger.number, self.line.number)
         for ordinal, commitment in enumerate(body.packs, 1):
             key = rows.pack(line, sequence, ordinal)
@@ -305,6 +335,7 @@ class LineCheck:
 
     def _folded(self) -> Node | None:
         """The index as the entries give it; None if its nodes are damaged, which is known."""
+        self.heavy = True
         try:
             root = self.line.folded()
         except DAMAGE:
@@ -315,14 +346,14 @@ class LineCheck:
 
     # values that no entry names
 
-    def _values(self, page: list[tuple[bytes, bytes]]) -> None:
+    def _values(self, page: list[tuple[bytes, bytes]], ends: bool) -> None:
         if not page:
             return
         line = rows.line(b"V", self.ledger.number, self.line.number)
         first = rows.sequence_of(page[0][0])
         low = rows.pack(line, first if first > self.ledger.before + 1 else 0, 0)
         last = rows.sequence_of(page[-1][0])
-        high = rows.pack(line, (self.head[0] if len(page) < PAGE else last) + 1, 0)
+        high = rows.pack(line, (self.head[0] if ends else last) + 1, 0)
         while found := self.storage.scan(low, high, limit=1000):
             for key, _ in found:
                 if key not in self.packs:
@@ -330,12 +361,12 @@ class LineCheck:
             low = found[-1][0] + b"\0"
         self.packs.clear()
 
-    def _signatures(self, page: list[tuple[bytes, bytes]]) -> None:
+    def _signatures(self, page: list[tuple[bytes, bytes]], ends: bool) -> None:
         """Signatures that lie beside no checkpoint."""
         line = rows.line(b"C", self.ledger.number, self.line.number)
         first = rows.sequence_of(page[0][0]) if page else self.line.sequence + 1
         low = rows.entry(line, first if first > self.ledger.before + 1 else 0)
-        last = rows.sequence_of(page[-1][0]) if len(page) == PAGE else self.head[0]
+        last = self.head[0] if ends else rows.sequence_of(page[-1][0])
         high = rows.entry(line, last + 1)
         while found := self.storage.scan(low, high, limit=1000):
             for key, _ in found:
@@ -421,7 +452,8 @@ class LineCheck:
     def _behind(self) -> None:
         """What lies behind the newest entry that was looked at, and is not newer.
 
-        A save at that entry's own number may be announced by the entry that follows it.
+        A save at that entry's own number may be announced by the entry that follows it; nodes
+        of a base are there before the anchor that announces it, however far behind that comes.
         """
         ledger, number = self.ledger, self.line.number
         first = self.head[0] + 1
@@ -435,7 +467,7 @@ class LineCheck:
                 newest = self.check.feed.newest(ledger.number, number)
                 for key, _ in page:
                     sequence = rows.sequence_of(key)
-                    said = sequence >= first or self._announced(sequence)
+                    said = sequence >= first or rows.of_base(key) or self._announced(sequence)
                     if len(key) != rows.LENGTHS[kind] or sequence > newest or not said:
                         self.find("feed" if kind == b"E" else "unaccounted", key, message)
                 low = max(rows.entry(line, newest + 1), page[-1][0] + b"\0")
@@ -452,39 +484,7 @@ class LineCheck:
             return True  # found and named when that entry is looked at
         return body is not None and body.save is not None and body.save[0] == sequence
 
-    def _newest_index(self) -> int:
-        """The entry that the newest whole index stands at; 0 if there is none."""
-        line = rows.line(b"S", self.ledger.number, self.line.number)
-        high = rows.entry(line, self.head[0] + 1)
-        while page := self.storage.scan(line, high, limit=DELTAS + 1, reverse=True):
-            for key, row in page:
-                try:
-                    if read_save(self.ledger.open_row(key, row)).kind == INDEX:
-                        return rows.sequence_of(key)
-                except DAMAGE:
-                    continue  # found and named when its entry is reached
-            high = page[-1][0]
-        return 0
-
-    def _name_keys(self) -> None:
-        """Name the keys of the newest state that use what is damaged."""
-        try:
-            line = Timeline(self.ledger, self.line.number).load()
-            keys = []
-            for key, slot in line.scan():
-                settled = line.settled(slot)
-                places: list[Any] = [
-                    p for _, p in leaves(self.ledger, settled.ref, settled.location)
-                ]
-                if any(p is not None and p[:2] in self.damaged for p in places):
-                    keys.append(key)
-        except DAMAGE:
-            return  # the state itself cannot be read; the findings say why
-        if keys:
-            self.check.find(
-                "damage",
-                f"keys of {self.ledger.scope}",
-                f"{len(keys)} keys of the newest state use damaged records: {', '.join(keys[:10])}",
-                str(self.ledger.scope),
-                keys,
-            )
+    def _uses_damaged(self, slot: Slot) -> bool:
+        """Whether a value has something in a damaged row."""
+        places: list[Any] = [place for _, place in leaves(self.ledger, slot.ref, slot.location)]
+        return any(place is not None and place[:2] in self.damaged for place in places)

@@ -6,6 +6,7 @@ can be checked at once; the rest (a state taken over from another timeline) at t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,6 +14,8 @@ import msgspec
 from holdfast.errors import FormatError, KeyMissingError, PrunedError, StateIntegrityError
 from holdfast.store import refs, rows
 from holdfast.store.ledger import Ledger
+from holdfast.store.loading import DELTAS
+from holdfast.store.saves import INDEX, read_save
 
 if TYPE_CHECKING:
     from holdfast.store.verify import _Check
@@ -72,15 +75,15 @@ class Read(msgspec.Struct, array_like=True):
 class NodeCheck:
     """What the saved nodes of one scope really hash to, by their place."""
 
-    def __init__(self, check: _Check, ledger: Ledger) -> None:
+    def __init__(self, check: _Check, ledger: Ledger, below: Mapping[int, int]) -> None:
         self.check = check
         self.ledger = ledger
         self.told = Read()
         self.away = False
         """They are read elsewhere: what is expected of them is kept until they are here."""
-        self._below = 0
-        """Nodes saved up to this entry of the timeline that is read may be left over from pruning:
-        only what is kept leads to them, and what they lead to may be gone."""
+        self._below = below
+        """Up to which entry each timeline is pruned. Nodes saved there may be left over: only what
+        is kept leads to them, and what they lead to may be gone."""
         self._uploads: set[int] = set()
         """Uploads whose nodes were read: only those that something leads to."""
 
@@ -97,36 +100,44 @@ class NodeCheck:
         """The entries of a timeline at which nodes were saved."""
         return sorted(sequence for line, sequence in self.told.packs if line == timeline)
 
-    def read(self, timeline: int, below: int) -> None:
-        """Read all nodes that were saved on a timeline, which was pruned up to entry `below`."""
-        self._below = below
-        self._read(timeline, rows.line(b"N", self.ledger.number, timeline))
+    def read(self, timeline: int, first: int = 0, last: int | None = None) -> None:
+        """Read the nodes that were saved on a timeline, all or those at some of its entries."""
+        prefix = rows.line(b"N", self.ledger.number, timeline)
+        high = rows.after(prefix) if last is None else rows.entry(prefix, last + 1)
+        self._read(timeline, rows.entry(prefix, first) if first else prefix, high)
 
     def read_upload(self, number: int) -> None:
         """Read the nodes of an upload, if that has not been done."""
         if number not in self._uploads:
             self._uploads.add(number)
             line = rows.line(b"N", self.ledger.number, rows.UPLOADS)
-            self._below = 0
-            self._read(rows.UPLOADS, rows.entry(line, number))
+            self._read_all(rows.UPLOADS, rows.entry(line, number))
 
-    def _read(self, timeline: int, prefix: bytes) -> None:
-        low = prefix
-        while page := self.ledger.storage.scan(low, rows.after(prefix), limit=200):
+    def _read_all(self, timeline: int, prefix: bytes) -> None:
+        self._read(timeline, prefix, rows.after(prefix))
+
+    def _read(self, timeline: int, low: bytes, high: bytes) -> None:
+        while page := self.ledger.storage.scan(low, high, limit=200):
             for key, row in page:
                 self._pack(timeline, key, row)
             low = page[-1][0] + b"\0"
 
     def _pack(self, timeline: int, key: bytes, row: bytes) -> None:
         sequence, ordinal = rows.sequence_of(key), int.from_bytes(key[14:17], "big")
-        if ordinal < rows.BASES:
+        if len(key) != rows.LENGTHS[b"N"]:
+            self.find("unaccounted", key, "no save uses these nodes")
+            return
+        if (timeline, sequence, ordinal) in self.told.hashes:
+            return  # something led to it before
+        self.told.hashes[(timeline, sequence, ordinal)] = b""
+        if not rows.of_base(key):
             self.told.packs.add((timeline, sequence))
         commit = self.ledger.commit_node
         try:
             nodes = [_stored(data) for data in self.ledger.atoms_in(key, row)]
             hashes = [commit(node.canonical) for node in nodes]
             self.told.hashes[(timeline, sequence, ordinal)] = b"".join(hashes)
-            for node in nodes if sequence > self._below else ():
+            for node in nodes if sequence > self._below.get(timeline, 0) else ():
                 links = _links(node.canonical)
                 to: Any = links.to
                 if links.level:
@@ -185,8 +196,24 @@ class NodeCheck:
         if place[0] == rows.UPLOADS:
             self.read_upload(place[1])
         elif self._at(place) is None:
-            # Saved on another timeline after that was read.
+            # Saved on another timeline after that was read, or read with its entries, little by
+            # little.
             line = rows.line(b"N", self.ledger.number, place[0])
-            self._read(place[0], rows.pack(line, *place[1:3]))
+            self._read_all(place[0], rows.pack(line, *place[1:3]))
         if self._at(place) != hash_:
             self.find("damage", key, "it leads to a node that is missing or another one")
+
+
+def newest_index(ledger: Ledger, timeline: int, last: int) -> int:
+    """The entry up to `last` that the newest whole index stands at; 0 if there is none."""
+    line = rows.line(b"S", ledger.number, timeline)
+    high = rows.entry(line, last + 1)
+    while page := ledger.storage.scan(line, high, limit=DELTAS + 1, reverse=True):
+        for key, row in page:
+            try:
+                if read_save(ledger.open_row(key, row)).kind == INDEX:
+                    return rows.sequence_of(key)
+            except DAMAGE:
+                continue  # found and named when its entry is reached
+        high = page[-1][0]
+    return 0

@@ -41,10 +41,8 @@ def check_scopes(check: _Check, kind: bytes) -> None:
             low = key + b"\0"
             continue
         number = rows.scope_of(key)
-        if number in check.erased:
-            check.left(key, number)
-        elif not is_pinned(check.core.storage, number) and not check.is_known(number):
-            check.find("unaccounted", rows.describe(key), "it belongs to no scope")
+        if number in check.directory.erased or not is_pinned(check.core.storage, number):
+            check.directory.stray(key, number, "it belongs to no scope")
         low = rows.after(key[:7])
 
 

@@ -11,8 +11,6 @@ from holdfast.store.verify_nodes import DAMAGE
 if TYPE_CHECKING:
     from holdfast.store.verify import _Check
 
-_AGAIN = "erasing it was cut short; erase it again"
-
 
 def check_subjects(check: _Check) -> None:
     """Check every subject that is there, and that nothing is left of those that are erased."""
@@ -26,7 +24,7 @@ def check_subjects(check: _Check) -> None:
         try:
             named = core.subjects.read(key, cell)
             if named.erasing:
-                check.find("erasure", place, _AGAIN)
+                check.leftovers.cell_of_subject(key, cell, named.id)
                 continue
             check.report.subjects += 1
             if read_subject(ring, named.id) is None and core.subjects.cell(key) == cell:
@@ -52,7 +50,5 @@ def _tombstones(check: _Check) -> None:
             except DAMAGE as error:
                 check.find("damage", place, str(error))
             if holds_subject(ring, key[1:]):
-                check.find(
-                    "erasure", place, f"the key of an erased subject is in the ring: {_AGAIN}"
-                )
+                check.leftovers.key_of_subject(key)
         low = page[-1][0] + b"\0"

@@ -20,18 +20,20 @@ from holdfast.store.check import leaves
 from holdfast.store.entries import Body
 from holdfast.store.ledger import Ledger
 from holdfast.store.losses import newest_told
-from holdfast.store.timeline import Timeline
+from holdfast.store.slots import Slot
 from holdfast.store.trees import Place
 from holdfast.store.values import AHEAD
+from holdfast.store.verify_keys import name_keys
 from holdfast.store.verify_nodes import DAMAGE, NodeCheck
 
 if TYPE_CHECKING:
     from holdfast.store.verify import _Check
 
 
-def check_pins(check: _Check, known: set[int]) -> None:
+def check_pins(check: _Check) -> None:
     """Count pins of scopes that are still to be made, and find what only looks like one."""
     low = b"P"
+    known = {ledger.number for ledger in check.directory.ledgers}
     while page := check.core.storage.cells(low, b"Q"):
         for key, _ in page:
             if len(key) != 12:
@@ -111,7 +113,7 @@ class UploadCheck:
                     continue  # given up meanwhile: its pin went last
                 self.find("unaccounted", key, "no entry names these values, and no pin")
         if self._damaged:
-            self._name_keys()
+            name_keys(self.check, self.ledger, list(self.read), self._uses)
 
     def _tells(self) -> bool:
         """Whether a timeline tells of a loss: what lost entries named may be used by others."""
@@ -184,28 +186,7 @@ class UploadCheck:
             elif found > wanted:
                 self.find("unaccounted", key, f"its entry names {wanted} packs, not {found}")
 
-    def _name_keys(self) -> None:
-        """Name the keys of the newest states that use what is damaged."""
-        keys: set[str] = set()
-        for number in self.read:
-            try:
-                line = Timeline(self.ledger, number).load()
-                for key, slot in line.scan():
-                    if self._uses(line.settled(slot)):
-                        keys.add(key)
-            except DAMAGE:
-                continue  # found and named before
-        if keys:
-            self.check.find(
-                "damage",
-                f"keys of {self.ledger.scope}",
-                f"{len(keys)} keys of the newest state use damaged records: "
-                f"{', '.join(sorted(keys)[:10])}",
-                str(self.ledger.scope),
-                sorted(keys),
-            )
-
-    def _uses(self, slot: Any) -> bool:
+    def _uses(self, slot: Slot) -> bool:
         """Whether a value has something in a damaged upload; a tree that cannot be read has."""
         try:
             places = [place for _, place in leaves(self.ledger, slot.ref, slot.location)]

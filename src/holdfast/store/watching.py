@@ -37,7 +37,7 @@ WHOLE = frozenset(("restore", "fork", "delete scope"))
 class Wanted:
     """Which entries a watch gives, by their keys."""
 
-    def __init__(self, prefix: str, pattern: str | None, timeline: str | None) -> None:
+    def __init__(self, prefix: str, pattern: str | None) -> None:
         check_prefixes(prefix=prefix)
         check_filters(pattern=pattern)
         if pattern == "":
@@ -45,11 +45,8 @@ class Wanted:
         self._prefix = normalize("NFC", prefix)
         text = fnmatch.translate(normalize("NFC", pattern)) if pattern is not None else ""
         self._fits = re.compile(text).match if text else None
-        self._timeline = timeline
 
     def __call__(self, entry: Entry) -> bool:
-        if self._timeline is not None and entry.timeline != self._timeline:
-            return False
         if self._fits is None and not self._prefix:
             return True
         if any(self._key(key) for key in entry.keys):
@@ -72,13 +69,14 @@ class Watching:
         pattern: str | None,
         since: Position | None,
         timeout: float | None,
+        past_pruned: bool,
     ) -> None:
         core.check_open()
-        self._wanted = Wanted(prefix, pattern, timeline)
+        self._wanted = Wanted(prefix, pattern)
         check_seconds(timeout, "timeout")
         self._core = core
         self._timeout = timeout
-        self._follower = Follower(core, scope, timeline)
+        self._follower = Follower(core, scope, timeline, past_pruned=past_pruned)
         self._place = Place(core, since) if since is not None else Place.now(core)
         self._position = self._place.position
         self._ready: deque[Entry] = deque()
@@ -226,10 +224,12 @@ class LineFollowing:
         pattern: str | None = None,
         since: Position | None = None,
         timeout: float | None = None,
+        past_pruned: bool = False,
     ) -> Watch:
         """Entries of this timeline as they are committed; see `Store.watch`."""
         line = self._handle
-        return Watch(line.core, line.scope, line.timeline, prefix, pattern, since, timeout)
+        place = (line.core, line.scope, line.timeline)
+        return Watch(*place, prefix, pattern, since, timeout, past_pruned)
 
 
 class StoreFollowing:
@@ -242,13 +242,15 @@ class StoreFollowing:
         """Where the feed ends now."""
         return Place.now(self._core).position
 
-    def feed(self, since: Position | None = None) -> Iterator[Entry]:
+    def feed(self, since: Position | None = None, *, past_pruned: bool = False) -> Iterator[Entry]:
         """Every entry committed since a position (the beginning); go on from `entry.position`.
 
-        Gap-free in any process. Entries of one timeline come in order. It ends where the feed
-        ends; ask again with the last position, or use `watch`.
+        Gap-free in any process. Entries of one timeline come in order, a scope that is made again
+        behind the end of the one before. It ends where the feed ends; ask again with the last
+        position, or use `watch`. What was pruned: see there.
         """
-        yield from Follower(self._core).feed(since if since is not None else {})
+        follower = Follower(self._core, past_pruned=past_pruned)
+        yield from follower.feed(since if since is not None else {})
 
     def watch(
         self,
@@ -258,16 +260,19 @@ class StoreFollowing:
         pattern: str | None = None,
         since: Position | None = None,
         timeout: float | None = None,
+        past_pruned: bool = False,
     ) -> Watch:
         """Entries as they are committed, by any process, from now or from a position on.
 
         Of one scope with all its timelines, or of all; with a `prefix` or a shell-like `pattern`
         (`*` also stands for `/`), those that changed such a key. A restore, a fork and the end
         of a scope name no keys and are always given. None is ever left out. Each entry carries
-        the position behind it. Without an entry for `timeout` seconds the watch ends.
+        the position behind it. Without an entry for `timeout` seconds the watch ends. Where
+        entries were pruned, `PrunedError` has the position behind them, or with `past_pruned` they,
+        and nothing else, are passed over.
         """
         name = self._handle.line(scope).scope if scope is not None else None
-        return Watch(self._core, name, None, prefix, pattern, since, timeout)
+        return Watch(self._core, name, None, prefix, pattern, since, timeout, past_pruned)
 
     def correlated(
         self,

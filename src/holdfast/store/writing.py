@@ -14,6 +14,7 @@ from holdfast.errors import (
     InvalidInputError,
     InvalidValueError,
     NewerFormatError,
+    ScopeNotFoundError,
     StateIntegrityError,
 )
 from holdfast.seal.parts import ERASED
@@ -31,6 +32,7 @@ from holdfast.store.lifetimes import NEVER, Meta, Terms, asked_expiry, asked_ter
 from holdfast.store.lookups import Lookup
 from holdfast.store.outcomes import content_of
 from holdfast.store.reading import Reader
+from holdfast.store.refusing import refused
 from holdfast.store.scopes import Scope, check_key
 from holdfast.store.subjects import Subject, erased
 from holdfast.store.timeline import Timeline
@@ -70,20 +72,24 @@ def build_change(
     for scope, timeline, operations, expects, head in targets:
         if len(operations) > MOST_OPERATIONS:
             raise InvalidInputError(f"a change has at most {MOST_OPERATIONS} operations")
+        due = cause
         if core.gates.front and operations:
-            given = {operation.key for operation in operations}
             own = [replace(one, value=copied(one.value)) for one in operations]
-            request = Request(scope, timeline, own, cause, attempt)
-            request = core.gates.ask(request, trusted=_trusted(core, request))
-            scope, timeline, operations = request.scope, request.timeline, request.operations
-            for operation in operations:
-                check_key(operation.key, owner=operation.key in given)
+            request = ask_gates(core, Request(scope, timeline, own, cause, attempt))
+            operations, due = request.operations, request.cause
         operations = core.subjects.sealed(scope, operations, subjects)
-        made.append(_target(core, scope, timeline, operations, expects, head, stored))
+        target = build_target(core, scope, timeline, operations, expects, head, stored)
+        target.cause = (due or Cause()) if due != cause else None
+        made.append(target)
     change = Change(made, cause, id, content, attempt)
     if subjects:
         change.fences += tuple(subjects.values())
     return change
+
+
+def ask_gates(core: Core, request: Request) -> Request:
+    """Lead operations on keys through the gates in front, by the classes of the keys."""
+    return core.gates.ask(request, trusted=_trusted(core, request))
 
 
 def _trusted(core: Core, request: Request) -> bool:
@@ -107,20 +113,21 @@ def _trusted(core: Core, request: Request) -> bool:
                 return False
             if one.kind == "delete":
                 metas[key] = b""
-    except (StateIntegrityError, NewerFormatError):
+    except (StateIntegrityError, NewerFormatError, ScopeNotFoundError):
         return False
     return True
 
 
-def _target(
+def build_target(
     core: Core,
     scope: Scope,
     timeline: str,
     operations: list[Operation],
     expects: dict[str, int],
-    head: int | None,
-    stored: Mapping[str, list[Any]],
+    head: int | None = None,
+    stored: Mapping[str, list[Any]] = MappingProxyType({}),
 ) -> Target:
+    """What is asked for of one timeline, its values taken apart."""
     ledger = core.ledger(scope, create=True)
     ops: list[tuple[Any, ...]] = []
     key = ""
@@ -136,7 +143,7 @@ def _target(
             elif operation.kind == "append":
                 if type(operation.value) is not list:
                     raise InvalidInputError(f"{scope}: append takes a list of items for {key!r}")
-                parts = [ledger.splitter.split(item) for item in operation.value]
+                parts = [ledger.splitter.split_item(item) for item in operation.value]
                 if parts:
                     ops.append(("append", key, parts))
             elif operation.kind == "delete":
@@ -149,7 +156,7 @@ def _target(
             else:
                 raise InvalidInputError(f"{scope}: unknown operation {operation.kind!r}")
     except InvalidValueError as error:
-        raise error.placed(scope, key) from None
+        raise refused(core, scope, timeline, operation, error) from None
     return Target(scope, timeline, ops, expects, head, ledger=ledger)
 
 
@@ -161,8 +168,13 @@ class ScopedChange:
     Reads see the writes noted before them. The `owner` may write keys that parts of Holdfast own.
     """
 
+    repeated = False
+    """Once the block has ended: whether it was not applied now, because it had been before under
+    the same id. The state may have been put back since."""
+
     def __init__(self, reader: Reader, *, owner: bool = False) -> None:
         self._reader = reader
+        self.storage = reader.core.storage
         self._owner = owner
         self.operations: list[Operation] = []
         self.over = False
@@ -221,6 +233,13 @@ class ScopedChange:
         """Remove a key; one that is absent is no error."""
         self._note("delete", key, None, if_version)
 
+    def _check_open(self) -> None:
+        """Refuse what would be noted too late, and never be written."""
+        if self.over:
+            raise InvalidInputError(
+                f"{self._reader.scope}: this change is over; what it writes must stand in its block"
+            )
+
     def _note(
         self,
         kind: str,
@@ -230,10 +249,7 @@ class ScopedChange:
         terms: Terms | None = None,
         subject: str | None = None,
     ) -> None:
-        if self.over:
-            raise InvalidInputError(
-                f"{self._reader.scope}: this change is over; what it writes must stand in its block"
-            )
+        self._check_open()
         key = check_key(key, owner=self._owner)
         check_version(if_version)
         if if_version is not None and self.expects.setdefault(key, if_version) != if_version:
@@ -356,7 +372,10 @@ class ScopedChange:
         if timeline is None or slot is None:
             return _MISSING
         self._reader.told(timeline, [(key, slot)])
-        return self._reader.value(timeline, slot)
+        try:
+            return self._reader.value(timeline, key, slot)
+        except ScopeNotFoundError:
+            raise Conflict(f"{self._reader.scope} was erased since it was read; retry") from None
 
     def _expect_head(self) -> None:
         self.looked = True

@@ -1,0 +1,49 @@
+"""Restoring, beside whoever prunes: what rests on an older state is done again if need be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from holdfast.errors import Conflict
+from holdfast.store.change import Written
+from holdfast.store.handles import UPDATES, LineHandle
+from holdfast.store.items import Restored
+from holdfast.store.lookup_building import settle_after
+from holdfast.store.metering import done_again
+
+PAUSE = 0.001
+"""Seconds between two attempts."""
+_Made = TypeVar("_Made")
+
+
+def beside_pruning(step: Callable[[], _Made]) -> _Made:
+    """Do what rests on older states; again if one of them is being pruned, or was."""
+    for _ in range(UPDATES - 1):
+        try:
+            with done_again():
+                return step()
+        except Conflict:
+            time.sleep(PAUSE)
+    return step()
+
+
+def restore_state(
+    handle: LineHandle,
+    point: Any,
+    verify: str,
+    reason: str | None,
+    if_head: int | None = None,
+    past_damage: bool = False,
+) -> tuple[Restored, Written]:
+    """Return to a point, verified and backed up; also what that became. See `State.restore`."""
+
+    def step() -> tuple[Restored, Written]:
+        change, finish = handle.plan_restore(point, verify, reason, if_head, past_damage)
+        written = handle.core.run(change)
+        return finish(written), written[0]
+
+    done = beside_pruning(step) if if_head is None else step()
+    settle_after(handle)
+    return done

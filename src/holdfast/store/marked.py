@@ -1,0 +1,93 @@
+"""Checkpoints that are marked to stay, and who may not remove them.
+
+Marks are keys of the main timeline that no restore takes back; the layer above puts them there and
+takes them back. Here is what has to look at them: nobody prunes what is pinned or on hold, and no
+scope with a hold is deleted, or erased unless that is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import StillNeededError
+from holdfast.store.ranges import behind, stage_range
+
+if TYPE_CHECKING:
+    from holdfast.store.handles import LineHandle
+    from holdfast.store.pruning import Pruned
+    from holdfast.store.scopes import Scope
+    from holdfast.store.stage import Stage
+
+PREFIX = "$retention/"
+RESTART = "restart"
+"""Marks a checkpoint from which an agent is to be started again, until that is done."""
+NEEDED = {"pin": "pinned", "hold": "on hold", RESTART: "a restart"}
+_HOLDS = f"{PREFIX}hold/"
+
+
+def marked(main: LineHandle) -> dict[str, str]:
+    """Ids of the checkpoints of a scope that are pinned, on hold or to go on from, and why."""
+    line = main.reader.now()
+    return {
+        key.removeprefix(f"{PREFIX}{kind}/"): f"{word}: {main.reader.get(key)}"
+        for kind, word in NEEDED.items()
+        for key, _ in (line.scan(f"{PREFIX}{kind}/") if line is not None else ())
+    }
+
+
+def marked_entries(line: LineHandle) -> dict[int, str]:
+    """The same of one timeline, by the number of the checkpoint's entry."""
+    split = ((id_.rpartition("@"), why) for id_, why in marked(line.on("main")).items())
+    return {int(at[2]): why for at, why in split if at[0] == line.timeline}
+
+
+def check_no_holds(stage: Stage) -> None:
+    """Refuse, in the commit that would end a scope, if one of its checkpoints is on hold."""
+    for found in stage_range(stage, _HOLDS, behind(_HOLDS)):
+        raise _held(stage.ledger.scope, found[0])
+
+
+def refuse_held(main: LineHandle) -> None:
+    """The same, before anything is done."""
+    line = main.reader.now()
+    for key, _ in line.scan(_HOLDS) if line is not None else ():
+        raise _held(main.scope, key)
+
+
+def _held(scope: Scope, key: str) -> StillNeededError:
+    return StillNeededError(
+        f"{scope}: {key.removeprefix(_HOLDS)} is on hold: lift that first (`Retention.lift`), or "
+        "erase it with despite_holds=True"
+    )
+
+
+def prune_unmarked(
+    handle: LineHandle,
+    before: Any,
+    *,
+    keep: Iterable[Any] | None,
+    dry_run: bool,
+    reason: str | None,
+) -> Pruned:
+    """Prune as somebody asks for it: refused if what is marked would go; see `State.prune`."""
+    from holdfast.store.pruning import prune_state
+
+    if isinstance(keep, Iterable) and not isinstance(keep, str):
+        keep = list(keep)
+        points = handle.history.points
+        last, kept = points.find(before)[1], {points.find(point)[1] for point in keep}
+        for number, why in sorted(marked_entries(handle).items()):
+            if number < last and number not in kept:
+                raise StillNeededError(
+                    f"{handle.scope}: {handle.timeline}@{number} is {why}; name it in keep=, or "
+                    "take that back first (`Retention.unpin`, `Retention.lift`)"
+                )
+    return prune_state(
+        handle,
+        before,
+        keep=keep,
+        dry_run=dry_run,
+        reason=reason,
+        needed=lambda: marked_entries(handle),
+    )

@@ -1,0 +1,92 @@
+"""Storage that waits for a network is never called by the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import holdfast
+from holdfast.storage.memory import MemoryStorage
+
+
+class Far(MemoryStorage):
+    """Says that it waits for a network, and notes which thread calls it."""
+
+    limits = replace(MemoryStorage.limits, embedded=False)
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, int]] = []
+        super().__init__()
+
+    def _usable(self) -> None:
+        """Every call comes by here."""
+        self.calls.append(("call", threading.get_ident()))
+        super()._usable()
+
+    def turn(self) -> AbstractContextManager[object]:
+        self.calls.append(("turn", threading.get_ident()))
+        return super().turn()
+
+
+async def use(store: Any, folder: Path) -> None:
+    """A little of everything that is awaited."""
+    a, b = store.agent("a"), store.agent("b")
+    await a.set("k", 1)
+    await a.append("l", 1)
+    await a.extend("l", [2, 3])
+    await a.trim("l", keep_last=2)
+    await a.expire("k", 1000)
+    await a.persist("k")
+    assert [await a.get("k"), await a.tail("l", 5), await a.keys()] == [1, [2, 3], ["k", "l"]]
+    await a.item("k")
+    await a.items()
+    await a.update("k", lambda value: value + 1)
+    async with a.change(reason="both") as change:
+        change.set("z", await change.get("k"))
+    async with store.change(id="once") as change:
+        change[b].set("k", await change[a].get("z"))
+        await change[a].keys()
+    point = await a.checkpoint("safe")
+    await a.delete("z")
+    await a.diff(point)
+    await a.restore(point)
+    trial = await a.fork("trial")
+    await trial.set("k", 5)
+    await a.merge(trial)
+    await a.log()
+    await a.blame("k")
+    await a.root()
+    await a.declare(holdfast.Sticky("done"))
+    await a.put_file("file", folder / "file")
+    async with store.lease("turn"):
+        await a.set("k", 3)
+    position = await store.position()
+    assert [entry async for entry in store.feed()]
+    await b.set("k", 4)
+    watch = await asyncio.to_thread(store.watch, since=position, timeout=0.1)
+    assert [entry.scope.id async for entry in watch] == ["b"]
+    await store.verify()
+    await store.stats()
+    await store.scopes()
+    await store.delete("agent:b")
+    await store.erase("agent:a")
+    await store.sweep()
+
+
+def test_no_call_that_is_awaited_holds_the_event_loop(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 100_000)
+
+    async def main() -> Far:
+        far = Far()
+        async with holdfast.open("memory:", storage=far, durability="normal") as store:
+            await use(store, tmp_path)
+        return far
+
+    far = asyncio.run(main())
+    assert len(far.calls) > 300
+    here = threading.get_ident()
+    assert [name for name, thread in far.calls if thread == here] == []

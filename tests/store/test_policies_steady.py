@@ -1,0 +1,154 @@
+"""Policies go on: whatever is written, and whatever goes wrong with one agent's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from store_kit import Place
+
+from holdfast import Condition, Policy, sync
+from holdfast.checkpoints import engine
+
+METRIC = Policy("own", (Condition("system_event", "own", "greater_than", 0),))
+CHANGED = Policy("changed", (Condition("state_change", "state_change_ratio", "greater_than", 0.1),))
+
+
+def test_a_merge_is_counted_like_other_writes(place: Place) -> None:
+    """What it brings makes its agent's policies fire, and those of others still do."""
+    store = place.open()
+    with sync.Policies(store) as policies:
+        one, other = store.agent("one"), store.agent("other")
+        one.set("k", 1)
+        other.set("k", 1)
+        assert policies.wait(20)
+        one.fork("side").set("long", "x" * 1000)
+        one.merge("side")
+        assert policies.wait(20)
+        assert one.checkpoints()[0].metadata["policy"] == "default-state-change"
+        assert one.at(one.checkpoints()[0]).get("long") == "x" * 1000
+        other.set("k", "x" * 1000)
+        assert policies.wait(20)
+        assert len(other.checkpoints()) == 2
+        assert policies.errors() == ()
+
+
+@pytest.mark.parametrize("kind", [ValueError, SystemExit, KeyboardInterrupt])
+def test_no_error_ends_the_thread_that_looks(plain: Place, kind: type[BaseException]) -> None:
+    """Not even one that would end the program: it is told, and other agents are served."""
+
+    def fails(scope: Any) -> float:
+        if scope.id == "bad":
+            raise kind
+        return 1.0
+
+    store = plain.open()
+    with sync.Policies(store, defaults=(METRIC,), metrics={"own": fails}) as policies:
+        store.agent("bad").set("k", 1)
+        assert policies.wait(20)
+        store.agent("good").set("k", 1)
+        assert policies.wait(20)
+        assert [str(scope) for scope, _ in policies.fired()] == ["agent:good"]
+        (told,) = policies.errors()
+        assert kind.__name__ in told
+
+
+def test_a_write_that_cannot_be_counted_is_told_and_read_again(
+    plain: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the writer nor other agents see anything of it."""
+    from holdfast.checkpoints.tracker import Tracker
+
+    note = Tracker.note
+
+    def fails(tracker: Tracker, *given: Any) -> bool:
+        if tracker.scope.id == "bad":
+            raise IndexError
+        return note(tracker, *given)
+
+    store = plain.open()
+    with sync.Policies(store, defaults=(CHANGED,)) as policies:
+        bad, good = store.agent("bad"), store.agent("good")
+        bad.set("k", 1)
+        good.set("k", 1)
+        assert policies.wait(20)
+        monkeypatch.setattr(Tracker, "note", fails)
+        bad.set("k", "x" * 100)
+        good.set("k", "x" * 100)
+        assert policies.wait(20)
+        assert len(good.checkpoints()) == 2
+        assert policies.errors() == ("agent:bad: IndexError",)
+        monkeypatch.undo()
+        assert policies.evaluate("agent:bad").triggered  # nothing of it is lost
+
+
+# which policy a checkpoint is of
+
+
+@pytest.mark.spec("K150")
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_checkpoint_is_of_the_highest_policy_that_what_it_covers_meets(
+    plain: Place, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+) -> None:
+    """Also of what is written, here or in another process, while it is on its way."""
+    often = Condition("operation_count", "operation_count", "greater_than_or_equal", 2)
+    high = Policy("high", (often,), priority="critical")
+    store = plain.open()
+    writer = plain.open() if elsewhere else store
+    save, written = engine.save_all, []
+
+    def once_another_write_came(*given: Any) -> Any:
+        if not written:
+            written.append(writer.agent("a").set("k", 2))
+        return save(*given)
+
+    monkeypatch.setattr(engine, "save_all", once_another_write_came)
+    with sync.Policies(store, defaults=(CHANGED, high)) as policies:
+        store.agent("a").set("k", 1)
+        assert policies.wait(20)
+        [made] = store.agent("a").checkpoints()
+        assert (made.sequence, made.metadata["policy"]) == (3, "high")
+        assert made.metadata["readings"][0]["value"] == 2
+        ((_, told),) = policies.fired()
+        assert [one.id for one in told.policies] == ["high"]
+        assert policies.errors() == ()
+
+
+def test_writes_without_a_pause_do_not_put_a_checkpoint_off(
+    plain: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = plain.open()
+    state = store.agent("a")
+    save = engine.save_all
+
+    def while_another_writes(*given: Any) -> Any:
+        state.set("k", 1)
+        return save(*given)
+
+    monkeypatch.setattr(engine, "save_all", while_another_writes)
+    with sync.Policies(store, defaults=(CHANGED,)) as policies:
+        state.set("k", 1)
+        assert policies.wait(20)
+        assert [one.sequence for one in state.checkpoints()] == [engine.CHOICES + 2]
+        assert policies.errors() == ()
+
+
+def test_one_that_was_met_and_is_not_any_more_has_its_checkpoint(
+    plain: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was written since is covered, and takes nothing from what was met."""
+    store = plain.open()
+    state = store.agent("a")
+    save, written = engine.save_all, []
+
+    def once_another_write_came(*given: Any) -> Any:
+        if not written:
+            written.append(state.set("k", 2))
+        return save(*given)
+
+    monkeypatch.setattr(engine, "save_all", once_another_write_came)
+    exactly = Policy("one", (Condition("operation_count", "operation_count", "equals", 1),))
+    with sync.Policies(store, defaults=(exactly,)) as policies:
+        state.set("k", 1)
+        assert policies.wait(20)
+        assert [one.sequence for one in state.checkpoints()] == [3]
