@@ -11,14 +11,22 @@ from typing import Any, TypeVar
 
 from holdfast.checkpoints import describing, groups, holding, locating, making, restoring
 from holdfast.checkpoints.asking import checkpoint_request, group_members, locator, restore_request
-from holdfast.checkpoints.operations import Operating, Running, check_operation, finish
+from holdfast.checkpoints.operations import (
+    Operating,
+    Running,
+    check_operation,
+    check_place,
+    finish,
+    not_undone,
+)
 from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.errors import InvalidInputError
-from holdfast.store.arguments import check_function
+from holdfast.store.arguments import check_run, ran
 from holdfast.store.async_state import State
 from holdfast.store.async_store import Store
 from holdfast.store.cancelling import read_away, surely, to_the_end
 from holdfast.store.cause import acting
+from holdfast.store.ending import end_after, end_line
 from holdfast.store.items import Checkpoint, Restored, Reverted
 
 _F = TypeVar("_F", bound=Callable[..., Awaitable[Any]])
@@ -33,7 +41,7 @@ class Checkpoints:
 
     def __init__(self, state: State, *, sync: Callable[[Checkpoint], Any] | None = None) -> None:
         if sync is not None:
-            check_function(sync, "sync")
+            check_run(sync, "sync", awaited=True)
         if not isinstance(state, State):
             raise InvalidInputError(
                 "Checkpoints takes a state; those of holdfast.sync have its own"
@@ -52,7 +60,7 @@ class Checkpoints:
         if not asked.sync or self._sync is None:
             return done
         try:
-            await _answer(self._sync(done.checkpoint))
+            ran(await _answer(self._sync(done.checkpoint)), "sync")
         except Exception as error:
             return making.synchronized(done, error)
         return making.synchronized(done, None)
@@ -61,7 +69,8 @@ class Checkpoints:
         """The newest checkpoint that fits: id, name, type, tag, trigger, at, before, valid.
 
         `at` is a time, and means the last one not later; `before` a point, and means the last one
-        before it; with `valid=True` damaged ones are passed over.
+        before it; with `valid=True` damaged ones are passed over, and backups of restores unless
+        their id, name or type is given.
         """
         return await read_away(locating.locate, self._handle, locator(where))
 
@@ -108,7 +117,7 @@ class Checkpoints:
         return await to_the_end(restoring.confirm, self._handle, restored)
 
     async def recover(self, **where: Any) -> restoring.Recovered:
-        """Return to the newest checkpoint that is whole, of those that fit.
+        """Return to the newest checkpoint that is whole, of those that fit; again, if done again.
 
         Damaged ones are set aside, with the reason: the report names each one that was tried. Also
         where damage keeps the newest state from being read; then that state is not kept.
@@ -121,13 +130,22 @@ class Checkpoints:
         """Run a function (async, if it likes) on the state as a restore would leave it.
 
         It runs on a timeline of its own; the state itself is not touched. The timeline stays, named
-        in the result.
+        in the result; if something fails, or is cancelled, it is ended.
         """
         asked = restore_request(request, fields)
-        check_function(function, "what a simulation runs")
-        trial, done = await to_the_end(restoring.rehearse, self._handle, asked)
-        answer = await _answer(function(self._state.on(trial.timeline)))
-        return await read_away(restoring.simulated, trial, done, answer)
+        check_run(function, "what a simulation runs", awaited=True)
+        trial, done = await to_the_end(
+            restoring.rehearse,
+            self._handle,
+            asked,
+            undo=lambda both: end_line(both[0], restoring.FAILED),
+        )
+        try:
+            answer = await _answer(function(self._state.on(trial.timeline)))
+            return await read_away(restoring.simulated, trial, done, answer)
+        except BaseException as error:
+            await surely(end_after, error, trial, restoring.FAILED)
+            raise
 
     async def held(self) -> list[holding.Held]:
         """Checkpoints that may not be removed: of operations, and backups of restores."""
@@ -157,8 +175,10 @@ class OperationBlock(AbstractAsyncContextManager[Running]):
     or is cancelled, what this block wrote is reverted (`on_error="revert"`): only keys that it
     changed, and of those none that somebody else changed since, which are named in notes on the
     error and in `running.reverted`; or it is left as it is (`keep`), with its checkpoint held.
-    Tasks that are started inside the block are part of it. A function that it decorates is an
-    `async def`; plain ones and generators are refused.
+    Tasks that are started inside the block are part of it; what they write behind its end is not
+    undone by it: wait for them inside the block. A function that it decorates is an `async def`;
+    plain ones and generators are refused; so is the block inside of a generator, whose reader
+    would write in the middle of it.
     """
 
     def __init__(self, state: State, operating: Operating) -> None:
@@ -168,6 +188,7 @@ class OperationBlock(AbstractAsyncContextManager[Running]):
         self._begun = False
 
     async def __aenter__(self) -> Running:
+        check_place()
         if self._begun:
             raise InvalidInputError("this operation is running; make another for another block")
         self._begun = True
@@ -202,10 +223,7 @@ class OperationBlock(AbstractAsyncContextManager[Running]):
         except Exception as wrong:
             if error is None:
                 raise
-            error.add_note(
-                f"{self._state.scope}: what it did could not be undone ({type(wrong).__name__}); "
-                f"checkpoint {running.checkpoint.id} is held, `finish` tries again"
-            )
+            error.add_note(not_undone(running, wrong))
         finally:
             self._entered, self._begun = None, False
             cause.__exit__(None, None, None)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
 
 from holdfast.checkpoints import scheduler as blocking
 from holdfast.checkpoints.async_policies import Policies
@@ -14,15 +11,17 @@ from holdfast.checkpoints.rules import Rule
 from holdfast.checkpoints.runner import Job, Run
 from holdfast.checkpoints.schedules import ScheduleInfo, Target
 from holdfast.errors import InvalidInputError
+from holdfast.store.arguments import by_name
 from holdfast.store.async_store import Store
 from holdfast.store.cancelling import read_away, surely, to_the_end
+from holdfast.store.on_loop import OnLoop
 
 
 class Scheduler:
     """Checkpoints and jobs at intervals and by the calendar; see `holdfast.sync.Scheduler`.
 
     What is due is run in a thread, so that cancelling a task neither stops nor tears what is being
-    saved. Jobs that are coroutine functions run in the event loop in which `start` was called.
+    saved. What a job gives to be awaited runs in the event loop in which `start` was called.
     """
 
     def __init__(
@@ -39,27 +38,17 @@ class Scheduler:
                 "a scheduler is made from an open store: await holdfast.open(...) first, and take "
                 "holdfast.sync.Scheduler for a store of holdfast.sync"
             )
-        called = {name: self._called(job) for name, job in (jobs or {}).items()}
+        self._calls = OnLoop()
+        called = {
+            name: self._calls.wrap(job, f"the job {name!r}")
+            for name, job in by_name(jobs, "jobs").items()
+        }
         if policies is not None and not isinstance(policies, Policies):
             raise InvalidInputError("policies takes a holdfast.Policies of the same store")
         under = policies._blocking if policies is not None else None
         self._blocking = blocking.Scheduler(
             store._blocking, jobs=called, policies=under, rules=rules, lease=lease
         )
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def _called(self, job: Job) -> Job:
-        """A job as the thread calls it: a coroutine runs in the loop, and is waited for."""
-        if not inspect.iscoroutinefunction(job):
-            return job
-
-        def call(run: Run) -> Any:
-            if self._loop is None:
-                raise InvalidInputError("a coroutine needs a loop: start the scheduler in it")
-            # Its task acts under the lease and the cause of this thread, whose context it gets.
-            return asyncio.run_coroutine_threadsafe(job(run), self._loop).result()
-
-        return call
 
     async def __aenter__(self) -> Scheduler:
         await self.start()
@@ -131,12 +120,12 @@ class Scheduler:
         await to_the_end(self._blocking.remove, name)
 
     async def schedules(self) -> list[ScheduleInfo]:
-        """All schedules of the store, by their names."""
+        """All schedules of the store, by their names; what is damaged is among them, and named."""
         return await read_away(self._blocking.schedules)
 
     async def start(self) -> None:
         """Begin to run what is due."""
-        self._loop = asyncio.get_running_loop()
+        self._calls.use()
         self._blocking.start()
 
     async def stop(self) -> None:
@@ -153,5 +142,5 @@ class Scheduler:
 
         From then on this process is the runner, until `stop`.
         """
-        self._loop = asyncio.get_running_loop()
+        self._calls.use()
         return await to_the_end(self._blocking.run_due)

@@ -11,12 +11,20 @@ from typing import Any, TypeVar
 
 from holdfast.checkpoints import describing, groups, holding, locating, making, restoring
 from holdfast.checkpoints.asking import checkpoint_request, group_members, locator, restore_request
-from holdfast.checkpoints.operations import Operating, Running, check_operation, finish
+from holdfast.checkpoints.operations import (
+    Operating,
+    Running,
+    check_operation,
+    check_place,
+    finish,
+    not_undone,
+)
 from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.errors import InvalidInputError
-from holdfast.store.arguments import check_function, check_plain_function
+from holdfast.store.arguments import check_plain_function, ran
 from holdfast.store.blocking import State, Store
 from holdfast.store.cause import acting
+from holdfast.store.ending import ended_if_it_fails
 from holdfast.store.items import Checkpoint, Restored, Reverted
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -31,7 +39,7 @@ class Checkpoints:
 
     def __init__(self, state: State, *, sync: Callable[[Checkpoint], Any] | None = None) -> None:
         if sync is not None:
-            check_function(sync, "sync")
+            check_plain_function(sync, "sync")
         if not isinstance(state, State):
             raise InvalidInputError("Checkpoints takes a state of holdfast.sync")
         self._state = state
@@ -47,7 +55,7 @@ class Checkpoints:
         if not asked.sync or self._sync is None:
             return done
         try:
-            self._sync(done.checkpoint)
+            ran(self._sync(done.checkpoint), "sync")
         except Exception as error:
             return making.synchronized(done, error)
         return making.synchronized(done, None)
@@ -56,7 +64,8 @@ class Checkpoints:
         """The newest checkpoint that fits: id, name, type, tag, trigger, at, before, valid.
 
         `at` is a time, and means the last one not later; `before` a point, and means the last one
-        before it; with `valid=True` damaged ones are passed over.
+        before it; with `valid=True` damaged ones are passed over, and backups of restores unless
+        their id, name or type is given.
         """
         return locating.locate(self._handle, locator(where))
 
@@ -101,7 +110,7 @@ class Checkpoints:
         return restoring.confirm(self._handle, restored)
 
     def recover(self, **where: Any) -> restoring.Recovered:
-        """Return to the newest checkpoint that is whole, of those that fit.
+        """Return to the newest checkpoint that is whole, of those that fit; again, if done again.
 
         Damaged ones are set aside, with the reason: the report names each one that was tried. Also
         where damage keeps the newest state from being read; then that state is not kept. What
@@ -114,11 +123,13 @@ class Checkpoints:
     ) -> restoring.Simulation:
         """Run a function on the state as a restore would leave it, on a timeline of its own.
 
-        The state itself is not touched. The timeline stays, named in the result.
+        The state itself is not touched. The timeline stays, named in the result; if something
+        fails, it is ended.
         """
         check_plain_function(function, "what a simulation runs")
         trial, done = restoring.rehearse(self._handle, restore_request(request, fields))
-        return restoring.simulated(trial, done, function(State(trial)))
+        with ended_if_it_fails(trial, restoring.FAILED):
+            return restoring.simulated(trial, done, ran(function(State(trial)), "what it runs"))
 
     def held(self) -> list[holding.Held]:
         """Checkpoints that may not be removed: of operations, and backups of restores."""
@@ -149,7 +160,8 @@ class OperationBlock(AbstractContextManager[Running]):
     `running.reverted`; or it is left as it is (`keep`), with its checkpoint held. What other
     threads write is no part of it, unless they enter `holdfast.sync.Store.acting` with
     `operation=running.operation`. A function that it decorates is a plain one: `async def` and
-    generators, which run later, are refused.
+    generators, which run later, are refused; so is the block inside of a generator, whose reader
+    would write in the middle of it.
     """
 
     def __init__(self, state: State, operating: Operating) -> None:
@@ -159,6 +171,7 @@ class OperationBlock(AbstractContextManager[Running]):
         self._entered: tuple[AbstractContextManager[Any], Running] | None = None
 
     def __enter__(self) -> Running:
+        check_place()
         if not self._busy.acquire(blocking=False):
             raise InvalidInputError("this operation is running; make another for another block")
         cause = acting(operation=self._operating.label())
@@ -186,10 +199,7 @@ class OperationBlock(AbstractContextManager[Running]):
         except Exception as wrong:
             if error is None:
                 raise
-            error.add_note(
-                f"{self._state.scope}: what it did could not be undone ({type(wrong).__name__}); "
-                f"checkpoint {running.checkpoint.id} is held, `finish` tries again"
-            )
+            error.add_note(not_undone(running, wrong))
         finally:
             self._entered = None
             cause.__exit__(None, None, None)
@@ -201,7 +211,7 @@ class OperationBlock(AbstractContextManager[Running]):
         @functools.wraps(function)
         def wrapped(*args: Any, **named: Any) -> Any:
             with OperationBlock(self._state, self._operating):
-                return function(*args, **named)
+                return ran(function(*args, **named), "what an operation is around")
 
         return wrapped  # type: ignore[return-value]
 

@@ -1,16 +1,21 @@
 """Bringing keys of one state into another: some of an older state, or those of another scope.
 
-Keys that differ are set or deleted, together with a backup, in one commit. What does not fit into
+Keys that differ are set or deleted, together with a backup, in one commit. A key that is asked for
+by its name is set also if it is what it is to be: whoever undoes what was there before finds that
+somebody else wants it so. What does not fit into
 one entry is put together on a timeline of its own, which is then adopted in one entry: all or
 nothing, however many keys there are; what others wrote to other keys meanwhile stays. Sticky keys,
-declarations and what is derived from other keys are left alone, as by every restore.
+declarations and what is derived from other keys are left alone, as by every restore; unless they
+are to come along, because those of now are damaged, or there are none.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
@@ -28,10 +33,9 @@ from holdfast.store.compare import (
     masked_changes,
     same,
     tree_changes,
-    value_changes,
 )
 from holdfast.store.declared import NOTHING, PREFIX
-from holdfast.store.differing import expiry_changes, index_of, shown_value
+from holdfast.store.differing import expiry_changes, index_of, show_changes, shown_value
 from holdfast.store.ending import ended_if_it_fails
 from holdfast.store.entries import Body
 from holdfast.store.ephemeral import ephemeral_prefixes
@@ -73,17 +77,23 @@ class Bringing:
         handle: LineHandle,
         source: Timeline,
         label: str,
-        keys: Sequence[str],
-        prefixes: Sequence[str],
+        keys: Sequence[str] | None,
+        prefixes: Sequence[str] | None,
         reason: str | None,
+        *,
+        sticky: bool = False,
     ) -> None:
+        """Of some keys and prefixes; of all, if both are None."""
         self.handle = handle
         self.core = handle.core
         self.source = source
         self.label = label
-        self.keys = sorted({check_key(key, owner=True) for key in keys})
-        self.prefixes = _apart(prefixes) if keys or prefixes else [""]
+        self.keys = sorted({check_key(key, owner=True) for key in keys or ()})
+        whole = keys is None and prefixes is None
+        self.prefixes = [""] if whole else _apart(prefixes or ())
         self.cause = cause_now(reason=reason)
+        self.sticky = sticky
+        """Whether sticky keys and declarations come along, too."""
         self.time = 0
         """By which expiry is judged."""
         self.left: list[str] = []
@@ -111,6 +121,10 @@ class Bringing:
                     raise
         raise AssertionError
 
+    def spread(self) -> None:
+        """Do it in as many entries as it takes, with no backup: on a timeline of its own."""
+        self._write(self.handle, self._pieces(self._now()))
+
     def dry_run(self, verify: str, checked: int) -> Restored:
         """What it would do."""
         now = self._now()
@@ -122,7 +136,7 @@ class Bringing:
             if _sensitive(now, one.key, one.now) or _sensitive(self.source, one.key, one.then):
                 masked_changes(one.key, before, after, diff)
             else:
-                value_changes(one.key, one.key, before, after, diff)
+                show_changes(self.handle.core.codec, one.key, (before, after), diff)
             if one.now is not None and one.then is not None:
                 expiry_changes(one.key, meta_of(one.now), meta_of(one.then), diff)
         done = self._result(now.sequence if now else 0, now)
@@ -141,6 +155,8 @@ class Bringing:
         self.left = []
         declared = now.declared if now is not None else NOTHING
         alone, never = sticky_prefixes(declared), (PREFIX, *ephemeral_prefixes(declared))
+        if self.sticky:
+            alone, never = (), ephemeral_prefixes(declared)
         for one in self._compared(now):
             if derived(one.key) or one.key.startswith(never):
                 continue
@@ -156,7 +172,7 @@ class Bringing:
                 yield from self._difference(now, key)
         for key in self.keys:
             if not key.startswith(tuple(self.prefixes)):
-                yield from self._difference(now, key)
+                yield from self._difference(now, key, named=True)
 
     def _below(self, now: Timeline | None, prefix: str) -> Iterator[str]:
         """Keys that begin with a text and may differ."""
@@ -171,7 +187,9 @@ class Bringing:
                 if self.source.slot(key) is None:
                     yield key
 
-    def _difference(self, now: Timeline | None, key: str) -> Iterator[Differs]:
+    def _difference(
+        self, now: Timeline | None, key: str, *, named: bool = False
+    ) -> Iterator[Differs]:
         one = Differs(key, self._settled(now, key), self._settled(self.source, key))
         if one.now is None or one.then is None or now is None:
             differs = one.now is not one.then
@@ -179,9 +197,9 @@ class Bringing:
             differs = one.now.described() != one.then.described()
         else:  # the refs of two scopes cannot be compared
             differs = meta_of(one.now) != self._meta(one) or not same(
-                _plain(now.ledger, one.now), _plain(self.source.ledger, one.then)
+                _plain(now.ledger, one.key, one.now), _plain(self.source.ledger, one.key, one.then)
             )
-        if differs:
+        if differs or (named and one.then is not None):
             yield one
 
     def _elsewhere(self, now: Timeline | None) -> bool:
@@ -232,7 +250,9 @@ class Bringing:
         return [
             Operation("delete", one.key)
             if one.then is None
-            else Operation("set", one.key, _plain(ledger, one.then), terms_of(self._meta(one)))
+            else Operation(
+                "set", one.key, _plain(ledger, one.key, one.then), terms_of(self._meta(one))
+            )
             for one in piece
         ]
 
@@ -273,13 +293,11 @@ class Bringing:
         if if_head is not None and if_head != head:
             raise Conflict(f"{handle.scope}: entry {head} was written since {if_head}")
         history = handle.history
-        fork, forked = history.plan_fork(f"restore-{os.urandom(6).hex()}", head, self.cause)
+        fork, forked = history.plan_fork(_new_name(), head, self.cause)
         trial = handle.on(forked(core.run(fork)))
         with ended_if_it_fails(trial, "the restore was not done"):
             begun = history.points.view(handle.timeline, head)
-            for piece in pieces:
-                asked: Asked = (handle.scope, trial.timeline, self._operations(piece), {}, None)
-                core.run(build_change(core, [asked], cause=self.cause))
+            self._write(trial, pieces)
             change, finish = history.plan_restore(
                 "{1}@{2}".format(*trial.place()),
                 verify="references",
@@ -290,6 +308,12 @@ class Bringing:
             written = core.run(change)
         done: Restored = finish(written)
         return replace(done, point=self.label, left=tuple(self.left)), written[0]
+
+    def _write(self, line: LineHandle, pieces: Iterator[list[Differs]]) -> None:
+        """An entry for each piece."""
+        for piece in pieces:
+            asked: Asked = (line.scope, line.timeline, self._operations(piece), {}, None)
+            self.core.run(build_change(self.core, [asked], cause=self.cause))
 
     def _since(self, begun: Timeline, stage: Stage) -> list[str]:
         """Other keys that were written since a timeline of its own was begun."""
@@ -323,6 +347,36 @@ class Bringing:
         )
 
 
+@contextmanager
+def put_together(
+    handle: LineHandle,
+    point: int,
+    source: Timeline,
+    label: str,
+    reason: str,
+    prefixes: Sequence[str] | None = None,
+) -> Iterator[str]:
+    """All of a state, sticky keys and declarations too, on a timeline of its own.
+
+    It begins at an entry of this one; with `prefixes`, other keys are as they are there. Gives the
+    point on it, to return to in the block; if that fails, the timeline is ended.
+    """
+    fork, forked = handle.history.plan_fork(_new_name(), point, cause_now(reason=reason))
+    trial = handle.on(forked(handle.core.run(fork)))
+    with ended_if_it_fails(trial, "the restore was not done"):
+        Bringing(trial, source, label, None, prefixes, reason, sticky=True).spread()
+        yield "{1}@{2}".format(*trial.place())
+
+
+def _new_name() -> str:
+    return f"restore-{os.urandom(6).hex()}"
+
+
+def is_put_together(timeline: str) -> bool:
+    """Whether a timeline was made for a restore, by its name: what is on it may be a part of it."""
+    return re.fullmatch("restore-[0-9a-f]{12}", timeline) is not None
+
+
 def _apart(prefixes: Sequence[str]) -> list[str]:
     """Prefixes in normal form, none the beginning of another."""
     return list(apart(check_key(prefix + "*", owner=True)[:-1] for prefix in prefixes))
@@ -342,9 +396,9 @@ def _sensitive(line: Timeline | None, key: str, slot: Slot | None) -> bool:
     return class_of(key, slot.meta, line.declared) == SENSITIVE
 
 
-def _plain(ledger: Ledger, slot: Slot) -> Any:
+def _plain(ledger: Ledger, key: str, slot: Slot) -> Any:
     """A value in plain form: what is written again is exactly what was stored."""
-    return ledger.value(slot.ref, slot.location, ledger.codec.plain_reader)
+    return ledger.value_of(key, slot, ledger.codec.plain_reader)
 
 
 def _shown(ledger: Ledger, slot: Slot | None) -> Any:

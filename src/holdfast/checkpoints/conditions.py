@@ -77,8 +77,15 @@ class Condition:
 
     def holds(self, value: float | None) -> bool:
         """Whether it is met; not if the value is not known, nor by an operator that is not."""
-        compare = OPERATORS.get(self.operator)
+        compare = operator.ge if self._passes else OPERATORS.get(self.operator)
         return compare is not None and value is not None and compare(value, self.threshold)
+
+    @property
+    def _passes(self) -> bool:
+        """Whether it is about a count that grows until there is a checkpoint: one that is more
+        when it is looked at has been equal before."""
+        counted = self.span is None and base_of(self.metric) in (OPERATIONS, *REPORTED)
+        return counted and self.operator == "equals" and self.threshold >= 1
 
     def __str__(self) -> str:
         within = f" within {self.span:g} ms" if self.span is not None else ""

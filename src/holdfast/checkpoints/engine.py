@@ -27,10 +27,12 @@ from holdfast.checkpoints.metrics import (
     process_memory,
 )
 from holdfast.checkpoints.policy import CIPHER, PREFIX, Policy, longest_count, merged
-from holdfast.checkpoints.saving import Saved, Wanted, save_all
+from holdfast.checkpoints.saving import Saved, Wanted, save_all, switched_off
 from holdfast.checkpoints.tracker import NOTHING, TIMER, WRITE, Event, Tracker
 from holdfast.checkpoints.worker import Worker
 from holdfast.errors import HoldfastError, PolicyValidationError
+from holdfast.store.arguments import ran
+from holdfast.store.cancelling import is_interrupt
 from holdfast.store.cause import acting
 from holdfast.store.gates import Gate
 from holdfast.store.handles import LineHandle
@@ -47,6 +49,8 @@ TOGETHER = 64
 """Writes that are counted together, at most: fewer if a policy may be met by their number."""
 LATEST = 0.02
 """Seconds after which they are, however few there are."""
+CHOICES = 4
+"""How often a checkpoint's policy is chosen anew because somebody wrote before it was made."""
 AGAIN = 5.0
 """Seconds after which a checkpoint that could not be made is tried again."""
 ALL = Scope("global")
@@ -93,7 +97,7 @@ class Engine(Gate):
         self._alarmed = False
         """The worker will come for what is noted."""
         self._lock = threading.RLock()
-        self.worker = Worker(core)
+        self.worker = Worker(core, self._failed)
         self.changed: Callable[[Scope, set[str]], None] | None = None
         """Told when an agent's own policies of these ids are others than they were."""
 
@@ -125,21 +129,26 @@ class Engine(Gate):
             known: Scope | None = None  # whose it is, as its last writer names it
             while noted:
                 change, written = noted.popleft()
-                if tracker is not None and len(written) == 1:
-                    one, target = written[0], change.targets[0]
-                    if (
-                        one.scope is known
-                        and target.scope is known
-                        and target.special is None
-                        and one.timeline == target.timeline == "main"
-                        and one.hash
-                        and not one.repeated
-                    ):
-                        if tracker.note(target.ops, one.sequence):
-                            self._look_or_note(tracker)
-                        continue
-                tracker = self._count(change, written)
-                known = written[0].scope if len(written) == 1 else None
+                try:
+                    if tracker is not None and len(written) == 1:
+                        one, target = written[0], change.targets[0]
+                        if (
+                            one.scope is known
+                            and target.scope is known
+                            and target.special is None
+                            and one.timeline == target.timeline == "main"
+                            and one.hash
+                            and not one.repeated
+                        ):
+                            if tracker.note(target.ops, one.sequence, one.ops):
+                                self._look(tracker, WRITE)
+                            continue
+                    tracker = self._count(change, written)
+                    known = written[0].scope if len(written) == 1 else None
+                except Exception as error:  # no failure of theirs may fail a write
+                    tracker = None
+                    for one in written:
+                        self._failed(one.scope, error)
             if tracker is not None:
                 left = tracker.at_operations - tracker.metrics.operations
                 self._together = max(1, min(TOGETHER, left))
@@ -160,17 +169,10 @@ class Engine(Gate):
                 tracker = self._begin(scope)
             elif target.special is not None:
                 self._special(tracker, one)
-            elif not tracker.note(target.ops, one.sequence):
+            elif not tracker.note(target.ops, one.sequence, one.ops):
                 continue
-            self._look_or_note(tracker)
-        return tracker
-
-    def _look_or_note(self, tracker: Tracker) -> None:
-        """Look at the policies behind a write, which no failure of theirs may fail."""
-        try:
             self._look(tracker, WRITE)
-        except Exception as error:
-            self._failed(tracker, error)
+        return tracker
 
     def _begin(self, scope: Scope) -> Tracker:
         if len(self._trackers) >= AGENTS:
@@ -209,7 +211,8 @@ class Engine(Gate):
         if line is not None:
             ready = tracker.look(line, self.core.clock.ticks())
             if ready:
-                tracker.firing = (ready, event)
+                if not switched_off():
+                    tracker.firing = (ready, event, tracker.metrics.basis.checkpoint)
             elif tracker.due < float("inf"):
                 self.worker.at(tracker.scope, tracker.due, lambda: self._step(tracker))
         if tracker.stale or tracker.firing is not None:
@@ -224,7 +227,7 @@ class Engine(Gate):
         event, tracker.event = tracker.event, TIMER
         try:
             if tracker.firing is not None:
-                self._fire(tracker, *tracker.firing)
+                self._fire(tracker, tracker.firing[1])
                 return
             self._renew(tracker)
             self._sample(tracker)
@@ -234,20 +237,23 @@ class Engine(Gate):
             with self._lock:
                 self._look(tracker, event)
         except Exception as error:
-            self._failed(tracker, error)
+            self._failed(tracker.scope, error)
 
-    def _failed(self, tracker: Tracker, error: Exception) -> None:
+    def _failed(self, scope: Scope, error: BaseException) -> None:
         """Note what went wrong, and try again later: a policy never fails a write."""
         with self._lock:
-            tracker.stale, tracker.firing = True, None
+            tracker = self._trackers.get(scope.id) if scope.kind == "agent" else None
+            if tracker is not None:
+                tracker.stale, tracker.firing = True, None
         if self.core.closed:
             return
-        self.errors.append(f"{tracker.scope}: {type(error).__name__}")
+        self.errors.append(f"{scope}: {type(error).__name__}")
         # What is not of this package may show values.
         told = error if isinstance(error, HoldfastError) else type(error).__name__
-        logging.getLogger("holdfast.policies").warning("%s: %s", tracker.scope, told)
-        tracker.rests = self.core.clock.ticks() + AGAIN
-        self.worker.at(tracker.scope, tracker.rests, lambda: self._step(tracker))
+        logging.getLogger("holdfast.policies").warning("%s: %s", scope, told)
+        if tracker is not None:
+            tracker.rests = self.core.clock.ticks() + AGAIN
+            self.worker.at(scope, tracker.rests, partial(self._step, tracker))
 
     def handle(self, scope: Scope) -> LineHandle:
         """The agent's timeline."""
@@ -267,9 +273,10 @@ class Engine(Gate):
                 (own, policies, found), more = self._stored(handle), (0, [])
                 head = found.head
             tracker.follow(policies, own)
-            tracker.metrics.refill([*found.recent, (self.core.clock.ticks(), more[0])])
+            now = self.core.clock.ticks()
+            tracker.metrics.refill([*found.recent, (now, more[0])], now)
             keys = found.keys.union(more[1])
-            same = found.basis.checkpoint == tracker.metrics.basis.checkpoint
+            same = found.basis.same(tracker.metrics.basis)
             tracker.active = (same and tracker.active) or bool(keys)
             tracker.metrics.begin(found.basis, keys, found.operations + more[0])
             tracker.remember(found.fired)
@@ -319,17 +326,26 @@ class Engine(Gate):
 
     def _sample(self, tracker: Tracker) -> None:
         """Ask for the values of metrics that are functions; one that fails has no value."""
+        recorded, unknown = tracker.metrics.recorded, tracker.metrics.unknown
         for name in tracker.samples():
+            why = "gave None"
             try:
                 ask = self.metrics.get(name)
-                value = ask(tracker.scope) if ask is not None else process_memory()
-            except Exception as error:
-                self.errors.append(f"metric {name}: {type(error).__name__}")
-                value = None
+                value = ran(ask(tracker.scope), name) if ask is not None else process_memory()
+            except BaseException as error:
+                if is_interrupt(error):
+                    raise
+                value, why = None, f"failed with {type(error).__name__}"
             if value is not None and is_number(value):
-                tracker.metrics.recorded[name] = value
-            else:
-                tracker.metrics.recorded.pop(name, None)
+                recorded[name] = value
+                unknown.pop(name, None)
+                continue
+            if value is not None:
+                why = f"gave {type(value).__name__}, which is no finite number"
+            if why != unknown.get(name, "gave None"):  # that is its right; what is wrong, once
+                self.errors.append(f"metric {name}: {why}")
+            recorded.pop(name, None)
+            unknown[name] = why
 
     # what is told
 
@@ -347,19 +363,35 @@ class Engine(Gate):
 
     # firing
 
-    def _fire(self, tracker: Tracker, ready: list[Policy], event: Event) -> None:
-        """Make the checkpoint, unless there is another since the policies were looked at."""
-        result = judged(ready, event)
-        wanted = self._wanted(tracker, ready[0], result)
-        with acting("holdfast.policies", reason=result.reason):
-            saved = save_all(self.core, [wanted])[0]
+    def _fire(self, tracker: Tracker, event: Event) -> None:
+        """Make the checkpoint that is on its way, for the policies that are met by what it covers.
+
+        If somebody writes meanwhile, they are looked at again, a few times: where writes never
+        pause, the choice may be a few of them behind.
+        """
+        saved = Saved("moved")
+        for left in reversed(range(CHOICES)):
+            self.catch_up()
+            self._renew(tracker)
+            with self._lock:
+                line = self._line(tracker.scope)
+                ready = tracker.choose(line, self.core.clock.ticks()) if line is not None else []
+                result = judged(ready, event)
+                if not ready:
+                    saved = Saved("unmet")
+                    break
+                wanted = self._wanted(tracker, ready[0], result, tracker.sequence if left else None)
+            with acting("holdfast.policies", reason=result.reason):
+                saved = save_all(self.core, [wanted])[0]
+            if saved.outcome != "moved":
+                break
         if saved.error is not None:
             raise saved.error
         with self._lock:
             tracker.firing = None
             if saved.outcome == "saved":
                 self._note(tracker, ready, result)
-            else:  # another process was faster, or the agent is gone
+            elif saved.outcome != "unmet":  # another process was faster, or the agent is gone
                 tracker.active, tracker.stale = saved.outcome == "overtaken", True
             self._look(tracker, event)
 
@@ -400,7 +432,9 @@ class Engine(Gate):
             tracker.fired(ready, self.core.clock.ticks())
             self.fired.append((tracker.scope, result))
 
-    def _wanted(self, tracker: Tracker, policy: Policy, result: Triggered) -> Wanted:
+    def _wanted(
+        self, tracker: Tracker, policy: Policy, result: Triggered, head: int | None = None
+    ) -> Wanted:
         """The checkpoint that a policy asks for, behind the one that it was judged by."""
         return Wanted(
             tracker.scope,
@@ -411,6 +445,7 @@ class Engine(Gate):
             tags=(f"policy:{policy.id}",),
             description=result.reason,
             behind=tracker.metrics.basis.checkpoint,
+            head=head,
         )
 
     def _about(self, tracker: Tracker, policy: Policy, result: Triggered) -> dict[str, Any]:

@@ -107,6 +107,9 @@ def _reading(tracker: Tracker, condition: Condition, now: float) -> Reading:
     met = condition.holds(value)
     if condition.operator not in OPERATORS:
         why = f"the operator {condition.operator!r} is not known to this version"
+    elif value is None and condition.metric in tracker.metrics.unknown:
+        told = tracker.metrics.unknown[condition.metric]
+        why = f"{condition.metric} has no value: its function {told}"
     elif value is None:
         why = f"{condition.metric} has no value in this process: record it, or give its function"
     else:

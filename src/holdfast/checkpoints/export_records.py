@@ -27,7 +27,8 @@ import msgspec
 
 from holdfast.checkpoints.export_files import ExportFile, damaged
 from holdfast.errors import HoldfastError, LimitExceededError
-from holdfast.seal.codec import Codec, Unbuilt, ValueLimits
+from holdfast.seal.codec import Codec, Unbuilt
+from holdfast.seal.limits import ValueLimits
 from holdfast.seal.signer import Signer
 from holdfast.store.cancelling import safe_point
 from holdfast.store.clock import EARLIEST

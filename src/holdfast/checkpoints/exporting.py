@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,11 @@ FORMATS = ("holdfast", "json", "protobuf")
 Path = str | os.PathLike[str]
 
 
+Readable = Callable[[Description, "Source", bool], Iterator[bytes]]
+"""Makes a document for people: of what is said of a checkpoint, its content, and whether what is
+sensitive is shown."""
+
+
 class Source:
     """A state of the past: its keys and values, the same however often they are read.
 
@@ -75,7 +80,7 @@ class Source:
         """Keys and values, each of them whole; what is sensitive is masked unless revealed."""
         for view, key, slot in self.slots():
             masked = self.reader.masks(view, key, [slot], reveal=reveal)
-            yield key, slot, MASK if masked else self.reader.value(view, slot, True)
+            yield key, slot, MASK if masked else self.reader.value(view, key, slot, True)
 
     def tell(self) -> None:
         """Tell gates of the sensitive keys that are about to be read; they may refuse that."""
@@ -160,8 +165,10 @@ def export_state(
     plain: bool,
     unsigned: bool,
     reveal: bool,
+    readable: Readable | None = None,
 ) -> Export:
-    """Write a checkpoint to a file; see `export_checkpoint`."""
+    """Write a checkpoint to a file; see `export_checkpoint`. `readable` makes another document of
+    the format json."""
     if format not in FORMATS:
         raise InvalidInputError(f"unknown format {format!r}; an export is {', '.join(FORMATS)}")
     core = handle.core
@@ -190,7 +197,7 @@ def export_state(
     elif format == "json":
         from holdfast.checkpoints.readable_json import json_parts
 
-        parts = json_parts(said, source, reveal)
+        parts = (readable or json_parts)(said, source, reveal)
     else:
         from holdfast.checkpoints.readable_protobuf import protobuf_parts
 

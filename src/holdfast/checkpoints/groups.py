@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.checkpoints.making import beside_pruning, check_dependencies, plan_request
+from holdfast.checkpoints.making import check_dependencies, plan_request
 from holdfast.checkpoints.requests import CheckpointRequest, said
 from holdfast.errors import (
     CheckpointNotFoundError,
@@ -22,10 +22,11 @@ from holdfast.errors import (
 from holdfast.store import rows
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change
+from holdfast.store.going_back import beside_pruning
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.items import Checkpoint, Restored
 from holdfast.store.lookup_building import settle_after
-from holdfast.store.public_entries import public_entry
+from holdfast.store.public_entries import DELETED, ENDED, public_entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,15 @@ def group_of(handle: StoreHandle, member: Checkpoint) -> Group:
     id_ = said(member.metadata, "group", "")
     if not id_:
         raise CheckpointNotFoundError(f"{member.scope}: {member.id} is no part of a group")
+    beside = made_with(handle, member)
+    if any(scope == DELETED or timeline == ENDED for scope, timeline, _ in beside):
+        raise CheckpointNotFoundError(
+            f"{member.scope}: the group of {member.id} is not whole: a scope of it was deleted, or "
+            "a timeline ended, since; restore those that are left one by one"
+        )
     others = [
         handle.line(scope, timeline).history.checkpoint_at(timeline, sequence)
-        for scope, timeline, sequence in made_with(handle, member)
+        for scope, timeline, sequence in beside
     ]
     found = sorted([member, *others], key=lambda one: (str(one.scope), one.timeline))
     if any(one.metadata.get("group") != id_ for one in found):
@@ -95,13 +102,17 @@ def restore_group(
     lines = [handle.line(one.scope, one.timeline) for one in group.checkpoints]
     for line, one in zip(lines, group.checkpoints, strict=True):
         check_dependencies(line, one.metadata, dependencies)
-    plans: list[Any] = [
-        line.plan_restore(one, verify, reason, None)
-        for line, one in zip(lines, group.checkpoints, strict=True)
-    ]
-    change = Change([plan[0].targets[0] for plan in plans], cause_now(reason=reason))
-    written = handle.core.run(change)
-    done = [plan[1]([one]) for plan, one in zip(plans, written, strict=True)]
+
+    def step() -> list[Restored]:
+        plans: list[Any] = [
+            line.plan_restore(one, verify, reason, None)
+            for line, one in zip(lines, group.checkpoints, strict=True)
+        ]
+        change = Change([plan[0].targets[0] for plan in plans], cause_now(reason=reason))
+        written = handle.core.run(change)
+        return [plan[1]([one]) for plan, one in zip(plans, written, strict=True)]
+
+    done = beside_pruning(step)
     for line in lines:
         settle_after(line)
     return done

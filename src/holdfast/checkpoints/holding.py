@@ -50,7 +50,7 @@ def held(handle: LineHandle, since: int = 0) -> list[Held]:
         if one.type == "pre_operation" and operation:
             on_error = said(one.metadata, "on_error", "")
             found.append(Held(one, "operation", operation, on_error))
-        elif one.type == "recovery" and _is_backup(handle, one):
+        elif is_backup(handle, one):
             found.append(Held(one, "restore"))
     return found
 
@@ -74,8 +74,10 @@ def release(handle: LineHandle, ids: list[str], outcome: str, name: str = "") ->
     return make(handle, request, releases=ids, outcome=outcome)
 
 
-def _is_backup(handle: LineHandle, one: Checkpoint) -> bool:
+def is_backup(handle: LineHandle, one: Checkpoint) -> bool:
     """Whether it was made by a restore: the next entry, of the same commit, is that restore."""
+    if one.type != "recovery":
+        return False
     if "restores" in one.metadata:
         return True
     line = handle.history.points.line()

@@ -40,8 +40,9 @@ from holdfast.errors import (
     StateIntegrityError,
     UntrustedSignerError,
 )
-from holdfast.seal.codec import Codec, Typed, Unbuilt, ValueLimits
+from holdfast.seal.codec import Codec, Typed, Unbuilt
 from holdfast.seal.keys import parse_key
+from holdfast.seal.limits import ValueLimits
 from holdfast.seal.parts import SEALED
 from holdfast.store.arguments import check_count, check_flag
 from holdfast.store.blocking import State
@@ -93,7 +94,8 @@ class Imported:
 def _opened(path: Path, key: str | None) -> Iterator[tuple[ExportFile, Description]]:
     # A pipe without a writer would be waited for.
     if not os.path.isfile(check_path(path)):
-        raise InvalidInputError(f"cannot read {path!r}: there is no such file")
+        why = "it is no regular file" if os.path.exists(path) else "there is no such file"
+        raise InvalidInputError(f"cannot read {path!r}: {why}")
     try:
         with open(path, "rb") as file:
             found = ExportFile(file, parse_key(key))

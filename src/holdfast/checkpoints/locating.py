@@ -8,6 +8,8 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
+from holdfast.checkpoints.holding import is_backup
+from holdfast.checkpoints.lineage import Lineage
 from holdfast.checkpoints.requests import Locator
 from holdfast.errors import (
     CheckpointNotFoundError,
@@ -36,7 +38,7 @@ def locate(handle: LineHandle, where: Locator, tried: list[Tried] | None = None)
     if problems:
         raise InvalidInputError(", ".join(problems))
     noted: list[Tried] = [] if tried is None else tried
-    for found in candidates(handle, where, noted):
+    for found in (good if where.valid else candidates)(handle, where, noted):
         if where.valid:
             noted.append(examine(handle, found))
             if not noted[-1].valid:
@@ -86,6 +88,22 @@ def candidates(
             yield one
     if noted is not None:
         noted += [Tried(f"{handle.timeline}@{number}", "", False, why) for number, why in passed]
+
+
+def good(handle: LineHandle, where: Locator, noted: list[Tried]) -> Iterator[Checkpoint]:
+    """Those of `candidates` that somebody may want back who does not say which.
+
+    Not the backups of restores, nor what else a restore left behind: that was left on purpose, and
+    to return to the newest of it would undo the restore, and the next time that. They are given if
+    they are named; whoever says before which point or time looks at all that was left there.
+    """
+    named = where.id is not None or where.name is not None or where.type is not None
+    then = where.at is not None or where.before is not None
+    known = None if named or then else Lineage(handle)
+    for one in candidates(handle, where, noted):
+        left = known is not None and one.sequence not in known
+        if named or not (left or is_backup(handle, one)):
+            yield one
 
 
 def fits(one: Checkpoint, where: Locator) -> bool:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
-from holdfast.checkpoints.requests import DEPENDENCIES, CheckpointRequest, one_of
+from holdfast.checkpoints.requests import DEPENDENCIES, CheckpointRequest, can_rest_on, one_of
 from holdfast.errors import (
     CheckpointValidationError,
-    Conflict,
     DependencyError,
     HoldfastError,
     InvalidInputError,
@@ -22,18 +20,15 @@ from holdfast.errors import (
 from holdfast.store import rows
 from holdfast.store.differing import index_of
 from holdfast.store.entries import Body, split_row
-from holdfast.store.handles import UPDATES, LineHandle, StoreHandle
+from holdfast.store.going_back import beside_pruning
+from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry
-from holdfast.store.metering import done_again
 from holdfast.store.reading import microseconds
 from holdfast.store.resting import DEPENDS, depends_in, rest_on
 from holdfast.store.stage import Stage
 from holdfast.store.timeline import Timeline
 
-PAUSE = 0.001
-"""Seconds until something is tried again beside a pruning that is being announced."""
-_Made = TypeVar("_Made")
 _log = logging.getLogger("holdfast.checkpoints")
 
 
@@ -80,11 +75,13 @@ def create(
 
     `peers` says whether there is somebody to bring it to, where the request asks for that.
     """
-    request.check()
+    problems = request.problems()
     if request.sync and not peers:
-        raise CheckpointValidationError(
-            ["sync needs to know how: Checkpoints(state, sync=FUNCTION) brings one to the peers"]
+        problems.append(
+            "sync needs to know how: Checkpoints(state, sync=FUNCTION) brings one to the peers"
         )
+    if problems:
+        raise CheckpointValidationError(problems + _missing(handle, request))
     made = make(handle, request, **more)
     return CheckpointResult(
         True,
@@ -137,17 +134,6 @@ def plan_request(handle: LineHandle, request: CheckpointRequest, **more: Any) ->
     return plan
 
 
-def beside_pruning(step: Callable[[], _Made]) -> _Made:
-    """Do what rests on older states; again if one of them is being pruned, or was."""
-    for _ in range(UPDATES - 1):
-        try:
-            with done_again():
-                return step()
-        except Conflict:
-            time.sleep(PAUSE)
-    return step()
-
-
 def _kept_now(
     handle: LineHandle, scope: str, timeline: str, sequence: int
 ) -> tuple[Timeline, int, int]:
@@ -185,6 +171,17 @@ def noted_dependencies(handle: LineHandle, on: Iterable[Any]) -> list[list[Any]]
     if problems:
         raise CheckpointValidationError(problems)
     return noted
+
+
+def _missing(handle: LineHandle, request: CheckpointRequest) -> list[str]:
+    """What a request that is wrong elsewhere rests on and is not there: that is told, too."""
+    if not isinstance(request.depends_on, tuple):
+        return []
+    try:
+        noted_dependencies(handle, filter(can_rest_on, request.depends_on))
+    except CheckpointValidationError as error:
+        return list(error.problems)
+    return []
 
 
 def _noted(handle: LineHandle, one: Any) -> list[Any]:

@@ -10,22 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.checkpoints.making import beside_pruning
 from holdfast.store.arguments import check_text
 from holdfast.store.change import Change
 from holdfast.store.declaring import plan_declare
 from holdfast.store.entries import Body
 from holdfast.store.floors import stand_on
 from holdfast.store.gates import Operation
+from holdfast.store.going_back import beside_pruning
 from holdfast.store.handles import LineHandle
 from holdfast.store.items import Checkpoint
+from holdfast.store.marked import PREFIX, marked
 from holdfast.store.stage import Stage
 from holdfast.store.sticky import Sticky
-
-PREFIX = "$retention/"
-RESTART = "restart"
-"""Marks a checkpoint from which an agent is to be started again, until that is done."""
-NEEDED = {"pin": "pinned", "hold": "on hold", RESTART: "a restart"}
 
 
 class Marks:
@@ -43,11 +39,7 @@ class Marks:
 
     def needed(self) -> dict[str, str]:
         """Ids of the checkpoints that are pinned, on hold or to go on from, and why."""
-        return {
-            id_: f"{word}: {self._main.reader.get(f'{PREFIX}{kind}/{id_}')}"
-            for kind, word in NEEDED.items()
-            for id_ in self.of(kind)
-        }
+        return marked(self._main)
 
     def add(self, kind: str, checkpoint: Checkpoint, reason: str) -> None:
         """Mark a checkpoint; refused if it is gone by the time of the commit."""

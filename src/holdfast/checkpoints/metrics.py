@@ -9,10 +9,10 @@ and policies are no change of the agent's, and their bytes are not among its own
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoints.conditions import (
     ACTIONS,
@@ -29,7 +29,7 @@ from holdfast.checkpoints.policy import PREFIX
 from holdfast.store import refs
 from holdfast.store.compare import tree_changes
 from holdfast.store.differing import index_of
-from holdfast.store.entries import shown
+from holdfast.store.entries import KEYED, shown
 from holdfast.store.lookups import BUILT, TERMS, derived
 
 if TYPE_CHECKING:
@@ -64,6 +64,12 @@ class Basis:
     size: int
     since: float
     """When that was, on this process's monotonic clock, in seconds."""
+    life: int = 0
+    """The entry before the first of the scope, which may have been deleted and made anew."""
+
+    def same(self, other: Basis) -> bool:
+        """Whether both are the same checkpoint."""
+        return (self.checkpoint, self.life) == (other.checkpoint, other.life)
 
 
 class Window:
@@ -103,11 +109,19 @@ class Metrics:
         """What was reported since the last checkpoint."""
         self.recorded: dict[str, float] = {}
         """Newest values of metrics that are given, not counted."""
+        self.unknown: dict[str, str] = {}
+        """Why metrics that are functions have no value."""
         self.windows: dict[tuple[str, float], Window] = {}
 
     def begin(self, basis: Basis, keys: Iterable[str] = (), operations: int = 0) -> None:
-        """Count from a checkpoint on, behind which there may be some changes already."""
-        if basis.checkpoint != self.basis.checkpoint:
+        """Count from a checkpoint on, behind which there may be some changes already.
+
+        If it is the one before, there are not fewer operations than were counted: some of those
+        whose entries are pruned by now are known here alone.
+        """
+        if basis.same(self.basis):
+            operations = max(operations, self.operations)
+        else:
             self.told.clear()
         self.basis = basis
         self.fresh, self.changed = set(keys), {}
@@ -132,13 +146,18 @@ class Metrics:
             if name == metric:
                 window.add(now, count)
 
-    def refill(self, operations: Iterable[tuple[float, int]]) -> None:
-        """Count the operations in the windows anew, from when they were and how many."""
-        for place in self.windows:
-            if place[0] == OPERATIONS:
-                self.windows[place] = Window(place[1])
+    def refill(self, operations: Iterable[tuple[float, int]], now: float) -> None:
+        """Count the operations in the windows anew, from when they were and how many.
+
+        If that is less than what was counted, entries are pruned, and that stays.
+        """
+        before = {place: one for place, one in self.windows.items() if place[0] == OPERATIONS}
+        self.windows |= {place: Window(place[1]) for place in before}
         for at, count in operations:
             self.happened(OPERATIONS, at, count)
+        for place, window in before.items():
+            if window.total(now) > self.windows[place].total(now):
+                self.windows[place] = window
 
     def report(self, kind: str, name: str, now: float) -> None:
         """Note an error, a user action or a system event."""
@@ -223,7 +242,8 @@ def _size(key: str, ref: bytes) -> int:
 def basis_now(line: Timeline, ticks: float) -> Basis:
     """The basis behind a checkpoint that is the newest entry: nothing is read."""
     root = index_of(line)
-    return Basis(line.sequence, root, own_size(line.ledger.trees, root), ticks)
+    size = own_size(line.ledger.trees, root)
+    return Basis(line.sequence, root, size, ticks, line.ledger.before)
 
 
 def own_size(trees: Trees, root: Node) -> int:
@@ -262,7 +282,7 @@ class Measured:
 
 def measure(handle: LineHandle, span: float = 0.0) -> Measured:
     """Count from what is stored: what was changed since the newest checkpoint, and operations
-    within the last `span` milliseconds."""
+    within the last `span` milliseconds. An entry that is pruned counts as one operation."""
     core = handle.core
     line = handle.reader.now()
     ticks, claimed = core.clock.ticks(), core.clock.claimed()
@@ -277,13 +297,13 @@ def measure(handle: LineHandle, span: float = 0.0) -> Measured:
     view = handle.history.points.view
     root = index_of(view(handle.timeline, checkpoint)) if checkpoint else None
     size = own_size(line.ledger.trees, root) if root is not None else 0
-    basis = Basis(checkpoint, root, size, since)
+    basis = Basis(checkpoint, root, size, since, line.ledger.before)
     below = root if root is not None else line.ledger.trees.empty
     changes = tree_changes(line.ledger.trees, below, index_of(view(handle.timeline, head)))
     keys = set(islice((key for key, _, _ in changes if counted(key)), MOST_KEYS))
     found = handle.history.entries(newest_first=True, low=first, high=head)
-    pairs = (pair for _, _, body in islice(found, MOST_ENTRIES) for pair in shown(body.ops))
-    count = sum(1 for _, key in pairs if key and counted(key))
+    count = sum(_own(body.ops) for _, _, body in islice(found, MOST_ENTRIES))
+    count += max(0, line.floor.sequence - (checkpoint or line.ledger.before))
     recent = list(_recent(handle, head, span / 1000))
     return Measured(basis, keys, count, head, _fired(handle, ticks, claimed), recent)
 
@@ -297,7 +317,16 @@ def _recent(handle: LineHandle, head: int, span: float) -> Iterator[tuple[float,
         ago = max(0, claimed - body.time) / 1_000_000
         if ago > span:
             return
-        yield ticks - ago, sum(1 for _, key in shown(body.ops) if key and counted(key))
+        yield ticks - ago, _own(body.ops)
+
+
+def _own(ops: Sequence[Any]) -> int:
+    return sum(map(counted, operations_in(ops)))
+
+
+def operations_in(ops: Sequence[Any]) -> list[str]:
+    """The key of each operation that an entry tells of; what lookups add is none."""
+    return [key for _, key in shown(ops) if key and not derived(key)]
 
 
 def _fired(handle: LineHandle, ticks: float, claimed: int) -> dict[str, float]:
@@ -314,15 +343,12 @@ def _fired(handle: LineHandle, ticks: float, claimed: int) -> dict[str, float]:
 def operations_behind(handle: LineHandle, done: int, head: int) -> tuple[int, list[str]] | None:
     """Operations and keys of the entries behind one; None if they are not operations alone."""
     entries = handle.history.entries(newest_first=False, low=done + 1, high=head)
-    count, keys = 0, []
+    keys = []
     for _, _, body in entries:
-        for _, key in shown(body.ops):
-            if not key:
-                return None
-            if not derived(key):
-                count += 1
-                keys.append(key)
-    return count, keys
+        if any(op[0] not in KEYED for op in body.ops):
+            return None
+        keys += operations_in(body.ops)
+    return len(keys), keys
 
 
 def counted(key: str) -> bool:

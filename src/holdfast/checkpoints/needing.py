@@ -10,10 +10,9 @@ from holdfast.checkpoints.holding import held
 from holdfast.checkpoints.requests import said
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.items import Checkpoint
+from holdfast.store.public_entries import DELETED
 from holdfast.store.resting import Rest, rests_on
 
-GONE = "deleted"
-"""What entries say of a scope that is there no longer."""
 REASONS = {
     "operation": "its operation is not over",
     "restore": "the backup of a restore that is not confirmed",
@@ -104,7 +103,7 @@ class Together:
         if one.stays or not group:
             return one
         for scope, _, _ in made_with(self._handle, one.checkpoint):
-            if scope not in self._known and scope != GONE:
+            if scope not in self._known and scope != DELETED:
                 groups = (said(other.metadata, "group", "") for other in self._staying(scope))
                 self._known[scope] = set(groups)
             if group in self._known.get(scope, ()):

@@ -12,20 +12,22 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import FrameType
 
 from holdfast.checkpoints.holding import Held, held, release
 from holdfast.checkpoints.making import make
 from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.errors import Conflict, InvalidInputError, MissingError, PrunedError
 from holdfast.store import entries, rows
-from holdfast.store.arguments import check_function, check_text, is_async
+from holdfast.store.arguments import check_function, check_text, is_async, is_generator
 from holdfast.store.cause import WITHIN
 from holdfast.store.handles import UPDATES, LineHandle
 from holdfast.store.items import Checkpoint, Restored, Reverted
 from holdfast.store.lookup_building import settle_after
-from holdfast.store.reverting import revert_state
+from holdfast.store.reverting import AS_BEFORE, revert_state
 
 OUTCOMES = ("revert", "keep")
 _NEUTRAL = {entries.CHECKPOINT, entries.PRUNE, entries.REKEY, entries.LOST, entries.TAKEN}
@@ -41,7 +43,8 @@ class Running:
     """What its entries carry in `cause.operation`."""
     checkpoint: Checkpoint
     outcome: str = "running"
-    """running, completed, reverted or kept"""
+    """running, completed, reverted, kept or failed (its end could not be noted, or what it did not
+    be undone: its checkpoint is held)"""
     reverted: Reverted | None = field(default=None)
     """What undoing it did: `done` went back, `left` was left alone, with the reason."""
 
@@ -77,6 +80,7 @@ class Operating:
 
     def end(self, handle: LineHandle, running: Running, error: BaseException | None) -> None:
         """Let the checkpoint go, or undo what was done."""
+        running.outcome = "failed"  # unless one of these is done
         if not _there(handle, running.checkpoint):
             running.outcome = "completed" if error is None else "kept"
             if error is not None:
@@ -97,14 +101,23 @@ class Operating:
                 error.add_note(f"{handle.scope}: left alone: {key}{one.why}")
 
 
+def not_undone(running: Running, wrong: Exception) -> str:
+    """What is noted of an operation that could not be undone."""
+    if isinstance(wrong, PrunedError):
+        return str(wrong)  # it never can, and says what is left to do
+    return (
+        f"{running.checkpoint.scope}: what it did could not be undone ({type(wrong).__name__}); "
+        f"checkpoint {running.checkpoint.id} is held, `finish` tries again"
+    )
+
+
 def check_operation(function: object, *, awaited: bool) -> None:
     """Refuse to decorate what would run behind the operation's end, or not at all inside of it."""
     check_function(function, "what an operation is around")
-    whole = (function, getattr(function, "__call__", None))  # noqa: B004 an object may be one
-    if any(map(inspect.isgeneratorfunction, whole)) or any(map(inspect.isasyncgenfunction, whole)):
+    if is_generator(function):
         raise InvalidInputError(
             "a generator runs when it is read, not when it is called: put the block "
-            "`with checkpoints.operation(...)` inside of it"
+            "`with checkpoints.operation(...)` around what reads it"
         )
     if is_async(function) != awaited:
         raise InvalidInputError(
@@ -114,6 +127,34 @@ def check_operation(function: object, *, awaited: bool) -> None:
             else "an `async def` runs when it is awaited, not when it is called: use "
             "holdfast.Checkpoints, or the block `with checkpoints.operation(...)` inside of it"
         )
+
+
+def check_place() -> None:
+    """Refuse a block inside of a generator: the generator is left in the middle of it.
+
+    What its reader writes between two items would count as the operation's, and one that is not
+    read to its end would end it at any time, in any task. A generator that is a context manager
+    has no reader, but a block of its own: what is around that is looked at.
+    """
+    frame: FrameType | None = sys._getframe(2)  # where the block stands
+    while frame is not None:
+        code, outer = frame.f_code, frame.f_back
+        if _in_contextlib(frame):
+            if code.co_name == "inner":
+                return  # a function that is decorated ends before anything is yielded
+        elif not code.co_flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR):
+            return
+        elif outer is None or not _in_contextlib(outer):
+            raise InvalidInputError(
+                "an operation inside of a generator would take in what the generator's reader "
+                "writes between two items: put the block around what reads it, or into a "
+                "function that the generator calls"
+            )
+        frame = outer
+
+
+def _in_contextlib(frame: FrameType) -> bool:
+    return frame.f_globals.get("__name__") == "contextlib"
 
 
 def _there(handle: LineHandle, checkpoint: Checkpoint) -> bool:
@@ -158,7 +199,9 @@ def _undo(
 ) -> tuple[Reverted | None, list[str]]:
     """What was undone, and the ids of backups that this made."""
     numbers, whole, alone = [], False, True
-    for row, _, body in handle.history.entries(newest_first=False, low=checkpoint.sequence + 1):
+    head = handle.place()[2]
+    since = handle.history.entries(newest_first=False, low=checkpoint.sequence + 1, high=head)
+    for row, _, body in since:
         kinds = {op[0] for op in body.ops}
         if kinds <= _NEUTRAL:
             continue
@@ -178,7 +221,7 @@ def _undo(
     if not numbers:
         return None, []
     if whole and alone:
-        return _go_back(handle, checkpoint, reason)
+        return _go_back(handle, checkpoint, reason, head)
     done = revert_state(
         handle,
         correlation=None,
@@ -186,14 +229,15 @@ def _undo(
         actor=None,
         dry_run=False,
         reason=reason,
-        sticky=False,  # effects that were done, and letters that came, stay
+        operation=True,  # effects that were done, and letters that came, stay
     )
-    return done, []
+    return replace(done, left=[one for one in done.left if one.why != AS_BEFORE]), []
 
 
-def _go_back(handle: LineHandle, checkpoint: Checkpoint, reason: str) -> tuple[Reverted, list[str]]:
-    """Restore the state before an operation, unless somebody else writes meanwhile."""
-    head = handle.place()[2]
+def _go_back(
+    handle: LineHandle, checkpoint: Checkpoint, reason: str, head: int
+) -> tuple[Reverted, list[str]]:
+    """Restore the state before an operation, unless somebody else wrote behind the head."""
     keys = handle.history.dry_restore(checkpoint, verify="references").diff.keys
     change, finish = handle.plan_restore(checkpoint, "references", reason, head)
     back: Restored = finish(handle.core.run(change))

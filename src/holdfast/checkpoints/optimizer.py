@@ -10,17 +10,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 from holdfast.checkpoints.conditions import MEMORY, OPERATIONS, RATIO, SINCE, is_number
+from holdfast.checkpoints.engine import LATEST
 from holdfast.checkpoints.metrics import Basis, Metrics
 from holdfast.checkpoints.policies import Policies, agent_scope
 from holdfast.checkpoints.policy import DEFAULTS, Policy
-from holdfast.checkpoints.recording import Recording, checkpoint_costs, record
-from holdfast.checkpoints.tracker import Tracker
+from holdfast.checkpoints.recording import Recording, Step, checkpoint_costs, record
+from holdfast.checkpoints.tracker import NEVER, Tracker
 from holdfast.errors import DamagedRecordError, InvalidInputError, StateIntegrityError
 from holdfast.store.arguments import listed
 
+MOST_LAG = 1.0
+"""Seconds that a checkpoint is thought to be behind what it is made for, at most."""
 BYTES = 450
 """What a checkpoint takes, where there is none in the history to measure it by."""
 LEAST, MOST = 60_000.0, 6 * 3_600_000.0
@@ -192,6 +196,13 @@ class _Replay(Metrics):
         self.now: dict[str, tuple[int, int]] = {}
         self.then: dict[str, tuple[int, int]] = {}
 
+    def write(self, step: Step) -> None:
+        """Take in what an entry of the recording wrote."""
+        self.now.update((key, (size, what)) for key, size, what in step.writes)
+        self.fresh.update(key for key, _, _ in step.writes)
+        self.operations += len(step.writes)
+        self.happened(OPERATIONS, step.time, len(step.writes))
+
     def settle(self, line: Any) -> None:
         """Count the keys that were written."""
         for key in self.fresh:
@@ -222,13 +233,20 @@ def _replayed(recorded: Recording, policies: Sequence[Policy]) -> list[Cost]:
     each = sum(seen) / len(seen) if seen else BYTES
     known = {policy.id for policy in policies if policy.enabled and not _predictable(policy)}
     clock = [steps[0].time if steps else 0.0]
-    tracker = Tracker(recorded.scope, frozenset(), lambda: clock[0])
-    metrics = tracker.metrics = _Replay()
-    metrics.basis = Basis(0, None, 0, clock[0])
-    tracker.follow([policy for policy in policies if _predictable(policy)], {})
+    tracker, metrics = _begun(recorded, policies, clock)
     made: Counter[str] = Counter()
+    lag, coming = _lag(recorded), NEVER
+    """When the checkpoint that is on its way is made: it covers what is written until then."""
 
     def look(now: float) -> None:
+        nonlocal coming
+        clock[0] = now
+        if coming == NEVER and tracker.look(None, now):  # type: ignore[arg-type]
+            coming = now + lag
+
+    def fire() -> None:
+        nonlocal coming
+        now, coming = max(coming, clock[0]), NEVER
         clock[0] = now
         ready = tracker.look(None, now)  # type: ignore[arg-type]
         if ready:
@@ -238,23 +256,63 @@ def _replayed(recorded: Recording, policies: Sequence[Policy]) -> list[Cost]:
             tracker.look(None, now)  # type: ignore[arg-type]
 
     def checkpoint(now: float) -> None:
+        nonlocal coming
         metrics.checkpoint(now)
-        tracker.active = False
+        tracker.active, coming = False, NEVER
+
+    def until(time: float) -> None:
+        """What happens before the next entry."""
+        while (tracker.due if coming == NEVER else coming) <= time:
+            if coming != NEVER:
+                fire()
+            else:
+                look(max(tracker.due, clock[0]))
 
     for step in steps:
-        while tracker.due <= step.time:
-            look(max(tracker.due, clock[0]))
+        until(step.time)
         if step.policy is not None and (not step.policy or step.policy in known):
             made[step.policy] += bool(step.policy)
             checkpoint(step.time)
         if step.writes:
-            metrics.now.update((key, (size, what)) for key, size, what in step.writes)
-            metrics.fresh.update(key for key, _, _ in step.writes)
-            metrics.operations += len(step.writes)
-            metrics.happened(OPERATIONS, step.time, len(step.writes))
+            metrics.write(step)
             tracker.active = True
             look(step.time)
+    until(clock[0] + lag)
     return _sorted(Cost(name, count, round(count * each)) for name, count in made.items() if count)
+
+
+def _begun(
+    recorded: Recording, policies: Sequence[Policy], clock: list[float]
+) -> tuple[Tracker, _Replay]:
+    """The agent at the beginning of a recording, under the policies that can be replayed."""
+    tracker = Tracker(recorded.scope, frozenset(), lambda: clock[0])
+    metrics = tracker.metrics = _Replay()
+    metrics.basis = Basis(0, None, 0, clock[0])
+    tracker.follow([policy for policy in policies if _predictable(policy)], {})
+    return tracker, metrics
+
+
+def _lag(recorded: Recording) -> float:
+    """Seconds from the write by which a policy was met to its checkpoint, as they were.
+
+    What an agent writes meanwhile, in a burst, shares that checkpoint.
+    """
+    clock = [recorded.steps[0].time if recorded.steps else 0.0]
+    tracker, metrics = _begun(recorded, recorded.policies, clock)
+    met, lags = NEVER, []
+    for step in recorded.steps:
+        clock[0] = step.time
+        if step.policy is not None:
+            lags += [step.time - met] if step.policy and met != NEVER else []
+            metrics.checkpoint(step.time)
+            tracker.fired([one for one in recorded.policies if one.id == step.policy], step.time)
+            tracker.active, met = False, NEVER
+        if step.writes:
+            metrics.write(step)
+            tracker.active = True
+            if met == NEVER and tracker.look(None, step.time):  # type: ignore[arg-type]
+                met = step.time
+    return min(median(lags), MOST_LAG) if lags else LATEST
 
 
 def _predictable(policy: Policy) -> bool:

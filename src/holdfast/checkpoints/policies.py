@@ -33,7 +33,7 @@ from holdfast.checkpoints.policy_schedules import follow_policies, schedule_poli
 from holdfast.checkpoints.schedules import ScheduleInfo, Schedules
 from holdfast.checkpoints.tracker import ASKED, EVENT_TYPES, Event
 from holdfast.errors import InvalidInputError, MissingError
-from holdfast.store.arguments import check_function, check_text, listed
+from holdfast.store.arguments import check_function, check_text, is_async, listed
 from holdfast.store.cause import cause_now
 from holdfast.store.core import Core
 from holdfast.store.gates import Operation
@@ -69,6 +69,7 @@ class Policies:
         if metrics is not None and not isinstance(metrics, Mapping):
             raise InvalidInputError("metrics is a mapping of names to functions, or to None")
         self._core = core
+        self._closed = False
         own = dict(metrics or {})
         for name, ask in own.items():
             _check_metric(name, ask)
@@ -91,6 +92,7 @@ class Policies:
 
     def close(self) -> None:
         """Make the checkpoints that are on their way, and watch no longer."""
+        self._closed = True
         self._core.gates.remove(self._engine)
         self._engine.catch_up()
         self._engine.worker.stop()
@@ -176,6 +178,7 @@ class Policies:
         if kind not in (ERROR, *REPORTED):
             raise InvalidInputError(f"unknown kind {kind!r}; report {ERROR}, {', '.join(REPORTED)}")
         check_text(name, "the name of what is reported", 128)
+        self._check_watching()
         now = self._core.clock.ticks()
         event = Event(kind, name)
         self._engine.tell(scope, event, lambda tracker: tracker.metrics.report(kind, name, now))
@@ -187,11 +190,18 @@ class Policies:
             raise InvalidInputError(f"unknown metric {metric!r}; name it in metrics=")
         if not is_number(value):
             raise InvalidInputError(f"the value of {metric} is a finite number")
+        self._check_watching()
 
         def note(tracker: Any) -> None:
             tracker.metrics.recorded[metric] = value
 
         self._engine.tell(scope, Event("metric", metric), note)
+
+    def _check_watching(self) -> None:
+        if self._closed:
+            raise InvalidInputError(
+                "these policies are closed, and what they are told is lost; make others"
+            )
 
     # looking
 
@@ -239,10 +249,15 @@ class Policies:
 
 def agent_scope(core: Core, agent: Any) -> Scope:
     """The scope of an agent, given as text (`agent:7`), scope or state."""
-    scope = StoreHandle(core).of(agent).scope
-    if scope.kind != "agent":
-        raise InvalidInputError(f"{scope} is no agent; policies are for scopes like agent:7")
-    return scope
+    line = StoreHandle(core).of(agent)
+    if line.scope.kind != "agent":
+        raise InvalidInputError(f"{line.scope} is no agent; policies are for scopes like agent:7")
+    if line.timeline != "main":
+        raise InvalidInputError(
+            f"{line.scope}: only the timeline main is watched, not {line.timeline!r}; give the "
+            "agent's main state, or the name of its scope"
+        )
+    return line.scope
 
 
 def _check_event(event: object) -> None:
@@ -262,3 +277,8 @@ def _check_metric(name: object, ask: object) -> None:
         raise InvalidInputError(f"{name!r} is a metric of Holdfast; choose another name")
     if ask is not None:
         check_function(ask, f"the metric {name!r}")
+        if is_async(ask):
+            raise InvalidInputError(
+                f"the metric {name!r} is an `async def`, which nobody awaits on either face: give "
+                "a plain function, or None and `record` its values"
+            )

@@ -345,6 +345,9 @@ def _mapping(data: Any, what: str, problems: list[str]) -> dict[str, Any] | None
 def milliseconds(value: Any) -> Any:
     """A number of milliseconds, also of text like "7d"; what it is not is left to be refused."""
     if isinstance(value, str):
-        found = re.fullmatch(r"(\d{1,12})(ms|s|m|h|d|w)", value)
-        return int(found[1]) * _UNITS[found[2]] if found else value
+        found = re.fullmatch(r"(\d{1,12})(\.\d{1,6})?(ms|s|m|h|d|w)", value)
+        if found is None:
+            return value
+        number = float(found[1] + found[2]) if found[2] else int(found[1])
+        return number * _UNITS[found[3]]
     return value

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.checkpoints.metrics import counted
-from holdfast.checkpoints.policy import Policy
+from holdfast.checkpoints.policy import Policy, invalid
 from holdfast.errors import InvalidInputError, StateIntegrityError
 from holdfast.store import entries, rows
+from holdfast.store.arguments import listed
 from holdfast.store.cancelling import safe_point
 from holdfast.store.entries import shown
 from holdfast.store.floors import floor_of
@@ -74,7 +75,11 @@ class Recording:
             raise InvalidInputError(f"this recording cannot be read: {error}") from None
         if any(later.time < earlier.time for earlier, later in pairwise(steps)):
             raise InvalidInputError("the steps of a recording are in the order of their times")
-        policies = tuple(map(Policy.of, data.get("policies", ())))
+        policies = tuple(map(Policy.of, listed(data.get("policies", ()), "policies")))
+        for policy in policies:
+            given = {condition.metric for condition in policy.conditions}
+            if problems := policy.problems(given, encrypted=True):
+                raise invalid([f"{policy.id}: {text}" for text in problems])
         return cls(Scope.parse(data.get("scope", "")), policies, steps)
 
 

@@ -171,9 +171,10 @@ class RestoreRequest:
 
     point: Any = None
     where: Locator = field(default_factory=Locator)
-    keys: Sequence[str] = ()
-    """Only these keys go back; with `prefixes`, those too. Without both, all do."""
-    prefixes: Sequence[str] = ()
+    keys: Sequence[str] | None = None
+    """Only these keys go back; with `prefixes`, those too. Without both, all do; lists of none are
+    refused."""
+    prefixes: Sequence[str] | None = None
     source: Any = None
     """The state, or the scope, that the point belongs to; without it, the one restored."""
     verify: str = "full"
@@ -199,6 +200,7 @@ class RestoreRequest:
                 lambda: one_of(self.dependencies, DEPENDENCIES, "dependencies is"),
                 *_each(self.keys, "keys", lambda key: check_key(key, owner=True)),
                 *_each(self.prefixes, "prefixes", _check_prefix),
+                *_given(self.source, _check_source),
                 lambda: check_flag(self.dry_run, "dry_run"),
                 lambda: check_flag(self.past_damage, "past_damage"),
                 lambda: check_limit(self.if_head, "if_head"),
@@ -217,13 +219,17 @@ class RestoreRequest:
     @property
     def partial(self) -> bool:
         """Whether only some keys go back."""
-        return bool(self.keys or self.prefixes)
+        return self.keys is not None or self.prefixes is not None
 
     def _check_which(self) -> None:
         if (self.point is None) == self.where.empty:
             raise InvalidInputError("give a point, or say which checkpoint: one of the two")
 
     def _check_together(self) -> None:
+        if self.partial and not self.keys and not self.prefixes:
+            raise InvalidInputError(
+                "keys and prefixes name nothing to restore; without both, the whole state is"
+            )
         if self.past_damage and (self.partial or self.source is not None):
             raise InvalidInputError("past_damage is for a restore of the whole state from itself")
         if self.dry_run is True and self.validate is not None:
@@ -251,7 +257,11 @@ def _found(*checks: Callable[[], Any]) -> list[str]:
     return problems
 
 
-def _each(items: Iterable[Any], what: str, check: Callable[[Any], Any]) -> list[Callable[[], Any]]:
+def _each(
+    items: Iterable[Any] | None, what: str, check: Callable[[Any], Any]
+) -> list[Callable[[], Any]]:
+    if items is None:
+        return []
     try:
         return [lambda item=item: check(item) for item in listed(items, what)]  # type: ignore[misc]
     except InvalidInputError:
@@ -279,12 +289,28 @@ def _check_prefix(prefix: object) -> None:
     check_key(prefix + "*", owner=True)
 
 
+def _check_source(source: object) -> None:
+    if isinstance(source, str):
+        Scope.parse(source)
+    elif not isinstance(source, Scope) and not hasattr(source, "scope"):
+        raise InvalidInputError(
+            f"the source is a state, or a scope as in 'agent:7', not a {type(source).__name__}"
+        )
+
+
 def _check_dependency(what: object) -> None:
+    if isinstance(what, str):
+        Scope.parse(what)
     known = isinstance(what, Checkpoint | Entry | Scope | str)
     if not known and not callable(getattr(what, "place", None)):
         raise InvalidInputError(
             f"a state rests on states, checkpoints or entries, not on a {type(what).__name__}"
         )
+
+
+def can_rest_on(what: object) -> bool:
+    """Whether it is something that a state may rest on."""
+    return not _found(lambda: _check_dependency(what))
 
 
 def _check_metadata(metadata: object) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -10,7 +9,7 @@ from typing import Any
 
 from holdfast.checkpoints.bringing import Bringing
 from holdfast.checkpoints.holding import held_one, release
-from holdfast.checkpoints.locating import Tried, candidates, examine, locate
+from holdfast.checkpoints.locating import Tried, candidates, examine, good, locate
 from holdfast.checkpoints.making import Dependency, agent_id, check_dependencies, make, unmet
 from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest, said
 from holdfast.errors import (
@@ -19,14 +18,18 @@ from holdfast.errors import (
     RestoreValidationError,
     StateValidationError,
 )
+from holdfast.store.arguments import unawaited
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Written
 from holdfast.store.compare import Diff
+from holdfast.store.ending import ended_if_it_fails
+from holdfast.store.going_back import restore_state
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.items import Checkpoint, Restored
 from holdfast.store.lookup_building import settle_after
 from holdfast.store.reading import moment
 
+FAILED = "the simulation failed"
 MOST_NOTED = 50
 """Damaged checkpoints that a recovery notes as set aside, and the length of each reason."""
 _REASON = 200
@@ -129,13 +132,9 @@ def _whole(
 ) -> tuple[Restored, Written | None]:
     if request.dry_run:
         return handle.history.dry_restore(point, verify=request.verify), None
-    change, finish = handle.plan_restore(
-        point, request.verify, request.reason, request.if_head, request.past_damage
+    return restore_state(
+        handle, point, request.verify, request.reason, request.if_head, request.past_damage
     )
-    written = handle.core.run(change)
-    restored: Restored = finish(written)
-    settle_after(handle)
-    return restored, written[0]
 
 
 def _bring(
@@ -163,8 +162,7 @@ def failed(answer: Any) -> str | None:
     """Why a validation failed, by what it returned; None if it did not."""
     if answer is None or answer is True:
         return None
-    if inspect.iscoroutine(answer):
-        answer.close()
+    if unawaited(answer):
         return "it is to be awaited, which holdfast.Checkpoints does"
     return answer if isinstance(answer, str) and answer else "it was not accepted"
 
@@ -180,15 +178,13 @@ def roll_back(handle: LineHandle, result: RestoreResult, why: str) -> StateValid
             f"{text}; the state before could not be kept, so this one stays: restore another point"
         )
     reason = f"the restore of {restored.point} failed its validation"
-    change, finish = handle.plan_restore(restored.backup, "references", reason, None)
-    back: Restored = finish(handle.core.run(change))
+    back, _ = restore_state(handle, restored.backup, "references", reason)
     assert back.backup is not None
     between = handle.history.log(
         since=restored.sequence + 1, until=back.backup.sequence - 1, limit=1000
     )
     ids = [restored.backup.id, *([] if between else [back.backup.id])]
     release(handle, ids, "rolled back")
-    settle_after(handle)
     more = f"; {len(between)} entries of others are kept in {back.backup.id}" if between else ""
     return StateValidationError(f"{text}; the state before is back{more}", back, between)
 
@@ -214,7 +210,7 @@ def recover(handle: LineHandle, where: Locator) -> Recovered:
     tried: list[Tried] = []
     aside = _set_aside(handle)
     found: Checkpoint | None = None
-    for one in candidates(handle, where, tried):
+    for one in good(handle, where, tried):
         if one.id in aside:
             tried.append(Tried(one.id, one.name, False, f"set aside before: {aside[one.id]}"))
             continue
@@ -248,7 +244,10 @@ def _set_aside(handle: LineHandle) -> dict[str, str]:
 
 
 def rehearse(handle: LineHandle, request: RestoreRequest) -> tuple[LineHandle, RestoreResult]:
-    """Do a restore on a timeline of its own, which begins with the newest state."""
+    """Do a restore on a timeline of its own, which begins with the newest state.
+
+    If it fails, that timeline is ended; if what comes behind it does, the caller ends it.
+    """
     problems = request.problems()
     if request.dry_run is True:
         problems.append("a simulation restores, on a timeline of its own: leave out dry_run")
@@ -268,7 +267,8 @@ def rehearse(handle: LineHandle, request: RestoreRequest) -> tuple[LineHandle, R
     there = replace(
         request, point=f"{timeline}@{sequence}", where=Locator(), source=source.scope, if_head=None
     )
-    return trial, restore(trial, there)
+    with ended_if_it_fails(trial, FAILED):
+        return trial, restore(trial, there)
 
 
 def simulated(trial: LineHandle, done: RestoreResult, answer: Any) -> Simulation:

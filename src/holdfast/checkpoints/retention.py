@@ -27,7 +27,7 @@ from typing import Any
 from holdfast.checkpoints.ages import DAY, Ages
 from holdfast.checkpoints.engine import stored_policies
 from holdfast.checkpoints.holding import held
-from holdfast.checkpoints.marks import PREFIX, Marks
+from holdfast.checkpoints.marks import Marks
 from holdfast.checkpoints.needing import REASONS, Judged, Needs, Together, rests_of
 from holdfast.checkpoints.rules import PRIORITIES, Group, Rule, RuleBook, importance, rules_of
 from holdfast.errors import (
@@ -45,6 +45,7 @@ from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.items import Checkpoint
 from holdfast.store.keep import kept_past
+from holdfast.store.marked import PREFIX, marked_entries
 from holdfast.store.pruning import Needed, Pruned, prune_state
 from holdfast.store.reading import moment
 from holdfast.store.resting import forget_rests
@@ -297,12 +298,7 @@ class Retention:
 
     def _needed(self, line: LineHandle) -> Needed:
         """Gives the entries of a timeline that are pinned or on hold when it is asked."""
-        marks = Marks(line.on("main"))
-        return lambda: {
-            int(number)
-            for timeline, _, number in (id_.rpartition("@") for id_ in marks.needed())
-            if timeline == line.timeline
-        }
+        return lambda: marked_entries(line)
 
     def _marks(self, checkpoint: Checkpoint) -> Marks:
         if not isinstance(checkpoint, Checkpoint):

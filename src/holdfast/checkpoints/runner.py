@@ -40,7 +40,9 @@ from holdfast.errors import (
     StoreClosedError,
     Unavailable,
 )
+from holdfast.store.arguments import ran
 from holdfast.store.asking import Asking
+from holdfast.store.cancelling import is_interrupt
 from holdfast.store.cause import acting
 from holdfast.store.core import Core
 from holdfast.store.items import Checkpoint
@@ -61,7 +63,7 @@ STEP = 1.0
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Seconds after which a slot is tried again that the storage could not serve."""
 
-NOTHING = ("unchanged", "unmet", "overtaken", "absent")
+NOTHING = ("unchanged", "unmet", "overtaken", "absent", "disabled")
 """Outcomes of which nothing is stored."""
 _PASSING = (Unavailable, OutcomeUnknown)
 """Errors after which the same slot is tried again."""
@@ -81,7 +83,7 @@ class Run:
     outcome: str = "due"
     """Once it was its turn: saved, repeated (saved before), unchanged (since the last checkpoint),
     unmet (the conditions of its policy), overtaken (by another checkpoint), absent (no such scope
-    or policy), done, unknown job (in this process) or failed."""
+    or policy), disabled (by the environment), done, unknown job (in this process) or failed."""
     checkpoint: Checkpoint | None = None
     error: str | None = None
     """The name of the error."""
@@ -161,6 +163,9 @@ class Runner:
         except LeaseLostError:
             self.release()
             return [], LOOK
+        except BaseException:
+            self._forget()  # what was due and is not run yet is found again
+            raise
         if self._heap and self._heap[0][0] <= self._until:
             return ran, 0.0
         left = self._heap[0][0] - self.core.clock.ticks() if self._heap else LOOK
@@ -184,14 +189,16 @@ class Runner:
         if self._lease is not None:
             self._lease.release()
         self._lease = None
-        self._entries, self._heap = {}, []
+        self._forget()
+
+    def _forget(self) -> None:
+        self._entries, self._heap, self._fresh = {}, [], True
 
     def _held(self) -> Lease | None:
         if self._lease is not None and not self._sure(self._lease):
             self.release()
         if self._lease is None:
             self._lease = self._asking.take()
-            self._fresh = True
             self._unseen = self._agents()
         return self._lease
 
@@ -388,10 +395,12 @@ class Runner:
             return replace(run, outcome="unknown job")
         told = None
         try:
-            job(run)
+            ran(job(run), f"the job {schedule.job!r}")
         except (LeaseLostError, StoreClosedError):
             raise
-        except Exception as error:
+        except BaseException as error:  # also what would end the program, or this thread
+            if is_interrupt(error):
+                raise
             _log.exception("the job of the schedule %r failed", run.schedule)
             told = type(error).__name__
             if isinstance(error, _PASSING):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +17,10 @@ from holdfast.store.handles import LineHandle
 from holdfast.store.items import Checkpoint
 from holdfast.store.scopes import Scope
 from holdfast.store.stage import Stage
+
+SWITCH = "HOLDFAST_CHECKPOINTS_DISABLED"
+"""With this variable of the environment set, no checkpoints are made that nobody calls for."""
+_log = logging.getLogger("holdfast.checkpoints")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,8 @@ class Wanted:
     behind: int | None = None
     """The entry that must still be the newest checkpoint (0: none); then it is made whether or not
     something was written since."""
+    head: int | None = None
+    """With `behind`: the entry that must still be the newest of all."""
 
 
 @dataclass(slots=True)
@@ -42,8 +50,9 @@ class Saved:
     outcome: str
     """saved, repeated (it was made before, under the same id), unchanged (nothing was written
     since the checkpoint before), overtaken (there is a newer checkpoint than the one it was to be
-    behind), unmet (the conditions of its policy are not), absent (there is no such scope, timeline
-    or policy) or failed"""
+    behind), moved (its timeline does not end where it was to), unmet (the conditions of its policy
+    are not), absent (there is no such scope, timeline or policy), disabled (by the environment) or
+    failed"""
     checkpoint: Checkpoint | None = None
     error: HoldfastError | None = None
     head: tuple[bytes, int] | None = None
@@ -53,12 +62,24 @@ class Saved:
 
 
 def save_all(core: Core, wanted: Sequence[Wanted]) -> list[Saved]:
-    """Make checkpoints of what was written since the last ones; all that wait share a commit."""
+    """Make checkpoints of what was written since the last ones; all that wait share a commit.
+
+    Those of policies, schedules, loops and shutdowns, which come by themselves: all of them pass
+    here, and none that a user or a recovery makes.
+    """
+    if switched_off():
+        _log.info("no checkpoint is made by itself: %s is set", SWITCH)
+        return [Saved("disabled") for _ in wanted]
     plans = [_plan(core, one) for one in wanted]
     for plan in plans:
         if not isinstance(plan, Saved):
             core.committer.submit(plan[0])
     return [plan if isinstance(plan, Saved) else _finished(core, *plan) for plan in plans]
+
+
+def switched_off() -> bool:
+    """Whether the environment wants no checkpoints that come by themselves."""
+    return os.environ.get(SWITCH, "").strip().lower() not in ("", "0", "false", "no", "off")
 
 
 def _plan(core: Core, one: Wanted) -> Saved | tuple[Ticket, Callable[[Any], Any], bytes]:
@@ -81,7 +102,7 @@ def _plan(core: Core, one: Wanted) -> Saved | tuple[Ticket, Callable[[Any], Any]
     target = change.targets[0]
     target.create = False
     if one.behind is not None:
-        target.special = _behind(target, one.behind)
+        target.special = _behind(target, one.behind, one.head)
     return Ticket(change), finish, line.prefix
 
 
@@ -89,14 +110,20 @@ class _Overtaken(Conflict):
     """There is a newer checkpoint."""
 
 
-def _behind(target: Target, checkpoint: int) -> Callable[[Stage, Body], Any]:
-    """Build it only where the newest checkpoint is still this one."""
+class _Moved(Conflict):
+    """There is a newer entry."""
+
+
+def _behind(target: Target, checkpoint: int, head: int | None) -> Callable[[Stage, Body], Any]:
+    """Build it only where the newest checkpoint, and the newest entry, are still these."""
     build = target.special
     assert build is not None
 
     def special(stage: Stage, body: Body) -> Any:
         if stage.checkpoint != checkpoint:
             raise _Overtaken(f"{target.scope}: there is another checkpoint since")
+        if head is not None and stage.sequence != head:
+            raise _Moved(f"{target.scope}: there is another entry since")
         return build(stage, body)
 
     return special
@@ -108,6 +135,8 @@ def _finished(core: Core, ticket: Ticket, finish: Callable[[Any], Any], prefix: 
         written = ticket.outcome()
     except _Overtaken:
         return Saved("overtaken")
+    except _Moved:
+        return Saved("moved")
     except HoldfastError as error:
         return Saved("failed", error=error)
     if written[0].repeated:

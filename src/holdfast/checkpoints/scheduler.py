@@ -15,7 +15,7 @@ from holdfast.checkpoints.rules import Rule
 from holdfast.checkpoints.runner import LOOK, Job, Run, Runner
 from holdfast.checkpoints.schedules import ScheduleInfo, Target, target_of
 from holdfast.errors import InvalidInputError, StoreClosedError
-from holdfast.store.arguments import check_flag, check_function
+from holdfast.store.arguments import by_name, check_flag, check_plain_function
 from holdfast.store.blocking import Store
 from holdfast.store.cancelling import safe_point, undivided
 
@@ -50,9 +50,9 @@ class Scheduler:
     ) -> None:
         if not isinstance(store, Store):
             raise InvalidInputError("a scheduler of holdfast.sync is made from a store of it")
-        self._jobs = dict(jobs or {})
+        self._jobs = by_name(jobs, "jobs")
         for name, job in self._jobs.items():
-            check_function(job, f"the job {name!r}")
+            check_plain_function(job, f"the job {name!r}")
         self._core = store._core
         if policies is not None and not isinstance(policies, Policies):
             raise InvalidInputError("policies takes a holdfast.sync.Policies of the same store")
@@ -153,9 +153,8 @@ class Scheduler:
         self._wake.set()
 
     def schedules(self) -> list[ScheduleInfo]:
-        """All schedules of the store, by their names."""
-        found = map(self._schedules.info, self._schedules.all())
-        return sorted(found, key=lambda info: info.name)
+        """All schedules of the store, by their names; what is damaged is among them, and named."""
+        return sorted(self._schedules.infos(), key=lambda info: info.name)
 
     # running
 
@@ -203,16 +202,20 @@ class Scheduler:
                     return found
 
     def _work(self) -> None:
-        while not self._stopped:
-            pause = LOOK
-            try:
-                with self._lock:
-                    pause = self._runner.turn()[1]
-            except StoreClosedError:
-                return
-            except Exception:
-                # Whatever it is, schedules go on: the storage may serve again in a moment.
-                _log.exception("schedules could not be run just now")
-            if pause:
-                self._wake.wait(pause)
-                self._wake.clear()
+        try:
+            while not self._stopped:
+                pause = LOOK
+                try:
+                    with self._lock:
+                        pause = self._runner.turn()[1]
+                except StoreClosedError:
+                    return
+                except BaseException:
+                    # Whatever it is, schedules go on: the storage may serve again in a moment.
+                    _log.exception("schedules could not be run just now")
+                if pause:
+                    self._wake.wait(pause)
+                    self._wake.clear()
+        finally:
+            with self._lock:
+                self._runner.release()  # whatever ended this: another takes over

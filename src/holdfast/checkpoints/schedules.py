@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -85,21 +86,27 @@ class ScheduleInfo:
     """What the storage says of a schedule."""
 
     name: str
-    when: When
-    scope: str | None
+    when: When | None = None
+    """None only if it is damaged."""
+    scope: str | None = None
     """Of what checkpoints are made; None if a job is run."""
-    job: str | None
-    runs: int
-    last: datetime | None
+    job: str | None = None
+    runs: int = 0
+    last: datetime | None = None
     """When it ran last, by the clock of the process that did it."""
-    next: datetime | None
+    next: datetime | None = None
     """When it is due, by the clock of this process; of an interval about."""
-    failed: str | None
+    failed: str | None = None
     """The name of the error with which the last run ended; None if all went well."""
     policy: str | None = None
     """The policy that decides whether a checkpoint is made; None if no policy does."""
     retention: bool = False
     """Whether it is the retention of the scope that is run."""
+    timeline: str = "main"
+    """Of the scope."""
+    damage: str | None = None
+    """What is wrong with its cell: only where that lies is known, which is its `name` here. It does
+    not run until it is added again, or removed, by its own name."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -137,15 +144,20 @@ class Schedules:
 
         def made(before: bytes | None) -> bytes:
             nonlocal kept
-            old = self.decode(key, before) if before is not None else None
+            old = self._read(key, before)
             kept = old if old is not None and old.same(new) else new
             return before if before is not None and kept is old else _encode(new)
 
         self.cells.replace(name, made)
         return kept
 
+    def _read(self, key: bytes, before: bytes | None) -> Schedule | None:
+        with suppress(DamagedRecordError):  # then it is replaced
+            return self.decode(key, before) if before is not None else None
+        return None
+
     def remove(self, name: str) -> None:
-        """Remove a schedule."""
+        """Remove a schedule, also one that is damaged."""
         if not self.discard(check_name(name, owner=True)):
             raise ScheduleNotFoundError(f"there is no schedule {name!r}; `schedules()` lists them")
 
@@ -157,11 +169,14 @@ class Schedules:
         """Whether there is a schedule of this name."""
         return self.cells.get(self.cells.key_of(name)) is not None
 
-    def all(self) -> Iterator[Schedule]:
-        """All schedules, in no order."""
+    def infos(self) -> Iterator[ScheduleInfo]:
+        """What is told of all schedules, in no order; of one that is damaged, where it lies."""
         self.core.check_open()
         for key, row in self.cells.all():
-            yield self.open(key, row)
+            try:
+                yield self.info(self.open(key, row))
+            except DamagedRecordError as error:
+                yield ScheduleInfo(rows.describe(key), damage=str(error))
 
     def open(self, key: bytes, row: bytes) -> Schedule:
         """The schedule that a cell holds."""
@@ -193,6 +208,7 @@ class Schedules:
             schedule.failed,
             schedule.policy,
             schedule.retention,
+            schedule.timeline,
         )
 
     def _due(self, schedule: Schedule, now: float) -> float | None:

@@ -6,11 +6,14 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoints.saving import Wanted, save_all
+from holdfast.checkpoints.participants import Participant, Participation, participations
+from holdfast.checkpoints.saving import Wanted, save_all, switched_off
 from holdfast.checkpoints.schedules import Target, target_of
 from holdfast.errors import InvalidInputError
 from holdfast.store.arguments import listed
@@ -25,18 +28,26 @@ from holdfast.store.scopes import Scope
 if TYPE_CHECKING:
     from holdfast.store import async_store, blocking
 
+ATTEMPTS, PAUSE = 100, 0.1
+"""How often, and after how many seconds, a signal that was not heard is sent again."""
 _log = logging.getLogger("holdfast.shutdown")
 
 
 class ShutdownCheckpoints:
     """Automatic checkpoints, with the trigger `shutdown`, of what was written since the last ones.
 
-    They are made once: when the block ends, when the store is closed, or on SIGTERM, whichever
-    comes first; on SIGTERM what happened before on that signal happens then (by default the process
-    ends). Of the scopes given, or of all timelines that this store has written to meanwhile; its
-    other processes have their own. For both faces: `with` or `async with`. The block is begun in
-    the main thread, which alone can take signals, or with `signals=()`. Nothing helps against
-    SIGKILL or a power failure; what was written is durable without these checkpoints, too.
+    They are made when the block ends or the store is closed, whichever comes first, and on SIGTERM;
+    what happened before on that signal happens then (by default the process ends). If that lets the
+    program go on, what it still writes has its checkpoint at the end of the block. Of the scopes
+    given, or of all timelines that this store has written to meanwhile; its other processes have
+    their own. For both faces: `with` or `async with`. The block is begun in the main thread, which
+    alone can take signals, or with `signals=()`. Nothing helps against SIGKILL or a power failure;
+    what was written is durable without these checkpoints, too.
+
+    `participants`, by scopes, are asked by `collect()` for what they hold in memory only, which is
+    stored and covered by the checkpoint of their scope; at the beginning of the next block it is
+    given back by `restore(kept)`, once: again only if the process is killed before that is noted.
+    They are plain functions; on a signal `collect` is called in another thread.
     """
 
     def __init__(
@@ -45,6 +56,7 @@ class ShutdownCheckpoints:
         scopes: Iterable[Target] | None = None,
         *,
         signals: Iterable[int] = (signal.SIGTERM,),
+        participants: Mapping[Target, Participant] | None = None,
     ) -> None:
         core = getattr(store, "_core", None)
         if not isinstance(core, Core):
@@ -55,17 +67,29 @@ class ShutdownCheckpoints:
             scope, timeline = target_of(one)
             self._lines[Scope.parse(scope or ""), timeline] = None
         self._noting = _Noting(self._lines) if scopes is None else None
+        self._participants = participations(core, participants)
+        self._lines.update((one.line, None) for one in self._participants)
         self._signals = _Signals(_checked(signals), self.finish)
         self._lock = threading.Lock()
         self._over = True
 
     def __enter__(self) -> ShutdownCheckpoints:
         self._core.check_writable()
+        for one in self._taking_part():
+            for kept in one.kept():
+                one.give(kept)
+                one.taken()
+        return self._begin()
+
+    def _taking_part(self) -> list[Participation]:
+        return [] if switched_off() else self._participants
+
+    def _begin(self) -> ShutdownCheckpoints:
         self._signals.take()
         self._over = False
         if self._noting is not None:
             self._core.gates.add(self._noting)
-        self._core.closing.append(self._finish_quietly)
+        self._core.closing.append(self._end)
         return self
 
     def __exit__(
@@ -75,12 +99,17 @@ class ShutdownCheckpoints:
         trace: TracebackType | None,
     ) -> None:
         try:
-            self._finish_quietly()
+            self._end()
         finally:
             self._leave()
 
     async def __aenter__(self) -> ShutdownCheckpoints:
-        return self.__enter__()
+        self._core.check_writable()
+        for one in self._taking_part():
+            for kept in await surely(one.kept):
+                one.give(kept)  # here, where what it holds is at home
+                await surely(one.taken)
+        return self._begin()
 
     async def __aexit__(
         self,
@@ -89,40 +118,48 @@ class ShutdownCheckpoints:
         trace: TracebackType | None,
     ) -> None:
         try:
-            await surely(self._finish_quietly)
+            await surely(self._end, [one.collect() for one in self._taking_part()])
         finally:
             self._leave()
 
     def finish(self) -> list[Checkpoint]:
-        """Make the checkpoints now, if they have not been made; those of which there is one."""
+        """Make the checkpoints now, where something was written since the last ones."""
+        return self._finish(None)
+
+    def _finish(self, collected: list[list[Any]] | None) -> list[Checkpoint]:
         with self._lock:
             if self._over:
                 return []
-            self._over = True
             with acting("shutdown"):
+                taking_part = self._taking_part()
+                if collected is None:
+                    collected = [one.collect() for one in taking_part]
+                for one, held in zip(taking_part, collected, strict=True):
+                    one.keep(held)
                 wanted = [
                     Wanted(scope, timeline, "shutdown", "automatic", {"trigger": "shutdown"})
                     for scope, timeline in list(self._lines)
                 ]
                 made = save_all(self._core, wanted)
-        for one, saved in zip(wanted, made, strict=True):
+        for asked, saved in zip(wanted, made, strict=True):
             if saved.error is not None:
-                _log.error("%s: no checkpoint on shutdown: %s", one.scope, saved.error)
+                _log.error("%s: no checkpoint on shutdown: %s", asked.scope, saved.error)
         return [saved.checkpoint for saved in made if saved.checkpoint is not None]
 
-    def _finish_quietly(self) -> None:
+    def _end(self, collected: list[list[Any]] | None = None) -> None:
         """What goes wrong must keep neither the store from closing nor an error from being seen."""
         try:
-            self.finish()
+            self._finish(collected)
         except Exception:
             _log.exception("no checkpoints could be made on shutdown")
+        self._over = True
 
     def _leave(self) -> None:
         self._signals.give_back()
         if self._noting is not None:
             self._core.gates.remove(self._noting)
-        if self._finish_quietly in self._core.closing:
-            self._core.closing.remove(self._finish_quietly)
+        if self._end in self._core.closing:
+            self._core.closing.remove(self._end)
 
 
 def _checked(signals: Iterable[int]) -> list[int]:
@@ -151,7 +188,10 @@ class _Signals:
     """Signals on which something is done before what they did so far.
 
     A handler runs between two steps of the main thread, which may hold any lock of the store: so it
-    only wakes a thread, which does the work and sends the signal again.
+    only wakes a thread, which does the work and sends the signal again. And it runs when that
+    thread next does a step: a signal that comes just before it begins to wait does not end the
+    wait. So the thread hears of signals from the interpreter itself (`set_wakeup_fd`), unless that
+    is in use: then whoever uses it ends the wait.
     """
 
     def __init__(self, numbers: list[int], work: Any) -> None:
@@ -159,6 +199,7 @@ class _Signals:
         self._work = work
         self._before: dict[int, Any] = {}
         self._done = False
+        self._passed_on = False
         self._pipe: tuple[int, int] | None = None
 
     def take(self) -> None:
@@ -168,6 +209,10 @@ class _Signals:
         if threading.current_thread() is not threading.main_thread():
             raise InvalidInputError("signals are taken by the main thread only; give signals=()")
         self._pipe = os.pipe()
+        os.set_blocking(self._pipe[1], False)
+        others = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+        if others != -1:
+            signal.set_wakeup_fd(others)
         threading.Thread(
             target=self._wait, args=(self._pipe[0],), name="holdfast-shutdown", daemon=True
         ).start()
@@ -181,13 +226,18 @@ class _Signals:
                 signal.signal(number, before if before is not None else signal.SIG_DFL)
         self._before = {}
         if self._pipe is not None:
+            others = signal.set_wakeup_fd(-1)
+            if others != self._pipe[1]:
+                signal.set_wakeup_fd(others)
             os.close(self._pipe[1])  # the thread ends, and closes its side
             self._pipe = None
 
     def _called(self, number: int, frame: FrameType | None) -> None:
         if not self._done and self._pipe is not None:
-            os.write(self._pipe[1], bytes([number]))
+            with suppress(OSError):  # it is full, of signals
+                os.write(self._pipe[1], bytes([number]))
             return
+        self._passed_on = True
         before = self._before.get(number, signal.SIG_DFL)
         if callable(before):
             before(number, frame)
@@ -197,13 +247,21 @@ class _Signals:
 
     def _wait(self, end: int) -> None:
         try:
-            told = os.read(end, 1)
-            if told:
-                try:
-                    self._work()
-                except Exception:
-                    _log.exception("no checkpoints could be made on a signal")
-                self._done = True
-                os.kill(os.getpid(), told[0])
+            while told := os.read(end, 1):  # of all that have a handler, and of some twice
+                if told[0] in self._numbers and not self._done:
+                    self._pass_on(told[0])
         finally:
             os.close(end)
+
+    def _pass_on(self, number: int) -> None:
+        try:
+            self._work()
+        except Exception:
+            _log.exception("no checkpoints could be made on a signal")
+        self._done = True
+        os.kill(os.getpid(), number)
+        for _ in range(ATTEMPTS):  # this one, too, may come just before a wait
+            time.sleep(PAUSE)
+            if self._passed_on or signal.getsignal(number) != self._called:
+                return
+            os.kill(os.getpid(), number)

@@ -25,7 +25,7 @@ from holdfast.checkpoints.conditions import (
     Condition,
     base_of,
 )
-from holdfast.checkpoints.metrics import Metrics
+from holdfast.checkpoints.metrics import Metrics, operations_in
 from holdfast.checkpoints.policy import PREFIX, Policy
 from holdfast.store.scopes import RESERVED
 from holdfast.store.splitting import Atom
@@ -79,8 +79,8 @@ class Tracker:
         self.metrics = Metrics()
         self.stale = True
         """What is counted is not what is stored: measure anew before looking."""
-        self.firing: tuple[list[Policy], Event] | None = None
-        """Whose checkpoint is on its way: nothing else fires meanwhile."""
+        self.firing: tuple[list[Policy], Event, int] | None = None
+        """Whose checkpoint is on its way, and behind which one: nothing else fires meanwhile."""
         self.event = TIMER
         """What made the worker look next."""
         self.rests = 0.0
@@ -108,8 +108,11 @@ class Tracker:
         self.policies = [policy for policy in policies if policy.enabled]
         self.metrics.watch(one for policy in self.policies for one in policy.conditions)
 
-    def note(self, ops: Sequence[tuple[Any, ...]], sequence: int) -> bool:
-        """Note a write; tells whether to look at the policies."""
+    def note(self, ops: Sequence[tuple[Any, ...]], sequence: int, made: Sequence[Any]) -> bool:
+        """Note a write: what was asked for, and what its entry says was done.
+
+        Tells whether to look at the policies.
+        """
         if sequence != self.sequence + 1:
             if sequence <= self.sequence:
                 return False  # it was read already
@@ -117,9 +120,11 @@ class Tracker:
             return True
         self.sequence = sequence
         self.active = True
-        metrics, spare = self.metrics, self.spare
+        metrics, spare, others = self.metrics, self.spare, 0
         for op in ops:
             key, value = op[1], op[-1]
+            if not key:
+                continue  # a merge says first what it merges
             metrics.fresh.add(key)
             if spare is not NEVER:
                 if type(value) is Atom and value.encoded and len(op) == 3 and op[0] == "set":
@@ -128,10 +133,13 @@ class Tracker:
                     spare -= self._most(op)
             if key[0] == RESERVED and key.startswith(PREFIX):
                 self.stale = True  # the policies are others now: all is read anew
+                others += 1
         self.spare = spare
-        metrics.operations = count = metrics.operations + len(ops)
+        more = 1 if len(ops) == len(made) == 1 else len(operations_in(made))
+        more -= others  # no operations of the agent's
+        metrics.operations = count = metrics.operations + more
         if metrics.windows:
-            metrics.happened(OPERATIONS, self._ticks(), len(ops))
+            metrics.happened(OPERATIONS, self._ticks(), more)
         return count >= self.at_operations or spare <= 0 or self.stale
 
     def _most(self, op: tuple[Any, ...]) -> float:
@@ -161,6 +169,18 @@ class Tracker:
         self._plan(now)
         self._looked_at = self.metrics.operations
         return ready
+
+    def choose(self, line: Timeline, now: float) -> list[Policy]:
+        """Policies whose checkpoint is on its way and those that are met since, the highest
+        priority first: it covers what was written since, too.
+
+        None of those before, if there is another checkpoint now.
+        """
+        before, _, behind = self.firing or ([], None, 0)
+        ready = self.look(line, now)
+        if self.metrics.basis.checkpoint == behind:
+            ready += before
+        return [policy for policy in self.policies if policy in ready]
 
     def met(self, policy: Policy, now: float, given: Mapping[str, float] = NOTHING) -> bool:
         """Whether all conditions of a policy hold; `given` are metrics that are read elsewhere."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 
 from holdfast.errors import StoreClosedError
 from holdfast.store.core import Core
@@ -22,8 +21,10 @@ Work = Callable[[], None]
 class Worker:
     """At most one piece of work waits for each agent, and one alarm is set: memory is bounded."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, failed: Callable[[Scope, BaseException], None]) -> None:
         self._core = core
+        self._failed = failed
+        """Told what a piece of work failed with: the others are done all the same."""
         self._wake = threading.Condition()
         self._waiting: dict[Scope, Work] = {}
         self._alarms: dict[Scope, tuple[float, Work]] = {}
@@ -87,14 +88,15 @@ class Worker:
             heapq.heappop(heap)
         return heap[0][0] if heap else float("inf")
 
-    def _take(self) -> Work | None:
+    def _take(self) -> tuple[Scope, Work] | None:
         """What to do now; waits for it. None: the thread ends."""
         while not self._core.closed:
             if self._next() <= self._core.clock.ticks():
                 scope = heapq.heappop(self._heap)[2]
                 self._waiting.setdefault(scope, self._alarms.pop(scope)[1])
             if self._waiting:
-                return self._waiting.pop(next(iter(self._waiting)))
+                scope = next(iter(self._waiting))
+                return scope, self._waiting.pop(scope)
             if self._stopped:
                 return None
             left = self._next() - self._core.clock.ticks()
@@ -109,11 +111,16 @@ class Worker:
             with self._wake:
                 self._busy = False
                 self._wake.notify_all()
-                work = self._take()
-                if work is None:
+                taken = self._take()
+                if taken is None:
                     self._thread = None
                     self._wake.notify_all()
                     return
                 self._busy = True
-            with suppress(StoreClosedError):
+            scope, work = taken
+            try:
                 work()
+            except StoreClosedError:
+                continue
+            except BaseException as error:  # also of a metric's function that would end the program
+                self._failed(scope, error)

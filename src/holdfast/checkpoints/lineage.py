@@ -1,0 +1,61 @@
+"""Which entries of a timeline its newest state comes from.
+
+A restore leaves a stretch behind: the entries after the point it returned to, up to itself. Whoever
+asks for the newest good state does not mean one that was left on purpose. A restore that returns
+into such a stretch takes it up again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.errors import MissingError, StateIntegrityError
+from holdfast.store import rows
+from holdfast.store.handles import LineHandle
+from holdfast.store.ledger import Ledger
+from holdfast.store.saves import BEFORE, read_save
+
+
+class Lineage:
+    """The stretches of a timeline that its newest state, or that at an entry, comes from."""
+
+    def __init__(self, handle: LineHandle, at: int | None = None) -> None:
+        self._stretches = list(_stretches(handle, at))
+
+    def __contains__(self, sequence: int) -> bool:
+        return any(low <= sequence <= high for low, high in self._stretches)
+
+
+def _stretches(handle: LineHandle, at: int | None) -> Iterator[tuple[int, int]]:
+    """First and last entry of each, the newest first; also if the newest state is damaged.
+
+    Where a restore cannot be read any more, nobody knows what it left: nothing, then.
+    """
+    line = handle.history.points.line()
+    ledger = line.ledger
+    timeline, last = line.number, line.sequence if at is None else at
+    while last > ledger.before:
+        try:
+            origin = _origin(ledger, timeline, last)
+            first = origin
+            key = rows.entry(rows.line(b"E", ledger.number, timeline), origin)
+            came = (
+                ledger.open_entry(key, ledger.storage.get([key])[0])[1].ops[0] if origin else None
+            )
+        except (MissingError, StateIntegrityError):
+            first, came = 0, None
+        if timeline == line.number:
+            yield first, last
+        if came is None:
+            return
+        timeline, last = came[1], came[2]
+
+
+def _origin(ledger: Ledger, timeline: int, sequence: int) -> int:
+    """The newest restore or fork up to an entry, which the index saved last names; 0 if none."""
+    line = rows.line(b"S", ledger.number, timeline)
+    low, high = rows.entry(line, 0), rows.entry(line, sequence) + b"\0"
+    for key, row in ledger.storage.scan(low, high, limit=1, reverse=True):
+        save = read_save(ledger.open_row(key, row))
+        return rows.sequence_of(key) if save.kind == BEFORE else save.origin
+    return 0
