@@ -173,11 +173,15 @@ class Watching:
         self._signs = signs
         self._cycles: list[Cycle] = []
         self._alarmed: dict[str, int] = {}
+        self._said = False
 
     def note(self, cycle: Cycle, *, judge: bool = True) -> list[Alarm]:
         """The alarms that a cycle raises."""
         self._cycles = [*self._cycles[-WINDOW + 1 :], cycle.after(self._cycles)]
-        found = self._signs.judge(self._cycles, self._alarmed) if judge else []
+        self._said = self._said or cycle.progress is not None
+        found = []
+        if judge:
+            found = self._signs.judge(self._cycles, self._alarmed, progress=self._said)
         self._alarmed.update((alarm.kind, alarm.cycle) for alarm in found)
         return found
 
@@ -195,10 +199,12 @@ def delay(name: str, work: Work, seed: int, before: int) -> int | None:
     return None
 
 
-def false_alarms(work: Work, cycles: int, seed: int = 0) -> list[Alarm]:
-    """The alarms that normal work raises."""
+def false_alarms(work: Work, cycles: int, seed: int = 0, *, told: bool = True) -> list[Alarm]:
+    """The alarms that normal work raises; `told`: whether it says its progress."""
     source, watching = normal(work, random.Random(f"{work.says} {seed}")), Watching()
-    return [alarm for _ in range(cycles) for alarm in watching.note(next(source))]
+    noted = (next(source) for _ in range(cycles))
+    given = (one if told else replace_cycle(one, progress=None) for one in noted)
+    return [alarm for one in given for alarm in watching.note(one)]
 
 
 def found(name: str, each: int) -> list[int | None]:
@@ -221,10 +227,11 @@ def table(each: int, cycles: int) -> str:
         seen = sorted(one for one in delays if one is not None)
         share = 100 * len(seen) / len(delays)
         lines.append(f"| {name}: {says} | {share:.1f} % | {seen[len(seen) // 2]} | {seen[-1]} |")
-    lines += ["", "| normal work | cycles | false alarms |", "| --- | --- | --- |"]
+    head = ["normal work", "cycles", "false alarms", "without its progress"]
+    lines += ["", f"| {' | '.join(head)} |", "| --- | --- | --- | --- |"]
     for name, work in NORMAL.items():
-        count = len(false_alarms(work, cycles))
-        lines.append(f"| {name}: {work.says} | {cycles:,} | {count} |")
+        counts = [len(false_alarms(work, cycles, told=told)) for told in (True, False)]
+        lines.append(f"| {name}: {work.says} | {cycles:,} | {counts[0]} | {counts[1]} |")
     return "\n".join(lines)
 
 

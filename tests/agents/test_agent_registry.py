@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from store_kit import Hands, Place, same
+from store_kit import Hands, Place, put_row, rows_of, same
 
 import holdfast
 from holdfast import sync
@@ -301,6 +301,27 @@ def test_identities_as_a_file(place: Place, tmp_path: Path) -> None:
             into.export_identities(tmp_path / "none" / "x.json")
 
 
+def test_one_that_is_damaged_hides_no_other(plain: Place, tmp_path: Path) -> None:
+    agents = registry(plain.open())
+    for id in "123":
+        agents.register(id, kind="greeter")
+    plain.close()
+    storage = plain.storage()
+    key, row = rows_of(storage, b"E")[0]
+    put_row(storage, key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])
+    agents = registry(plain.open())
+    found = agents.list(kind="greeter")
+    assert [one.id for one in found] == ["1", "2", "3"]
+    [damaged] = [one for one in found if one.damage]
+    assert (damaged.status, f"agent:{damaged.id}" in damaged.damage) == ("damaged", True)
+    assert {one.identity.kind for one in found if one is not damaged} == {"greeter"}
+    file = tmp_path / "identities.json"
+    assert agents.export_identities(file) == 2
+    assert list(json.loads(file.read_text())["damaged"]) == [damaged.id]
+    with sync.open("memory:") as other:
+        assert registry(other).import_identities(file) == 2
+
+
 RUNNER = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
@@ -373,9 +394,11 @@ def test_the_async_face(place: Place, tmp_path: Path) -> None:
                 await agents.stop("7")
                 assert (await other.get("7")).lines == ["hi"]
                 await other.close()
+                with pytest.raises(MissingError):
+                    await agents.get("8")
             assert (await agents.identity("7")).name == "Seven"
-            with pytest.raises(MissingError):
-                await agents.get("8")
+            with pytest.raises(InvalidInputError, match="these Agents are closed"):
+                await agents.get("7")
 
     asyncio.run(main())
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Component, Message, sync
+from holdfast import Component, Message, Worked, sync
 from holdfast.errors import HoldfastError, InternalError
 from holdfast.sync import Agents, AgentState, attach
 
@@ -46,6 +46,22 @@ CALLS: dict[str, Callable[[sync.Store, Any], Any]] = {
     "component": lambda store, odd: Component(odd, dict),
     "component version": lambda store, odd: Component("x", dict, version=odd),
     "component form": lambda store, odd: Component("x", dict, form=odd),
+    "component type": lambda store, odd: AgentState(
+        store.agent("7"), components=[Component("x", odd)]
+    ).set("x", {}),
+    "component upgrade": lambda store, odd: _upgraded(store, odd),
+    "worked action": lambda store, odd: Worked(odd),
+    "worked task": lambda store, odd: Worked(task=odd),
+    "worked progress": lambda store, odd: Worked(progress=odd),
+    "worked signals": lambda store, odd: Worked(signals=odd),
+    "worked idle": lambda store, odd: Worked(idle=odd),
+    "worked done": lambda store, odd: Worked(done=odd),
+    "drift failed": lambda store, odd: sync.Drift(store.agent("7")).note(failed=odd),
+    "drift progress": lambda store, odd: sync.Drift(store.agent("7")).note(progress=odd),
+    "drift signals": lambda store, odd: sync.Drift(store.agent("7")).note(signals=odd),
+    "loop signals": lambda store, odd: _run(store, signals=[odd]),
+    "loop restart": lambda store, odd: _run(store, restarted=odd),
+    "loop reason": lambda store, odd: _run(store, reason=odd),
     "attach": lambda store, odd: attach(Plain(), odd, fields=["n"]),
     "attach object": lambda store, odd: attach(odd, store.agent("7")),
     "attach fields": lambda store, odd: attach(Plain(), store.agent("7"), fields=odd).save(),
@@ -75,6 +91,31 @@ def _spawn(store: sync.Store, *, duration: Any = 30.0, wait: Any = 0) -> None:
     agents.register("8", kind="plain")
     agents.spawn("8", wait=wait)
     agents.close()
+
+
+def _upgraded(store: sync.Store, odd: Any) -> None:
+    state = store.agent("7")
+    AgentState(state, components=[Component("x", dict)]).set("x", {"a": 1})
+    newer = Component("x", dict, version=2, upgrade=odd)
+    AgentState(state, components=[newer]).get("x")
+    AgentState(
+        state, components=[Component("x", dict, version=2, upgrade=lambda version, data: odd)]
+    ).get("x")
+
+
+class Done:
+    def step(self) -> Worked:
+        return Worked(done=True)
+
+
+def _run(store: sync.Store, *, signals: Any = (), restarted: Any = None, reason: Any = "") -> None:
+    state = store.agent("7")
+    loop = sync.Loop(state, Done(), signals=signals)
+    if restarted is not None or reason != "":
+        point = state.checkpoint("c") if restarted is None else restarted
+        loop.restart(point, reason=reason)
+        loop.withdraw_restart()
+    loop.run()
 
 
 @pytest.mark.parametrize("name", CALLS)

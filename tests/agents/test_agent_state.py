@@ -296,6 +296,39 @@ def test_a_task_stands_in_one_place(timed: sync.Store, hands: Hands) -> None:
     assert agent.ids("tasks") == ["a", "b"]
 
 
+@pytest.mark.parametrize("status", ["completed", "failed"])
+def test_a_task_that_is_put_as_ended_is_current_no_longer(store: sync.Store, status: Any) -> None:
+    agent = AgentState(store.agent("7"))
+    agent.put("tasks", "t", Task(id="t"))
+    agent.update_task("t", status="running")
+    agent.put("tasks", "t", Task(id="t", status=status))
+    stack = agent.get("tasks")
+    assert (stack.current, [one.id for one in getattr(stack, status)]) == (None, ["t"])
+    assert agent.problems() == []
+    agent.set("tasks", stack)
+
+
+def test_none_is_an_item_like_others_where_its_type_allows_it(store: sync.Store) -> None:
+    agent = AgentState(store.agent("7"))
+    agent.put("short_term_memory", "answer", None)
+    assert agent.get("short_term_memory") == {"answer": None}
+    agent.put("short_term_memory", "answer", 42)
+    agent.put("short_term_memory", "answer", None)
+    assert (agent.ids("short_term_memory"), agent.item("short_term_memory", "answer")) == (
+        ["answer"],
+        None,
+    )
+    before = store.agent("7").place()
+    agent.put("short_term_memory", "answer", None)
+    assert store.agent("7").place() == before, "nothing differs"
+    agent.set("session_memory", {"a": None, "b": 1})
+    assert agent.get("session_memory") == {"a": None, "b": 1}
+    agent.remove("short_term_memory", "answer")
+    assert agent.ids("short_term_memory") == []
+    with pytest.raises(AgentValidationError):
+        agent.put("goals", "g", None)
+
+
 def test_tasks_are_refused_that_cannot_be(store: sync.Store) -> None:
     agent = AgentState(store.agent("7"))
     with pytest.raises(AgentValidationError, match="there is no task 'z'"):
@@ -448,6 +481,20 @@ def test_what_is_wrong_is_told_whole_and_without_values(store: sync.Store) -> No
     assert refused.value.problems == tuple(found)
 
 
+@pytest.mark.parametrize("path", ["conversation", "execution_trace/commands"])
+def test_the_tail_of_a_list_that_is_not_as_its_type(store: sync.Store, path: str) -> None:
+    state = store.agent("7")
+    parts = own_change(state)
+    parts.part(state._handle).append(f"$agent/{path}", {"a secret": 1})
+    plan = parts.plan()
+    assert plan is not None
+    state._run(plan)
+    with pytest.raises(AgentValidationError, match="not as its type") as caught:
+        AgentState(state).tail(path, 5)
+    assert path in str(caught.value)
+    assert caught.value.problems
+
+
 def test_names_that_are_none(store: sync.Store) -> None:
     agent = AgentState(store.agent("7"))
     with pytest.raises(InvalidInputError, match="there is no component 'nope'; there are identity"):
@@ -579,6 +626,75 @@ def test_components_have_versions(store: sync.Store) -> None:
         with pytest.raises(NewerFormatError, match="update it"):
             refused()
     assert new.get("draft") == New(["a", "b", "c"])
+
+
+def test_single_items_and_ids_are_upgraded_too(store: sync.Store) -> None:
+    class Cents(msgspec.Struct):
+        amount: int = 0
+
+    class Price(msgspec.Struct):
+        euros: int
+
+    def upgrade(version: int, data: Any) -> Any:
+        if isinstance(data, list):
+            return [{"euros": one["amount"] // 100} for one in data if one["amount"]]
+        return {f"new {id}": {"euros": one["amount"] // 100} for id, one in data.items()}
+
+    state = store.agent("shop")
+    forms = {"prices": "keyed", "paid": "list"}
+    old = AgentState(state, [Component(name, Cents, form) for name, form in forms.items()])  # type: ignore[arg-type]
+    new = AgentState(
+        state,
+        [Component(name, Price, form, version=2, upgrade=upgrade) for name, form in forms.items()],  # type: ignore[arg-type]
+    )
+    for id in ("tea", "cake"):
+        old.put("prices", id, Cents(500))
+    old.append("paid", Cents(500), Cents())
+    assert new.item("prices", "new tea") == Price(5) == new.get("prices")["new tea"]
+    assert new.item("prices", "tea") is None
+    assert new.ids("prices") == ["new cake", "new tea"] == list(new.get("prices"))
+    assert new.length("paid") == 1 == len(new.tail("paid", 5)), "as many as are read"
+    with new.change() as draft:
+        assert draft.item("prices", "new cake") == Price(5)
+    with pytest.raises(MissingError):
+        new.remove("prices", "tea")
+    assert old.ids("prices") == ["cake", "tea"], "nothing was written by that"
+    new.remove("prices", "new tea")
+    assert new.get("prices") == {"new cake": Price(5)}, "the rest is brought up to it"
+    for read in (lambda: old.item("prices", "new cake"), lambda: old.ids("prices")):
+        with pytest.raises(NewerFormatError):
+            read()
+    same = AgentState(state, [Component("prices", Cents, "keyed", version=2)])
+    with pytest.raises(AgentValidationError, match="euros"):
+        same.item("prices", "new cake")
+
+
+@pytest.mark.parametrize("form", ["record", "list", "keyed"])
+def test_an_upgrade_that_returns_nothing_loses_nothing(store: sync.Store, form: Any) -> None:
+    class Note(msgspec.Struct):
+        text: str = ""
+
+    def forgets(version: int, data: Any) -> None:
+        pass
+
+    whole = {"record": Note("a"), "list": [Note("a")], "keyed": {"x": Note("a")}}[form]
+    state = store.agent("7")
+    old = AgentState(state, [Component("notes", Note, form)])
+    old.set("notes", whole)
+    new = AgentState(state, [Component("notes", Note, form, version=2, upgrade=forgets)])
+    with pytest.raises(AgentValidationError, match="returned nothing"):
+        new.get("notes")
+    writes = {
+        "record": lambda: new.update("notes", lambda note: note),
+        "list": lambda: new.append("notes", Note("b")),
+        "keyed": lambda: new.put("notes", "y", Note("b")),
+    }
+    with pytest.raises(AgentValidationError, match="returned nothing"):
+        writes[form]()
+    assert "returned nothing" in new.problems()[0]
+    assert old.get("notes") == whole
+    with pytest.raises(InvalidInputError, match="several"):
+        AgentState(state, components=5)  # type: ignore[arg-type]
 
 
 def test_changes_beside_each_other_are_all_kept(plain: Place) -> None:

@@ -633,3 +633,28 @@ def test_what_could_not_be_given_back_is_not_attached(store: sync.Store) -> None
             attach(made, store.agent("7"))
         with pytest.raises(InvalidInputError, match="whose fields cannot be set"):
             attach(made, store.agent("7"), fields=["count"])
+
+
+def test_a_property_that_cannot_be_set_is_refused_before_anything_is_saved(
+    store: sync.Store,
+) -> None:
+    class Derived:
+        def __init__(self) -> None:
+            self.parts = [1]
+
+        @property
+        def total(self) -> int:
+            return sum(self.parts)
+
+        @property
+        def first(self) -> int:
+            return self.parts[0]
+
+        @first.setter
+        def first(self, value: int) -> None:
+            self.parts[0] = value
+
+    state = store.agent("7")
+    with pytest.raises(InvalidInputError, match="total of Derived is a property"):
+        sync.attach(Derived(), state, fields=["parts", "total"])
+    sync.attach(Derived(), state, fields=["first"]).start()

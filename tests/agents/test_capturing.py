@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
-from store_kit import Place
+from store_kit import Place, put_row, rows_of
 from test_agent_state import WHOLE, filled
 
 from holdfast import sync
 from holdfast.agents.capturing import Captured
+from holdfast.checkpoints.policy import PRIORITIES
+from holdfast.errors import CheckpointValidationError
 from holdfast.sync import AgentState, Checkpoints
 
 
@@ -54,7 +58,67 @@ def test_it_knows_where_it_comes_from(store: sync.Store) -> None:
     assert found.timestamp == round(at.timestamp() * 1000)
 
 
-@pytest.mark.spec("K49", "K50", "K51", "K57", "K58")
+@pytest.mark.spec("K50")
+def test_it_says_how_it_is_packed(store: sync.Store) -> None:
+    state = store.agent("7")
+    agent = filled(state)
+    few = agent.capture(state.checkpoint("few")).metadata.compression
+    for number in range(3):
+        state.set(f"page {number}", f"{number}" * 3000)
+    many = agent.capture(state.checkpoint("many")).metadata.compression
+    assert few is not None
+    assert many is not None
+    assert many.records["lz4"] == few.records.get("lz4", 0) + 3
+    assert few.stored < many.stored < few.stored + 3000, "a fraction of what they say"
+
+
+@pytest.mark.spec("K51", "K57", "K58")
+def test_a_changed_byte_is_told_as_far_as_it_was_looked_for(place: Place) -> None:
+    state = place.open().agent("7")
+    filled(state)
+    state.set("page", os.urandom(20_000))
+    with state.change() as change:
+        for number in range(400):
+            change.set(f"k{number}", number)
+    for number in range(300):  # until the index is saved: then one value can be damaged alone
+        state.set("count", number)
+    safe = state.checkpoint("safe")
+    assert AgentState(state).capture(safe).integrity.valid
+    place.close()
+    storage = place.storage()
+    key, row = max(rows_of(storage, b"V"), key=lambda one: len(one[1]))
+    put_row(storage, key, row[:-9] + bytes([row[-9] ^ 1]) + row[-8:])
+    agent = AgentState(place.open().agent("7"))
+    looked = agent.capture(safe.id).integrity
+    assert (looked.verification_level, looked.valid, looked.tamper_proof) == ("high", False, False)
+    assert looked.reason
+    assert looked.hash == safe.root, "what it should be is still known"
+    unlooked = agent.capture(safe.id, verify="none").integrity
+    assert (unlooked.verification_level, unlooked.tamper_proof) == ("none", False)
+
+
+@pytest.mark.spec("K51", "K58")
+def test_hash_and_checksum_are_those_of_what_is_stored(store: sync.Store) -> None:
+    state = store.agent("7")
+    agent = filled(state)
+    first = agent.capture(state.checkpoint("first")).integrity
+    same = agent.capture(state.checkpoint("same")).integrity
+    assert (same.hash == first.hash, same.checksum == first.checksum) == (True, False)
+    agent.put("short_term_memory", "new", 1)
+    other = agent.capture(state.checkpoint("other")).integrity
+    assert other.hash not in (first.hash, "")
+
+
+@pytest.mark.spec("K49")
+def test_it_has_the_priority_that_was_asked_for(store: sync.Store) -> None:
+    state = store.agent("7")
+    agent, checkpoints = filled(state), Checkpoints(state)
+    made = [checkpoints.create(one, priority=one).checkpoint for one in PRIORITIES]
+    assert [agent.capture(one).metadata.priority for one in made] == list(PRIORITIES)
+    with pytest.raises(CheckpointValidationError, match="priority"):
+        checkpoints.create("x", priority="whatever")
+
+
 def test_it_says_whether_it_is_what_was_written(place: Place) -> None:
     state, found = made(place.open())
     whole = found.integrity
@@ -68,8 +132,6 @@ def test_it_says_whether_it_is_what_was_written(place: Place) -> None:
     )
     unlooked = agent.capture(found.state_id, verify="none").integrity
     assert (unlooked.verification_level, unlooked.tamper_proof) == ("none", False)
-    low = Checkpoints(state).create("low", priority="low").checkpoint
-    assert agent.capture(low).metadata.priority == "low"
 
 
 @pytest.mark.spec("K111")

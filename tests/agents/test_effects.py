@@ -16,6 +16,7 @@ from holdfast.agents.effect_records import OPEN
 from holdfast.errors import (
     Conflict,
     EffectNotFoundError,
+    EffectResultLostError,
     EffectUnknownError,
     InvalidInputError,
     InvalidKeyError,
@@ -242,11 +243,66 @@ def test_what_happened_is_recorded_even_if_its_result_cannot_be(place: Place, po
     assert effects.unfinished() == []
 
 
+def test_a_result_that_is_lost_is_not_taken_for_none(place: Place) -> None:
+    state, effects = forget(place)
+    with pytest.raises(InvalidValueError):
+        effects.call("send", lambda effect: {1, 2}, id="1")
+    with pytest.raises(EffectResultLostError, match="settle the effect as done"):
+        effects.call("send", lambda effect: "again", id="1")
+    with effects.once("send", id="1") as effect:
+        assert (effect.due, effect.result_lost) == (False, True)
+    call = {"id": "1", "type": "function", "function": {"name": "send", "arguments": "{}"}}
+    state.append("talk", {"role": "assistant", "content": None, "tool_calls": [call]})
+    [orphan] = effects.orphans("talk")
+    assert "not known any more" in orphan.answer.text
+    effects.settle("send", "done", id="1", result=[1, 2])
+    assert effects.call("send", lambda effect: "again", id="1") == [1, 2]
+    with pytest.raises(EffectNotFoundError):
+        effects.settle("send", "done", id="1", result="other")
+
+
+def test_what_an_effect_is_about_is_compared_as_it_is_stored(place: Place) -> None:
+    _, effects = forget(place)
+
+    def send(about: Any, kill: bool = False) -> Any:
+        with effects.once("send", key="order-17", about=about) as effect:
+            if effect.due and kill:
+                raise Killed
+            if effect.due:
+                effect.result = effect.attempts
+        return effect.result
+
+    with pytest.raises(Killed):
+        send({"score": float("nan"), "urgent": True}, kill=True)
+    for other in ({"score": 0.5, "urgent": True}, {"score": float("nan"), "urgent": 1}):
+        with pytest.raises(InvalidInputError, match="about something else"):
+            send(other)
+    assert send({"score": float("nan"), "urgent": True}) == 2
+
+
 def test_a_block_that_does_not_ask_is_refused_the_first_time(place: Place, post: Post) -> None:
     _, effects = forget(place)
     with pytest.raises(InvalidInputError, match="would do it twice"), effects.once("send", id="1"):
         post.send("hello")
     assert [one.status for one in effects.all()] == ["done"]
+
+
+def test_what_is_noted_after_the_block_is_refused(place: Place, post: Post) -> None:
+    state = place.open().agent("7")
+    with sync.Effects(state).once("mail", id="1") as effect:
+        if effect.due:
+            effect.result = 1
+    late: list[Any] = [
+        lambda: effect.set("k", 1),
+        lambda: effect.append("k", 1),
+        lambda: effect.extend("k", [1]),
+        lambda: effect.delete("k"),
+        lambda: setattr(effect, "result", 2),
+    ]
+    for note in late:
+        with pytest.raises(InvalidInputError, match="is over"):
+            note()
+    assert effect.result == 1, "what came of it can be read"
 
 
 def test_two_at_once(place: Place, post: Post) -> None:
@@ -313,6 +369,7 @@ def test_storage_that_fails_at_any_call(place: Place) -> None:
             assert error.effect == again.unfinished()[0]
         assert len(post.sent) <= 1
         assert len(post.sent) == 1 or again.unfinished()
+        assert not any(one.result_lost for one in again.all()), "storage failed but once"
         if not hit:
             return
     raise AssertionError("there are more calls than were tried")

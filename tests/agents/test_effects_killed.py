@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -93,3 +95,24 @@ def test_where_it_takes_none_an_unknown_end_is_reported() -> None:
     report = crash(without_keys, see=judged)
     assert report.ok, str(report)
     assert crash(asking).ok, "and who settles what is unknown comes to the undisturbed end"
+
+
+def test_what_a_parent_does_is_not_done_by_its_child(tmp_path: Path) -> None:
+    """A child that was forked inside a block sees it as any other process does."""
+    url = f"sqlite:{tmp_path / 'store.db'}"
+    reading, writing = os.pipe()
+    parent = os.fork()
+    if not parent:
+        with sync.Effects(sync.open(url).agent("7")).once("mail", key="k") as effect:
+            assert effect.due
+            if os.fork():
+                os.kill(os.getpid(), signal.SIGKILL)
+            effects = sync.Effects(sync.open(url).agent("7"))
+            seen = [one.status for one in effects.unfinished()]
+            done = effects.call("mail", lambda effect: "sent", key="k")
+            os.write(writing, f"{seen} {done}".encode())
+            os._exit(0)
+    os.close(writing)
+    os.waitpid(parent, 0)
+    with os.fdopen(reading) as told:
+        assert told.read() == "['unknown'] sent"

@@ -344,6 +344,24 @@ def test_a_restored_giver_does_not_have_it_again(store: sync.Store) -> None:
     assert heard(bob) == ["hello", "it is about money", "later"]
 
 
+def test_tasks_below_one_that_is_away_do_not_stay_behind(store: sync.Store) -> None:
+    """Also those that were gone when it was handed over, and are there again by a restore."""
+    ada, bob = busy(store), store.agent("bob")
+    put(ada, below={"id": "below", "parent": "t1"}, deeper={"id": "deeper", "parent": "below"})
+    safe = ada.checkpoint("before")
+    agent = sync.AgentState(ada)
+    agent.remove("tasks", "deeper")
+    agent.remove("tasks", "below")
+    put(ada, other={"id": "other"})
+    handovers = sync.Handovers(store)
+    handovers.hand_over(ada, bob, "t1", reason="x")
+    ada.restore(safe)
+    assert tasks(ada) == ["below", "deeper", "t1"]
+    assert handovers.reconcile(ada).removed == ("t1",)
+    assert (tasks(ada), agent.problems()) == ([], [])
+    assert tasks(bob) == ["t1"], "what was gone is not given to the taker"
+
+
 def test_a_restored_taker_does_not_lose_it(store: sync.Store) -> None:
     ada, bob = busy(store), store.agent("bob")
     handovers = sync.Handovers(store)

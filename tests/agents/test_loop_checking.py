@@ -34,7 +34,7 @@ def test_all_is_well(timed: sync.Store, hands: Hands) -> None:
     report = sync.check_loop(state)
     assert report.findings == ()
     assert report.agent == "agent:7"
-    assert report.checkpoints == {"session_start": 1, "routine": 3, "recovery": 1, "automatic": 1}
+    assert report.checkpoints == {"session_start": 2, "routine": 3, "recovery": 1, "automatic": 1}
     assert report.restorable == state.checkpoints()[0].id
     assert report.components == ("attached", "execution_state")
     text = report.markdown()

@@ -44,6 +44,76 @@ def state_of(machine: sync.Machine) -> tuple[str, Any, int]:
     return now.state, now.data.get("n"), now.version
 
 
+@pytest.mark.parametrize("steps", [0, 1, 3])
+@pytest.mark.parametrize("refused", [False, True])
+def test_what_another_timeline_made_is_a_version_of_its_own(
+    store: sync.Store, steps: int, refused: bool
+) -> None:
+    """However many versions both gave away since: each number means one thing here."""
+    state, machine = store.agent("1"), went(store, 1)  # versions 1 to 3
+    trial = sync.Machine(state.fork("trial"), RING)
+    trial.fire("go")
+    trial.save({"n": 7})
+    for _ in range(steps):
+        machine.fire("go")
+    newest = 3 + steps
+    state.adopt("trial")
+    unnumbered = state_of(machine)[2]
+    assert state_of(machine) == ("c", 7, unnumbered)
+    assert unnumbered < 0
+    if refused:
+        with pytest.raises(TransitionRefusedError):
+            machine.fire("nowhere")
+        assert state_of(machine) == ("c", 7, unnumbered)
+    with pytest.raises(Conflict):
+        machine.save({}, if_version=newest)
+    for again in (machine, sync.Machine(state, RING)):
+        assert (again.version(unnumbered).state, again.version(unnumbered).data) == ("c", {"n": 7})
+        assert again.version(unnumbered) == again.now()
+        with pytest.raises(PointNotFoundError):
+            again.version(newest + 1)
+    assert machine.validate() == ()
+    made = machine.fire("back")
+    assert (made.from_state, made.to_state, made.version) == ("c", "b", newest + 2)
+    adopted = next(one for one in machine.transitions() if one.kind == "adopt")
+    assert (adopted.to_state, adopted.version) == ("c", newest + 1)
+    assert machine.version(newest + 1).state == "c"
+    assert [machine.version(n).state for n in (1, 2)] == ["a", "b"]
+    assert machine.roll_back(newest + 1).state == "c"
+    assert machine.validate() == ()
+    state.restore(machine.entry(newest + 2))
+    assert state_of(machine) == ("b", 7, newest + 2), "one that the log knows is what it was"
+
+
+def test_two_states_of_other_timelines_are_two_versions(store: sync.Store) -> None:
+    """Nobody saves over the one with what was made for the other."""
+    state, machine = store.agent("1"), went(store, 1)
+    safe = state.checkpoint("safe")
+    for name, n in (("one", 7), ("two", 8)):
+        sync.Machine(state.fork(name), RING).save({"n": n})
+    machine.fire("go")
+    seen = []
+    for name in ("one", "two", "one"):
+        state.adopt(name)
+        seen.append(state_of(machine)[2])
+    assert len(set(seen)) == 3
+    for stale in seen[:2]:
+        with pytest.raises(Conflict):
+            machine.save({"n": 9}, if_version=stale)
+        with pytest.raises(PointNotFoundError):
+            machine.version(stale)
+    state.restore(safe)
+    machine.save({"n": 5})
+    assert machine.version(state_of(machine)[2]).data == {"n": 5}
+    with pytest.raises(Conflict):
+        machine.save({"n": 9}, if_version=seen[2])
+    state.adopt("two")
+    saved = machine.save({"n": 9}, if_version=state_of(machine)[2])
+    assert (saved.version, saved.unnumbered, saved.data) == (7, False, {"n": 9})
+    assert machine.version(6).data == {"n": 8}
+    assert machine.validate() == ()
+
+
 def test_the_log_survives_a_restore(store: sync.Store) -> None:
     machine = went(store, 1)
     state = store.agent("1")
@@ -87,12 +157,12 @@ def test_every_version_can_be_had(store: sync.Store) -> None:
         ("a", 3),
     ]
     assert {machine.version(n).created_at for n in range(1, 8)} == {machine.version(1).created_at}
-    for wrong in (0, 8, 1000):
+    for wrong in (0, 8, 1000, -1):
         with pytest.raises(PointNotFoundError):
             machine.version(wrong)
     state = store.agent("1")
     assert state.at(machine.entry(3)).root() != state.root()
-    for wrong in ("x", None, True, 1.0, [], -1):
+    for wrong in ("x", None, True, 1.0, []):
         with pytest.raises(InvalidInputError, match="a version is a number of 0 or more"):
             machine.entry(wrong)
     state.prune(machine.entry(5))

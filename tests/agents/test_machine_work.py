@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 from store_kit import Place
 
-from holdfast import MachineArrow, MachineDefinition, MachineState, MachineStep, sync
+from holdfast import (
+    MachineArrow,
+    MachineDefinition,
+    MachineRule,
+    MachineState,
+    MachineStep,
+    sync,
+)
 from holdfast.errors import (
     Conflict,
     HoldfastError,
@@ -17,6 +24,7 @@ from holdfast.errors import (
     InvalidValueError,
     LeaseLostError,
     OutcomeUnknown,
+    RefusedError,
     TransitionRefusedError,
     Unavailable,
 )
@@ -140,7 +148,6 @@ def test_an_incomplete_transition_is_rolled_back_by_choice(place: Place) -> None
     assert machine.validate() == ()
 
 
-@pytest.mark.spec("M112")
 @pytest.mark.parametrize("how", ["complete", "done", "roll_back"])
 def test_the_caller_decides(place: Place, how: str) -> None:
     done: Done = {}
@@ -154,6 +161,31 @@ def test_the_caller_decides(place: Place, how: str) -> None:
         assert found.snapshot.state == "published"
         assert list(done.values()) == [2 if how == "complete" else 1]
         assert found.snapshot.data["note"] == "by hand"
+
+
+@pytest.mark.parametrize("url", [("a", "tuple"), "ftp://x"])
+def test_data_that_are_refused_leave_what_is_done_open(place: Place, url: Any) -> None:
+    """What is known to be done is not undone because somebody described it wrongly."""
+    done: Done = {}
+    definition = publishing(done, "ask", kill="after")
+    checked = MachineState(rules=(MachineRule("url", pattern="http.*"),))
+    definition = MachineDefinition("draft", definition.states | {"published": checked})
+    machine = sync.Machine(place.open().agent("1"), definition)
+    with pytest.raises(Killed):
+        machine.fire("publish", title="rain")
+    with pytest.raises(RefusedError):
+        machine.settle("done", url=url)
+    now = machine.now()
+    assert now is not None
+    assert (now.state, now.pending is not None, list(done.values())) == ("draft", True, [1])
+    assert machine.transitions()[-1].success is False
+    settled = machine.settle("done", url="http://x").snapshot
+    assert settled is not None
+    assert (settled.state, settled.data["url"], list(done.values())) == (
+        "published",
+        "http://x",
+        [1],
+    )
 
 
 def test_an_error_of_the_work_is_a_failed_attempt_and_undone(store: sync.Store) -> None:
@@ -176,13 +208,19 @@ def test_undoing_that_fails_leaves_it_open(store: sync.Store) -> None:
     def fail(step: MachineStep) -> None:
         raise ValueError
 
-    arrow = MachineArrow("b", work=fail, undo=fail, recover="roll_back")
+    def broken(step: MachineStep) -> None:
+        raise KeyError
+
+    arrow = MachineArrow("b", work=broken, undo=fail, recover="roll_back")
     definition = MachineDefinition("a", {"a": MachineState(on={"go": arrow}), "b": MachineState()})
     machine = sync.Machine(store.agent("1"), definition)
-    with pytest.raises(ValueError):  # noqa: PT011
+    with pytest.raises(KeyError) as caught:
         machine.fire("go")
+    assert "its undo failed, too (ValueError)" in caught.value.__notes__[0]
     with pytest.raises(ValueError):  # noqa: PT011
         machine.recover()
+    told = [(one.trigger, one.error and one.error[:8]) for one in machine.transitions()]
+    assert told == [("", None), ("go", "KeyError"), ("go", "ValueErr")], "every attempt"
     now = machine.now()
     assert now is not None
     assert now.pending is not None

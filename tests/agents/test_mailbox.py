@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from store_kit import Hands, Place
 
 import holdfast
-from holdfast import sync
+from holdfast import RetryPolicy, sync
 from holdfast.errors import (
+    ChangeIdError,
     Conflict,
     HoldfastError,
     InvalidInputError,
@@ -71,12 +72,15 @@ def test_an_id_is_sent_once(place: Place, hands: Hands) -> None:
     again = sync.Mailbox(place.open(clock=hands.clock).agent("7"))
     assert again.send("a", id="order-1") == "order-1"
     mailbox.send("b", id="order-2")
+    for content in ("b", ["a"], None):
+        with pytest.raises(ChangeIdError, match="with other content"):
+            again.send(content, id="order-1")
     assert [letter.content for letter in mailbox.waiting()] == ["a", "b"]
 
 
 def test_what_fails_stays_and_is_set_aside_in_the_end(store: sync.Store) -> None:
     state = store.agent("7")
-    mailbox = sync.Mailbox(state, attempts=3)
+    mailbox = sync.Mailbox(state, retry=RetryPolicy.every(3))
     mailbox.send("poison")
     mailbox.send("good")
 
@@ -143,7 +147,7 @@ def refuse_bad(mail: sync.Mail) -> None:
 
 def test_no_restore_makes_a_letter_that_fails_a_new_one(store: sync.Store) -> None:
     state = store.agent("7")
-    mailbox = sync.Mailbox(state, attempts=3)
+    mailbox = sync.Mailbox(state, retry=RetryPolicy.every(3))
     for content in ("a", "bad", "b", "bad", "c"):
         mailbox.send(content)
     safe = state.checkpoint()
@@ -161,7 +165,7 @@ def test_no_restore_makes_a_letter_that_fails_a_new_one(store: sync.Store) -> No
 def test_a_letter_that_is_tried_again_is_processed_once(store: sync.Store) -> None:
     """Also after a restore to a time at which it still stood at its first place."""
     state = store.agent("7")
-    mailbox = sync.Mailbox(state, attempts=1)
+    mailbox = sync.Mailbox(state, retry=RetryPolicy.every(1))
     for content in ("bad", "b"):
         mailbox.send(content)
     safe = state.checkpoint()
@@ -176,7 +180,7 @@ def test_a_letter_that_is_tried_again_is_processed_once(store: sync.Store) -> No
 
 def test_what_is_kept_of_letters_set_aside_is_bounded(store: sync.Store) -> None:
     state = store.agent("7")
-    mailbox = sync.Mailbox(state, keep=4, attempts=1)
+    mailbox = sync.Mailbox(state, keep=4, retry=RetryPolicy.every(1))
     for number in range(40):
         mailbox.send("bad" if number % 2 else number)
     for _ in range(20):
@@ -290,7 +294,7 @@ def test_the_async_face(plain: Place) -> None:
     async def main() -> None:
         async with holdfast.open(plain.url, **plain.options()) as store:
             state, other = store.agent("7"), store.agent("8")
-            mailbox = holdfast.Mailbox(state, attempts=1)
+            mailbox = holdfast.Mailbox(state, retry=RetryPolicy.every(1))
             for content in ("a", "b", "poison"):
                 await mailbox.send(content, id=content)
 
@@ -320,7 +324,7 @@ def test_the_async_face(plain: Place) -> None:
 
 def test_what_cannot_be_meant_is_refused(store: sync.Store) -> None:
     state = store.agent("7")
-    for options in ({"keep": -1}, {"attempts": 0}, {"keep": "all"}):
+    for options in ({"keep": -1}, {"retry": 5}, {"keep": "all"}):
         with pytest.raises(InvalidInputError):
             sync.Mailbox(state, **options)  # type: ignore[arg-type]
     mailbox = sync.Mailbox(state)
@@ -338,50 +342,84 @@ def test_what_cannot_be_meant_is_refused(store: sync.Store) -> None:
 
 
 STEPS = st.lists(
-    st.sampled_from(["send", "send", "process", "fail", "checkpoint", "restore", "reopen"]),
+    st.sampled_from(
+        ["send", "send", "process", "fail", "remove", "clear", "checkpoint", "restore", "reopen"]
+    ),
     max_size=25,
 )
 
 
+class Model:
+    """Letters that only come, a position and answers that go back, and what never goes back."""
+
+    def __init__(self) -> None:
+        self.sent = self.done = self.first = self.cleared = 0
+        self.answers: list[int] = []
+        self.fails: dict[int, int] = {}
+        self.skipped: set[int] = set()
+
+    def next(self) -> int | None:
+        number = max(self.done, self.first, self.cleared)
+        while number in self.skipped:
+            number += 1
+        return number if number < self.sent else None
+
+    def process(self, number: int) -> None:
+        self.answers, self.done = [*self.answers, number], number + 1
+        self.first = max(self.first, self.done - 3)
+
+    def fail(self, number: int) -> None:
+        self.fails[number] = self.fails.get(number, 0) + 1
+        if self.fails[number] == 2:
+            self.skipped.add(number)
+            self.done = number + 1
+
+
 @given(STEPS)
 def test_it_does_what_a_plain_model_does(steps: list[str]) -> None:
-    """A list of letters that only grows, a position, and answers that go back with it."""
     store = sync.open("memory:")
     state = store.agent("7")
-    mailbox = sync.Mailbox(state, attempts=2, keep=3)
-    sent = done = failed = trimmed = 0
-    answers: list[int] = []
+    options: Any = {"retry": RetryPolicy.every(2), "keep": 3}
+    mailbox, model = sync.Mailbox(state, **options), Model()
     safe: Any = None
-    kept: tuple[int, int, list[int]] = (0, 0, [])
+    kept: tuple[int, list[int]] = (0, [])
     for step in steps:
+        number = model.next()
         if step == "send":
-            mailbox.send(sent)
-            sent += 1
-        elif step == "process" and done < sent:
-            mailbox.process(answer, limit=1)
-            done = max(done, trimmed)
-            answers, done, failed = [*answers, done], done + 1, 0
-            trimmed = max(trimmed, done - 3)
-        elif step == "fail" and done < sent:
+            mailbox.send(model.sent)
+            model.sent += 1
+        elif step == "process" and number is not None:
+            assert mailbox.process(answer, limit=1) == 1
+            model.process(number)
+        elif step == "fail" and number is not None:
             with suppress(ZeroDivisionError), mailbox.next():
                 raise ZeroDivisionError
-            failed += 1
-            if failed == 2:
-                done, failed = max(done, trimmed) + 1, 0
+            model.fail(number)
+        elif step == "remove" and number is not None:
+            mailbox.remove(number + 1)
+            model.skipped.add(number)
+        elif step == "clear":
+            waiting, aside = len(mailbox.waiting()), len(mailbox.set_aside())
+            assert mailbox.clear_all() == waiting + aside
+            assert mailbox.set_aside() == []
+            model.cleared = model.sent if waiting else model.cleared
         elif step == "checkpoint":
-            safe, kept = state.checkpoint(), (done, failed, answers)
+            safe, kept = state.checkpoint(), (model.done, model.answers)
         elif step == "restore" and safe is not None:
             state.restore(safe)
-            done, failed, answers = kept
+            model.done, model.answers = kept
         elif step == "reopen":
-            mailbox = sync.Mailbox(store.agent("7"), attempts=2, keep=3)
-        assert state.get("answers", []) == answers
+            mailbox = sync.Mailbox(store.agent("7"), **options)
+        assert state.get("answers", []) == model.answers
+        found = mailbox.waiting(limit=1)
+        assert [one.content for one in found] == [n for n in [model.next()] if n is not None]
+        assert mailbox.status().waiting == len(mailbox.waiting())
     store.close()
 
 
 def test_a_crash_at_any_storage_call_loses_and_repeats_nothing(place: Place) -> None:
     """From the nth call on nothing works any more; then another process goes on."""
-    for nth in range(1, 60):
+    for nth in range(1, 80):
         name = f"crash-{nth}"
         faulty = Faulty(place.storage(), Fault("*", nth, "ambiguous-applied", onward=True))
         sent = 0

@@ -22,8 +22,9 @@ Glossary of this layer:
 - **Letter**: a message to an agent, in its **mailbox** (`mailbox_keeping`, and a face each).
 - **Cycle**: one round of an agent's work as it is noted; **signs** say when cycles have changed for
   the worse (`drift_signs`), and an **alarm** is what they say (`drift_keeping`, and a face each).
-- **Loop**: what runs an agent (`looping`: when what is due; `loop_turns`: the run, told once;
-  `loop_store`: checkpoints and restarts; `loop_checking`: whether it did its work; a face each).
+- **Loop**: what runs an agent (`looping`: when what is due; `loop_running`: what it runs;
+  `loop_turns`: the run, told once; `loop_store`: checkpoints and restarts; `loop_checking`: whether
+  it did its work; a face each).
   **Worked**: what an agent says of a step.
 
 Import the modules themselves; this package re-exports nothing.

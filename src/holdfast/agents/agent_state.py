@@ -11,7 +11,7 @@ from holdfast.agents.components import Component
 from holdfast.agents.draft import Draft
 from holdfast.agents.reading import Reading
 from holdfast.agents.retrying import again
-from holdfast.store.arguments import check_function
+from holdfast.store.arguments import check_run
 from holdfast.store.blocking import State, View
 
 
@@ -71,7 +71,7 @@ class AgentState:
 
         Returns what the function returned last.
         """
-        check_function(function, "what update takes")
+        check_run(function, "what update takes", awaited=False)
 
         def change(draft: Draft) -> Any:
             made = function(draft.get(name))
@@ -88,7 +88,11 @@ class AgentState:
         self._write(lambda draft: draft.append(path, *items))
 
     def put(self, name: str, id: str, item: Any) -> None:
-        """Set one item of a component that has them by ids."""
+        """Set one item of a component that has them by ids.
+
+        A task that has ended is current no longer. None is a value like others, where the type
+        allows it: `remove` removes.
+        """
         self._write(lambda draft: draft.put(name, id, item))
 
     def remove(self, name: str, id: str) -> None:

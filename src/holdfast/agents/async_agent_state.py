@@ -112,7 +112,11 @@ class AgentState:
         await self._write(lambda draft: draft.append(path, *items))
 
     async def put(self, name: str, id: str, item: Any) -> None:
-        """Set one item of a component that has them by ids."""
+        """Set one item of a component that has them by ids.
+
+        A task that has ended is current no longer. None is a value like others, where the type
+        allows it: `remove` removes.
+        """
         await self._write(lambda draft: draft.put(name, id, item))
 
     async def remove(self, name: str, id: str) -> None:

@@ -12,6 +12,7 @@ from holdfast.agents import attaching as blocking
 from holdfast.agents.attachment import Attachment
 from holdfast.agents.shapes import ExecutionState
 from holdfast.errors import Conflict, HoldfastError, InvalidInputError
+from holdfast.store.arguments import ran
 from holdfast.store.async_state import State
 from holdfast.store.blocking import State as BlockingState
 from holdfast.store.cancelling import surely
@@ -84,10 +85,15 @@ class Attached:
 
     async def restore(self) -> bool:
         """Let the agent hold what is stored, and validate it; False if nothing is stored."""
-        values = await self._state._do(self._core.load)
-        if values is None:
+        core, found = self._core, await self._state._do(self._core.load)
+        if found is None:
             return False
-        await _answer(self._core.give(values))
+        try:
+            made = await _answer(core.upgrade(found))
+        except Exception as error:
+            raise core.failed(error, "upgrade_state") from error
+        values = core.take_up(found, made)
+        ran(await _answer(core.give(values)), "apply_persistent_state")
         await self.validate()
         return True
 
@@ -119,8 +125,8 @@ class Attached:
         """
         self._core.begin("start")
         found = restore and await self.restore()
-        if found and self._core.interrupted:
-            await _answer(self._core.hook("handle_recovery"))
+        if restore and self._core.interrupted:
+            ran(await _answer(self._core.hook("handle_recovery")), "handle_recovery")
         await self._save(self._core.lives("running", started=True), replace=not restore)
         return found
 

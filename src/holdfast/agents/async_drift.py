@@ -8,9 +8,9 @@ from typing import Any
 
 from holdfast.agents.drift import CycleBlock
 from holdfast.agents.drift_keeping import DriftStatus, Keeping, NotedAlarm
-from holdfast.agents.drift_signs import Alarm, Signal, Signs
+from holdfast.agents.drift_signs import Alarm, Signal, Signs, noted
 from holdfast.agents.retrying import again_async
-from holdfast.errors import InvalidInputError
+from holdfast.errors import HoldfastError, InvalidInputError
 from holdfast.store.arguments import check_limit, listed
 from holdfast.store.async_state import State
 
@@ -68,7 +68,7 @@ class Drift:
             "progress": progress,
             "seconds": seconds,
             "failed": failed,
-            "signals": dict(signals or {}),
+            "signals": signals,
         })  # fmt: skip
 
     async def _note(self, fields: Mapping[str, Any]) -> list[Alarm]:
@@ -87,10 +87,13 @@ class Drift:
         begun = clock.ticks()
         try:
             yield block
-        except Exception:
-            await self._note(block.fields(clock.ticks() - begun, failed=True))
+        except Exception as error:
+            try:
+                await self._note(noted(block, clock.ticks() - begun, failed=True))
+            except HoldfastError as wrong:
+                error.add_note(f"the cycle is not noted: {wrong}")
             raise
-        block.alarms = await self._note(block.fields(clock.ticks() - begun, failed=False))
+        block.alarms = await self._note(noted(block, clock.ticks() - begun, failed=False))
 
     async def status(self) -> DriftStatus:
         """How the work goes: counts and rates of the cycles that are looked at."""

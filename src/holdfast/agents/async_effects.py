@@ -16,7 +16,7 @@ from holdfast.agents.effects import Errors, checked_errors, end_block
 from holdfast.agents.keys import CONVERSATION
 from holdfast.agents.repairing import Orphan, Repaired, orphans, repair
 from holdfast.errors import InvalidInputError
-from holdfast.store.arguments import check_function
+from holdfast.store.arguments import check_run
 from holdfast.store.async_state import ChangePart, State
 from holdfast.store.cancelling import read_away, surely, to_the_end
 
@@ -65,7 +65,7 @@ class Effects:
         harmless: Errors = (),
     ) -> Any:
         """Call a function with the effect, once; its result, or that of then."""
-        check_function(function, "what is called")
+        check_run(function, "what is called", awaited=True)
         async with self.once(name, id=id, key=key, about=about, harmless=harmless) as effect:
             if effect.due:
                 given = function(effect)
@@ -118,7 +118,7 @@ class Effects:
         """Say how an unfinished effect ended: `done` (with its result), `repeat` or `drop`.
 
         `repeat`: it did not happen, or may happen again; the next `once` begins it. `drop`: it is
-        not wanted any more, and forgotten.
+        not wanted any more, and forgotten. `done` also says the result of one that lost it.
         """
         return await to_the_end(self._book.settle, Asked.of(name, id, key), how, result)
 

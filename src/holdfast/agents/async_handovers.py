@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
-from holdfast.agents.handover_book import HandoverBook, failed, judged, on_main
+from holdfast.agents.checking import told
+from holdfast.agents.handover_book import HandoverBook, failed, on_main
 from holdfast.agents.handover_records import (
     OFFERED,
     REFUSED,
@@ -206,6 +207,6 @@ async def _judge(check: Check | None, state: State, prepared: Prepared) -> list[
     check_function(check, "the check of a handover")
     try:
         answer = check(state, prepared.package)
-        return judged(await answer if inspect.isawaitable(answer) else answer)
+        return told(await answer if inspect.isawaitable(answer) else answer, "the check")
     except Exception as error:
         return failed(error)

@@ -12,8 +12,9 @@ from holdfast.agents.async_drift import Drift
 from holdfast.agents.async_mailbox import Mail, Mailbox
 from holdfast.agents.loop import Stopping, check_agent, chosen, own_state
 from holdfast.agents.loop_checking import MOST, LoopReport, check_line
+from holdfast.agents.loop_running import Running
 from holdfast.agents.loop_store import LoopStore
-from holdfast.agents.loop_turns import Asked, Call, Running, Turns, Wait
+from holdfast.agents.loop_turns import Asked, Call, Turns, Wait
 from holdfast.agents.looping import LoopResult, LoopSettings
 from holdfast.checkpoints.rules import Rule
 from holdfast.errors import InvalidInputError
@@ -32,13 +33,13 @@ class Loop:
     in the same change. `fields` names attributes to keep of an agent that does not say so itself.
     Each method of the agent may be async.
 
-    A routine checkpoint is made every 30 minutes; after 2 hours, and when it drifts, the agent is
-    made anew from a recovery checkpoint; after an error the loop makes one, waits, and goes on from
-    what was saved, until there were `max_errors` in a row, which raises the last one. SIGTERM ends
-    it after the step at work. See `LoopSettings` for all intervals and limits. One process at a
-    time runs an agent, by a lease. `drift` is a `Drift` of your own settings, or False for none.
-    `report_to` is an agent that gets a letter about each recovery checkpoint. With `retention`,
-    old checkpoints go after each routine one, by these rules and the default ones ({}: only those).
+    A routine checkpoint is made every 30 minutes; after 2 hours, and when it drifts, a recovery
+    checkpoint, and the agent is made anew; after an error the loop makes one, waits, and goes on
+    from what was saved, until there were `max_errors` in a row, which raises the last one. SIGTERM
+    ends it after the step at work. See `LoopSettings` for all intervals and limits. One process at
+    a time runs an agent, by a lease. `drift` is a `Drift` of your own settings, or False for none.
+    `report_to` is an agent that gets a letter about each recovery checkpoint. With `retention`, old
+    checkpoints go after each routine one, by these rules and the default ones ({}: only those).
     """
 
     def __init__(
@@ -70,13 +71,15 @@ class Loop:
             tuple(listed(fields, "fields")) if fields is not None else None,
             self._settings,
             self._store,
-            Mailbox(state)._box,
+            Mailbox(state, retry=self._settings.retry)._box,
             Mail,
             watching._keeping if watching is not None else None,
+            awaits=True,
         )
         self._signals = Stopping(listed(signals, "signals"), self.stop)
         self._wake = asyncio.Event()
         self._turns: Turns | None = None
+        self._stop = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self) -> LoopResult:
@@ -89,6 +92,7 @@ class Loop:
         self._turns = turns = Turns(self._running)
         self._loop = asyncio.get_running_loop()
         self._wake.clear()
+        turns.stopped = turns.stopped or self._stop
         self._signals.take()
         try:
             asking = turns.run()
@@ -106,7 +110,7 @@ class Loop:
                     error = wrong
         finally:
             self._signals.give_back()
-            self._turns = None
+            self._turns, self._stop = None, False
 
     async def _do(self, asked: Asked) -> Any:
         if isinstance(asked, Wait):
@@ -120,7 +124,11 @@ class Loop:
         return await surely(asked.function, *asked.arguments, undo=asked.undo)
 
     def stop(self) -> None:
-        """Let the loop end after the step at work; from any thread."""
+        """Let the loop end after the step at work; from any thread.
+
+        If it does not run yet, it ends as soon as it does.
+        """
+        self._stop = True
         if self._turns is not None:
             self._turns.stopped = True
         if self._loop is not None:

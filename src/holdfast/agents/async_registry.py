@@ -12,7 +12,7 @@ from holdfast.agents.async_agent import Agent
 from holdfast.agents.async_attaching import Attached, attach
 from holdfast.agents.async_loop import Loop
 from holdfast.agents.looping import LoopResult
-from holdfast.agents.registering import AgentInfo, Make, Registering
+from holdfast.agents.registering import AgentInfo, Make, Registering, refuse_beside
 from holdfast.agents.shapes import Identity
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.store.asking import Asking
@@ -48,7 +48,7 @@ class Agents:
         if not isinstance(store, Store):
             raise InvalidInputError("Agents takes a store; those of holdfast.sync have its own")
         self._store = store
-        self._core = Registering(store._core, kinds or {}, fields or {}, duration)
+        self._core = Registering(store._core, kinds or {}, fields or {}, duration, awaited=True)
         self._running: dict[str, tuple[Attached, Lease]] = {}
         self._loops: dict[str, tuple[Loop, asyncio.Task[Any] | None, asyncio.Event]] = {}
         self._lock = asyncio.Lock()
@@ -106,13 +106,17 @@ class Agents:
     ) -> list[AgentInfo]:
         """Registered agents in the order of their ids; for the next page give the last as `after`.
 
-        Each of them is looked at: the time grows with their number.
+        Each of them is looked at: the time grows with their number. One that is damaged has that as
+        its status, and is among them whatever its kind is.
         """
         here = (*self.running(), *self._loops)
         return await read_away(self._core.infos, here, kind, prefix, limit, after)
 
     async def export_identities(self, path: str | os.PathLike[str]) -> int:
-        """Write all identities to a file, as JSON for people, whole or not at all; how many."""
+        """Write all identities to a file, as JSON for people, whole or not at all; how many.
+
+        Agents that are damaged are named in it, and in a warning of the log.
+        """
         return await to_the_end(self._core.write_file, path)
 
     async def import_identities(self, path: str | os.PathLike[str]) -> int:
@@ -147,11 +151,14 @@ class Agents:
         async with self._lock:
             if (found := self._here(id)) is not None:
                 return found
+            refuse_beside(id, self._loops)
             make, fields = self._core.maker(id)
             asked = Asking(self._store._core, self._core.lease(id), self._core.duration, wait, None)
             lease = await taken(asked)
             try:
-                kept = self._attached(make(), self._store.agent(id), fields, lease)
+                made = make()
+                made = await made if hasattr(made, "__await__") else made
+                kept = self._attached(made, self._store.agent(id), fields, lease)
                 await kept.__aenter__()
             except BaseException:
                 await surely(lease.release)
@@ -213,8 +220,10 @@ class Agents:
     async def close(self) -> None:
         """Stop all that run here, and wait until they have ended: loops, after the step at work.
 
-        Of several errors, the first is raised at the end; those of loops are raised by `run`.
+        From now on none is spawned or run. Of several errors, the first is raised at the end; those
+        of loops are raised by `run`.
         """
+        self._core.closed = True
         errors: list[Exception] = []
         loops = list(self._loops.values())
         for id in (*self._running, *self._loops):

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast.agents.attachment import Attachment
+from holdfast.agents.attachment import METHODS, Attachment
 from holdfast.agents.shapes import ExecutionState
 from holdfast.errors import Conflict, HoldfastError, InvalidInputError
+from holdfast.store.arguments import check_awaited, check_not_async, ran
 from holdfast.store.blocking import State
 from holdfast.store.leasing import Lease
 
@@ -28,6 +29,8 @@ def attach(
     """
     if not isinstance(state, State):
         raise InvalidInputError("attach takes a state of holdfast.sync, such as store.agent('7')")
+    for name in METHODS:
+        check_not_async(getattr(agent, name, None), f"{name} of {type(agent).__name__}")
     return Attached(Attachment(agent, state._handle, fields, lease), state)
 
 
@@ -79,10 +82,15 @@ class Attached:
 
     def restore(self) -> bool:
         """Let the agent hold what is stored, and validate it; False if nothing is stored."""
-        values = self._core.load()
-        if values is None:
+        core, found = self._core, self._core.load()
+        if found is None:
             return False
-        self._core.give(values)
+        try:
+            made = ran(core.upgrade(found), "upgrade_state")
+        except Exception as error:
+            raise core.failed(error, "upgrade_state") from error
+        values = core.take_up(found, made)
+        ran(core.give(values), "apply_persistent_state")
         self.validate()
         return True
 
@@ -90,13 +98,14 @@ class Attached:
         """Raise `AgentValidationError` if `validate_state` of the agent finds it wrong."""
         try:
             answer = self._core.hook("validate_state")
+            check_awaited(answer, "validate_state")
         except Exception as error:
             raise self._core.failed(error) from error
         self._core.judge(answer)
 
     def _save(self, life: ExecutionState | None, replace: bool = False) -> int | None:
         self.validate()
-        values = self._core.take()
+        values = ran(self._core.take(), "get_persistent_state")
         with self._core.fenced():
             plan = self._core.plan_save(values, life, replaced=replace)
             try:
@@ -114,8 +123,8 @@ class Attached:
         """
         self._core.begin("start")
         found = restore and self.restore()
-        if found and self._core.interrupted:
-            self._core.hook("handle_recovery")
+        if restore and self._core.interrupted:
+            ran(self._core.hook("handle_recovery"), "handle_recovery")
         self._save(self._core.lives("running", started=True), replace=not restore)
         return found
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import typing
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -17,11 +17,10 @@ from holdfast.agents.checking import (
     inner_type,
     is_frozen,
     is_structured,
-    plain,
     problems,
     to_builtins,
 )
-from holdfast.agents.keys import EXECUTION_STATE, sticky
+from holdfast.agents.living import Living
 from holdfast.agents.protocols import PersistentAgent
 from holdfast.agents.saving import (
     ATTACHED,
@@ -34,9 +33,7 @@ from holdfast.agents.saving import (
 )
 from holdfast.agents.shapes import ExecutionState
 from holdfast.errors import (
-    AgentValidationError,
     Conflict,
-    HoldfastError,
     InvalidInputError,
     InvalidValueError,
     NewerFormatError,
@@ -47,31 +44,37 @@ from holdfast.store.handles import LineHandle
 from holdfast.store.history import Plan
 from holdfast.store.leasing import Lease
 
-BEGINS = {
-    "start": (None, "stopped", "failed"),
-    "pause": ("running",),
-    "resume": (None, "paused"),
-    "stop": ("running", "paused"),
-}
-"""In which states of this process's own a step of the life may be taken; None: not begun here."""
+METHODS = (
+    "get_persistent_state",
+    "apply_persistent_state",
+    "upgrade_state",
+    "validate_state",
+    "handle_recovery",
+)
+"""What an object may have for us to call."""
 
 
-class Attachment:
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is stored of an object, as it was stored."""
+
+    manifest: Manifest
+    values: dict[str, Any]
+
+
+class Attachment(Living):
     """What is kept of an object, and where. Not for several threads at once."""
 
-    __slots__ = ("fields", "handle", "lease", "life", "obj", "saved", "status")
+    __slots__ = ("fields", "lease", "saved")
 
     def __init__(
         self, obj: Any, handle: LineHandle, fields: Iterable[str] | None, lease: Lease | None
     ) -> None:
-        self.obj = obj
-        self.handle = handle
+        super().__init__(obj, handle)
         self.fields = _chosen(obj, fields)
         check_own(handle.core, "that lease", lease)
         self.lease = lease
         self.saved = Saved()
-        self.status: str | None = None
-        self.life = ExecutionState()
 
     def fenced(self) -> AbstractContextManager[None]:
         """What is written inside is under the lease, if there is one."""
@@ -98,33 +101,6 @@ class Attachment:
         for name, value in values.items():
             setattr(self.obj, name, value)
         return None
-
-    def hook(self, name: str) -> Any:
-        """What a method of the object returns; None if it has none of that name."""
-        found = getattr(self.obj, name, None)
-        return found() if callable(found) else None
-
-    def judge(self, answer: Any) -> None:
-        """Refuse what `validate_state` says is wrong."""
-        if answer is None or answer is True:
-            return
-        found = [answer] if isinstance(answer, str) else answer
-        told = [str(one) for one in found] if isinstance(found, list | tuple) else []
-        if told or answer is False:
-            raise self._invalid("the agent is not valid", told)
-
-    def failed(self, error: Exception) -> Exception:
-        """What becomes of an error of `validate_state`."""
-        if isinstance(error, AgentValidationError):
-            return self.handle.core.meter.invalid("agent", error)
-        if isinstance(error, HoldfastError):
-            return error
-        kind = type(error).__name__
-        return self._invalid(f"validate_state raised {kind}")
-
-    def _invalid(self, text: str, found: list[str] | None = None) -> AgentValidationError:
-        error = AgentValidationError(f"{self.handle.scope}: {text}", found or [])
-        return self.handle.core.meter.invalid("agent", error)
 
     # storing
 
@@ -186,29 +162,39 @@ class Attachment:
             [ATTACHED],
         )
 
-    def load(self) -> dict[str, Any] | None:
-        """What is stored, as objects of the types that the class names; None if nothing is."""
+    def load(self) -> Found | None:
+        """What is stored; None if nothing is. `upgrade` and `take_up` lead to the object."""
         place = self.handle.place()[2]
         reader = self.handle.view(place).reader if place else self.handle.reader
         manifest = read_manifest(reader)
         if not manifest.entry:
             return None
-        values = read_fields(reader, manifest, self.fields)
         version = _version(self.obj)
         if manifest.version > version:
             raise NewerFormatError(
                 f"{self.handle.scope}: the agent was saved in version {manifest.version}, and "
                 f"{type(self.obj).__name__} has {version}; update it"
             )
-        if manifest.version < version:
-            saved = _saved(manifest, values)  # the upgrade is not stored before the next save
-            if hasattr(self.obj, "upgrade_state"):
-                values = self.obj.upgrade_state(manifest.version, dict(values))
-            built = self._built(values)
-        else:
-            built = self._built(values)
-            saved = _saved(manifest, built)
-        self.saved = saved
+        return Found(manifest, read_fields(reader, manifest, self.fields))
+
+    def upgrade(self, found: Found) -> Any:
+        """What the object of today makes of what was stored; on the async face, perhaps something
+        to wait for."""
+        old = found.manifest.version < _version(self.obj)
+        if not old or not hasattr(self.obj, "upgrade_state"):
+            return found.values
+        return self.obj.upgrade_state(found.manifest.version, dict(found.values))
+
+    def take_up(self, found: Found, values: Any) -> dict[str, Any]:
+        """What `upgrade` made, as objects of the types that the class names: it is known now."""
+        if not isinstance(values, Mapping):
+            raise self._invalid(
+                f"upgrade_state returns a mapping from names to values, not {type(values).__name__}"
+            )
+        built = self._built(dict(values))
+        upgraded = found.manifest.version < _version(self.obj)
+        # An upgrade is not stored before the next save.
+        self.saved = _saved(found.manifest, found.values if upgraded else built)
         return built
 
     def _stored(self, name: str, value: Any, inner: bool) -> Any:
@@ -246,57 +232,6 @@ class Attachment:
             for name, value in values.items()
         }
 
-    # the life
-
-    def begin(self, step: str) -> None:
-        """Refuse a step of the life that cannot be taken now; read where the life is."""
-        if self.status not in BEGINS[step]:
-            raise InvalidInputError(
-                f"{self.handle.scope}: {step} is not possible, the agent is "
-                f"{self.status or 'not started here'}"
-            )
-        self.life = self.stored_life()
-        if step == "resume" and self.life.status != "paused":
-            raise InvalidInputError(
-                f"{self.handle.scope}: resume is not possible, the agent is {self.life.status}"
-            )
-
-    def stored_life(self) -> ExecutionState:
-        """Where the life is, as it is stored."""
-        stored = self.handle.reader.get(EXECUTION_STATE, None, None, False)
-        return ExecutionState() if stored is None else build(ExecutionState, stored)
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether the run before, by what `begin` read, had no end, or ended with an error."""
-        return self.life.status in ("running", "failed")
-
-    def lives(self, status: Any, *, started: bool = False, error: str = "") -> ExecutionState:
-        """The life with another status."""
-        now = datetime.fromtimestamp(self.handle.core.clock.claimed() / 1_000_000, UTC)
-        life = self.life
-        return ExecutionState(
-            status=status,
-            since=now,
-            starts=life.starts + started,
-            recoveries=life.recoveries + (started and self.interrupted),
-            error=error,
-        )
-
-    def plan_fail(self, error: BaseException) -> Plan:
-        """Note that the run ended with an error; what the object holds is not saved."""
-        life = self.lives("failed", error=type(error).__name__)
-
-        def finish(_: Any) -> None:
-            self.life, self.status = life, "failed"
-
-        return self.handle._plan(self._lived(life), finish)
-
-    def _lived(self, life: ExecutionState) -> list[Operation]:
-        """Write where the life is. A restore leaves it alone: what has happened, happened."""
-        written = Operation("set", EXECUTION_STATE, plain(life))
-        return [*sticky(self.handle, EXECUTION_STATE), written]
-
 
 def _chosen(obj: Any, fields: Iterable[str] | None) -> tuple[str, ...] | None:
     """The fields that are kept; None if the object says that itself."""
@@ -313,6 +248,13 @@ def _chosen(obj: Any, fields: Iterable[str] | None) -> tuple[str, ...] | None:
         chosen = tuple(fields)
         if not chosen or not all(type(one) is str and one.isidentifier() for one in chosen):
             raise InvalidInputError("fields are names of attributes, at least one")
+        for name in chosen:
+            kept = inspect.getattr_static(type(obj), name, None)
+            if isinstance(kept, property) and kept.fset is None:
+                raise InvalidInputError(
+                    f"{name} of {type(obj).__name__} is a property that cannot be set, so that "
+                    "what was saved could not be given back: name what it is made from"
+                )
         return tuple(dict.fromkeys(chosen))
     if by_itself:
         return None

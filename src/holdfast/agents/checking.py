@@ -10,21 +10,49 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import Enum
 from functools import lru_cache
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import convert
 
 from holdfast.errors import InvalidValueError
-from holdfast.seal.codec import ValueLimits, cleaned, complaints
+from holdfast.seal.codec import cleaned, complaints
+from holdfast.seal.limits import ValueLimits
+from holdfast.store.arguments import unawaited
 
 MOST_PROBLEMS = 100
 """That are told of one value."""
 DEPTH = ValueLimits().depth + 1
 """Levels at which nothing can be stored any more."""
+
+
+def told(answer: Any, what: str) -> list[str]:
+    """What a function of the user says is wrong, as texts; None and True: nothing is.
+
+    It says so by a text, by several of them in whatever holds several (of a mapping, each with its
+    name), or by False. What says nothing, such as a number or an error that is returned and not
+    raised, is no yes, either.
+    """
+    if answer is None or answer is True:
+        return []
+    no = f"{what} says no"
+    if answer is False:
+        return [no]
+    if isinstance(answer, str):
+        return [answer or no]
+    if isinstance(answer, Mapping):
+        return [f"{name}: {text}" for name, text in islice(answer.items(), MOST_PROBLEMS)]
+    if isinstance(answer, Iterable) and not isinstance(answer, bytes | bytearray):
+        return [str(text) or no for text in islice(answer, MOST_PROBLEMS)]
+    if unawaited(answer):
+        return [f"{what} gave something to be awaited, which nobody does here"]
+    kind = type(answer).__name__
+    return [f"{what} gave back {kind}: it gives nothing, True, or what is wrong as texts"]
 
 
 def plain(value: Any, left: int = DEPTH) -> Any:

@@ -13,6 +13,7 @@ Nothing here reads or writes: a `Source` gives the values of keys.
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,8 +22,13 @@ from typing import Any, Literal, Protocol
 from holdfast.agents import shapes
 from holdfast.agents.checking import build, fields_of, is_structured, item_type, problems
 from holdfast.agents.keys import AGENT, CURRENT_TASK, MEMORY
-from holdfast.errors import AgentValidationError, InvalidInputError, NewerFormatError
-from holdfast.store.arguments import check_text
+from holdfast.errors import (
+    AgentValidationError,
+    HoldfastError,
+    InvalidInputError,
+    NewerFormatError,
+)
+from holdfast.store.arguments import check_plain_function, check_text, listed, ran
 from holdfast.store.scopes import check_key
 
 SCHEMA = AGENT + "schema"
@@ -64,6 +70,14 @@ class Component:
         check_text(self.name, "the name of a component", 100, least=1)
         if "/" in self.name:
             raise InvalidInputError("the name of a component has no '/'")
+        made = typing.get_origin(self.type) is not None or hasattr(self.type, "__value__")
+        if not made and not callable(self.type):
+            raise InvalidInputError(
+                f"the type of the component {self.name!r} is a class, or made of classes: "
+                "list[str], int | None; not a value"
+            )
+        if self.upgrade is not None:
+            check_plain_function(self.upgrade, f"upgrade of the component {self.name!r}")
         if self.form not in ("record", "list", "keyed", "tasks"):
             raise InvalidInputError("the form of a component is record, list or keyed")
         if type(self.version) is not int or self.version < 1:
@@ -93,11 +107,46 @@ class Component:
 
     def stored(self, source: Source) -> Any:
         """What is stored of it, as plain data and of the version of today; None if nothing is."""
-        version = source.get(SCHEMA, {}).get(self.name, 1)
+        version = self.version_in(source)
         if version == self.version:
             return _FORMS[self.form](self, source)
         found = self._as_it_was(source)
         return None if found is None else self._upgraded(version, found)
+
+    def version_in(self, source: Source) -> int:
+        """The version that was written last."""
+        found: int = source.get(SCHEMA, {}).get(self.name, 1)
+        return found
+
+    def ids(self, source: Source) -> list[str]:
+        """The ids of its items, in order."""
+        if self.version_in(source) == self.version:
+            return [key.removeprefix(self.below) for key in source.keys(self.below)]
+        return sorted(self._items(source))
+
+    def item(self, source: Source, id: str) -> Any:
+        """One of its items as an object; None if it is not there."""
+        if type(id) is not str or not id:
+            raise InvalidInputError(f"an id of {self.name} is text, and not empty")
+        if self.version_in(source) == self.version:
+            found = source.get(check_key(self.below + id, owner=True))
+        else:
+            found = self._items(source).get(id)
+        return None if found is None else self._built_item(id, found)
+
+    def _items(self, source: Source) -> dict[str, Any]:
+        """What another version has stored, by ids: only the whole can be upgraded."""
+        found = self.stored(source)
+        if found is None:
+            return {}
+        self._check(found)
+        return by_id(found) if self.form == "tasks" else found
+
+    def _built_item(self, id: str, found: Any) -> Any:
+        wrong = problems(self.item_type, found, f"{self.name}.{id}")
+        if wrong:
+            raise AgentValidationError(f"an item of {self.name!r} is not as its type", wrong)
+        return build(self.item_type, found)
 
     def _as_it_was(self, source: Source) -> Any:
         """What another version of the type has stored, whose fields were others."""
@@ -112,7 +161,19 @@ class Component:
                 f"the component {self.name!r} was written in version {version}, and this program "
                 f"knows {self.version}; update it"
             )
-        return self.upgrade(version, found) if self.upgrade is not None else found
+        if self.upgrade is None:
+            return found
+        unread = f"the component {self.name!r} of version {version} cannot be read"
+        try:
+            made = ran(self.upgrade(version, found), f"upgrade of the component {self.name!r}")
+        except HoldfastError:
+            raise
+        except Exception as error:
+            wrong = f"its upgrade raised {type(error).__name__}"
+            raise AgentValidationError(unread, [wrong]) from error
+        if made is None:  # not returned by mistake: it would read as if nothing was stored
+            raise AgentValidationError(unread, ["its upgrade returned nothing"])
+        return made
 
     def _empty(self) -> Any:
         if self.form == "list":
@@ -123,10 +184,18 @@ class Component:
 
     def built(self, data: Any) -> Any:
         """The object that plain data stand for; `AgentValidationError` if they do not fit."""
+        self._check(data)
+        return build(self.whole, data)
+
+    def _check(self, data: Any) -> None:
         found = self.problems(data)
         if found:
             raise AgentValidationError(f"the component {self.name!r} is not as its type", found)
-        return build(self.whole, data)
+
+    @property
+    def item_type(self) -> Any:
+        """The type of an item of a keyed component."""
+        return shapes.Task if self.form == "tasks" else self.type
 
     @property
     def whole(self) -> Any:
@@ -177,6 +246,13 @@ def stack_of(tasks: Mapping[str, Any], current: str | None, history: list[Any]) 
     return made
 
 
+def by_id(stack: Mapping[str, Any]) -> dict[str, Any]:
+    """The tasks of a stack by their ids, plain data both."""
+    current = stack.get("current")
+    tasks = [task for place in shapes.TASK_PLACES for task in stack.get(place, ())]
+    return {task["id"]: task for task in [*tasks, *([current] if current else [])]}
+
+
 _FORMS: dict[str, Callable[[Component, Source], Any]] = {
     "record": _record,
     "list": lambda component, source: source.get(component.key),
@@ -205,16 +281,23 @@ BUILT_IN = (
     Component("tool_usage", shapes.ToolUsage, form="keyed"),
     Component("metadata", _WORDS),
 )
+_PLACES: dict[str, tuple[str, ...]] = {one.name: (one.key,) for one in BUILT_IN}
+_PLACES["tasks"] += (CURRENT_TASK, TASK_HISTORY)
 _TAKEN = {"schema", "task_history", "current_task", "memory", "attached"}
 
 
 def table(own: Iterable[Component] = ()) -> dict[str, Component]:
     """All components by name: the built-in ones and a user's own."""
     found = {one.name: one for one in BUILT_IN}
-    for one in own:
+    for one in listed(own, "components"):
         if not isinstance(one, Component):
             raise InvalidInputError('components are made like Component("notes", Notes)')
         if one.name in found.keys() | _TAKEN:
             raise InvalidInputError(f"there is a component {one.name!r} already; name it otherwise")
         found[one.name] = one
     return found
+
+
+def keys_of(name: str) -> tuple[str, ...]:
+    """At and below which keys a component lies; one of a user's own by its name alone."""
+    return _PLACES.get(name, (AGENT + name,))

@@ -13,11 +13,10 @@ from typing import Any
 
 from holdfast.agents import rules
 from holdfast.agents.checking import build, plain, problems, stored
-from holdfast.agents.components import SCHEMA, TASK_HISTORY, Component
+from holdfast.agents.components import SCHEMA, TASK_HISTORY, Component, by_id
 from holdfast.agents.keys import CURRENT_TASK
-from holdfast.agents.shapes import Task
 from holdfast.errors import AgentValidationError, InvalidInputError, MissingError
-from holdfast.store.compare import same
+from holdfast.store.compare import MISSING, same
 from holdfast.store.gates import Operation
 from holdfast.store.metering import Meter
 from holdfast.store.scopes import check_key
@@ -53,9 +52,7 @@ class Draft:
 
     def item(self, name: str, id: str) -> Any:
         """One item of a keyed component, or None; it is expected to stay so."""
-        component = keyed(self._components, name)
-        found = self._part.get(item_key(component, id))
-        return None if found is None else build(item_type_of(component), found)
+        return keyed(self._components, name).item(self._part, id)
 
     # writing
 
@@ -93,9 +90,9 @@ class Draft:
             self._slide(component, key)
 
     def put(self, name: str, id: str, item: Any) -> None:
-        """Set one item of a keyed component."""
+        """Set one item of a keyed component. A task that has ended is current no longer."""
         component = keyed(self._components, name)
-        data = self._checked(item_type_of(component), item, f"{name}.{id}")
+        data = self._checked(component.item_type, item, f"{name}.{id}")
         self._versioned(component)
         self._put_item(component, id, data)
 
@@ -103,6 +100,7 @@ class Draft:
         """Remove one item of a keyed component; `MissingError` if it is not there."""
         component = keyed(self._components, name)
         key = item_key(component, id)
+        self._versioned(component)
         if not self._part.exists(key):
             raise MissingError(f"{name} has no {id!r}")
         self._note(Operation("delete", key))
@@ -121,8 +119,6 @@ class Draft:
         self.put("tasks", id, data)
         if status == "running" and current != id and "status" in fields:
             self._note(Operation("set", CURRENT_TASK, id))
-        elif status in _ENDED and current == id:
-            self._note(Operation("delete", CURRENT_TASK))
 
     # the end
 
@@ -139,7 +135,7 @@ class Draft:
             commands = commands + [one for one in said if one["task_id"] in gone]
         found += rules.command_problems(commands, self._has("tasks"))
         if found:
-            raise self._refused("the change", found)
+            raise self._refused("the change", list(dict.fromkeys(found)))  # each of them once
 
     def _has(self, name: str) -> rules.Has:
         below = self._components[name].below
@@ -190,9 +186,7 @@ class Draft:
 
     def _stack(self, component: Component, data: dict[str, Any]) -> None:
         current = data.get("current")
-        tasks = [task for place in ("pending", "running", *_ENDED) for task in data.get(place, ())]
-        tasks += [current] if current else []
-        self._items(component, {task["id"]: task for task in tasks}, told=False)
+        self._items(component, by_id(data), told=False)
         self._store(CURRENT_TASK, current["id"] if current else None)
         self._store(TASK_HISTORY, data.get("history") or None)
 
@@ -216,7 +210,9 @@ class Draft:
             if was != status:
                 event = {"task_id": id, "status": status, "was": was, "time": self._now}
                 self._note(Operation("append", TASK_HISTORY, [event]))
-        self._store(key, data)
+            if status in _ENDED and self._part.get(CURRENT_TASK) == id:
+                self._note(Operation("delete", CURRENT_TASK))
+        self._write(key, data)
 
     def _clear(self, component: Component) -> None:
         items = self._part.keys(component.below)
@@ -228,15 +224,19 @@ class Draft:
             self._store(key, None)
 
     def _store(self, key: str, value: Any) -> None:
-        """Write what differs: nothing, what came behind a list, or all of it. None removes it."""
-        before = self._part.get(key)
-        if value is None:
-            if before is not None:
-                self._note(Operation("delete", key))
-        elif isinstance(before, list) and isinstance(value, list) and _begins(value, before):
+        """Write what differs; None removes it."""
+        if value is not None:
+            self._write(key, value)
+        elif self._part.exists(key):
+            self._note(Operation("delete", key))
+
+    def _write(self, key: str, value: Any) -> None:
+        """Write what differs: nothing, what came behind a list, or all of it."""
+        before = self._part.get(key, MISSING)
+        if isinstance(before, list) and isinstance(value, list) and _begins(value, before):
             if len(value) > len(before):
                 self._note(Operation("append", key, value[len(before) :]))
-        elif before is None or not same(before, value):
+        elif before is MISSING or not same(before, value):
             self._note(Operation("set", key, value))
 
     def _versioned(self, component: Component, *, replaced: bool = False) -> None:
@@ -279,8 +279,7 @@ class Draft:
 
     def _note(self, operation: Operation) -> None:
         # Not by its own methods: they would copy what was made for this change alone.
-        if self._part.over:
-            raise InvalidInputError("this change is over; what it writes must stand in its block")
+        self._part._check_open()
         self._part.operations.append(operation)
 
 
@@ -314,11 +313,6 @@ def keyed(components: Mapping[str, Component], name: str) -> Component:
     if found.form not in ("keyed", "tasks"):
         raise InvalidInputError(f"the component {name!r} has no items by ids; set it as a whole")
     return found
-
-
-def item_type_of(component: Component) -> Any:
-    """The type of the items of a keyed component."""
-    return Task if component.form == "tasks" else component.type
 
 
 def list_at(components: Mapping[str, Component], path: str) -> tuple[Component, str, Any]:

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from holdfast.agents.drift_keeping import DriftStatus, Keeping, NotedAlarm
-from holdfast.agents.drift_signs import Alarm, Signal, Signs
+from holdfast.agents.drift_signs import Alarm, Signal, Signs, noted
 from holdfast.agents.retrying import again
-from holdfast.errors import InvalidInputError
+from holdfast.errors import HoldfastError, InvalidInputError
 from holdfast.store.arguments import check_limit, listed
 from holdfast.store.blocking import State
 
@@ -24,17 +24,6 @@ class CycleBlock:
         self.signals: dict[str, float] = {}
         self.alarms: list[Alarm] = []
         """What it raised, once the block has ended."""
-
-    def fields(self, seconds: float, failed: bool) -> dict[str, Any]:
-        """What is noted of it."""
-        return {
-            "action": self.action,
-            "task": self.task,
-            "progress": self.progress,
-            "seconds": seconds,
-            "failed": failed,
-            "signals": self.signals,
-        }
 
 
 class Drift:
@@ -90,7 +79,7 @@ class Drift:
             "progress": progress,
             "seconds": seconds,
             "failed": failed,
-            "signals": dict(signals or {}),
+            "signals": signals,
         })  # fmt: skip
 
     def _note(self, fields: Mapping[str, Any]) -> list[Alarm]:
@@ -109,10 +98,13 @@ class Drift:
         begun = clock.ticks()
         try:
             yield block
-        except Exception:
-            self._note(block.fields(clock.ticks() - begun, failed=True))
+        except Exception as error:
+            try:
+                self._note(noted(block, clock.ticks() - begun, failed=True))
+            except HoldfastError as wrong:
+                error.add_note(f"the cycle is not noted: {wrong}")
             raise
-        block.alarms = self._note(block.fields(clock.ticks() - begun, failed=False))
+        block.alarms = self._note(noted(block, clock.ticks() - begun, failed=False))
 
     def status(self) -> DriftStatus:
         """How the work goes: counts and rates of the cycles that are looked at."""

@@ -5,7 +5,8 @@ small mapping), `cycles` (a list, trimmed to what is looked at) and `alarms` (a 
 
 But the work itself goes back with the state: held against cycles of before, an agent that does it
 again gets no further. So what was noted before the newest restore, or fork, of the timeline is
-counted and not judged, whoever restored and however.
+counted and not judged, whoever restored and however. Only where errors are the reason to restore,
+again and again, they themselves stay in view: that a cycle failed is true whatever is undone.
 """
 
 from __future__ import annotations
@@ -37,6 +38,15 @@ class Status(msgspec.Struct, omit_defaults=True):
     """How many there were at the last refresh, or when the state was last put back."""
     alarmed: dict[str, int] = {}
     """For each kind the cycle of its last alarm since."""
+    progress: bool = False
+    """Whether any cycle ever said how far its task is."""
+    undone: int = 0
+    """The last cycle before a restore because of an error: of those up to it, only the errors
+    count."""
+
+    def anew(self) -> Status:
+        """The same, with nothing to be judged by what comes now."""
+        return Status(self.cycles, self.cycles, progress=self.progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +86,17 @@ class Keeping:
 
     def note(self, fields: Mapping[str, Any]) -> tuple[Plan, list[Alarm]]:
         """A change that notes a cycle, and the alarms that it raises."""
-        cycle = Cycle(number=0, **fields)
-        cycle.check()
+        cycle = Cycle.of(fields)
         parts = own_change(self)
         part = parts.part(self._handle)
         found = part.get(STATUS)
         status = self._load(found, part.expects[STATUS])
         cycle = msgspec.structs.replace(cycle, number=status.cycles + 1).after(self._cycles)
         cycles = [*self._cycles[1 - WINDOW :], cycle]
-        alarms = self._signs.judge(cycles, status.alarmed, status.begun)
+        said = status.progress or cycle.progress is not None
+        alarms = self._signs.judge(cycles, status.alarmed, status.begun, progress=said)
         alarmed = status.alarmed | {alarm.kind: alarm.cycle for alarm in alarms}
-        after = Status(cycle.number, status.begun, alarmed)
+        after = Status(cycle.number, status.begun, alarmed, said, status.undone)
         part.operations += sticky(self._handle, DRIFT)
         part.set(STATUS, msgspec.to_builtins(after))
         if status.begun == status.cycles:  # what the list may still hold is of before
@@ -116,8 +126,20 @@ class Keeping:
         status = self._load(found, part.expects[STATUS])
         if status.begun == status.cycles:
             return None
-        part.set(STATUS, msgspec.to_builtins(Status(status.cycles, status.cycles)))
+        part.set(STATUS, msgspec.to_builtins(status.anew()))
         part.delete(CYCLES)
+        return parts.plan()
+
+    def failed(self) -> Plan | None:
+        """A change, right after a restore because of an error: what came before counts only as
+        cycles that failed or did not."""
+        parts = own_change(self, reason="restored after an error")
+        part = parts.part(self._handle)
+        status = msgspec.convert(part.get(STATUS, {}), Status)
+        if not status.cycles:
+            return None
+        status.undone = status.cycles
+        part.set(STATUS, msgspec.to_builtins(status))
         return parts.plan()
 
     def _load(self, found: Any, version: int) -> Status:
@@ -125,12 +147,14 @@ class Keeping:
         status = msgspec.convert(found or {}, Status)
         line = self._handle.reader.now()
         if line is not None and version <= line.origin:  # the state was put back since
-            self._cycles, self._known = [], Status(status.cycles, status.cycles)
+            self._cycles, self._known = [], status.anew()
             return self._known
-        known = self._known
-        if (status.cycles, status.begun) != (known.cycles, known.begun) or not self._cycles:
+        if _place(status) != _place(self._known) or not self._cycles:
             items = self._handle.reader.tail(CYCLES, WINDOW, False)
-            self._cycles = msgspec.convert(items, list[Cycle])
+            self._cycles = [
+                Cycle(number=one.number, failed=one.failed) if one.number <= status.undone else one
+                for one in msgspec.convert(items, list[Cycle])
+            ]
             self._known = status
         return status
 
@@ -163,6 +187,11 @@ class Keeping:
             next((n for n, moved in enumerate(reversed(moves)) if moved == 1), len(moves)),
             sum(times) / len(times) if times else None,
         )
+
+
+def _place(status: Status) -> tuple[int, int, int]:
+    """What the cycles that are remembered depend on."""
+    return status.cycles, status.begun, status.undone
 
 
 def _repeats(cycles: list[Cycle]) -> int:

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import InvalidInputError
-from holdfast.store.arguments import check_text
+from holdfast.store.arguments import check_flag, check_text
 
 RECENT = 30
 """Cycles in which a drift is looked for; what is usual is learned from those before."""
@@ -41,6 +41,18 @@ FURTHEST = 2.5
 LEAST = 0.7
 """The part of what is usual for agents in general below which no agent is believed to be."""
 KINDS = ("repetition", "stall", "reversal", "errors", "time", "cycles")
+
+
+def noted(told: Any, seconds: float | None, *, failed: bool) -> dict[str, Any]:
+    """The fields of a cycle, of a step of the loop or a block around it."""
+    return {
+        "action": told.action,
+        "task": told.task,
+        "progress": told.progress,
+        "seconds": seconds,
+        "failed": failed,
+        "signals": told.signals,
+    }
 
 
 class Cycle(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
@@ -69,17 +81,35 @@ class Cycle(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
             moved = -1
         return msgspec.structs.replace(self, moved=moved)
 
-    def check(self) -> None:
-        """Refuse what could not be judged later."""
-        check_text(self.action, "the action of a cycle", 256)
-        check_text(self.task, "the task of a cycle", 256)
-        numbers = {"progress": self.progress, "seconds": self.seconds, **self.signals}
-        for name, number in numbers.items():
-            plain = type(number) in (int, float, bool)
-            if number is not None and (not plain or not isfinite(number)):
-                raise InvalidInputError(f"{name!r} of a cycle is a finite number")
-        if self.seconds is not None and self.seconds < 0:
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Cycle:
+        """A cycle that has no number yet; what could not be judged, or read again, is refused."""
+        check_text(fields["action"], "the action of a cycle", 256)
+        check_text(fields["task"], "the task of a cycle", 256)
+        check_flag(fields["failed"], "failed of a cycle")
+        signals = fields["signals"]
+        if not isinstance(signals, Mapping | None):
+            raise InvalidInputError("signals of a cycle are a mapping from names to numbers")
+        for name in signals or ():
+            check_text(name, "the name of a signal", 64, least=1)
+        measured = {name: _number(fields[name], name) for name in ("progress", "seconds")}
+        if (measured["seconds"] or 0.0) < 0:
             raise InvalidInputError("the seconds of a cycle are not below 0")
+        named = {name: _number(one, name) for name, one in (signals or {}).items()}
+        known = {name: one for name, one in named.items() if one is not None}
+        return cls(**{**fields, **measured, "number": 0, "signals": known})
+
+
+def _number(given: Any, name: str) -> float | None:
+    """A measurement as it is kept, None for none."""
+    if given is None:
+        return None
+    # No float is as great as some whole numbers.
+    if type(given) is float or (type(given) is int and given.bit_length() < 1024):
+        number = float(given)
+        if isfinite(number):
+            return number
+    raise InvalidInputError(f"{name!r} of a cycle is a finite number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,22 +188,33 @@ class Signs:
             raise InvalidInputError("max_cycles is a whole number from 1 on")
         if not all(isinstance(one, Signal) for one in self.signals):
             raise InvalidInputError("signals are holdfast.Signal(...)")
+        if len(set(self.signals)) < len(self.signals):
+            raise InvalidInputError("a signal is given twice; it is watched once")
         kinds = {*KINDS, *(f"signal:{one.name}" for one in self.signals)}
         if unknown := set(self.without) - kinds:
             raise InvalidInputError(f"there is no kind {min(unknown)!r}; there are {sorted(kinds)}")
 
     def judge(
-        self, cycles: Sequence[Cycle], alarmed: Mapping[str, int], begun: int = 0
+        self,
+        cycles: Sequence[Cycle],
+        alarmed: Mapping[str, int],
+        begun: int = 0,
+        *,
+        progress: bool = True,
     ) -> list[Alarm]:
         """The alarms that the last of these cycles raises.
 
         `alarmed` holds for each kind the cycle of its last alarm: what is older speaks for no
-        other one. `begun` is the number of the last cycle before the last refresh.
+        other one. `begun` is the number of the last cycle before the last refresh. `progress`:
+        whether the agent ever says how far it is; of one that never does, nobody knows whether it
+        repeats itself in vain.
         """
         if not cycles:
             return []
         judging = _Judging(cycles[-WINDOW:], alarmed, self.evidence)
-        found = [*judging.rates(), judging.repetition(), judging.times()]
+        found = [*judging.rates(), judging.times()]
+        if progress:
+            found.append(judging.repetition())
         found += [judging.signal(one) for one in self.signals]
         last, since = cycles[-1].number, max(begun, alarmed.get("cycles", 0))
         if self.max_cycles is not None and last - since >= self.max_cycles:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from holdfast.agents.effect_book import Attempt
-from holdfast.errors import InvalidInputError
+from holdfast.errors import EffectResultLostError, InvalidInputError
 from holdfast.store.arguments import listed
 from holdfast.store.gates import Operation
 from holdfast.store.scopes import check_key
@@ -24,6 +24,8 @@ class Doing:
         self._asked_due = False
         self._result = attempt.record.result
         self.writes: list[Operation] = []
+        self.over = False
+        """Whether the block has ended: what is noted now would be lost."""
 
     @property
     def due(self) -> bool:
@@ -52,8 +54,18 @@ class Doing:
         return self._attempt.record.attempts
 
     @property
+    def result_lost(self) -> bool:
+        """Whether it is done, and its result was nothing that could be stored."""
+        return self._attempt.record.result_lost
+
+    @property
     def result(self) -> Any:
-        """What came of it."""
+        """What came of it; `EffectResultLostError` if that was nothing that could be stored."""
+        if self.result_lost:
+            raise EffectResultLostError(
+                f"the effect {self.name} {self.id} happened, and its result could not be stored; "
+                "find it out where it happened, and settle the effect as done with it"
+            )
         return self._result
 
     @result.setter
@@ -82,6 +94,11 @@ class Doing:
         self.writes.append(Operation(kind, check_key(key), value))
 
     def _check_due(self) -> None:
+        if self.over:
+            raise InvalidInputError(
+                f"the block of the effect {self.name} {self.id} is over; what is noted for it "
+                "stands inside the block"
+            )
         if not self._attempt.due:
             raise InvalidInputError(
                 f"the effect {self.name} {self.id} is done already; ask `if effect.due:` first"

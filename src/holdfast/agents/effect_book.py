@@ -36,6 +36,7 @@ from holdfast.errors import (
     EffectUnknownError,
     HoldfastError,
     InvalidInputError,
+    RefusedError,
 )
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle
@@ -46,6 +47,8 @@ from holdfast.store.writing import ScopedChange
 HOW = ("done", "repeat", "drop")
 _running: set[str] = set()
 """Attempts that are at work in this process."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_running.clear)  # they are the other's
 
 
 @dataclass
@@ -92,6 +95,14 @@ class Book:
     def _now(self) -> Any:
         return moment(self._handle.core.clock.claimed())
 
+    def _check(self, asked: Asked, found: Record) -> None:
+        asked.check(found, self._encoded)
+
+    def _encoded(self, value: Any) -> bytes:
+        """A value as it is stored: what is compared so is the same, whatever `==` says of it."""
+        codec = self._handle.core.codec
+        return codec.encode(codec.plain(value))
+
     # what is written
 
     def plan(self, asked: Asked, into: ScopedChange | None = None) -> Effect:
@@ -100,7 +111,7 @@ class Book:
         def note(part: ScopedChange) -> Effect:
             found = _read(part, asked.done) or _read(part, asked.open)
             if found is not None:
-                asked.check(found)
+                self._check(asked, found)
                 return self._shown(found)
             record = Record(
                 name=asked.name,
@@ -118,6 +129,7 @@ class Book:
             return planned
         if into._place != (self._handle.scope, self._handle.timeline):
             raise InvalidInputError(f"into is a change of {self._handle.scope}, not of another")
+        into._check_open()
         return note(into)
 
     def begin(self, asked: Asked) -> Attempt:
@@ -127,11 +139,11 @@ class Book:
         def note(part: ScopedChange) -> Attempt:
             done = _read(part, asked.done)
             if done is not None:
-                asked.check(done)
+                self._check(asked, done)
                 return Attempt(asked, done)
             found = _read(part, asked.open)
             if found is not None:
-                asked.check(found)
+                self._check(asked, found)
                 self._refuse_unknown(found)
             base = found or Record(name=asked.name, id=asked.id, phase=PLANNED, key=asked.key)
             record = structs.replace(
@@ -182,7 +194,7 @@ class Book:
         except Conflict:
             raise  # it says what became of it
         except HoldfastError as error:
-            told = self._finish_without(attempt, result, writes)
+            told = self._finish_without(attempt, result, writes, error)
             error.add_note(
                 f"{self._handle.scope}: the effect {attempt.asked.name} happened, {told}"
             )
@@ -190,8 +202,14 @@ class Book:
         finally:
             _running.discard(attempt.record.token)
 
-    def _finish_without(self, attempt: Attempt, result: Any, writes: list[Operation]) -> str:
+    def _finish_without(
+        self, attempt: Attempt, result: Any, writes: list[Operation], error: HoldfastError
+    ) -> str:
         """Record as much of an effect as can be; what that is."""
+        with suppress(HoldfastError):
+            if not isinstance(error, RefusedError):  # storage failed, which it may do but once
+                self._finish(attempt, result, writes)
+                return "and is recorded as done"
         with suppress(HoldfastError):
             if writes:
                 self._finish(attempt, result, [])
@@ -217,6 +235,8 @@ class Book:
         def note(part: ScopedChange) -> Any:
             nonlocal stray
             done, found = _read(part, asked.done), _read(part, asked.open)
+            if done is not None and done.token == ended.token and not done.settled:
+                return done.result  # it is recorded, and only that was not known
             if done is not None and asked.key is not None:
                 return done.result  # another attempt with the same key was faster: one effect
             other = done or (found if found and found.token != ended.token else None)
@@ -276,6 +296,9 @@ class Book:
 
         def note(part: ScopedChange) -> Effect:
             found = _read(part, asked.open)
+            if found is None and how == "done":  # what came of it may still be said
+                done = _read(part, asked.done)
+                found = done if done is not None and done.result_lost else None
             if found is None:
                 raise EffectNotFoundError(
                     f"{self._handle.scope}: no unfinished effect {asked.name} {asked.id} is known; "
@@ -286,14 +309,20 @@ class Book:
                     f"{self._handle.scope}: the effect {asked.name} {asked.id} is being done just "
                     "now; wait for it"
                 )
-            part.delete(asked.open)
+            if found.phase != FINISHED:
+                part.delete(asked.open)
             if how == "drop":
                 return self._shown(found)
             if how == "repeat":
                 record = structs.replace(found, phase=PLANNED, token="", settled=True)
             else:
                 record = structs.replace(
-                    found, phase=FINISHED, result=result, settled=True, ended_at=self._now()
+                    found,
+                    phase=FINISHED,
+                    result=result,
+                    result_lost=False,
+                    settled=True,
+                    ended_at=self._now(),
                 )
             self._put(part, record, asked)
             return self._shown(record)

@@ -11,7 +11,7 @@ without reading what is done. A record goes through these phases:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -143,14 +143,16 @@ class Asked:
         """Where it is kept once it is done."""
         return DONE + self.place
 
-    def check(self, found: Record) -> None:
+    def check(self, found: Record, encoded: Callable[[Any], bytes]) -> None:
         """Refuse another effect under the same id: its result would be taken for this one's."""
         if found.key != self.key:
             raise InvalidInputError(
                 f"the effect {self.name} {self.id} was begun with another idempotency key; "
                 "give that one, or another id"
             )
-        if self.about is not None and found.about is not None and found.about != self.about:
+        if self.about is None or found.about is None:
+            return
+        if encoded(found.about) != encoded(self.about):
             raise InvalidInputError(
                 f"the effect {self.name} {self.id} was begun about something else; "
                 "give another id to what is another effect"

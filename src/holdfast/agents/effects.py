@@ -21,7 +21,7 @@ from holdfast.agents.effect_records import Asked, Effect
 from holdfast.agents.keys import CONVERSATION
 from holdfast.agents.repairing import Orphan, Repaired, orphans, repair
 from holdfast.errors import InvalidInputError
-from holdfast.store.arguments import check_function
+from holdfast.store.arguments import check_run, ran
 from holdfast.store.blocking import State
 from holdfast.store.writing import ScopedChange
 
@@ -74,10 +74,10 @@ class Effects:
         harmless: Errors = (),
     ) -> Any:
         """Call a function with the effect, once; its result, or that of then."""
-        check_function(function, "what is called")
+        check_run(function, "what is called", awaited=False)
         with self.once(name, id=id, key=key, about=about, harmless=harmless) as effect:
             if effect.due:
-                effect.result = function(effect)
+                effect.result = ran(function(effect), "what is called")
         return effect.result
 
     def plan(
@@ -121,7 +121,7 @@ class Effects:
         """Say how an unfinished effect ended: `done` (with its result), `repeat` or `drop`.
 
         `repeat`: it did not happen, or may happen again; the next `once` begins it. `drop`: it is
-        not wanted any more, and forgotten.
+        not wanted any more, and forgotten. `done` also says the result of one that lost it.
         """
         return self._book.settle(Asked.of(name, id, key), how, result)
 
@@ -175,6 +175,7 @@ class OnceBlock(AbstractContextManager[Doing]):
 def end_block(book: Book, doing: Doing, error: BaseException | None, harmless: Errors) -> None:
     """Record how an effect ended, if it was due."""
     attempt = doing._attempt
+    doing.over = True
     if attempt.due and error is not None:
         book.give_up(attempt, error, harmless=isinstance(error, harmless))
     elif attempt.due:

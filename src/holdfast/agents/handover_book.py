@@ -460,16 +460,6 @@ def _in_order(found: Iterable[Any]) -> list[Handover]:
     return sorted(shown, key=lambda one: (one.offered_at, one.id))
 
 
-def judged(answer: Any) -> list[str]:
-    """What a caller's check said, as problems: nothing or True is fine."""
-    if answer is None or answer is True:
-        return []
-    if answer is False:
-        return ["the check said no"]
-    found = [answer] if isinstance(answer, str) else listed(answer, "a check")
-    return [str(one) for one in found]
-
-
 def failed(error: Exception) -> list[str]:
-    """The same of one that raised: its kind, because its text may hold values."""
+    """What a caller's check that raised says: its kind, because its text may hold values."""
     return [f"the check raised {type(error).__name__}"]

@@ -36,7 +36,7 @@ def packed(part: ScopedChange, record: Record, standing: Standing) -> tuple[Pack
     task = part.get(task_key(record.task))
     if not isinstance(task, dict):
         return None, 0
-    tasks = {key[len(TASKS) :]: part.get(key) for key in part.keys(TASKS)}
+    tasks = _tasks(part)
     subtasks = {id: tasks[id] for id in _below(record.task, tasks)}
     ours = {record.task, *subtasks}
     others = [one for id, one in tasks.items() if id not in ours]
@@ -56,6 +56,10 @@ def _known(part: ScopedChange, record: Record, context: list[Any]) -> int:
     came = record_of(part.get(IN + record.returns))
     given = Package(**part.get(PACKAGES + came.id)).context
     return len(given) if came.context == "copy" and context[: len(given)] == given else 0
+
+
+def _tasks(part: ScopedChange) -> dict[str, Any]:
+    return {key[len(TASKS) :]: part.get(key) for key in part.keys(TASKS)}
 
 
 def _below(task: str, tasks: dict[str, Any]) -> list[str]:
@@ -119,9 +123,14 @@ def take(part: ScopedChange, record: Record, package: Package, kept: list[Any] |
 
 
 def take_again(part: ScopedChange, record: Record, taker: Reader) -> None:
-    """Take what another agent has out of a state that is of before it was given away."""
+    """Take what another agent has out of a state that is of before it was given away.
+
+    Tasks below it go with it, also those that were gone by then: without it they are nothing.
+    """
     data = taker.get(PACKAGES + record.id)
     package = Package(**data) if data is not None else Package({}, [])
+    tasks = _tasks(part)
+    package.subtasks.update({id: tasks[id] for id in _below(record.task, tasks)})
     kept = None
     if record.context == "move":
         messages = conversation(part)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
-from holdfast.agents.handover_book import HandoverBook, failed, judged, on_main
+from holdfast.agents.checking import told
+from holdfast.agents.handover_book import HandoverBook, failed, on_main
 from holdfast.agents.handover_records import (
     OFFERED,
     REFUSED,
@@ -23,7 +24,7 @@ from holdfast.agents.handover_records import (
 from holdfast.agents.handover_steps import Asked, Prepared
 from holdfast.agents.retrying import again
 from holdfast.errors import InvalidInputError
-from holdfast.store.arguments import check_function
+from holdfast.store.arguments import check_function, check_not_async
 from holdfast.store.blocking import State, Store
 from holdfast.store.scopes import Scope
 
@@ -199,7 +200,8 @@ def _judge(check: Check | None, state: State, prepared: Prepared) -> list[str]:
     if check is None or prepared.known:
         return []
     check_function(check, "the check of a handover")
+    check_not_async(check, "the check of a handover")
     try:
-        return judged(check(state, prepared.package))
+        return told(check(state, prepared.package), "the check")
     except Exception as error:
         return failed(error)

@@ -11,17 +11,20 @@ from typing import Any
 
 from holdfast.agents.drift import Drift
 from holdfast.agents.loop_checking import MOST, LoopReport, check_line
+from holdfast.agents.loop_running import Running
 from holdfast.agents.loop_store import LoopStore
-from holdfast.agents.loop_turns import Asked, Call, Running, Turns, Wait
+from holdfast.agents.loop_turns import Asked, Call, Turns, Wait
 from holdfast.agents.looping import LoopResult, LoopSettings
 from holdfast.agents.mailbox import Mail, Mailbox
 from holdfast.checkpoints.rules import Rule
 from holdfast.errors import InvalidInputError
-from holdfast.store.arguments import check_flag, check_function, listed
+from holdfast.store.arguments import NotRunError, check_flag, check_function, listed, unawaited
 from holdfast.store.blocking import State
 
 OPTIONS = ("fields", "drift", "report_to", "retention", "signals", "settings")
 """What a loop takes besides the fields of its settings."""
+NEVER = {getattr(signal, name, None) for name in ("SIGKILL", "SIGSTOP")}
+"""Signals that end or stop a process without asking it."""
 LOOK = 0.25
 """Seconds after which a loop that waits sees that a signal wants it to end."""
 
@@ -35,13 +38,13 @@ class Loop:
     begins with a new object. What the agent keeps is saved after every step, and with every letter
     in the same change. `fields` names attributes to keep of an agent that does not say so itself.
 
-    A routine checkpoint is made every 30 minutes; after 2 hours, and when it drifts, the agent is
-    made anew from a recovery checkpoint; after an error the loop makes one, waits, and goes on from
-    what was saved, until there were `max_errors` in a row, which raises the last one. SIGTERM ends
-    it after the step at work. See `LoopSettings` for all intervals and limits. One process at a
-    time runs an agent, by a lease. `drift` is a `Drift` of your own settings, or False for none.
-    `report_to` is an agent that gets a letter about each recovery checkpoint. With `retention`,
-    old checkpoints go after each routine one, by these rules and the default ones ({}: only those).
+    A routine checkpoint is made every 30 minutes; after 2 hours, and when it drifts, a recovery
+    checkpoint, and the agent is made anew; after an error the loop makes one, waits, and goes on
+    from what was saved, until there were `max_errors` in a row, which raises the last one. SIGTERM
+    ends it after the step at work. See `LoopSettings` for all intervals and limits. One process at
+    a time runs an agent, by a lease. `drift` is a `Drift` of your own settings, or False for none.
+    `report_to` is an agent that gets a letter about each recovery checkpoint. With `retention`, old
+    checkpoints go after each routine one, by these rules and the default ones ({}: only those).
     """
 
     def __init__(
@@ -73,13 +76,15 @@ class Loop:
             tuple(listed(fields, "fields")) if fields is not None else None,
             self._settings,
             self._store,
-            Mailbox(state)._box,
+            Mailbox(state, retry=self._settings.retry)._box,
             Mail,
             watching._keeping if watching is not None else None,
+            awaits=False,
         )
         self._signals = Stopping(listed(signals, "signals"), self._stopped)
         self._wake = threading.Event()
         self._turns: Turns | None = None
+        self._stop = False
 
     def run(self) -> LoopResult:
         """Run until the agent is done, somebody stops it, or it cannot go on."""
@@ -87,6 +92,7 @@ class Loop:
             raise InvalidInputError("this loop runs already; make another for another agent")
         self._turns = turns = Turns(self._running)
         self._wake.clear()
+        turns.stopped = turns.stopped or self._stop
         self._signals.take()
         try:
             asking = turns.run()
@@ -104,15 +110,14 @@ class Loop:
                     error = wrong
         finally:
             self._signals.give_back()
-            self._turns = None
+            self._turns, self._stop = None, False
 
     def _do(self, asked: Asked) -> Any:
         if isinstance(asked, Wait):
             return self._wait(asked.seconds)
         answer = asked.function(*asked.arguments)
-        if isinstance(asked, Call) and hasattr(answer, "__await__"):
-            answer.close()
-            raise InvalidInputError("an agent with async methods is run by holdfast.Loop")
+        if isinstance(asked, Call) and unawaited(answer):
+            raise NotRunError("an agent with async methods is run by holdfast.Loop")
         return answer
 
     def _wait(self, seconds: float) -> None:
@@ -123,7 +128,11 @@ class Loop:
                 return
 
     def stop(self) -> None:
-        """Let the loop end after the step at work; from any thread."""
+        """Let the loop end after the step at work; from any thread.
+
+        If it does not run yet, it ends as soon as it does.
+        """
+        self._stop = True
         self._stopped()
         self._wake.set()
 
@@ -208,18 +217,25 @@ class Stopping:
     """Signals that end a loop; one that comes a second time does what it did before."""
 
     def __init__(self, numbers: list[int], stop: Any) -> None:
+        for number in numbers:
+            if not isinstance(number, int) or number not in signal.valid_signals():
+                raise InvalidInputError("signals are those of Python's module: [signal.SIGTERM]")
+            if number in NEVER:
+                raise InvalidInputError(f"no program can take the signal {number:d}")
         self._numbers = numbers
         self._stop = stop
         self._before: dict[int, Any] = {}
 
     def take(self) -> None:
-        """Be called on the signals."""
+        """Be called on the signals, also on those that wait because they were blocked."""
         if not self._numbers:
             return
         if threading.current_thread() is not threading.main_thread():
             raise InvalidInputError("signals are taken by the main thread only; give signals=()")
         for number in self._numbers:
             self._before[number] = signal.signal(number, self._called)
+        if hasattr(signal, "pthread_sigmask"):  # those that were held back until now come, too
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, self._numbers)
 
     def give_back(self) -> None:
         """Let the signals do what they did."""

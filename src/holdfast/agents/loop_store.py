@@ -4,6 +4,9 @@ Under `$loop/`, which restores leave alone, lies the note of a restart that is a
 written before anything is undone and removed when all of it is done: whichever process runs the
 agent next finishes a restart that was cut short. Until then no rule of retention removes the
 checkpoint: a mark among the pins of the scope, written and removed with the note, says so.
+
+A refresh is a restart that goes on from the newest state: its checkpoint is there to go back to,
+and says what of the context is old. What anybody writes after it stays.
 """
 
 from __future__ import annotations
@@ -11,32 +14,37 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from holdfast.agents.handover_book import HandoverBook
 from holdfast.agents.keys import AGENT, LOOP, own_change, sticky
 from holdfast.agents.looping import LoopSettings
 from holdfast.agents.mailbox_keeping import Box
 from holdfast.agents.retrying import again
-from holdfast.checkpoints.making import beside_pruning, make
-from holdfast.checkpoints.marks import PREFIX, stand
-from holdfast.checkpoints.marks import RESTART as ASKED
+from holdfast.checkpoints.making import make
+from holdfast.checkpoints.marks import stand
 from holdfast.checkpoints.requests import CheckpointRequest
 from holdfast.checkpoints.restoring import confirm
 from holdfast.checkpoints.retention import Retention
 from holdfast.checkpoints.rules import Rule
 from holdfast.checkpoints.saving import Wanted, save_all
 from holdfast.errors import (
-    CheckpointNotFoundError,
     MissingError,
     NotConfirmedError,
     PointNotFoundError,
+    StateIntegrityError,
 )
-from holdfast.store.arguments import check_own
+from holdfast.store.arguments import check_own, check_text
 from holdfast.store.blocking import State, Store
+from holdfast.store.compare import DELETED, same
+from holdfast.store.going_back import beside_pruning
 from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Restored
-from holdfast.store.reading import moment
+from holdfast.store.marked import PREFIX
+from holdfast.store.marked import RESTART as ASKED
+from holdfast.store.reading import Reader, moment
 from holdfast.store.sticky import sticky_prefixes
 from holdfast.store.writing import ScopedChange
 
@@ -55,6 +63,12 @@ class Restart:
     checkpoint: str
     clean: bool
     reason: str
+    failed: bool = False
+    """Because of an error: that the work failed is not forgotten."""
+    restores: bool = True
+    """Whether the state becomes that of the checkpoint; not of a refresh."""
+    asked_at: int = 0
+    """The entry that asked for it."""
 
 
 class LoopStore:
@@ -72,10 +86,10 @@ class LoopStore:
         self._settings = settings
         self._retention = None
         if retention is not None:
-            self._retention = Retention(Store(StoreHandle(handle.core)), rules=retention)
+            self._retention = Retention(self._store(), rules=retention)
         self._restored: Restored | None = None
         check_own(handle.core, "the state that report_to names", report_to)
-        self._report_to = Box(report_to, 0, 1) if report_to is not None else None
+        self._report_to = Box(report_to, 0) if report_to is not None else None
 
     def commit(self, plan: Plan | None) -> Any:
         """Commit a change, if there is one."""
@@ -116,20 +130,36 @@ class LoopStore:
             self.commit(plan)
         return made
 
-    def last_good(self) -> Checkpoint:
-        """The newest checkpoint that was not made because something went wrong."""
-        for one in self._handle.history.checkpoints():
+    def last_good(self) -> Checkpoint | None:
+        """The newest checkpoint that was not made because something went wrong.
+
+        None if somebody restored the state since: what is of before that is not wanted any more.
+        """
+        history = self._handle.history
+        for one in history.checkpoints():
             if one.type != "recovery":  # as backups of restores are, too
-                return one
-        raise CheckpointNotFoundError(f"{self._handle.scope}: there is no checkpoint to restore")
+                restored = history.log(kind="restore", since=one.sequence + 1, limit=1)
+                return None if restored else one
+        return None
 
     # restarts
 
-    def ask_restart(self, checkpoint: Any, clean: bool, reason: str) -> None:
+    def ask_restart(self, checkpoint: Any, clean: bool, reason: str, failed: bool = False) -> None:
         """Note that the agent is to be started again from a checkpoint."""
+        self._ask(checkpoint, Restart("", clean, reason, failed))
+
+    def ask_refresh(self, checkpoint: Any, clean: bool, reason: str) -> None:
+        """Note that the agent is to be made anew; nothing of after the checkpoint is undone."""
+        self._ask(checkpoint, Restart("", clean, reason, restores=False))
+
+    def _ask(self, checkpoint: Any, wanted: Restart) -> None:
+        reason = wanted.reason
+        check_text(reason, "the reason of a restart", 1000)
         timeline, sequence = self._handle.history.points.find(checkpoint)
         point = f"{timeline}@{sequence}"
-        note = {"checkpoint": point, "clean": clean, "reason": reason}
+        note = {"checkpoint": point, "clean": wanted.clean, "reason": reason}
+        note |= {"failed": wanted.failed, "restores": wanted.restores}
+        note["timeline"] = self._handle.timeline
         note["time"] = moment(self._handle.core.clock.claimed())
 
         def step() -> None:  # as a pin does, it stands on the state that it is about
@@ -151,7 +181,7 @@ class LoopStore:
         """Note in a change that no restart is asked for, and that no checkpoint is held for one."""
         part = parts.part(self._handle)
         note = part.get(RESTART)
-        if note is not None:
+        if self._is_own(note):
             part.delete(RESTART)
             self._main(parts).delete(_mark(note["checkpoint"]))
         return part
@@ -159,6 +189,9 @@ class LoopStore:
     def _main(self, parts: ChangeParts) -> ScopedChange:
         """Where the marks of retention lie, whichever timeline this is."""
         return parts.part(self._line())
+
+    def _store(self) -> Store:
+        return Store(StoreHandle(self._handle.core))
 
     def _line(self) -> LineHandle:
         return StoreHandle(self._handle.core).line(self._handle.scope)
@@ -179,37 +212,80 @@ class LoopStore:
 
     def restart(self) -> Restart | None:
         """The restart that is asked for, by whomever."""
-        note = self._handle.reader.get(RESTART, None, None, False)
-        return Restart(note["checkpoint"], note["clean"], note["reason"]) if note else None
+        found = self._handle.reader.versioned([RESTART]).get(RESTART)
+        if found is None or not self._is_own(found[0]):
+            return None
+        note, version = found
+        return Restart(
+            note["checkpoint"],
+            note["clean"],
+            note["reason"],
+            note["failed"],
+            note["restores"],
+            version,
+        )
+
+    def _is_own(self, note: Any) -> bool:
+        """Whether a note is there, and not one that a fork took along from where it comes from."""
+        return note is not None and note["timeline"] == self._handle.timeline
 
     def put_back(self, restart: Restart) -> None:
-        """Let the state be that of the checkpoint, if it is not, and without what is to go."""
-        alone = sticky_prefixes(self._handle.reader.declared())
+        """Let the state be as the restart wants it; done again, it changes nothing more."""
         try:
-            found = self._state.diff(restart.checkpoint).keys
-            if any(not key.startswith(alone) for key in found):
-                reason = f"restart: {restart.reason}"
-                self._restored = self._state.restore(restart.checkpoint, reason=reason)
+            if restart.restores:
+                self._restore(restart)
+            if restart.clean:
+                self._clean(restart)
         except MissingError as error:
             raise PointNotFoundError(
                 f"{self._handle.scope}: it is to be started again from {restart.checkpoint} "
                 f"({restart.reason}), which is not there any more ({error}); call restart() of a "
                 "Loop with another checkpoint, or withdraw_restart() to go on from what is saved"
             ) from error
-        if restart.clean:
-            self._clean()
 
-    def _clean(self) -> None:
+    def _restore(self, restart: Restart) -> None:
+        """Return to the checkpoint, once, and let tasks be where they were handed to since."""
+        alone = sticky_prefixes(self._handle.reader.declared())
+        reason = f"restart: {restart.reason}"
+        found = self._state.diff(restart.checkpoint).keys
+        if any(not key.startswith(alone) for key in found) and not self._did(reason, restart):
+            self._restored = self._state.restore(restart.checkpoint, reason=reason)
+        if self._handle.timeline == "main":  # a fork takes no part in handovers
+            try:
+                HandoverBook(self._store()).reconcile(self._handle)
+            except StateIntegrityError as error:  # of what another keeps: that stops nobody here
+                log.warning("%s: not reconciled with handovers: %s", self._handle.scope, error)
+
+    def _did(self, reason: str, restart: Restart) -> bool:
+        """Whether it was restored before the restart was cut short: once more would undo more."""
+        done = self._handle.history.log(kind="restore", since=restart.asked_at, limit=None)
+        return any(one.cause.reason == reason for one in done)
+
+    def _clean(self, restart: Restart) -> None:
+        """Remove what does not survive, as far as the checkpoint has it."""
+        then = self._handle.view(restart.checkpoint).reader
+        alone = (ATTACHED, *sticky_prefixes(self._handle.reader.declared()))
         for prefix in ("", AGENT):
             after = ""
             while page := self._state.keys(prefix, limit=PAGE, after=after):
                 after = page[-1]
-                parts = own_change(self._state, reason="clean context")
-                part = parts.part(self._handle)
-                for key in page:
-                    if not key.startswith(ATTACHED) and not self._settings.survives(key):
-                        part.delete(key)
-                self.commit(parts.plan())
+                gone = [
+                    key
+                    for key in page
+                    if not key.startswith(alone) and not self._settings.survives(key)
+                ]
+                again(partial(self._let_go, gone, then))
+
+    def _let_go(self, keys: list[str], then: Reader) -> None:
+        parts = own_change(self._state, reason="clean context")
+        part = parts.part(self._handle)
+        versions = self._handle.reader.versions(keys)
+        for key, version, old in zip(keys, versions, then.versions(keys), strict=True):
+            if version == old and then.timeline == self._handle.timeline:
+                part.delete(key, if_version=version)
+            elif old:
+                _without(part, key, then.get(key))
+        self.commit(parts.plan())
 
     def restarted(self) -> None:
         """Note that the restart is done, and has proved good: its backup is let go."""
@@ -217,6 +293,15 @@ class LoopStore:
         if self._restored is not None:
             confirm(self._handle, self._restored)
             self._restored = None
+
+
+def _without(part: ScopedChange, key: str, old: Any) -> None:
+    """Remove an old value; what was written since stays, of a list what came behind."""
+    now = part.get(key, DELETED)
+    if same(now, old):
+        part.delete(key)
+    elif isinstance(now, list) and isinstance(old, list) and same(now[: len(old)], old):
+        part.trim(key, keep_last=len(now) - len(old))
 
 
 def _mark(point: str) -> str:

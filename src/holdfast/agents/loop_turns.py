@@ -14,38 +14,45 @@ from typing import Any
 
 from holdfast.agents.attachment import Attachment
 from holdfast.agents.drift_keeping import Keeping
-from holdfast.agents.keys import ATTEMPTS
-from holdfast.agents.loop_store import LoopStore, Restart, joined, log
+from holdfast.agents.drift_signs import noted
+from holdfast.agents.living import Living
+from holdfast.agents.loop_running import Running
+from holdfast.agents.loop_store import Restart, joined, log
 from holdfast.agents.looping import (
     Clocks,
     LoopResult,
-    LoopSettings,
     Worked,
     agent_by,
+    decided,
     step_of,
 )
-from holdfast.agents.mailbox_keeping import Box, Taken
+from holdfast.agents.mailbox_keeping import Reruns, Taken
 from holdfast.agents.protocols import PersistentAgent
 from holdfast.agents.retrying import again
 from holdfast.errors import (
-    Conflict,
     HoldfastError,
-    InvalidInputError,
     LeaseLostError,
     StoreClosedError,
 )
-from holdfast.store.arguments import check_own
+from holdfast.store.arguments import NotRunError, ran
 from holdfast.store.asking import Asking, given_back
 from holdfast.store.copied import copied
-from holdfast.store.handles import LineHandle
 from holdfast.store.history import Plan
 from holdfast.store.lease_names import running_lease
 from holdfast.store.leasing import Lease
 
 ENDS = (LeaseLostError, StoreClosedError)
 """Errors after which trying again is in vain: another runs the agent, or the store is closed."""
+VAIN = (*ENDS, NotRunError)
+"""The same of a cycle: nor do functions run that were not written for this face."""
+FIRST = ("session start", "session_start", "start")
+"""Name, type and trigger of the checkpoint with which a loop begins."""
+ANEW = ("session start", "session_start", "restart")
+"""Those of the one with which an agent that was made anew begins: no error leads further back."""
 LAST = ("shutdown", "automatic", "shutdown")
-"""Name, type and trigger of the checkpoint with which a loop ends."""
+"""Those of the one with which a loop ends."""
+
+UNSAVED = Restart("", False, "what was saved of it is gone", restores=False)
 
 WAITS = "%s: another runs it, or was killed: waiting until its lease is given back or runs out"
 """Said once, so that nobody takes a loop that waits for one that hangs."""
@@ -80,25 +87,6 @@ Asked = Call | Work | Wait
 Part = Generator[Asked, Any, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    """What a loop runs, and with what."""
-
-    handle: LineHandle
-    state: Any
-    """Of the face that runs it: what a factory and letters are given."""
-    agent: Any
-    fields: tuple[str, ...] | None
-    settings: LoopSettings
-    store: LoopStore
-    box: Box
-    mail: Callable[[Any, Taken], Any]
-    drift: Keeping | None
-
-    def __post_init__(self) -> None:
-        check_own(self.handle.core, "that drift", self.drift and self.drift._handle)
-
-
 class Turns:
     """One run of a loop."""
 
@@ -109,6 +97,7 @@ class Turns:
         self._store = running.store
         self._agent: Any = None
         self._kept: Attachment | None = None
+        self._life = Living(None, running.handle)
         self._lease: Lease | None = None
         self._ticks = running.handle.core.clock.ticks
         self._clocks = Clocks(running.settings, self._ticks())
@@ -159,33 +148,34 @@ class Turns:
     # beginning and ending
 
     def _begin(self) -> Part:
+        yield Work(self._interrupted)
         restart = yield Work(self._store.restart)
         if restart is not None:
-            yield Work(self._store.put_back, (restart,))
+            yield Work(self._restored, (restart,))
         yield from self._made(restart)
-        if self._kept is not None:
-            yield from self._saved(self._kept.lives("running", started=True))
+        yield from self._saved(self._life.lives("running", started=True))
         yield from self._finished(restart)
-        first = ("session start", "session_start", "start")
-        yield from self._note_checkpoint(Work(self._store.save, first))
+        yield from self._note_checkpoint(Work(self._store.save, FIRST))
         self._clocks.refreshed(self._ticks())
 
     def _made(self, restart: Restart | None) -> Part:
         """The agent, made or at hand, with what is stored of it."""
         given = self._running.agent
-        at_hand = hasattr(given, "step") and not isinstance(given, type)
+        at_hand = self._running.at_hand
         self._agent = given if at_hand else None
         if not at_hand:
             self._agent = yield Call(agent_by, (given, self._running.state))
-            if not callable(getattr(self._agent, "step", None)):
-                kind = type(self._agent).__name__
-                raise InvalidInputError(f"a loop runs an agent with step(); {kind} has none")
+        self._running.check(self._agent)
         self._kept = self._attachment()
+        self._life = self._kept if self._kept is not None else Living(self._agent, self._handle)
+        self._life.begin("start")
         if self._kept is not None:
-            self._kept.begin("start")
             if self._settings.survive is not None and not (at_hand and self._new is not None):
                 self._new = copied((yield Call(self._kept.take)))
             yield from self._loaded(restart)
+        if restart is not None or self._life.interrupted:
+            ran((yield Call(self._life.hook, ("handle_recovery",))), "handle_recovery")
+        yield from self._validated()
 
     def _attachment(self) -> Attachment | None:
         """What keeps the agent; None if it keeps nothing of its own."""
@@ -198,33 +188,49 @@ class Turns:
 
     def _loaded(self, restart: Restart | None) -> Part:
         assert self._kept is not None
-        values = yield Work(self._kept.load)
+        values, first = (yield from self._stored()), self._running.first
+        if self._running.at_hand and not first:
+            first.append(copied((yield Call(self._kept.take))) if values is None else None)
+        elif self._running.at_hand and values is None and restart is not None:
+            yield from self._given(self._running.before())
         if values is None:
             return
         if restart is not None and restart.clean and self._settings.survive is not None:
             stay = {name: one for name, one in values.items() if name in self._settings.survive}
             values = copied(self._new or {}) | stay
-        yield Call(self._kept.give, (values,))
-        if restart is not None or self._kept.interrupted:
-            yield Call(self._kept.hook, ("handle_recovery",))
-        yield from self._validated()
+        yield from self._given(values)
+
+    def _stored(self) -> Part:
+        """What is stored of the agent, as its class has it today; None if nothing is."""
+        assert self._kept is not None
+        found = yield Work(self._kept.load)
+        if found is None:
+            return None
+        try:
+            made = yield Call(self._kept.upgrade, (found,))
+        except Exception as error:
+            raise self._kept.failed(error, "upgrade_state") from error
+        return self._kept.take_up(found, made)
+
+    def _given(self, values: dict[str, Any]) -> Part:
+        assert self._kept is not None
+        ran((yield Call(self._kept.give, (values,))), "apply_persistent_state")
 
     def _validated(self) -> Part:
-        assert self._kept is not None
         try:
-            answer = yield Call(self._kept.hook, ("validate_state",))
+            answer = yield Call(self._life.hook, ("validate_state",))
         except Exception as error:
-            raise self._kept.failed(error) from error
-        self._kept.judge(answer)
+            raise self._life.failed(error) from error
+        self._life.judge(answer)
 
     def _planned(self, life: Any = None) -> Part:
         """A change that stores what the agent holds, if that is fit for it; None for nothing.
 
         It is made where the agent's own functions run: none of its tasks changes anything between.
         """
-        if self._kept is None:
-            return None
         yield from self._validated()
+        if self._kept is None:
+            return self._life.plan_life(life) if life is not None else None
         values = yield Call(self._kept.take)
         return (yield Call(partial(self._kept.plan_save, values, life, replaced=False)))
 
@@ -236,19 +242,28 @@ class Turns:
         if restart is None:
             return
         self.result.restarts += 1
-        if self._running.drift is not None:
+        if self._running.drift is not None and not restart.failed:
             yield Work(self._commit, (self._running.drift.reset,))
         yield Work(self._store.restarted)
+
+    def _restored(self, restart: Restart) -> None:
+        self._store.put_back(restart)
+        if self._running.drift is not None and restart.failed:
+            self._commit(self._running.drift.failed)
 
     def _end(self) -> Part:
         """What the loop leaves behind: the agent saved and at rest, and a checkpoint of that.
 
-        Of a restart, all that is as the next process needs it.
+        Of a restart, all that is as the next process needs it, but that this one has ended.
         """
+        life = self._life.lives("stopped")
         if self.result.outcome == "restart":
+            yield Work(self._store.commit, (self._life.plan_life(life),))
             return
-        if self._kept is not None and self.result.outcome != "drifted":
-            yield from self._saved(self._kept.lives("stopped"))
+        if self.result.outcome != "drifted":
+            yield from self._saved(life)
+        else:  # what the agent holds is not to be trusted
+            yield Work(self._store.commit, (self._life.plan_life(life),))
         yield from self._note_checkpoint(Work(self._store.save, LAST))
 
     def _ended_by(self, error: BaseException) -> Part:
@@ -261,8 +276,7 @@ class Turns:
             error.add_note(f"{self._handle.scope}: no last checkpoint: {failure}")
 
     def _leave(self, error: BaseException) -> None:
-        if self._kept is not None:
-            self._store.commit(self._kept.plan_fail(error))
+        self._store.commit(self._life.plan_fail(error))
         self._store.save(*LAST)
 
     # turns
@@ -281,7 +295,7 @@ class Turns:
             yield from self._due()
             if not self.result.outcome:
                 yield from self._cycle()
-        except ENDS:
+        except VAIN:
             raise
         except Exception as error:
             yield from self._failed(error)
@@ -294,7 +308,7 @@ class Turns:
         elif due == "refresh":
             self._clocks.drifts = 0
             made = yield from self._note_checkpoint(Work(self._store.recovery, ("refresh",)))
-            yield Work(self._store.ask_restart, (made.id, False, "refresh"))
+            yield Work(self._store.ask_refresh, (made.id, False, "refresh"))
             restart = yield Work(self._store.restart)
             yield from self._restart(restart)
 
@@ -304,11 +318,11 @@ class Turns:
         if self._settings.restart == "process":
             self.result.outcome = "restart"
             return
-        yield Work(self._store.put_back, (restart,))
+        yield Work(self._restored, (restart,))
         yield from self._made(restart)
-        if self._kept is not None:
-            yield from self._saved(self._kept.lives("running"))
+        yield from self._saved(self._life.lives("running"))
         yield from self._finished(restart)
+        yield from self._note_checkpoint(Work(self._store.save, ANEW))
         self._clocks.refreshed(self._ticks())
 
     def _cycle(self) -> Part:
@@ -316,7 +330,7 @@ class Turns:
         letters = yield from self._letters()
         check = getattr(self._agent, "check_tasks", None)
         if callable(check):
-            yield Call(check)
+            ran((yield Call(check)), "check_tasks")
         step = step_of((yield Call(self._agent.step)))
         yield from self._saved()
         self._clocks.errors = 0
@@ -331,28 +345,46 @@ class Turns:
 
     def _letters(self) -> Generator[Asked, Any, int]:
         work = getattr(self._agent, "on_letter", None)
-        count = conflicts = 0
+        count, reruns = 0, Reruns()
         while callable(work) and count < self._settings.letters and not self.stopped:
-            taken = yield Work(self._running.box.take)
+            taken = yield Work(self._taken)
             if taken is None:
                 break
             try:
-                yield Call(work, (self._running.mail(self._running.state, taken),))
+                mail = self._running.mail(self._running.state, taken)
+                ran((yield Call(work, (mail,))), "on_letter")
                 saved = yield from self._planned()
                 yield Work(self._done, (taken, saved))
-            except Conflict:
-                conflicts += 1
-                if conflicts == ATTEMPTS:
-                    raise
-                yield from self._put_back()
-                continue
+            except NotRunError:
+                raise  # that is not the letter's fault
             except Exception as error:
+                pause = reruns.pause(taken, error)
+                if pause is not None:
+                    yield from self._put_back()
+                    yield Wait(pause)
+                    continue
                 yield Work(self._letter_failed, (taken, error))
-                self._tries = 0 if self._running.box.last_try(taken) else taken.letter.tries + 1
+                last = self._running.box.last_try(taken, error)
+                self._tries = 0 if last else taken.letter.tries + 1
                 raise
-            count, conflicts = count + 1, 0
+            count += 1
             self.result.letters += 1
         return count
+
+    def _taken(self) -> Taken | None:
+        taken = self._running.box.take()
+        if taken is not None:
+            self._store.commit(self._running.box.plan_begin(taken))
+        return taken
+
+    def _interrupted(self) -> None:
+        """Who holds the lease is the only one at work: what was begun was cut short."""
+
+        def step() -> None:
+            found = self._running.box.plan_interrupted()
+            self._store.commit(found and found[0])
+
+        again(step)
 
     def _done(self, taken: Taken, saved: Plan | None) -> None:
         """A letter is done, what it led to and what the agent holds now: one change."""
@@ -362,34 +394,30 @@ class Turns:
         self._commit(lambda: self._running.box.plan_failed(taken, error))
 
     def _judged(self, step: Worked, seconds: float | None, *, failed: bool) -> Part:
-        """Note the cycle; if it shows a drift, do about it what is to be done."""
+        """Note the cycle; if it shows a drift, do about it what is to be done.
+
+        Whether the agent is to be made anew with clean context.
+        """
         drift = self._running.drift
         if drift is None:
-            return
-        fields = {
-            "action": step.action,
-            "task": step.task,
-            "progress": step.progress,
-            "seconds": seconds,
-            "failed": failed,
-            "signals": dict(step.signals),
-        }
-        alarms = yield Work(self._noted, (drift, fields))
+            return False
+        alarms = yield Work(self._noted, (drift, noted(step, seconds, failed=failed)))
         if not alarms or self.result.outcome:
-            return
+            return False
         self.result.alarms = alarms
         log.warning("%s: drift: %s", self._handle.scope, ", ".join(one.kind for one in alarms))
         about = {"kinds": [one.kind for one in alarms], "why": [one.why for one in alarms]}
         made = yield from self._note_checkpoint(
             Work(lambda: self._store.recovery("drift", **about))
         )
-        choice = self._settings.on_drift
-        if callable(choice):
-            choice = yield Call(choice, (alarms,))
+        asked = self._settings.on_drift
+        choice = decided((yield Call(asked, (alarms,)))) if callable(asked) else asked
         if choice == "refresh" and self._clocks.drifted():
             self.result.outcome = "drifted"
         elif choice == "refresh":
-            yield Work(self._store.ask_restart, (made.id, True, "drift"))
+            yield Work(self._store.ask_refresh, (made.id, True, "drift"))
+            return True
+        return False
 
     def _noted(self, drift: Keeping, fields: dict[str, Any]) -> Any:
         found: list[Any] = []
@@ -404,22 +432,38 @@ class Turns:
     # errors
 
     def _failed(self, error: Exception) -> Part:
-        """A recovery checkpoint, a pause, and on from what is saved; or the end, after too many."""
+        """A recovery checkpoint, a pause, and on from what is saved; or the end, after too many.
+
+        So too when the agent cannot be put back: that is the next error in a row.
+        """
+        while True:
+            yield Wait((yield from self._recorded(error)))
+            try:
+                return (yield from self._put_back())
+            except VAIN:
+                raise
+            except Exception as wrong:
+                kind = type(error).__name__
+                wrong.add_note(f"{self._handle.scope}: while it was put back after {kind}")
+                error, self._tries = wrong, 0
+
+    def _recorded(self, error: Exception) -> Generator[Asked, Any, float]:
+        """What an error leaves behind; seconds to wait, unless it was one too many."""
         kind = type(error).__name__
         self.result.errors += 1
         log.error("%s: Error during operation: %s", self._handle.scope, kind, exc_info=error)
         wait = self._clocks.failed(self._tries)
         try:
-            yield from self._judged(Worked(), None, failed=True)
+            drifted = yield from self._judged(Worked(), None, failed=True)
             made = yield from self._note_checkpoint(
                 Work(lambda: self._store.recovery("error", error=kind))
             )
             error.add_note(f"{self._handle.scope}: recovery checkpoint {made.id}")
             if wait is not None and self._settings.on_error == "restore":
                 good = yield Work(self._store.last_good)
-                yield Work(self._store.ask_restart, (good.id, False, "error"))
-            elif wait is not None:
-                yield from self._put_back()
+                why = "drift" if drifted else "error"
+                if good is not None:
+                    yield Work(self._store.ask_restart, (good.id, drifted, why, not drifted))
         except ENDS:
             raise
         except HoldfastError as failure:
@@ -427,14 +471,18 @@ class Turns:
         if wait is None:
             error.add_note(f"{self._handle.scope}: {self._clocks.errors} errors in a row; gave up")
             raise error
-        yield Wait(wait)
+        return wait
 
     def _put_back(self) -> Part:
         """Let the agent hold what is saved: what a failed cycle changed in it is gone."""
         if self._kept is not None:
-            values = yield Work(self._kept.load)
+            values = yield from self._stored()
             if values is not None:
-                yield Call(self._kept.give, (values,))
+                yield from self._given(values)
+            elif self._kept.saved.manifest.entry:
+                # Somebody restored what was before it was first saved: it begins as it did then.
+                yield from self._made(UNSAVED)
+                yield from self._saved(self._life.lives("running"))
 
     # storing
 

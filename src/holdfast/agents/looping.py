@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.agents.drift_signs import Alarm
+from holdfast.agents.components import SCHEMA, keys_of
+from holdfast.agents.drift_signs import Alarm, Cycle, noted
 from holdfast.agents.keys import AGENT, CONVERSATION, MEMORY
+from holdfast.agents.retry_policy import RetryPolicy
 from holdfast.errors import InvalidInputError
-from holdfast.store.arguments import check_count, check_seconds, listed
+from holdfast.store.arguments import check_count, check_flag, check_seconds, listed
 
 FRESH = (CONVERSATION, MEMORY + "short_term")
 """Components that a refresh for drift empties unless `survive` says which ones stay."""
@@ -34,6 +36,11 @@ class Worked:
     done: bool = False
     """The agent has done what it is for: the loop ends."""
 
+    def __post_init__(self) -> None:
+        check_flag(self.idle, "idle")
+        check_flag(self.done, "done")
+        Cycle.of(noted(self, None, failed=False))
+
 
 def step_of(answer: Any) -> Worked:
     """What an agent's `step` returned, as a Worked."""
@@ -47,6 +54,16 @@ def step_of(answer: Any) -> Worked:
             f"{type(answer).__name__}"
         )
     return answer
+
+
+def decided(answer: Any) -> str | None:
+    """What a function of the user says about a drift."""
+    if answer is not None and answer not in ON_DRIFT:
+        raise InvalidInputError(
+            f"on_drift says {' or '.join(ON_DRIFT)}, or None for nothing more, not "
+            f"{type(answer).__name__}"
+        )
+    return answer  # type: ignore[no-any-return]
 
 
 def agent_by(make: Callable[..., Any], state: Any) -> Any:
@@ -67,7 +84,7 @@ class LoopSettings:
     routine: float | None = 1800.0
     """Seconds between routine checkpoints."""
     refresh: float | None = 7200.0
-    """Seconds after which the agent is made anew from a recovery checkpoint; they begin again."""
+    """Seconds after which the agent is made anew, after a recovery checkpoint; they begin again."""
     idle: float = 1.0
     """Seconds to wait when there was nothing to do."""
     backoff: float = 1.0
@@ -91,6 +108,8 @@ class LoopSettings:
     survive: tuple[str, ...] | None = None
     """What a refresh for drift leaves: names of components and beginnings of your own keys.
     None: all but the conversation and the short-term memory."""
+    retry: RetryPolicy | None = None
+    """What is done about letters that fail; None: 5 attempts each, whatever the failure is."""
     lease: float = 30.0
     """Seconds without a sign after which another process may run the agent."""
 
@@ -102,6 +121,8 @@ class LoopSettings:
                 raise InvalidInputError(f"{name} is a number of seconds")
             if number == 0 and name in ("routine", "refresh"):
                 raise InvalidInputError(f"{name} is more than 0 seconds, or None for never")
+        if not isinstance(self.retry, RetryPolicy | None):
+            raise InvalidInputError("retry is a RetryPolicy")
         for name in ("max_errors", "max_drifts", "letters"):
             check_count(getattr(self, name), name)
         chosen = [("on_error", ON_ERROR), ("on_drift", ON_DRIFT), ("restart", RESTARTS)]
@@ -113,17 +134,23 @@ class LoopSettings:
             object.__setattr__(self, "survive", tuple(listed(self.survive, "survive")))
             if not all(isinstance(one, str) and one for one in self.survive or ()):
                 raise InvalidInputError("survive names components and beginnings of keys")
+            if "execution_trace" in self.survive and "tasks" not in self.survive:
+                raise InvalidInputError("the execution_trace survives only with the tasks in it")
 
     def survives(self, key: str) -> bool:
         """Whether a refresh for drift leaves a key. Those of other parts of Holdfast stay."""
         if key.startswith("$") and not key.startswith(AGENT):
             return True
         if self.survive is None:
-            return not any(key == one or key.startswith(one + "/") for one in FRESH)
-        name = key.removeprefix(AGENT)
-        if key.startswith(AGENT):
-            return any(name == one or name.startswith(one + "/") for one in self.survive)
+            return not any(_at_or_below(key, one) for one in FRESH)
+        if key.startswith(AGENT):  # by what their versions are, components are read
+            stay = [SCHEMA, *(one for name in self.survive for one in keys_of(name))]
+            return any(_at_or_below(key, one) for one in stay)
         return any(key.startswith(one) for one in self.survive)
+
+
+def _at_or_below(key: str, place: str) -> bool:
+    return key == place or key.startswith(place + "/")
 
 
 class Clocks:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.agents.keys import ATTEMPTS
-from holdfast.agents.mailbox_keeping import Box, Letter, MailboxStatus, Taken, post
+from holdfast.agents.mailbox_keeping import Box, Letter, MailboxStatus, Reruns, Taken, post
+from holdfast.agents.retry_policy import RetryPolicy
 from holdfast.agents.retrying import again
-from holdfast.errors import Conflict, InvalidInputError
-from holdfast.store.arguments import check_function, check_limit
+from holdfast.errors import InvalidInputError
+from holdfast.store.arguments import check_limit, check_run, ran
 from holdfast.store.blocking import State
 from holdfast.store.writing import ScopedChange
 
@@ -31,7 +32,8 @@ class Mail:
         if not isinstance(to, State):
             raise InvalidInputError("a letter is sent to a state: store.agent(...)")
         part = self._taken.parts.part(to._handle)
-        return post(to._handle, part, content, str(self._state.scope))
+        own = str(self._state.scope)
+        return post(to._handle, part, content, own, by=own)
 
 
 class Mailbox:
@@ -41,30 +43,36 @@ class Mailbox:
     the next one again. Any number of processes may send; several may process, and each letter is
     done by one of them. After a restore the letters that came since are still there, and those that
     were processed since are processed again, because what that wrote was undone: guard effects
-    outside by the letter's id. The last `keep` processed ones are kept for that. A letter that has
-    failed `attempts` times is set aside, so that those behind it go on; it stays so in a restore.
+    outside by the letter's id. The last `keep` processed ones are kept for that. What fails is
+    tried again as `retry` says (without it: 5 times in all, whatever the failure is), then set
+    aside, so that those behind it go on; it stays so in a restore.
     """
 
-    def __init__(self, state: State, *, keep: int = 1000, attempts: int = 5) -> None:
+    def __init__(self, state: State, *, keep: int = 1000, retry: RetryPolicy | None = None) -> None:
         if not isinstance(state, State):
             raise InvalidInputError("Mailbox takes a state of holdfast.sync")
         self._state = state
-        self._box = Box(state._handle, keep, attempts)
+        self._box = Box(state._handle, keep, retry)
 
     def send(self, content: Any, *, sender: str = "", id: str | None = None) -> str:
-        """Put a letter into the mailbox; returns its id. With an `id` it is sent once."""
+        """Put a letter into the mailbox; returns its id. With an `id` it is sent once.
+
+        Another content under a known id is refused with `ChangeIdError`.
+        """
         plan, made = self._box.plan_send(content, sender, id)
         self._state._run(plan)
         return made
 
     @contextmanager
     def next(self) -> Iterator[Mail | None]:
-        """The next letter, or None; it is processed when the block ends without an error.
+        """The next letter; it is processed when the block ends without an error.
+
+        None if none waits, or the next is one that failed and it is too early to try it again.
 
         If somebody else was faster, or changed what was read, the block ends with `Conflict`, and
         nothing of it was applied. An error in the block counts as a failed attempt.
         """
-        taken = self._box.take()
+        taken = self._take()
         if taken is None:
             yield None
             return
@@ -74,6 +82,13 @@ class Mailbox:
             self._failed(taken, error)
             raise
         self._state._run(self._box.plan_done(taken))
+
+    def _take(self) -> Taken | None:
+        taken = self._box.take()
+        plan = self._box.plan_begin(taken) if taken is not None else None
+        if plan is not None:
+            self._state._run(plan)
+        return taken
 
     def _failed(self, taken: Taken, error: Exception) -> None:
         def step() -> None:
@@ -86,24 +101,28 @@ class Mailbox:
     def process(self, function: Callable[[Mail], Any], *, limit: int | None = None) -> int:
         """Process what waits, at most `limit` letters, by `function(mail)`; tells how many.
 
-        The function runs again if somebody else was faster. Its error ends this, after it has been
-        counted.
+        The function runs again if somebody else was faster, or changed what it has read; after 5
+        times in a row with the same letter that is an error like any other. An error ends this,
+        after it has been counted.
         """
-        check_function(function, "what processes letters")
+        check_run(function, "what processes letters", awaited=False)
         check_limit(limit)
-        count = conflicts = 0
+        count, reruns = 0, Reruns()
         while limit is None or count < limit:
+            taken = self._take()
+            if taken is None:
+                break
             try:
-                with self.next() as mail:
-                    if mail is None:
-                        return count
-                    function(mail)
-            except Conflict:
-                conflicts += 1
-                if conflicts == ATTEMPTS:
+                ran(function(Mail(self._state, taken)), "what processes letters")
+                self._state._run(self._box.plan_done(taken))
+            except Exception as error:
+                pause = reruns.pause(taken, error)
+                if pause is None:
+                    self._failed(taken, error)
                     raise
+                time.sleep(pause)
             else:
-                count, conflicts = count + 1, 0
+                count += 1
         return count
 
     def waiting(self, *, limit: int | None = None) -> list[Letter]:
@@ -120,6 +139,48 @@ class Mailbox:
         plan, id = self._box.plan_retry(number)
         self._state._run(plan)
         return id
+
+    def interrupted(self) -> list[str]:
+        """Count attempts whose process ended before they did as failures (`daemon_restart`).
+
+        For when a program starts, before anyone processes this mailbox: a loop and `boot` do it.
+        Known of attempts that were made under a `retry` with kinds. Returns the ids of those that
+        are set aside by it.
+        """
+
+        def step() -> list[str]:
+            found = self._box.plan_interrupted()
+            if found is None:
+                return []
+            self._state._run(found[0])
+            return found[1]
+
+        return again(step)
+
+    def remove(self, number: int) -> None:
+        """Let nobody process a letter that waits or was set aside; it stays in the history."""
+
+        def step() -> None:
+            self._state._run(self._box.plan_remove(number))
+
+        again(step)
+
+    def clear_failed(self) -> int:
+        """Remove what was set aside; tells how many letters. They stay in the history."""
+        return self._clear(failed_only=True)
+
+    def clear_all(self) -> int:
+        """Remove what waits and what was set aside; tells how many letters."""
+        return self._clear(failed_only=False)
+
+    def _clear(self, *, failed_only: bool) -> int:
+        def step() -> int:
+            plan, count = self._box.plan_clear(failed_only=failed_only)
+            if plan is not None:
+                self._state._run(plan)
+            return count
+
+        return again(step)
 
     def status(self) -> MailboxStatus:
         """How many came, are processed, wait, are set aside or were missed."""

@@ -7,13 +7,16 @@ agent's state. So under `$mailbox/`:
     inbox/                sticky: no restore makes a letter unsent, or one that fails a new one
     inbox/messages        a list, oldest first
     inbox/first           how many were trimmed from its front
-    inbox/tries/NUMBER    how often one has failed so far
+    inbox/cleared         up to which number nobody wants them processed any more
+    inbox/begun/NUMBER    that an attempt has begun, and what becomes of it if its process ends
+    inbox/tries/NUMBER    how often one has failed so far, and when it may be tried again
     inbox/aside/NUMBER    one that failed too often
-    inbox/skipped/NUMBER  that it is not to be processed at its place: it was set aside
+    inbox/skipped/NUMBER  that it is not to be processed at its place: it was set aside or removed,
+                          or is `UNSENT`: it was taken back (`mailbox_going_back`)
 
 A letter's number counts from 1 and never changes. A restore puts `done` back together with what
 processing wrote, so that letters since then are processed again, on the state as it was then,
-except those that were set aside.
+except those that were set aside or removed.
 """
 
 from __future__ import annotations
@@ -21,26 +24,35 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from holdfast.agents.keys import MAILBOX, own_change, sticky
+from holdfast.agents.retry_policy import RESTART, RetryPolicy
 from holdfast.errors import Conflict, InvalidInputError, MissingError
 from holdfast.store.arguments import check_count, check_text
 from holdfast.store.cause import cause_now
 from holdfast.store.gates import Operation
 from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
+from holdfast.store.outcomes import content_of
 from holdfast.store.reading import moment
 from holdfast.store.writing import ScopedChange
 
 DONE, INBOX = MAILBOX + "done", MAILBOX + "inbox/"
-MESSAGES, FIRST = INBOX + "messages", INBOX + "first"
+MESSAGES, FIRST, CLEARED = INBOX + "messages", INBOX + "first", INBOX + "cleared"
 TRIES, ASIDE, SKIPPED = INBOX + "tries/", INBOX + "aside/", INBOX + "skipped/"
+BEGUN, UNSENT = INBOX + "begun/", "unsent"
+PLAIN = RetryPolicy.every(5)
+"""What a mailbox does about failures unless it is told otherwise."""
 LOOKS = 100
 """How often the beginning of the list is read while others trim it."""
+RERUNS = 5
+"""How often a letter is processed again because of a `Conflict` before that counts as a failure."""
+FIRST_PAUSE = 0.002
+"""Seconds before the first of them; before each further one twice as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +68,11 @@ class Letter:
     tries: int = 0
     """How often processing it has failed."""
     error: str = ""
-    """The kind of the last error."""
+    """The type of the last error."""
+    kind: str = ""
+    """What kind of failure that was, if it can be told: timeout, network_error …"""
+    due: datetime | None = None
+    """Not tried again before; those behind it wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +81,7 @@ class MailboxStatus:
 
     received: int
     processed: int
-    """Those set aside included."""
+    """Those set aside or removed included."""
     waiting: int
     last_processed_id: str | None
     set_aside: int
@@ -81,14 +97,27 @@ class _Kept(msgspec.Struct, omit_defaults=True):
     content: Any
     sender: str = ""
     time: datetime | None = None
+    by: str = ""
+    """The scope that sent it while it processed a letter itself, in the same commit."""
 
-    def letter(self, number: int, tries: int = 0, error: str = "") -> Letter:
-        time = self.time or moment(0)
-        return Letter(number, self.id, self.content, self.sender, time, tries, error)
+    def letter(self, number: int, failed: dict[str, Any]) -> Letter:
+        wait = failed.get("wait", 0.0)
+        return Letter(
+            number,
+            self.id,
+            self.content,
+            self.sender,
+            self.time or moment(0),
+            failed.get("count", 0),
+            failed.get("error", ""),
+            failed.get("kind", ""),
+            failed["at"] + timedelta(seconds=wait) if wait else None,
+        )
 
 
-def _letter(item: dict[str, Any], number: int, tries: int = 0, error: str = "") -> Letter:
-    return _Kept(**item).letter(number, tries, error)
+def _letter(item: dict[str, Any], number: int, failed: dict[str, Any]) -> Letter:
+    """A letter as it lies in the list, and what is known of its failures."""
+    return _Kept(**item).letter(number, failed)
 
 
 class Taken:
@@ -101,22 +130,41 @@ class Taken:
         self.first = first
 
 
+class Reruns:
+    """How often one letter is processed again, at once, because of a `Conflict`.
+
+    Somebody else may have been faster. Who gets it again and again was not: a function that writes
+    what it has read, beside its change, conflicts with itself.
+    """
+
+    def __init__(self) -> None:
+        self._number = self._count = 0
+
+    def pause(self, taken: Taken, error: Exception) -> float | None:
+        """Seconds after which a letter that ended so is processed again; None: it has failed."""
+        if not isinstance(error, Conflict):
+            return None
+        if taken.letter.number != self._number:
+            self._number, self._count = taken.letter.number, 0
+        self._count += 1
+        return FIRST_PAUSE * 2.0 ** (self._count - 1) if self._count <= RERUNS else None
+
+
 class Box:
     """The mailbox of one timeline."""
 
-    def __init__(self, handle: LineHandle, keep: int, attempts: int) -> None:
+    def __init__(self, handle: LineHandle, keep: int, retry: RetryPolicy | None = None) -> None:
         check_count(keep, "keep")
-        check_count(attempts, "attempts")
-        if attempts == 0:
-            raise InvalidInputError("a letter is tried at least once: attempts is 1 or more")
+        if not isinstance(retry, RetryPolicy | None):
+            raise InvalidInputError("retry is a RetryPolicy, as RetryPolicy.every(5) makes one")
         self._handle = handle
         self._keep = keep
-        self._attempts = attempts
+        self._retry = retry or PLAIN
 
     # sending
 
     def plan_send(self, content: Any, sender: str, id: str | None) -> tuple[Plan, str]:
-        """A change that adds a letter."""
+        """A change that adds a letter; under an id once, and refused if it says something else."""
         if id is not None:
             check_text(id, "the id of a letter", 200, least=1)
         parts = own_change(self, id=None if id is None else self._change_id(id))
@@ -126,6 +174,10 @@ class Box:
         part.looked = id is not None
         plan = parts.plan()
         assert plan is not None
+        if id is not None:
+            said = Operation("append", MESSAGES, content)
+            place = self._handle.scope, self._handle.timeline, [said]
+            plan[0].content = content_of(self._handle.core, [place])
         return plan, made
 
     def _change_id(self, id: str) -> str:
@@ -136,12 +188,15 @@ class Box:
     # processing
 
     def take(self) -> Taken | None:
-        """The next letter; None if none waits. What this rests on is expected by its change."""
+        """The next letter; None if none waits, or it is too early to try that one again.
+
+        What this rests on is expected by its change.
+        """
         for _ in range(LOOKS):
             parts = ChangeParts(StoreHandle(self._handle.core), cause_now(), None)
             part = parts.part(self._handle)
             first, done = part.get(FIRST, 0), part.get(DONE, {})
-            at = max(done.get("number", 0) - first, 0)
+            at = max(done.get("number", 0) - first, part.get(CLEARED, 0) - first, 0)
             while part.exists(SKIPPED + str(first + at + 1)):
                 at += 1
             found = self._handle.reader.slice(MESSAGES, at, at + 1, False)
@@ -152,9 +207,31 @@ class Box:
         if not found:
             return None
         number = first + at + 1
-        tries = part.get(TRIES + str(number), {})
-        letter = _letter(found[0], number, tries.get("count", 0), tries.get("error", ""))
-        return Taken(letter, parts, part, first)
+        failed = part.get(TRIES + str(number), {})
+        if not self._is_due(failed):
+            return None
+        return Taken(_letter(found[0], number, failed), parts, part, first)
+
+    def _is_due(self, failed: dict[str, Any]) -> bool:
+        """Whether enough time has passed. By a clock that went back nobody knows: then it has."""
+        if not failed.get("wait"):
+            return True
+        passed = moment(self._handle.core.clock.claimed()) - failed["at"]
+        return not timedelta(0) <= passed < timedelta(seconds=failed["wait"])
+
+    def plan_begin(self, taken: Taken) -> Plan | None:
+        """That an attempt begins, if its end by the end of its process is to be told; else None.
+
+        Nobody expects this key, so that of several who process a letter one succeeds, as ever.
+        """
+        if self._retry.kinds is None:
+            return None
+        attempt = taken.letter.tries + 1
+        again = self._retry.again(RESTART, attempt)
+        parts = own_change(self)
+        note = {"attempt": attempt, "again": again, "wait": self._retry.pause(attempt)}
+        parts.part(self._handle).set(BEGUN + str(taken.letter.number), note)
+        return parts.plan()
 
     def plan_done(self, taken: Taken) -> Plan:
         """What processing wrote, and that it is done: one change."""
@@ -163,6 +240,8 @@ class Box:
         note(Operation("set", DONE, {"number": letter.number, "id": letter.id}))
         if letter.tries:
             note(Operation("delete", TRIES + str(letter.number)))
+        if self._retry.kinds is not None:
+            note(Operation("delete", BEGUN + str(letter.number)))
         over = letter.number - taken.first - self._keep
         if over > self._keep // 4:  # not with every letter
             note(Operation("trim", MESSAGES, {"before": over}))
@@ -179,27 +258,105 @@ class Box:
 
         None if somebody else has processed it meanwhile.
         """
-        letter, kind = taken.letter, type(error).__name__
-        number = str(letter.number)
+        taken.parts.end()
+        letter, kind = taken.letter, self._retry.kind(error)
         parts = own_change(self)
         part = parts.part(self._handle)
-        done, count = part.get(DONE, {}), part.get(TRIES + number, {}).get("count", 0) + 1
-        if done.get("number", 0) >= letter.number or part.exists(SKIPPED + number):
+        count = part.get(TRIES + str(letter.number), {}).get("count", 0) + 1
+        failed = {"count": count, "error": type(error).__name__, "kind": kind}
+        again, wait = self._retry.again(kind, count), self._retry.pause(count)
+        if not self._fail(part, letter, failed, again, wait):
             return None
-        if count < self._attempts:
-            part.set(TRIES + number, {"count": count, "error": kind})
-        else:
-            item = {"id": letter.id, "content": letter.content, "sender": letter.sender}
-            item |= {"time": letter.time, "tries": count, "error": kind}
-            part.set(ASIDE + number, item)
-            part.set(SKIPPED + number, True)
+        if not again:  # it was the next one
             part.set(DONE, {"number": letter.number, "id": letter.id})
-            part.delete(TRIES + number)
         return parts.plan()
 
-    def last_try(self, taken: Taken) -> bool:
-        """Whether a letter is set aside if it fails now."""
-        return taken.letter.tries + 1 >= self._attempts
+    def _fail(
+        self, part: ScopedChange, letter: Letter, failed: dict[str, Any], again: bool, wait: float
+    ) -> bool:
+        """Note a failure; whether there was anything to note."""
+        number = str(letter.number)
+        if part.exists(BEGUN + number):
+            part.delete(BEGUN + number)
+        done = max(part.get(DONE, {}).get("number", 0), part.get(CLEARED, 0))
+        if done >= letter.number or part.exists(SKIPPED + number):
+            return False
+        if again:
+            now = moment(self._handle.core.clock.claimed())
+            part.set(TRIES + number, failed | ({"at": now, "wait": wait} if wait else {}))
+            return True
+        item = {"id": letter.id, "content": letter.content, "sender": letter.sender}
+        part.set(ASIDE + number, {"letter": item | {"time": letter.time}, "failed": failed})
+        part.set(SKIPPED + number, True)
+        part.delete(TRIES + number)
+        return True
+
+    def last_try(self, taken: Taken, error: BaseException) -> bool:
+        """Whether a letter is set aside if it fails now, by this error."""
+        return not self._retry.again(self._retry.kind(error), taken.letter.tries + 1)
+
+    def plan_interrupted(self) -> tuple[Plan, list[str]] | None:
+        """Attempts whose process ended before they did, as failures; the ids of those set aside.
+
+        Asked for by whoever knows that nobody is at work on this mailbox. None if there are none.
+        """
+        begun = self._handle.reader.keys(BEGUN, None, "")
+        if not begun:
+            return None
+        parts = own_change(self)
+        part = parts.part(self._handle)
+        letters = {letter.number: letter for letter in self.waiting(None)}
+        aside = []
+        for key in begun:
+            number, note = int(key.removeprefix(BEGUN)), part.get(key)
+            letter = letters.get(number)
+            if letter is None or note is None:  # removed meanwhile
+                part.delete(key)
+                continue
+            failed = {"count": note["attempt"], "error": "", "kind": RESTART}
+            if self._fail(part, letter, failed, note["again"], note["wait"]) and not note["again"]:
+                aside.append(letter.id)
+        plan = parts.plan()
+        return None if plan is None else (plan, aside)
+
+    # removing
+
+    def plan_remove(self, number: int) -> Plan:
+        """A change after which nobody processes a letter that waits or was set aside."""
+        check_count(number, "the number of a letter")
+        parts = own_change(self)
+        part = parts.part(self._handle)
+        if part.exists(ASIDE + str(number)):
+            part.delete(ASIDE + str(number))
+        elif any(letter.number == number for letter in self.waiting(None)):
+            part.get(DONE)  # it may be processed at this moment: then this is planned again
+            part.set(SKIPPED + str(number), True)
+            part.delete(TRIES + str(number))
+        else:
+            raise MissingError(
+                f"{self._handle.scope}: no letter {number} waits or is set aside; look at "
+                "waiting() and set_aside()"
+            )
+        plan = parts.plan()
+        assert plan is not None
+        return plan
+
+    def plan_clear(self, *, failed_only: bool) -> tuple[Plan | None, int]:
+        """A change that removes letters that were set aside, or all; and how many those are."""
+        parts = own_change(self)
+        part = parts.part(self._handle)
+        aside = self._handle.reader.keys(ASIDE, None, "")
+        gone = list(aside)
+        status = self.status()
+        if not failed_only and status.waiting:
+            part.get(DONE)
+            part.set(CLEARED, status.received)
+            for prefix in (TRIES, SKIPPED):  # of those that wait; behind it there are none
+                gone += self._handle.reader.keys(prefix, None, "")
+        for key in gone:
+            part.delete(key)
+        count = len(aside) + (0 if failed_only else status.waiting)
+        return parts.plan(), count
 
     def plan_retry(self, number: int) -> tuple[Plan, str]:
         """A change that puts a letter that was set aside to the end of the list."""
@@ -211,42 +368,48 @@ class Box:
                 f"{self._handle.scope}: no letter {number} is set aside; look at set_aside()"
             )
         part.delete(ASIDE + str(number))
-        post(self._handle, part, item["content"], item["sender"], item["id"])
+        letter = item["letter"]
+        post(self._handle, part, letter["content"], letter["sender"], letter["id"])
         plan = parts.plan()
         assert plan is not None
-        return plan, item["id"]
+        return plan, letter["id"]
 
     # looking
 
     def waiting(self, limit: int | None) -> list[Letter]:
         """Letters that are not processed yet, the next one first."""
         reader = self._handle.reader
-        found = reader.get_many([FIRST, DONE], False)
-        first = found.get(FIRST, 0)
-        at = max(found.get(DONE, {}).get("number", 0) - first, 0)
+        first, done, _ = self._far()
+        at = max(done - first, 0)
         skipped = self._skipped(first + at)
         stop = None if limit is None else at + limit + len(skipped)
         items: Sequence[Any] = reader.slice(MESSAGES, at, stop, False)
-        tries = {
-            int(key.removeprefix(TRIES)): (told["count"], told["error"])
-            for key, told in reader.items(TRIES, None, "", False)
+        failed = {
+            int(key.removeprefix(TRIES)): told for key, told in reader.items(TRIES, None, "", False)
         }
         waiting = [
-            _letter(item, number, *tries.get(number, ()))
+            _letter(item, number, failed.get(number, {}))
             for number, item in enumerate(items, first + at + 1)
             if number not in skipped
         ]
         return waiting[:limit]
 
+    def _far(self) -> tuple[int, int, str | None]:
+        """How many were trimmed, the last that is processed or not wanted, the last one's id."""
+        found = self._handle.reader.get_many([FIRST, DONE, CLEARED], False)
+        done = found.get(DONE, {})
+        number = max(done.get("number", 0), found.get(CLEARED, 0))
+        return found.get(FIRST, 0), number, done.get("id")
+
     def _skipped(self, after: int = 0) -> set[int]:
-        """Numbers of those that were set aside, behind one."""
+        """Numbers of those that were set aside or removed, behind one."""
         keys = self._handle.reader.keys(SKIPPED, None, "")
         return {number for key in keys if (number := int(key.removeprefix(SKIPPED))) > after}
 
     def set_aside(self) -> list[Letter]:
         """Letters that failed too often, oldest first."""
         found = [
-            _letter(item, int(key.removeprefix(ASIDE)), item.pop("tries"), item.pop("error"))
+            _letter(item["letter"], int(key.removeprefix(ASIDE)), item["failed"])
             for key, item in self._handle.reader.items(ASIDE, None, "", False)
         ]
         return sorted(found, key=lambda letter: letter.number)
@@ -254,30 +417,35 @@ class Box:
     def status(self) -> MailboxStatus:
         """How far it is."""
         reader = self._handle.reader
-        found = reader.get_many([FIRST, DONE], False)
-        first, done = found.get(FIRST, 0), found.get(DONE, {})
+        first, number, id = self._far()
         received = first + reader.length(MESSAGES)
-        number = done.get("number", 0)
         missed = max(first - number, 0)
         skipped = len(self._skipped(number + missed))
         return MailboxStatus(
             received,
             number + skipped,
             received - number - missed - skipped,
-            done.get("id"),
+            id,
             len(reader.keys(ASIDE, None, "")),
             missed,
         )
 
 
 def post(
-    handle: LineHandle, part: ScopedChange, content: Any, sender: str, id: str | None = None
+    handle: LineHandle,
+    part: ScopedChange,
+    content: Any,
+    sender: str,
+    id: str | None = None,
+    by: str = "",
 ) -> str:
     """Note in a change, of whomever, that a letter goes into a mailbox; returns its id."""
+    part._check_open()
     check_text(sender, "the sender of a letter", 256)
     id = id or os.urandom(8).hex()
     time = moment(handle.core.clock.claimed())
     part.operations += sticky(handle, INBOX)
     item = {"id": id, "content": content, "sender": sender, "time": time}
+    item |= {"by": by} if by else {}
     part.operations.append(Operation("append", MESSAGES, [item]))
     return id

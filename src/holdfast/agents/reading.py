@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any, Protocol, Self
 
 from holdfast.agents import rules
-from holdfast.agents.checking import build
-from holdfast.agents.components import SCHEMA, Component, table
-from holdfast.agents.draft import Draft, find, item_key, item_type_of, keyed, list_at
+from holdfast.agents.checking import build, problems
+from holdfast.agents.components import Component, table
+from holdfast.agents.draft import Draft, find, keyed, list_at
 from holdfast.agents.keys import CURRENT_TASK, own_change
 from holdfast.errors import AgentValidationError, HoldfastError, InvalidInputError
 from holdfast.store.handles import ChangeParts, LineHandle
@@ -92,28 +92,38 @@ class Reading:
 
     def item(self, name: str, id: str) -> Any:
         """One item of a keyed component; None if it is not there."""
-        component = keyed(self.components, name)
-        found = Moment(self.handle.reader).get(item_key(component, id))
-        return None if found is None else build(item_type_of(component), found)
+        return keyed(self.components, name).item(self.moment(), id)
 
     def ids(self, name: str) -> list[str]:
         """The ids of a keyed component, in order."""
-        below = keyed(self.components, name).below
-        return [key.removeprefix(below) for key in Moment(self.handle.reader).keys(below)]
+        return keyed(self.components, name).ids(self.moment())
 
     def tail(self, path: str, count: int) -> list[Any]:
         """The last items of a list, without reading the rest."""
         component, key, kind = list_at(self.components, path)
-        version = Moment(self.handle.reader).get(SCHEMA, {}).get(component.name, 1)
-        if version != component.version:
-            whole = self.get(component.name)  # what is older is upgraded as a whole
-            return _items(whole, path)[-count:] if count else []
+        if component.version_in(Moment(self.handle.reader)) != component.version:
+            return self._upgraded(component, path)[-count:] if count else []
         found = self.handle.reader.tail(key, count, False)
-        return [build(kind, item) for item in found]
+        try:
+            return [build(kind, item) for item in found]
+        except (TypeError, ValueError) as error:  # as the library that builds raises it
+            wrong = problems(list.__class_getitem__(kind), found, path)
+            text = f"{self.handle.scope}: what is stored in {path!r} is not as its type"
+            raise AgentValidationError(text, wrong) from error
 
     def length(self, path: str) -> int:
         """Number of items of a list."""
-        return self.handle.reader.length(list_at(self.components, path)[1])
+        component, key, _ = list_at(self.components, path)
+        if component.version_in(Moment(self.handle.reader)) != component.version:
+            return len(self._upgraded(component, path))
+        return self.handle.reader.length(key)
+
+    def _upgraded(self, component: Component, path: str) -> list[Any]:
+        """A list of a component that another version wrote, which is upgraded as a whole."""
+        whole = component.read(self.moment())
+        _, _, field = path.partition("/")
+        found: list[Any] = getattr(whole, field) if field else whole
+        return found
 
     # checking
 
@@ -154,9 +164,3 @@ class Reading:
         parts = own_change(self, **cause)
         meter = self.handle.core.meter
         return Draft(parts.part(self.handle), self.components, self.now(), meter), parts
-
-
-def _items(whole: Any, path: str) -> list[Any]:
-    _, _, field = path.partition("/")
-    found: list[Any] = getattr(whole, field) if field else whole
-    return found

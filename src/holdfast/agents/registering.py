@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,9 +20,10 @@ from holdfast.errors import (
     InvalidInputError,
     InvalidValueError,
     MissingError,
+    StateIntegrityError,
 )
 from holdfast.store import json_values
-from holdfast.store.arguments import check_filters, check_limit, check_prefixes
+from holdfast.store.arguments import check_filters, check_limit, check_prefixes, check_run
 from holdfast.store.core import Core
 from holdfast.store.files import write_whole
 from holdfast.store.gates import Operation
@@ -30,6 +32,8 @@ from holdfast.store.history import Plan
 from holdfast.store.lease_names import running_lease
 from holdfast.store.reading import Reader
 from holdfast.store.scopes import Scope
+
+log = logging.getLogger("holdfast.agents")
 
 FORMAT = "holdfast-agents/1"
 LARGEST_FILE = 64 << 20
@@ -45,12 +49,14 @@ class AgentInfo:
     id: str
     identity: Identity
     status: str
-    """created, running, paused, stopped or failed, as it was last stored"""
+    """created, running, paused, stopped or failed, as it was last stored; or damaged"""
     owner: str | None
     """Who runs it, by its lease, which a process that died holds until another takes it, unless it
     is known to be gone."""
     here: bool
     """Whether this registry runs it."""
+    damage: str = ""
+    """Why nothing more is known of one that is damaged."""
 
 
 class Registering:
@@ -62,6 +68,8 @@ class Registering:
         kinds: Mapping[str, Make],
         fields: Mapping[str, Iterable[str]],
         duration: float,
+        *,
+        awaited: bool = False,
     ) -> None:
         if not isinstance(kinds, Mapping) or not isinstance(fields, Mapping):
             raise InvalidInputError("kinds and fields are mappings from the names of kinds")
@@ -71,6 +79,8 @@ class Registering:
                     "kinds are names and functions of an identity: "
                     '{"greeter": lambda identity: Greeter()}'
                 )
+            if not isinstance(make, type):  # of which only the objects may be called so
+                check_run(make, f"what makes the kind {name!r}", awaited=awaited)
         unknown = [name for name in fields if name not in kinds]
         if unknown:
             raise InvalidInputError(f"fields are of kinds; {', '.join(unknown)} is none")
@@ -78,6 +88,8 @@ class Registering:
         self.kinds = dict(kinds)
         self.fields = {name: tuple(chosen) for name, chosen in fields.items()}
         self.duration = duration
+        self.closed = False
+        """Whether nothing is to run here any more."""
 
     def handle(self, id: str) -> LineHandle:
         """The main timeline of an agent."""
@@ -128,7 +140,10 @@ class Registering:
         *,
         registered: bool = True,
     ) -> list[AgentInfo]:
-        """Agents in the order of their ids: those that are registered, or all that were started."""
+        """Agents in the order of their ids: those that are registered, or all that were started.
+
+        Those that are damaged are among them, for nobody knows.
+        """
         check_prefixes(prefix=prefix)
         check_filters(kind=kind, after=after)
         check_limit(limit)
@@ -140,22 +155,32 @@ class Registering:
             if limit is not None and len(found) >= limit:
                 break
             id = info.scope.id
-            reader = self.handle(id).reader
-            identity = _identity(reader)
-            life = reader.get(EXECUTION_STATE, None, None, False)
-            if identity is None and (registered or life is None):
+            running = owners.get(self.lease(id)), id in mine
+            try:
+                seen = self._seen(id, registered)
+            except StateIntegrityError as error:  # who it is is not known: it may be any of them
+                found.append(AgentInfo(id, Identity(), "damaged", *running, str(error)))
                 continue
-            identity = identity or Identity()
-            if kind is not None and identity.kind != kind:
-                continue
-            status = life.get("status", "created") if isinstance(life, dict) else "created"
-            found.append(AgentInfo(id, identity, status, owners.get(self.lease(id)), id in mine))
+            if seen is not None and kind in (None, seen[0].kind):
+                found.append(AgentInfo(id, *seen, *running))
         return found
+
+    def _seen(self, id: str, registered: bool) -> tuple[Identity, str] | None:
+        """Who an agent is, and its status; None if it is not registered, or was never started."""
+        reader = self.handle(id).reader
+        identity = _identity(reader)
+        life = reader.get(EXECUTION_STATE, None, None, False)
+        if identity is None and (registered or life is None):
+            return None
+        status = life.get("status", "created") if isinstance(life, dict) else "created"
+        return identity or Identity(), status
 
     # running
 
     def maker(self, id: str) -> tuple[Callable[[], Any], tuple[str, ...] | None]:
         """What makes an agent of the kind that its identity names, and which fields are kept."""
+        if self.closed:
+            raise InvalidInputError("these Agents are closed and run nothing more; make others")
         identity = self.identity(id)
         if identity is None:
             raise MissingError(f"agent:{id} is not registered; register it first")
@@ -171,12 +196,21 @@ class Registering:
     # files
 
     def write_file(self, path: str | os.PathLike[str]) -> int:
-        """All identities as JSON for people, whole or not at all; tells how many."""
+        """All identities as JSON for people, whole or not at all; tells how many.
+
+        Those that are damaged are named in it, and in a warning.
+        """
         found = self.infos((), None, "", None, None)
         agents = {
-            one.id: self.handle(one.id).reader.get(IDENTITY, None, None, True) for one in found
+            one.id: self.handle(one.id).reader.get(IDENTITY, None, None, True)
+            for one in found
+            if not one.damage
         }
-        text = json_values.dumps({"format": FORMAT, "agents": agents}, indent=2)
+        document: dict[str, Any] = {"format": FORMAT, "agents": agents}
+        if damaged := {one.id: one.damage for one in found if one.damage}:
+            document["damaged"] = damaged
+            log.warning("identities that cannot be read are left out: %s", ", ".join(damaged))
+        text = json_values.dumps(document, indent=2)
         write_whole(path, [text.encode(), b"\n"])
         return len(agents)
 
@@ -205,6 +239,15 @@ class Registering:
             id: {name: getattr(one, name) for name in Identity.__struct_fields__}
             for id, one in found.agents.items()
         }
+
+
+def refuse_beside(id: str, loops: Mapping[str, Any]) -> None:
+    """Refuse to spawn an agent that a loop runs here: its lease would be waited for in vain."""
+    if id in loops:
+        raise InvalidInputError(
+            f"agent:{id} runs here in a loop, which has an agent of its own; stop() it first, or "
+            "send it a letter"
+        )
 
 
 class _File(msgspec.Struct):

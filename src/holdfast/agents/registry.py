@@ -10,11 +10,12 @@ from typing import Any, Self
 
 from holdfast.agents.agent import Agent
 from holdfast.agents.attaching import Attached, attach
-from holdfast.agents.loop import LOOK, Loop
+from holdfast.agents.loop import Loop
 from holdfast.agents.looping import LoopResult
-from holdfast.agents.registering import AgentInfo, Make, Registering
+from holdfast.agents.registering import AgentInfo, Make, Registering, refuse_beside
 from holdfast.agents.shapes import Identity
 from holdfast.errors import InvalidInputError, MissingError
+from holdfast.store.arguments import ran
 from holdfast.store.asking import Asking, taken
 from holdfast.store.blocking import State, Store
 from holdfast.store.leasing import Lease
@@ -103,12 +104,16 @@ class Agents:
     ) -> list[AgentInfo]:
         """Registered agents in the order of their ids; for the next page give the last as `after`.
 
-        Each of them is looked at: the time grows with their number.
+        Each of them is looked at: the time grows with their number. One that is damaged has that as
+        its status, and is among them whatever its kind is.
         """
         return self._core.infos((*self.running(), *self._loops), kind, prefix, limit, after)
 
     def export_identities(self, path: str | os.PathLike[str]) -> int:
-        """Write all identities to a file, as JSON for people, whole or not at all; how many."""
+        """Write all identities to a file, as JSON for people, whole or not at all; how many.
+
+        Agents that are damaged are named in it, and in a warning of the log.
+        """
         return self._core.write_file(path)
 
     def import_identities(self, path: str | os.PathLike[str]) -> int:
@@ -144,11 +149,13 @@ class Agents:
         with self._lock:
             if (found := self._here(id)) is not None:
                 return found
+            refuse_beside(id, self._loops)
             make, fields = self._core.maker(id)
             asked = Asking(self._store._core, self._core.lease(id), self._core.duration, wait, None)
             lease = taken(asked)
             try:
-                kept = self._attached(make(), self._store.agent(id), fields, lease)
+                made = ran(make(), "what makes an agent")
+                kept = self._attached(made, self._store.agent(id), fields, lease)
                 kept.start()
             except BaseException:
                 lease.release()
@@ -211,8 +218,10 @@ class Agents:
     def close(self) -> None:
         """Stop all that run here, and wait until they have ended: loops, after the step at work.
 
-        Of several errors, the first is raised at the end; those of loops are raised by `run`.
+        From now on none is spawned or run. Of several errors, the first is raised at the end; those
+        of loops are raised by `run`.
         """
+        self._core.closed = True
         errors: list[Exception] = []
         loops = list(self._loops.values())
         for id in (*self._running, *self._loops):
@@ -220,9 +229,8 @@ class Agents:
                 self.stop(id)
             except Exception as error:
                 errors.append(error)
-        for loop, thread, over in loops:
+        for _, thread, over in loops:
             if thread is not threading.current_thread():  # an agent may end all, itself included
-                while not over.wait(LOOK):
-                    loop.stop()  # it may not have begun when it was told before
+                over.wait()
         if errors:
             raise errors[0]

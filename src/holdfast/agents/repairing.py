@@ -19,6 +19,8 @@ UNKNOWN = (
 )
 NOT_DONE = "This call was not carried out: the agent stopped before it was begun."
 
+LOST = "This call was carried out, and its result is not known any more. Do not call again."
+
 
 @dataclass(frozen=True)
 class Orphan:
@@ -36,6 +38,8 @@ class Orphan:
         status = self.effect.status if self.effect is not None else "planned"
         if status == "done":
             assert self.effect is not None
+            if self.effect.result_lost:
+                return Answer(LOST, True)
             result = self.effect.result
             return Answer(result if isinstance(result, str) else json_values.dumps(result), False)
         return Answer(NOT_DONE if status == "planned" else UNKNOWN, True)

@@ -95,7 +95,7 @@ def read_manifest(reader: Reader) -> Manifest:
     slot = reader.live(line, ATTACHED) if line is not None else None
     if line is None or slot is None:
         return Manifest()
-    found = reader.value(line, slot)
+    found = reader.value(line, ATTACHED, slot)
     return Manifest(
         tuple(found["fields"]),
         frozenset(found["apart"]),

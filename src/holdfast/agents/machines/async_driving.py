@@ -6,6 +6,7 @@ import inspect
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.agents.machines.driving import Call, Read, Routine
+from holdfast.store.arguments import ran
 from holdfast.store.cancelling import read_away
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ async def drive_async(state: State, routine: Routine[_T]) -> _T:
                     answer = asked.function(asked.argument)
                     if inspect.isawaitable(answer):
                         answer = await answer
+                    answer = ran(answer, "a function of a machine")
                 else:
                     answer = await state._run(asked.plan)
             except BaseException as error:

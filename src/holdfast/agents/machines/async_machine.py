@@ -87,7 +87,7 @@ class Machine:
         try:
             yield step
         except Exception as error:
-            await self._do(self._routines.fail(step, seen, arrow, error))
+            await self._do(self._routines.fail(step, error, seen=seen, arrow=arrow))
             raise
         await self._do(self._routines.finish(step, seen, arrow))
 

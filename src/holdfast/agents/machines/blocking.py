@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
 
-from holdfast.agents.machines.definition import MachineDefinition, check_definition
+from holdfast.agents.machines.definition import MachineDefinition, check_blocking, check_definition
 from holdfast.agents.machines.driving import Routine, drive
 from holdfast.agents.machines.records import (
     MAIN,
@@ -42,6 +42,7 @@ class Machine:
         if not isinstance(state, State):
             raise InvalidInputError("Machine takes a state of holdfast.sync")
         check_definition(definition)
+        check_blocking(definition)
         self._state = state
         self.definition = definition
         self.name = name
@@ -85,7 +86,7 @@ class Machine:
         try:
             yield step
         except Exception as error:
-            self._do(self._routines.fail(step, seen, arrow, error))
+            self._do(self._routines.fail(step, error, seen=seen, arrow=arrow))
             raise
         self._do(self._routines.finish(step, seen, arrow))
 

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import structs
 
-from holdfast.agents.checking import problems
+from holdfast.agents.checking import problems, told
 from holdfast.agents.machines.rules import MOST_PROBLEMS, MachineRule, broken, empty_names
 from holdfast.agents.machines.validating import wrong_with
 from holdfast.errors import HoldfastError, InvalidInputError, MachineDefinitionError
-from holdfast.store.arguments import check_text
+from holdfast.store.arguments import check_not_async, check_text, is_async
 
 if TYPE_CHECKING:
     from holdfast.agents.machines.records import MachineSnapshot
@@ -212,6 +212,19 @@ def check_definition(definition: object) -> None:
         )
 
 
+def check_blocking(definition: MachineDefinition) -> None:
+    """Refuse functions that nobody would await."""
+    for state in definition.states.values():
+        _check_blocking(state, "state")
+    for _, _, arrow in definition.arrows():
+        _check_blocking(arrow, "arrow")
+
+
+def _check_blocking(of: Any, kind: str) -> None:
+    for name in _FUNCTIONS[kind]:
+        check_not_async(getattr(of, name), f"{name} of a machine")
+
+
 def _refuse(texts: Iterable[str]) -> None:
     found = list(texts)
     if found:
@@ -229,14 +242,9 @@ def _listed(of: Any, **kinds: type) -> Iterator[str]:
 def _said(check: Callable[..., Any], data: dict[str, Any]) -> list[str]:
     """What a function of the user says is wrong: texts, one text, False, or an error."""
     try:
-        answer = check(data)
+        return told(check(data), "data: its check")
     except Exception as error:
         return [f"data: its check raised {type(error).__name__}"]
-    if answer is None or answer is True:
-        return []
-    if answer is False:
-        return ["data: its check says no"]
-    return [answer] if isinstance(answer, str) else [str(one) for one in answer]
 
 
 def _arrows(on: Mapping[str, MachineArrow | str]) -> dict[str, MachineArrow | str]:
@@ -305,6 +313,8 @@ def _bad_state(machine: MachineDefinition, state: MachineState) -> Iterator[str]
     yield from (f"only_from names {one!r}, which is no state" for one in unknown)
     yield from empty_names(state.data)
     yield from _uncallable(state, "state")
+    if is_async(state.check):
+        yield "check is a plain function, not an `async def`: it only looks at the data"
 
 
 def _bad_arrow(machine: MachineDefinition, arrow: MachineArrow) -> Iterator[str]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from holdfast.store.arguments import ran
+
 if TYPE_CHECKING:
     from holdfast.store.blocking import State
     from holdfast.store.history import Plan
@@ -47,7 +49,7 @@ def drive(state: State, routine: Routine[_T]) -> _T:
                 if isinstance(asked, Read):
                     answer = asked.function()
                 elif isinstance(asked, Call):
-                    answer = asked.function(asked.argument)
+                    answer = ran(asked.function(asked.argument), "a function of a machine")
                 else:
                     answer = state._run(asked.plan)
             except BaseException as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 PAGE = 256
 
 
-_Known = tuple[list[int], dict[str, Any] | None, MachineIntent | None, int, int]
-"""Versions of its keys, what they are, number and version of the newest transition."""
+_Known = tuple[list[int], dict[str, Any] | None, MachineIntent | None, int, int, bool]
+"""Versions of its keys, what they are, number and version of the newest transition, whether the
+state is adopted."""
 
 
 def machines_of(handle: LineHandle) -> list[str]:
@@ -52,6 +53,9 @@ class Seen:
     """Of its newest transition."""
     version: int
     """The newest one that was given away."""
+    adopted: bool = False
+    """Whether the state was made on another timeline and restored here, where the log does not
+    know it: it is a version of its own, and gets its number with the next transition."""
     expects: dict[str, int] = field(default_factory=dict)
     data: dict[str, Any] | None = None
     """None if nobody needed it yet."""
@@ -70,7 +74,7 @@ class Looker:
         self.name = name
         self.keys = Keys.of(name)
         self.agent = str(handle.scope)
-        self._known: _Known = ([-1, -1, -1], None, None, 0, 0)
+        self._known: _Known = ([-1, -1, -1], None, None, 0, 0, False)
 
     def time(self) -> datetime:
         """The store's time, for people."""
@@ -86,10 +90,10 @@ class Looker:
 
     def last_seen(self) -> Seen:
         """What was last seen or made here, without looking; somebody may have changed it since."""
-        versions, now, intent, number, version = self._known
+        versions, now, intent, number, version, adopted = self._known
         # Whoever changes `now` adds to the log, and a restore gives both its own number.
         expects = {self.keys.intent: versions[1], self.keys.transitions: versions[2]}
-        return Seen(now, intent, number, version, expects)
+        return Seen(now, intent, number, version, adopted, expects)
 
     def _read(self, log: int) -> _Known:
         keys = self.keys
@@ -101,7 +105,32 @@ class Looker:
         newest = self.handle.reader.tail(keys.transitions, 1)
         last = self.transition(newest[0]) if newest else None
         number, version = (last.number, last.version) if last is not None else (0, 0)
-        return [now_version, intent_version, log], now, intent, number, version
+        adopted = now is not None and not self._logged(now, last)
+        if now is not None and adopted:
+            # Not numbered yet: the number of the entry that brought it here names it, and none of
+            # the versions that the log gives, also if another state is adopted before then.
+            now = {**now, "version": -now_version}
+        return [now_version, intent_version, log], now, intent, number, version, adopted
+
+    def _logged(self, now: dict[str, Any], last: Transition | None) -> bool:
+        """Whether the log has what made a state; if it was cleaned, nobody can tell."""
+        version = now.get("version", 0)
+        if last is None or version > last.version:
+            return False
+        if last.version == version and last.success:
+            return last.id == now.get("id")
+        place = self.place_of(version)
+        found = self.slice(place, place + 1)
+        made = [one for one in found if one.version == version and one.success]
+        return not made or made[0].id == now.get("id")
+
+    def adoption(self, seen: Seen) -> Transition:
+        """What the log says of a state that is adopted: when it was made, and what it is."""
+        assert seen.now is not None
+        now, made = seen.now, moment(seen.now["updated"])
+        way = ("adopt", "", now["state"], "")
+        id = now.get("id", "")
+        return Transition(seen.number + 1, id, self.agent, self.name, *way, made, seen.version + 1)
 
     def wrote(self, seen: Seen, entry: int, last: Transition, now: dict[str, Any]) -> None:
         """Remember what a change has just made, unless a gate may have made it something else."""
@@ -109,7 +138,7 @@ class Looker:
             return
         ended = seen.now is None or seen.intent is not None
         intent = entry if ended else seen.expects[self.keys.intent]
-        self._known = [entry, intent, entry], now, None, last.number, last.version
+        self._known = [entry, intent, entry], now, None, last.number, last.version, False
 
     def noted(self, seen: Seen, entry: int, last: Transition, *, closed: bool) -> None:
         """The same of a change that has only added a failed attempt to the log, or also ended its
@@ -120,7 +149,7 @@ class Looker:
         intent = seen.intent
         if closed:
             versions[1], intent = entry, None
-        self._known = versions, seen.now, intent, last.number, last.version
+        self._known = versions, seen.now, intent, last.number, last.version, seen.adopted
 
     def look_whole(self) -> Seen:
         """All of it."""
@@ -139,7 +168,8 @@ class Looker:
     def snapshot(self, definition: MachineDefinition) -> MachineSnapshot | None:
         """Where the machine is."""
         seen = self.look_whole()
-        return self.shown(definition, seen.now, seen.data or {}, seen.intent)
+        shown = self.shown(definition, seen.now, seen.data or {}, seen.intent)
+        return replace(shown, unnumbered=True) if shown is not None and seen.adopted else shown
 
     def snapshot_at(self, definition: MachineDefinition, point: Any) -> MachineSnapshot | None:
         """Where the machine was at a point of its scope."""
@@ -213,6 +243,9 @@ class Looker:
 
     def maker(self, version: int) -> Transition:
         """The transition that made a version."""
+        seen = self.look()
+        if seen.adopted and seen.now is not None and version == seen.now["version"]:
+            return self.adoption(seen)
         place = self.place_of(version)
         for one in self.slice(place, place + 1):
             if one.version == version and one.success:
@@ -224,22 +257,29 @@ class Looker:
 
     def entry_of(self, version: int) -> str:
         """The entry (TIMELINE@NUMBER) that made a version."""
-        check_count(version, "a version")
+        check_number(version)
         made = self.maker(version)
-        infos = {one.name: one for one in self.handle.history.timelines()}
-        line: str | None = self.handle.timeline
-        while line is not None:
+        for line in self._lines():
             handle = self.handle.on(line)
             found = self._entry(handle, made, _begin(handle, made.timestamp))
             if found is None:  # the clock was set back since
                 found = self._entry(handle, made, 1)
             if found is not None:
                 return f"{line}@{found}"
-            line = infos[line].parent if line in infos else None
         raise PointNotFoundError(
             f"{self.agent}: version {version} of the machine {self.name!r} is in no history that "
             "is kept"
         )
+
+    def _lines(self) -> list[str]:
+        """The timelines of the scope: this one, those that it comes from, then the others."""
+        infos = {one.name: one for one in self.handle.history.timelines()}
+        found: list[str] = []
+        line: str | None = self.handle.timeline
+        while line is not None:
+            found.append(line)
+            line = infos[line].parent if line in infos else None
+        return [*found, *(name for name in infos if name not in found)]
 
     def _entry(self, handle: LineHandle, made: Transition, since: int) -> int | None:
         low = since
@@ -248,10 +288,15 @@ class Looker:
         ):
             for entry in page:
                 found = handle.view(entry.sequence).reader.get(self.keys.now)
-                if found is not None and found["version"] == made.version:
+                if found is not None and found.get("id") == made.id:
                     return entry.sequence
             low = page[-1].sequence + 1
         return None
+
+
+def check_number(version: object) -> None:
+    """Refuse what can be no version; that of a state that is not numbered yet is below 0."""
+    check_count(-version if type(version) is int and version < 0 else version, "a version")
 
 
 def _begin(handle: LineHandle, time: datetime) -> int:

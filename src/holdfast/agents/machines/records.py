@@ -1,11 +1,11 @@
 """What a machine keeps, and what of it is handed out.
 
-Under `$machine/NAME/`: `now` (state, version, times, metadata), `data` (a mapping, written when it
-changes), and below `log/`, which restores leave alone, `transitions` (a list of all attempts) and
-`intent` (the transition whose work is being done, or None: a key that is there is found faster
-than that one is not). Each transition has a number, one more than
-the one before it; versions count those that succeeded. Both are taken from the newest transition,
-which every change of a machine expects, so that nobody else takes the same.
+Under `$machine/NAME/`: `now` (state, version, the id of the transition that made it, times,
+metadata), `data` (a mapping, written when it changes), and below `log/`, which restores leave
+alone, `transitions` (a list of all attempts) and `intent` (the transition whose work is being done,
+or None: a key that is there is found faster than that one is not). Each transition has a number,
+one more than the one before it; versions count those that succeeded. Both are taken from the newest
+transition, which every change of a machine expects, so that nobody else takes the same.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class Transition(msgspec.Struct, frozen=True):
     """The scope, as text."""
     machine: str
     kind: str
-    """start, step (a trigger), save (data without a trigger), roll_back or replay"""
+    """start, step (a trigger), save (data without a trigger), roll_back, replay or adopt (a state
+    that another timeline made was restored)"""
     from_state: str
     """Empty where a machine begins."""
     to_state: str
@@ -175,6 +176,9 @@ class MachineSnapshot:
     """What its state says, with the data filled in."""
     pending: MachineIntent | None = None
     """A transition that was begun and never ended; `recover` or `settle` ends it."""
+    unnumbered: bool = False
+    """Another timeline made it, and the next transition gives it its number here; until then its
+    version is below 0."""
 
 
 @dataclass(frozen=True, slots=True)

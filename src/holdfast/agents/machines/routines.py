@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
@@ -162,9 +163,19 @@ class Routines(Storing):
         step.metadata = copied(seen.now.get("metadata", {}))
 
     def carry_out(
-        self, step: MachineStep, seen: Seen, arrow: MachineArrow, *, work: Any
+        self,
+        step: MachineStep,
+        seen: Seen,
+        arrow: MachineArrow,
+        *,
+        work: Any,
+        known: bool = False,
     ) -> Routine[Transition]:
-        """Actions and work, then the one change that makes the transition."""
+        """Actions and work, then the one change that makes the transition.
+
+        `known`: the work is known to be done, so that an error undoes nothing and leaves it open.
+        """
+        fail = self.failed if known else partial(self.fail, seen=seen, arrow=arrow)
         here, there = self.definition.states.get(step.origin), self.definition.states[arrow.to]
         exit = here.exit if here is not None else None
         try:
@@ -174,14 +185,14 @@ class Routines(Storing):
             if seen.data is not None:
                 self.check_data(arrow.to, step.data)
         except Exception as error:
-            yield from self.fail(step, seen, arrow, error)
+            yield from fail(step, error)
             raise
         try:
             return (yield from self.apply(seen, step, "step"))
         except Conflict as conflict:
             raise (yield from self.overtaken(step, conflict)) from conflict
         except RefusedError as error:  # it cannot be stored, or a gate says no
-            yield from self.fail(step, seen, arrow, error)
+            yield from fail(step, error)
             raise
 
     def finish(self, step: MachineStep, seen: Seen, arrow: MachineArrow) -> Routine[Transition]:
@@ -189,14 +200,25 @@ class Routines(Storing):
         return (yield from self.carry_out(step, seen, arrow, work=None))
 
     def fail(
-        self, step: MachineStep, seen: Seen, arrow: MachineArrow, error: Exception
+        self, step: MachineStep, error: Exception, *, seen: Seen, arrow: MachineArrow
     ) -> Routine[None]:
-        """Note that it failed; work that was begun is undone first, if it can be."""
+        """Note that it failed; work that was begun is undone first, if it can be.
+
+        If that fails too, the intent stays open: nobody knows what is left of the work.
+        """
         if isinstance(error, LeaseLostError):
             return  # another holds the agent now: what was begun is theirs to settle
-        if seen.intent is not None and arrow.undo is not None:
-            yield Call(arrow.undo, step)
-        yield from self.failed(step, error, close=seen.intent)
+        close = seen.intent
+        if close is not None and arrow.undo is not None:
+            try:
+                yield Call(arrow.undo, step)
+            except Exception as wrong:
+                close = None
+                error.add_note(
+                    f"{self.where}: its undo failed, too ({type(wrong).__name__}), so that "
+                    f"{step.trigger!r} is still open: settle() it"
+                )
+        yield from self.failed(step, error, close=close)
 
     def can(self, trigger: str, input: Mapping[str, Any]) -> bool:
         """Whether a trigger would be followed now, if its guard said yes."""

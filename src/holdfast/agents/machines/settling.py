@@ -73,12 +73,17 @@ class Settling:
         step.data.update(copied(dict(data)))
         if how == "roll_back":
             if arrow is not None and arrow.undo is not None:
-                yield Call(arrow.undo, step)
+                try:
+                    yield Call(arrow.undo, step)
+                except Exception as error:  # it stays open
+                    yield from self._routines.failed(step, error)
+                    raise
             yield from self._routines.log_failure(step, INTERRUPTED, "step", again)
         else:
             assert arrow is not None
-            work = arrow.work if how == "complete" else None
-            yield from self._routines.carry_out(step, seen, arrow, work=work)
+            known = how == "done"
+            work = None if known else arrow.work
+            yield from self._routines.carry_out(step, seen, arrow, work=work, known=known)
         snapshot = yield Read(self._routines.snapshot)
         return MachineRecovered("roll_back" if how == "roll_back" else "complete", again, snapshot)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +116,11 @@ class Storing:
         self, seen: Seen, step: MachineStep, kind: str
     ) -> tuple[Transition, list[Operation]]:
         keys, before = self.keys, seen.now
+        records = []
+        if seen.adopted:
+            adopted = self.looker.adoption(seen)
+            records.append(adopted.stored())
+            seen = replace(seen, number=adopted.number, version=adopted.version)
         made = self._transition(seen, step, kind, seen.version + 1)
         record = made.stored()
         time = record[TIME]
@@ -122,6 +128,7 @@ class Storing:
         now = {
             "state": step.target,
             "version": made.version,
+            "id": made.id,
             "created": created,
             "updated": max(created, time),
         }
@@ -131,7 +138,7 @@ class Storing:
             now["metadata"] = metadata
         operations = [
             Operation("set", keys.now, now),
-            Operation("append", keys.transitions, [record]),
+            Operation("append", keys.transitions, [*records, record]),
         ]
         if before is None or (seen.data is not None and not same(seen.data, step.data)):
             operations.append(Operation("set", keys.data, step.data))

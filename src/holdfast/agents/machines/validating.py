@@ -25,7 +25,7 @@ def wrong_with(definition: MachineDefinition, snapshot: MachineSnapshot) -> Iter
         yield "its agent has no name"
     if not snapshot.state:
         yield "its state has no name"
-    if snapshot.version < 0:
+    if snapshot.version < 0 and not snapshot.unnumbered:
         yield f"its version {snapshot.version} is negative"
     if snapshot.updated_at < snapshot.created_at:
         yield "it was changed before it was made"

@@ -104,11 +104,11 @@ class Past:
 
     def snapshot(self, version: int) -> MachineSnapshot:
         """The machine at one of its versions."""
-        check_count(version, "a version")
         entry = self._looker.entry_of(version)
         found = self._looker.snapshot_at(self._routines.definition, entry)
         assert found is not None
-        return found
+        # On another timeline it was another one.
+        return replace(found, version=version, unnumbered=version < 0)
 
     def _at(self, point: Any) -> MachineSnapshot:
         """The machine at a version, or at a checkpoint that is not too old."""

@@ -1,0 +1,21 @@
+"""An agent of a folder of files: the async face, the same on a thread."""
+
+from __future__ import annotations
+
+from holdfast.agents.folder_importing import ImportedAgent, import_line
+from holdfast.checkpoints.exporting import line_of
+from holdfast.store.async_state import State
+from holdfast.store.cancelling import to_the_end
+from holdfast.store.files import Path
+
+
+async def import_folder(state: State, folder: Path, *, agent: str | None = None) -> ImportedAgent:
+    """Take up an agent from a folder of files, as `docs/agents.md` lists them, in one change.
+
+    `agent` is its name there, if it is another than the id of the state. Every file is read and
+    checked first; if one is bad, `AgentValidationError` lists all that are, and nothing is
+    written. The same files are taken up once. Of files that have changed since, letters that are
+    new are added, and tasks, context and memory are set to what the files say. The folder must
+    not be written to meanwhile; it is not changed. At most 64 MiB at once.
+    """
+    return await to_the_end(import_line, line_of(state), folder, agent)

@@ -1,0 +1,152 @@
+"""A checkpoint of an agent as a file for people."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Classed, sync
+from holdfast.agents.shapes import Decision, OperationalContext, Task, TaskStack
+from holdfast.errors import CheckpointNotFoundError, InvalidInputError
+from holdfast.sync import AgentState, Mailbox, export_agent
+
+
+def busy(store: sync.Store, name: str = "7") -> sync.State:
+    """An agent in the middle of its work."""
+    state = store.agent(name)
+    typed = AgentState(state)
+    task = Task(id="t1", status="running", progress=0.375, data={"repository": "x"})
+    typed.set("tasks", TaskStack(current=task, pending=[Task(id="t2")]))
+    typed.set(
+        "operational_context",
+        OperationalContext(
+            goals=["ship"], constraints=["no force"], decisions=[Decision(what="y")]
+        ),
+    )
+    typed.put("short_term_memory", "seen", [1, 2])
+    typed.put("session_memory", "user", "Ada")
+    box = Mailbox(state)
+    for number in range(3):
+        box.send(number, id=f"letter-{number}")
+    box.process(lambda mail: None, limit=1)
+    return state
+
+
+def read(path: str | Path) -> Any:
+    return json.loads(Path(path).read_text())
+
+
+@pytest.mark.spec("X50", "X51")
+def test_what_is_in_the_file_and_what_it_is_called(store: sync.Store, tmp_path: Path) -> None:
+    state = busy(store)
+    made = state.checkpoint("noon", type="routine")
+    AgentState(state).put("session_memory", "user", "somebody else, later")
+    path = export_agent(state, tmp_path, plain=True)
+    assert Path(path).parent == tmp_path
+    assert Path(path).name == f"7_{made.time.astimezone(UTC):%Y%m%d%H%M%S}_routine.checkpoint"
+    assert re.fullmatch(r"7_\d{14}_routine\.checkpoint", Path(path).name)
+    found = read(path)
+    assert datetime.fromisoformat(found.pop("timestamp")) == made.time
+    assert found == {
+        "agent_id": "7",
+        "checkpoint_type": "routine",
+        "version": "1.0",
+        "checkpoint": made.id,
+        "state": {
+            "current_task": {
+                "id": "t1",
+                "status": "running",
+                "progress_percentage": 37.5,
+                "context": {"repository": "x"},
+            },
+            "mailbox": {"last_processed_id": "letter-0", "pending_count": 2},
+            "operational_context": {
+                "goals": ["ship"],
+                "constraints": ["no force"],
+                "decisions": [{"what": "y"}],
+            },
+            "memory": {"short_term": {"seen": [1, 2]}, "session": {"user": "Ada"}},
+        },
+    }
+
+
+def test_an_agent_that_has_nothing_yet(store: sync.Store, tmp_path: Path) -> None:
+    state = store.agent("new")
+    state.set("mine", 1)
+    with pytest.raises(CheckpointNotFoundError):
+        export_agent(state, tmp_path, plain=True)
+    state.checkpoint("first")
+    assert read(export_agent(state, tmp_path, plain=True))["state"] == {
+        "current_task": None,
+        "mailbox": {"last_processed_id": None, "pending_count": 0},
+        "operational_context": {"goals": [], "constraints": [], "decisions": []},
+        "memory": {"short_term": {}, "session": {}},
+    }
+
+
+@pytest.mark.spec("X50", "X57")
+def test_files_of_one_second_and_of_like_names(tmp_path: Path) -> None:
+    """None overwrites another's; the same one is replaced."""
+    clock = holdfast.Clock(lambda: 1_700_000_000.0, lambda: 0.0)
+    with sync.open("memory:", clock=clock) as store:
+        names = []
+        for name in ("agent-1", "agent-10", "a/b"):
+            state = busy(store, name)
+            for label in ("one", "two"):
+                made = state.checkpoint(label)
+                path = export_agent(state, tmp_path, at=label)
+                assert read(path)["checkpoint"] == made.id
+                names.append(os.path.basename(path))
+            again = [export_agent(state, tmp_path, at=label) for label in ("one", "two")]
+            assert list(map(os.path.basename, again)) == names[-2:]
+        assert sorted(os.listdir(tmp_path)) == sorted(set(names))
+        assert len(set(names)) == 6
+        assert names[4] == "a%2Fb_20231114221320_manual.checkpoint"
+
+
+def test_what_is_sensitive_is_masked(store: sync.Store, tmp_path: Path) -> None:
+    state = busy(store)
+    state.declare(Classed("$agent/memory/session/", "sensitive"))
+    state.checkpoint("noon")
+    shown = read(export_agent(state, tmp_path, plain=True))["state"]["memory"]
+    assert shown == {"short_term": {"seen": [1, 2]}, "session": {"user": {"$sensitive": True}}}
+    revealed = read(export_agent(state, tmp_path, plain=True, reveal=True))["state"]["memory"]
+    assert revealed["session"] == {"user": "Ada"}
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    with sync.open("memory:", key="passphrase:correct horse") as store:
+        state = busy(store)
+        state.checkpoint("noon")
+        with pytest.raises(InvalidInputError, match="plain=True"):
+            export_agent(state, tmp_path)
+        with pytest.raises(InvalidInputError, match="no such folder"):
+            export_agent(state, tmp_path / "nowhere", plain=True)
+        with pytest.raises(InvalidInputError, match="is no agent"):
+            export_agent(store.workflow("w"), tmp_path, plain=True)
+        with pytest.raises(InvalidInputError, match="of a state"):
+            export_agent("agent:7", tmp_path, plain=True)  # type: ignore[arg-type]
+        with pytest.raises(InvalidInputError, match="reveal"):
+            export_agent(state, tmp_path, plain=True, reveal="yes")  # type: ignore[arg-type]
+    assert os.listdir(tmp_path) == []
+
+
+def test_async(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with holdfast.open("memory:") as store:
+            state = store.agent("7")
+            await state.set("k", 1)
+            await state.checkpoint("noon")
+            path = await holdfast.export_agent(state, tmp_path)
+            assert read(path)["agent_id"] == "7"
+
+    asyncio.run(main())
+    assert holdfast.export_agent.__doc__ == export_agent.__doc__

@@ -1,0 +1,258 @@
+"""Refreshes and restarts of a loop beside others: what they wrote stays, tasks have one owner."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from handover_kit import heard, put, say, tasks
+from store_kit import Between, Hands, Place
+
+from holdfast import Component, LoopSettings, Message, Task, Worked, sync
+from holdfast.errors import InvalidInputError
+
+QUICK: dict[str, Any] = {"backoff": 0.001, "idle": 0.001, "drift": False}
+
+
+class Worker:
+    """Counts its steps, and keeps the count; `act` may do more in each of them."""
+
+    def __init__(self, steps: int, act: Callable[[int], Any] = lambda number: None) -> None:
+        self.count = 0
+        self._steps = steps
+        self._act = act
+
+    def get_persistent_state(self) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def apply_persistent_state(self, values: dict[str, Any]) -> None:
+        self.count = values["count"]
+
+    def step(self) -> Worked:
+        self.count += 1
+        self._act(self.count)
+        return Worked(f"count {self.count}", progress=self.count, done=self.count >= self._steps)
+
+
+class Stuck:
+    """Does the same again and again until its conversation is a fresh one."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def step(self) -> Worked:
+        if "hello" not in heard(self._state):
+            return Worked("finish", "t", 1.0, done=True)
+        return Worked("search", "t", 0.2)
+
+
+def beside(place: Place) -> tuple[sync.State, list[int]]:
+    """An agent, and what another program writes to its scope before every other commit."""
+    between = Between(place.storage())
+    here, there = place.open(storage=between).agent("7"), place.open().agent("7")
+    wrote: list[int] = []
+
+    def write() -> None:
+        there.set(f"fact/{len(wrote)}", len(wrote))
+        say(there, f"fact {len(wrote)}")
+        wrote.append(len(wrote))
+        between.before, between.passing = write, 1
+
+    between.before = write
+    return here, wrote
+
+
+def facts(state: sync.State) -> list[int]:
+    return sorted(state.get(key) for key in state.keys("fact/"))
+
+
+@pytest.mark.spec("D36")
+def test_a_refresh_undoes_nothing_that_others_write_meanwhile(place: Place) -> None:
+    state, wrote = beside(place)
+    result = sync.run(lambda: Worker(6), state, refresh=1e-9, **QUICK)
+    assert (result.outcome, result.restarts > 3) == ("done", True)
+    assert state.checkpoints(type="recovery"), "there is one to go back to before each"
+    assert facts(state) == wrote
+
+
+@pytest.mark.spec("D48")
+def test_a_clean_refresh_removes_only_what_its_checkpoint_holds(place: Place) -> None:
+    state, wrote = beside(place)
+    say(state, "hello")
+    result = sync.run(Stuck, state)
+    assert (result.outcome, result.restarts) == ("done", 1)
+    assert facts(state) == wrote
+    [recovery] = state.checkpoints(type="recovery")
+    old = [one["content"] for one in state.at(recovery).get("$agent/conversation")]
+    assert "hello" in old
+    said = {"hello", *(f"fact {number}" for number in wrote)}
+    assert sorted([*old, *heard(state)]) == sorted(said), "in the checkpoint, or still there"
+
+
+@pytest.mark.spec("D43")
+def test_what_is_written_between_two_processes_stays(place: Place) -> None:
+    store = place.open()
+    state, other = store.agent("7"), store.agent("other")
+    result = sync.run(lambda: Worker(9), state, refresh=1e-9, restart="process", **QUICK)
+    assert result.outcome == "restart"
+    state.set("settings", {"speed": 2})
+    sync.AgentState(other).put("tasks", "t", Task(id="t"))
+    sync.Handovers(store).hand_over(other, state, "t", reason="busy")
+    again = place.open().agent("7")
+    result = sync.run(lambda: Worker(3), again, **QUICK)
+    assert (result.outcome, result.restarts) == ("done", 1)
+    assert again.get("settings") == {"speed": 2}
+    assert (tasks(again), tasks(other)) == (["t"], [])
+
+
+def test_a_restart_that_was_cut_short_is_not_restored_twice(place: Place) -> None:
+    """What was written after it was restored is not undone when another process finishes it."""
+    state = place.open().agent("7")
+    state.set("plan", 1)
+    safe = state.checkpoint("safe")
+    state.set("plan", 2)
+
+    class Killed(BaseException):
+        pass
+
+    def make() -> Worker:
+        assert state.get("plan") == 1
+        state.set("order", "from a customer")
+        raise Killed
+
+    loop = sync.Loop(state, make, **QUICK)
+    loop.restart(safe)
+    with pytest.raises(Killed):
+        loop.run()
+    again = place.open().agent("7")
+    result = sync.run(lambda: Worker(1), again, **QUICK)
+    assert (result.outcome, result.restarts) == ("done", 1)
+    assert (again.get("plan"), again.get("order")) == (1, "from a customer")
+
+
+def test_a_clean_restart_from_another_timeline(store: sync.Store) -> None:
+    main = store.agent("7")
+    say(main, "hello")
+    main.set("mine", 1)
+    safe = main.checkpoint("safe")
+    fork = main.fork("trial")
+    say(fork, "more")
+    loop = sync.Loop(fork, lambda: Worker(1), survive=["mine"], **QUICK)
+    loop.restart(safe, clean=True)
+    assert loop.run().restarts == 1
+    assert (heard(fork), fork.get("mine")) == ([], 1)
+    assert heard(main) == ["hello"]
+
+
+@pytest.mark.parametrize("gives", [True, False])
+def test_a_task_has_one_owner_after_the_loop_has_restored(place: Place, gives: bool) -> None:
+    store = place.open()
+    state, other = store.agent("7"), store.agent("other")
+    handovers = sync.Handovers(store)
+    first, second = (state, other) if gives else (other, state)
+    put(first, t={"id": "t"})
+    failed = []
+
+    def act(number: int) -> None:
+        if number == 1 and not failed:
+            handovers.hand_over(first, second, "t", reason="r")
+        if number == 2 and not failed:
+            failed.append(number)
+            raise ValueError
+
+    result = sync.run(lambda: Worker(3, act), state, on_error="restore", **QUICK)
+    assert (result.outcome, result.restarts) == ("done", 1)
+    assert (tasks(first), tasks(second)) == ([], ["t"])
+    assert handovers.owner(first, "t") == second.scope
+    loop = sync.Loop(state, lambda: Worker(9), **QUICK)
+    loop.restart(state.checkpoints(type="session_start")[-1])
+    assert loop.run().restarts == 1
+    assert (tasks(first), tasks(second)) == ([], ["t"])
+
+
+def test_an_error_does_not_undo_a_restore_of_somebody_else(timed: sync.Store, hands: Hands) -> None:
+    state = timed.agent("7")
+    state.set("plan", "old")
+    old = state.checkpoint("old")
+    counts: list[int] = []
+
+    def act(number: int) -> None:
+        hands.move(700)
+        counts.append(number)
+        if len(counts) == 1:
+            state.set("plan", "new")
+        if len(counts) == 5:
+            assert state.checkpoints(type="routine")
+            state.restore(old, reason="another try")
+            raise ValueError
+
+    result = sync.run(lambda: Worker(6, act), state, on_error="restore", **QUICK)
+    assert (result.outcome, result.errors, result.restarts) == ("done", 1, 0)
+    assert state.get("plan") == "old"
+
+
+@pytest.mark.parametrize("how", ["refresh", "restart"])
+def test_an_error_leads_back_to_the_last_refresh_at_most(store: sync.Store, how: str) -> None:
+    state = store.agent("7")
+    state.set("plan", "old")
+    state.checkpoint("old")
+    state.set("plan", "new")
+    say(state, "hello")
+    seen: list[str] = []
+
+    class Failing(Stuck):
+        def step(self) -> Worked:
+            worked = super().step()
+            if worked.done:
+                seen.append(state.get("plan"))
+                state.set("plan", "bad")
+                if len(seen) == 1:
+                    raise ValueError
+            return worked
+
+    loop = sync.Loop(state, Failing, on_error="restore", backoff=0.001)
+    if how == "restart":
+        loop.restart(state.checkpoint("mine"), clean=True)
+    assert (loop.run().restarts, seen) == (2, ["new", "new"])
+    assert heard(state) == [], "not what the refresh had removed"
+
+
+@dataclasses.dataclass
+class Notes:
+    title: str = ""
+
+
+OWN = [Component("notes", Notes, version=2, upgrade=lambda version, data: {"title": data["name"]})]
+
+
+@pytest.mark.spec("D48")
+@pytest.mark.parametrize(
+    "name",
+    ["tasks", "short_term_memory", "session_memory", "conversation", "notes", "context_window"],
+)
+def test_what_is_to_survive_is_whole_and_the_rest_is_gone(store: sync.Store, name: str) -> None:
+    state = store.agent("7")
+    agent = sync.AgentState(state, components=OWN)
+    agent.put("tasks", "t", Task(id="t"))
+    agent.update_task("t", status="running")
+    agent.put("short_term_memory", "k", 1)
+    agent.put("session_memory", "k", 1)
+    agent.append("conversation", Message(role="user", content="x"))
+    agent.append("context_window/messages", Message(role="user", content="x"))
+    agent.set("notes", Notes("mine"))
+    before = agent.load()
+    loop = sync.Loop(state, lambda: Worker(1), survive=[name], **QUICK)
+    loop.restart(state.checkpoint("mine"), clean=True)
+    loop.run()
+    after = agent.load()
+    assert after.keys() - {"execution_state"} == {name}
+    assert after[name] == before[name]
+    assert agent.problems() == []
+
+
+def test_commands_survive_with_their_tasks_only() -> None:
+    with pytest.raises(InvalidInputError, match="survives only with the tasks"):
+        LoopSettings(survive=("execution_trace",))
+    assert LoopSettings(survive=("execution_trace", "tasks")).survives("$agent/current_task")
