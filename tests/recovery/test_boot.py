@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -155,38 +156,51 @@ def test_functions_that_raise_keep_nothing_else_from_being_settled(place: Place)
 
 
 @pytest.mark.spec("X10", "S81")
-def test_the_chain_from_the_newest_state_to_defaults(place: Place) -> None:
+def test_the_chain_from_the_newest_state_to_defaults(place: Place, tmp_path: Path) -> None:
+    names = ("good", "older", "copied", "lost")
     store = place.open()
-    for name in ("good", "older", "lost"):
+    for name in names:
         state = store.agent(name)
         state.set("task", 1)
         if name == "older":
             state.checkpoint("safe")
         state.set("task", 2)
+    copy = sync.open(f"sqlite:{tmp_path}/copy.db")
+    copy.agent("copied").set("task", 3)
     keys = [key for key, _ in rows_of(store._core.storage, b"E")]
-    lost, older = (
+    lost, copied, older = (
         [n for n, key in enumerate(keys) if rows.scope_of(key) == number]
-        for name in ("lost", "older")
+        for name in ("lost", "copied", "older")
         for number in (store._core.ledger(holdfast.Scope("agent", name)).number,)
     )
-    for number in (*lost, older[-1]):
+    for number in (*lost, *copied, older[-1]):
         damage(place, number)
     store = place.open()
     recovery = sync.Recovery(
-        store, order=["as_it_is", "newest_valid", "copy", "defaults"], defaults={"task": 0}
+        store,
+        order=["as_it_is", "newest_valid", "copy", "defaults"],
+        copies=[copy],
+        defaults={"task": 0},
     )
-    report = sync.boot(store, recovery=recovery)
+    with copy:
+        report = sync.boot(store, recovery=recovery)
     assert report.methods == {
+        "agent:copied": "backup",
         "agent:good": "primary",
         "agent:lost": "default",
         "agent:older": "checkpoint",
     }
-    found = {name: store.agent(name).get("task") for name in ("good", "older", "lost")}
-    assert found == {"good": 2, "older": 1, "lost": 0}
-    [item] = [one for one in report.items if str(one.scope) == "agent:lost"]
-    assert item.report is not None
-    assert [step.step for _, step in item.report.steps]
-    assert set(item.report.passed) == {"as_it_is", "newest_valid", "copy"}
+    found = {name: store.agent(name).get("task") for name in names}
+    assert found == {"good": 2, "older": 1, "copied": 3, "lost": 0}
+    chain = {str(one.scope): one.report for one in report.items if one.report is not None}
+    assert {name: set(one.passed) for name, one in chain.items()} == {
+        "agent:older": {"as_it_is"},
+        "agent:copied": {"as_it_is", "newest_valid"},
+        "agent:lost": {"as_it_is", "newest_valid", "copy"},
+    }
+    assert "everything" in chain["agent:lost"].lost
+    for one in chain.values():
+        assert [step.step for _, step in one.steps if step.success][-1] == "validate_state"
 
 
 def test_a_state_that_cannot_be_brought_back_is_named_and_others_are(place: Place) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +86,6 @@ def test_the_documents_configuration_can_be_read_and_says_what_is_not_there() ->
     with pytest.raises(ConfigurationError) as refused:
         sync.set_up(config)
     assert [text.partition(": ")[2].split(":")[0] for text in refused.value.problems] == [
-        "storage.primary.type postgresql",
-        "storage.backup.type s3",
         "storage.cache.type redis",
         "synchronization",
         "monitoring.alert_thresholds",
@@ -100,9 +99,13 @@ def test_connections_are_never_shown() -> None:
     assert len(refused.value.problems) == 2
     assert "secret" not in str(refused.value)
     read = Configuration.of(made(storage={"primary": data | {"timeout": "30s"}}))
-    assert "secret" not in str(read.unavailable)
     assert "secret" not in repr(read)
-    url = "postgresql://user:secret@host/db"
+    assert "secret" not in str(read.passed_over())
+    for more in ({"type": "sqlite"}, {"pool_size": 0}, {"connection": "postgresql:secret"}):
+        with pytest.raises(ConfigurationError) as refused:
+            Configuration.of(made(storage={"primary": data | {"timeout": 1} | more}))
+        assert "secret" not in str(refused.value)
+    url = "cassandra://user:secret@host/db"
     for data in ({"connection": url}, {"type": "sqlite", "connection": url}, {"type": url}):
         read = Configuration.of(made(storage={"primary": data}))
         assert "secret" not in str(read)
@@ -112,6 +115,64 @@ def test_connections_are_never_shown() -> None:
     keyed = Configuration.of(made(storage={"primary": {"key": "passphrase:secret"}}))
     assert keyed.key is not None
     assert "secret" not in repr(keyed)
+
+
+@pytest.mark.spec("K255", "K256", "K257", "K258")
+def test_a_store_on_a_server_is_set_up_as_the_document_says(postgres: Any) -> None:
+    config = Configuration.from_yaml(DOCUMENT)
+    document = "postgresql://user:pass@localhost:5432/kai_states"
+    assert config.url == f"{document}?pool_size=20&timeout=30000"
+    connection = f"postgresql://postgres@127.0.0.1:{postgres.port}/postgres?schema=configured"
+    primary = {"type": "postgresql", "connection": connection, "pool_size": 20, "timeout": 30000}
+    with sync.set_up(Configuration.of(made(storage={"primary": primary}))) as managed:
+        address = managed.store._core.storage.address  # type: ignore[attr-defined]
+        assert (address.pool_size, address.timeout) == (20, 30_000)
+        managed.state.set("k", 1)
+    primary |= {"connection": connection.replace("postgresql:", "postgres:"), "timeout": "5s"}
+    with sync.set_up(Configuration.of(made(storage={"primary": primary}))) as managed:
+        assert managed.store._core.storage.address.timeout == 5_000  # type: ignore[attr-defined]
+        assert managed.state.get("k") == 1
+    primary["connection"] += "&timeout=5"
+    with pytest.raises(ConfigurationError, match="too"):
+        Configuration.of(made(storage={"primary": primary}))
+
+
+def test_backups_go_where_the_document_says(tmp_path: Path) -> None:
+    folder = {"type": "file", "path": f"{tmp_path}/backups"}
+    storage = {"primary": {"type": "memory"}, "backup": folder}
+    with sync.set_up(Configuration.of(made(storage=storage))) as managed:
+        assert managed.backups is not None
+        assert managed.report.backup == f"dir:{tmp_path}/backups"
+        assert "backups: dir:" in str(managed.report)
+        (found,) = [managed.backups.create()]
+        assert managed.backups.list() == [found]
+    with sync.set_up(Configuration.of(made())) as managed:
+        assert managed.backups is None
+    for wrong, problem in (
+        ({"type": "s3"}, "bucket is missing"),
+        ({"type": "file"}, "path is missing"),
+        ({"type": "s3", "bucket": 7}, "bucket is a text"),
+        ({"bucket": "b", "path": "p"}, "path does not belong"),
+        (folder | {"region": "r"}, "region does not belong"),
+        (folder | {"encryption": 1}, "true or false"),
+        (folder | {"colour": 1}, "colour"),
+    ):
+        with pytest.raises(ConfigurationError, match=problem):
+            Configuration.of(made(storage={"backup": wrong}))
+    for refused in ({"type": "tape"}, {"bucket": "B"}, folder | {"encryption": True}):
+        with pytest.raises(ConfigurationError, match=r"storage\.backup"):
+            sync.set_up(Configuration.of(made(storage=storage | {"backup": refused})))
+
+
+def test_a_store_in_mongodb_is_set_up(mongodb: Any) -> None:
+    primary = {"type": "mongodb", "connection": mongodb.place("configured"), "timeout": "20s"}
+    with sync.set_up(Configuration.of(made(storage={"primary": primary}))) as managed:
+        assert managed.store._core.storage.address.timeout == 20_000  # type: ignore[attr-defined]
+        managed.state.set("k", 1)
+    config = Configuration.of(made(storage={"primary": {"connection": "mongodb+srv://h/d"}}))
+    assert config.url == "mongodb+srv://h/d"
+    with pytest.raises(ConfigurationError, match="mongodb://USER"):
+        Configuration.of(made(storage={"primary": {"type": "mongodb", "connection": "h"}}))
 
 
 @pytest.mark.spec("K265")
@@ -239,12 +300,45 @@ def test_a_value_that_nobody_reads_is_looked_at_from_medium_on(
         assert bool(managed.report.findings) is not success
 
 
+@pytest.mark.spec("K78")
+def test_what_is_damaged_later_is_found_in_the_background(place: Place) -> None:
+    store = place.open()
+    state = store.agent("7")
+    state.set("text", "x" * 3000)
+    config = Configuration.of(made(integrity={"scrub_interval": "10ms"}))
+    with sync.set_up(config, store=store) as managed:
+        assert managed.report.scrub_interval == 0.01
+        assert "every 0.01 s" in str(managed.report)
+        assert managed.scrubber is not None
+        _until(lambda: managed.scrubber.status().passes > 0)
+        assert managed.scrubber.status().damaged == 0
+        key, row = rows_of(place.storage(), b"E")[0]
+        put_row(place.storage(), key, row[:-1] + bytes([row[-1] ^ 1]))
+        _until(lambda: managed.scrubber.status().damaged > 0)
+    passes = managed.scrubber.status().passes
+    time.sleep(0.05)
+    assert managed.scrubber.status().passes == passes, "it ends with what it was set up for"
+    with sync.set_up(Configuration.of(made()), store=store) as managed:
+        assert (managed.scrubber, managed.report.scrub_interval) == (None, None)
+
+
+def _until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 @pytest.mark.spec("K80")
 def test_the_async_face() -> None:
     async def work() -> None:
-        config = Configuration.of(made(checkpointing={"policies": [OFTEN]}))
+        config = Configuration.of(
+            made(checkpointing={"policies": [OFTEN]}, integrity={"scrub_interval": 20})
+        )
         async with await holdfast.set_up(config, initial={"k": 1}) as managed:
             assert await managed.state.get("k") == 1
+            assert managed.scrubber is not None
+            await asyncio.to_thread(_until, lambda: managed.scrubber._blocking.status().passes > 0)
             report = managed.report
             assert (report.success, report.created, report.agent_id) == (True, True, "7")
             assert report.current_state.startswith("main@")
@@ -280,6 +374,8 @@ WRONG: list[tuple[Any, str]] = [
     (made(recovery={"procedures": [7]}), "procedures 1: a procedure is a mapping"),
     (made(integrity={"tamper_detection": False}), "cannot be switched off"),
     (made(integrity={"hash_algorithm": "MD5"}), "SHA-256"),
+    (made(integrity={"scrub_interval": "seldom"}), "scrub_interval is milliseconds"),
+    (made(integrity={"scrub_interval": "2d"}), "a day at most"),
     (made(monitoring={"audit_logging": False}), "journal"),
     (made(audit={"audit_logging": False}), "journal"),
     (made(checkpoint={"policies": {}}), "is a list"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 from store_kit import Place, put_row, rows_of
 
 from holdfast import sync
+from holdfast.errors import RecoveryFailedError, ScopeErasedError, ScopeNotFoundError
+from holdfast.recovery.failures import FAILURES
 
 
 @pytest.fixture
@@ -113,3 +116,121 @@ def test_a_copy_that_went_its_own_way_is_not_taken_for_ours(home: Place) -> None
     assert report.strategy == "copy"
     assert report.lost == "what the copy lacks"
     assert k == "elsewhere 1"
+
+
+@pytest.mark.parametrize("kind", sorted({*FAILURES, "mine"} - {"interrupted_handover"}))
+def test_an_agent_that_is_not_in_the_store_begins_anew(home: Place, kind: str) -> None:
+    """From a copy, another store that has one of that name, or from defaults."""
+    store = home.open()
+    store.agent("other").set("k", 1)
+    has_copies = "copy" in FAILURES.get(kind, FAILURES["unknown"]).strategies
+    with sync.open(f"sqlite:{home.path.with_name('copy.db')}", **home.options()) as copy:
+        copy.agent("7").set("k", 5)
+        for given, agent in (({"copies": [copy]}, "agent:7"), ({"defaults": {"k": 7}}, "agent:8")):
+            recovery = sync.Recovery(store, **given)
+            plan = recovery.plan(agent, kind)
+            if plan.strategy is None:
+                assert kind == "network_partition"
+                assert "defaults" in given
+                continue
+            report = recovery.recover(agent, kind)
+            assert (report.strategy, report.attempts) == (plan.strategy, 1)
+            assert report.strategy == ("copy" if has_copies and "copies" in given else "defaults")
+            assert store.scope(agent).get("k") == (5 if "copies" in given else 7)
+    assert store.verify().ok
+    with pytest.raises(ScopeNotFoundError):
+        sync.Recovery(store).recover("agent:9", kind)
+
+
+def test_a_beginning_that_a_check_refuses_leaves_nothing(home: Place) -> None:
+    store = home.open()
+    recovery = sync.Recovery(store, defaults={"k": 7}, validate=[lambda now: "no"])
+    with pytest.raises(Exception, match="the state before it is back"):
+        recovery.recover("agent:7", "agent_crash")
+    assert dict(store.agent("7").items()) == {}
+    assert sync.Recovery(store, defaults={"k": 7}).recover("agent:7", "agent_crash").success
+    assert store.agent("7").get("k") == 7
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_an_erased_agent_does_not_come_back_from_a_copy(home: Place, again: bool) -> None:
+    write(home, 1, 3)
+    url = copied(home, "copy.db")
+    store = home.open()
+    store.erase("agent:7")
+    if again:
+        store.agent("7").set("k", "another one")
+    with sync.open(url, **home.options()) as copy:
+        recovery = sync.Recovery(store, copies=[copy], order=["copy"])
+        if again:
+            plan = recovery.plan("agent:7", "agent_crash")
+            assert plan.strategy is None
+            assert "was erased in this store" in plan.passed["copy"]
+        else:
+            for refused in (recovery.plan, recovery.recover):
+                with pytest.raises(ScopeErasedError, match="no copy brings it back"):
+                    refused("agent:7", "storage_failure")
+            assert recovery.reports("agent:7") == []
+        anew = sync.Recovery(store, copies=[copy], order=["copy", "defaults"], defaults={"k": 0})
+        report = anew.recover("agent:7", "storage_failure")
+        assert report.strategy == "defaults"
+        assert "was erased in this store" in report.passed["copy"]
+    assert store.agent("7").get("k") == 0
+    assert store.verify().ok
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_beginning_that_was_undone_brings_no_erased_agent_back(home: Place, writes: bool) -> None:
+    """Neither the next attempt nor the next recovery takes what it made for another agent."""
+    store = home.open()
+    store.agent("7").set("name", "Ada")
+    store.erase("agent:7")
+
+    def check(now: Any) -> bool:
+        if writes:
+            now.set("checked", True)
+        return bool(now.exists("name"))
+
+    with sync.open(f"sqlite:{home.path.with_name('copy.db')}", **home.options()) as copy:
+        copy.agent("7").set("name", "Ada")  # a store of another lineage
+        recovery = sync.Recovery(store, copies=[copy], defaults={"k": 0}, validate=[check])
+        with pytest.raises(RecoveryFailedError, match="stays erased"):
+            recovery.recover("agent:7", "storage_failure")
+        assert [one for one in store.scopes().items if one.scope.kind == "agent"] == []
+        with pytest.raises(ScopeErasedError):
+            sync.Recovery(store, copies=[copy]).recover("agent:7", "storage_failure")
+    assert store.verify().ok
+
+
+def test_what_others_wrote_to_a_beginning_that_is_undone_stands(home: Place) -> None:
+    store, other = home.open(), home.open()
+
+    def check(now: Any) -> str:
+        if now.exists("k"):
+            writer = threading.Thread(target=lambda: other.agent("7").set("mine", 1))
+            writer.start()
+            writer.join()
+        return "no"
+
+    recovery = sync.Recovery(store, defaults={"k": 7}, validate=[check])
+    with pytest.raises(RecoveryFailedError):
+        recovery.recover("agent:7", "agent_crash")
+    assert dict(store.agent("7").items()) == {"mine": 1}
+
+
+def test_a_copy_that_is_refused_is_not_taken_for_another_one(home: Place) -> None:
+    store = home.open()
+    store.agent("7").set("k", 0)
+    urls = [f"sqlite:{home.path.with_name(name)}" for name in ("good.db", "odd.db")]
+    with ExitStack() as opened:
+        copies = [opened.enter_context(sync.open(url, **home.options())) for url in urls]
+        for n, one in enumerate(copies):  # each has one entry, the odd one is newer
+            one.agent("7").set("k", n + 1)
+
+        def check(now: Any) -> bool:
+            return now.timeline != "main" or now.get("k") == 1
+
+        given: Any = {"copies": copies, "order": ["copy"], "validate": [check]}
+        report = sync.Recovery(store, **given).recover("agent:7", "storage_failure")
+    assert (report.strategy, report.attempts) == ("copy", 2)
+    assert store.agent("7").get("k") == 1

@@ -126,7 +126,6 @@ def test_boot_settles_machines_with_async_work(place: Place) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.spec("S84")
 def test_a_store_is_scrubbed_beside_its_work(place: Place) -> None:
     async def main() -> None:
         async with holdfast.open(place.url, **place.options()) as store:

@@ -105,13 +105,18 @@ def test_the_feed_is_read_once_and_as_far_as_is_asked(place: Place) -> None:
             state.set("k", 1)
     number = states[0]._handle.history.points.line().ledger.number
     heads = FeedHeads(store._core.storage)
-    assert heads.named(number, 0, 1) == (0, 0)
-    assert heads.named(number, 0, 3)[0] == 5
+
+    def named(depth: int | None) -> tuple[int, int]:
+        heads.look(depth)
+        return heads.named(number, 0)
+
+    assert named(1) == (0, 0)
+    assert named(3)[0] == 5
     other = place.open()
     other.agent("0").set("k", 2)
     other.agent("0").set("k", 3)
-    assert heads.named(number, 0, 3)[0] == 7
-    assert heads.named(number, 0) == (7, 7)
+    assert named(3)[0] == 7
+    assert named(None) == (7, 7)
     assert heads.named(number, 1) == (0, 0)
     assert Tails(store._handle).lost(states[0].scope) is None
 

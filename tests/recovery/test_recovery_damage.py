@@ -91,7 +91,6 @@ def test_a_newest_entry_behind_many_others_can_be_passed_over(place: Place) -> N
     assert store.agent("7").get("k4") == 599
 
 
-@pytest.mark.spec("X10")
 def test_without_anything_else_an_agent_begins_with_defaults_and_a_warning(place: Place) -> None:
     work(place.open().agent("7"), 2)
     damage(place, b"E", 0)
@@ -132,3 +131,25 @@ def test_a_copy_of_the_store_gives_what_is_lost_here(place: Place, tmp_path: Any
         report = recovery.recover("agent:7", "storage_failure")
         assert report.strategy == "copy"
         assert dict(store.agent("7").items()) == expected
+
+
+def test_what_was_set_aside_is_erased_with_the_agent(place: Place) -> None:
+    secret = "the secret of 4711"
+    place.open().agent("7").set("k", secret)
+    work(place.open().agent("7"))
+    damage(place, b"E", 0)
+    store = place.open()
+    recovery = sync.Recovery(store)
+    recovery.recover("agent:7", "corruption_detected")
+    [aside] = recovery.quarantine("agent:7").list()
+    assert aside.content is not None
+    assert (secret.encode() in aside.content) is not place.sealed
+    recovery.quarantine("agent:7").release(aside.id)
+    store.erase("agent:7")
+    assert recovery.quarantine("agent:7").list() == []
+    assert recovery.reports("agent:7") == []
+    place.close()
+    if place.engine == "sqlite":
+        files = [one.read_bytes() for one in place.path.parent.iterdir() if one.is_file()]
+        assert not any(secret.encode() in one for one in files)
+    assert place.open().verify().ok

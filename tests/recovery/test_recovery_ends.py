@@ -265,7 +265,6 @@ def test_alarms_tell_of_those_that_never_end_and_of_groups(store: sync.Store) ->
         recovery.statistics(slow=-1)
 
 
-@pytest.mark.spec("K194", "K220")
 def test_every_recovery_that_ends_adds_one_notice(store: sync.Store) -> None:
     state = agent(store)
     recovery = sync.Recovery(store, validate=[lambda state: None])
@@ -283,6 +282,7 @@ def test_every_recovery_that_ends_adds_one_notice(store: sync.Store) -> None:
     assert [one.failure for one in told][:2] == ["agent_crash", "state_corruption"]
 
 
+@pytest.mark.spec("K194", "K220")
 def test_a_procedure_may_say_more_in_its_notice(store: sync.Store) -> None:
     state = agent(store)
     step = {"type": "notify_systems", "action": {"message": "the cache is cold"}}

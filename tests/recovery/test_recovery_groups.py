@@ -105,6 +105,35 @@ def test_what_cannot_be_meant_is_refused_and_leaves_no_report(store: sync.Store)
     assert "served: named" in str(report)
 
 
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_group_may_be_named_by_itself_or_by_a_checkpoint_of_any_agent(
+    store: sync.Store, which: int
+) -> None:
+    """The same number may be that of another group's checkpoint in another agent."""
+    a, b = store.agent("a"), store.agent("b")
+    a.set("n", 1)
+    for n in range(3):
+        b.set("n", n)
+    groups, recovery = sync.CheckpointGroups(store), sync.Recovery(store)
+    made = []
+    for n in ("one", "two"):
+        a.set("n", n)
+        b.set("n", n)
+        made.append(groups.create([a, b], n))
+    ids = [[one.id for one in group.checkpoints] for group in made]
+    assert ids[0][1] != ids[0][0]
+    for point in (made[which], *made[which].checkpoints, made[which].name):
+        a.set("n", "odd")
+        b.set("n", "odd")
+        report = recovery.recover_group([a, b], "drift", point=point)
+        assert dict(report.points) == dict(zip(("agent:a", "agent:b"), ids[which], strict=True))
+        assert a.get("n") == b.get("n") == made[which].name
+    with pytest.raises(CheckpointNotFoundError, match="no part of a group"):
+        recovery.recover_group([a, b], "drift", point=a.checkpoint("alone"))
+    with pytest.raises(CheckpointNotFoundError, match="of a group called"):
+        recovery.recover_group([a, b], "drift", point=ids[0][0])
+
+
 def test_the_order_is_that_of_their_dependencies(store: sync.Store) -> None:
     planner, searcher, writer = team(store)
     sync.Checkpoints(searcher).create("rests", depends_on=[writer])

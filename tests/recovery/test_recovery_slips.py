@@ -53,6 +53,11 @@ def worked(store: sync.Store, id: str = "7") -> sync.State:
         ({"steps": [{"type": "cleanup", "name": 5}]}, "name of a step is text"),
         ({"steps": [{"type": "cleanup", "dependencies": [["y"]]}]}, "dependencies are ids"),
         ({"steps": [{"type": "cleanup", "action": {"d": date(2026, 1, 1)}}]}, "cannot be kept"),
+        ({"triggers": [{"type": "drift", "threshold": 5}]}, "threshold is no field of a trigger"),
+        ({"steps": [{"type": "cleanup", "timeout": "1m30s"}]}, "or a text like 0.5s or 10m"),
+        ({"steps": [{"type": "restore_state"}]}, "restore_state rests on a step of type locate"),
+        ({"steps": [{"type": "restore_state"}, {"type": "locate_checkpoint"}]}, "rests on a step"),
+        ({"validation": [{"type": "verify_integrity"}], "steps": [{"type": "cleanup"}]}, "rests"),
         ({"id": ["p"]}, "id of a procedure is text"),
         ({"name": 5}, "name of a procedure is text"),
         ({1: 2, "zz": 3}, "1 is no field of a procedure, zz is no field"),
@@ -63,6 +68,23 @@ def test_a_procedure_that_could_not_run_is_refused_when_it_is_set(
 ) -> None:
     with pytest.raises(ProcedureValidationError, match=why):
         sync.Recovery(store).set({**QUICK, **fields})
+
+
+def test_a_procedure_is_what_it_was_when_it_was_set(store: sync.Store) -> None:
+    action = {"strategies": ["newest_valid"]}
+    steps = [
+        holdfast.RecoveryStep("backup_current", timeout=500),
+        holdfast.RecoveryStep("locate_checkpoint", action=action),
+        holdfast.RecoveryStep("restore_state"),
+    ]
+    recovery = sync.Recovery(store)
+    recovery.set(holdfast.Procedure("p", ("p",), tuple(steps)))
+    action["strategies"][:] = ["bogus"]
+    assert recovery.recover(worked(store), "p").strategy == "newest_valid"
+    with pytest.raises(ProcedureValidationError, match="has no strategy called 'bogus'"):
+        recovery.set({**QUICK, "steps": [{"type": "locate_checkpoint", "action": action}]})
+    half = recovery.set({**QUICK, "timeout": "0.5s", "backoff": "2s"})
+    assert (half.timeout, half.backoff) == (500, 2000)
 
 
 def test_a_procedure_may_be_made_with_lists(store: sync.Store) -> None:
@@ -76,6 +98,8 @@ def test_a_procedure_may_be_made_with_lists(store: sync.Store) -> None:
     "given",
     [
         {"order": "newest_valid"},
+        {"order": []},
+        {"order": {"drift": []}},
         {"order": [5]},
         {"order": {"drift": "newest_valid"}},
         {"order": {5: ["newest_valid"]}},
@@ -113,6 +137,11 @@ def test_what_a_recovery_cannot_be_made_with_is_refused_at_once(
         lambda recovery: recovery.notices(-1),
         lambda recovery: recovery.proposal("agent:7", 5),
         lambda recovery: recovery.deliver(recovery._store.agent("7"), "c", 5),
+        lambda recovery: recovery.recover("agent:7", procedure=["x"]),
+        lambda recovery: recovery.recover(recovery._store.agent("7").at(1)),
+        lambda recovery: recovery.resume("agent:7", wait="x"),
+        lambda recovery: recovery.health(url=5),
+        lambda recovery: recovery.quarantine("agent:7").get(5),
         lambda recovery: sync.boot(recovery._store, machines=5),
         lambda recovery: sync.boot(recovery._store, recovery=5),
     ],

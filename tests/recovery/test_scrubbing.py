@@ -197,6 +197,30 @@ def test_rows_laid_over_a_storage_are_read_as_if_they_were_there(
     storage.close()
 
 
+def test_a_row_that_is_damaged_again_is_set_aside_again(pair: Any) -> None:
+    place, twin = pair
+    bad: list[bytes | None] = []
+    key = b""
+    for at in (3, 4):
+        place.close()
+        storage = place.storage()
+        key, row = next(one for one in rows_of(storage, b"E")[5:] if one[0] == (key or one[0]))
+        bad.append(flipped(row, len(row) - at))
+        put_row(storage, key, bad[-1])
+        storage.close()
+        store, copy = place.open(), twin.open()
+        aside = sync.Recovery(store).quarantine("agent:7")
+        done = sync.Scrubber(store, copies=[copy], budget=30).slice()
+        assert done is not None
+        assert [one.row for one in done.healed] == [key.hex()]
+        assert [one.content for one in aside.list()] == bad
+        assert all(one.id.startswith(key.hex()) for one in aside.list())
+        first = aside.list()[0]
+        assert aside.release(first.id, "seen").released_at is not None
+        bad[0] = None  # its copy is let go
+    assert place.reopen().verify().ok
+
+
 @pytest.mark.spec("X11")
 def test_what_no_copy_has_is_set_aside_and_told_once(place: Place) -> None:
     work(place.open().agent("7"))

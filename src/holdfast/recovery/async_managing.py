@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.checkpoints.async_policies import Policies
 from holdfast.recovery.async_recovery import Recovery
+from holdfast.recovery.async_watchdog import Scrubber
 from holdfast.recovery.configuration import Configuration
 from holdfast.recovery.context import StepFunction
-from holdfast.recovery.managing import SetUp, check_set_up, opening, put_in_force
+from holdfast.recovery.managing import SetUp, check_set_up, opening, placing, put_in_force
 from holdfast.store.async_state import State
 from holdfast.store.async_store import Store, open
 from holdfast.store.cancelling import to_the_end
+
+if TYPE_CHECKING:
+    from holdfast.backup.async_backups import Backups
 
 
 class Managed:
@@ -26,6 +30,11 @@ class Managed:
         self.state: State = store.agent(config.agent_id)
         self.policies = policies
         self.recovery = recovery
+        self.backups = backups_of(config, store)
+        self.scrubber: Scrubber | None = None
+        """What checks the store in the background, if the configuration asks for that."""
+        if config.scrub_interval is not None:
+            self.scrubber = Scrubber(store, interval=config.scrub_interval)
         self.report: SetUp
         self._own = own
 
@@ -42,9 +51,20 @@ class Managed:
 
     async def close(self) -> None:
         """Watch no longer; a store that was opened for it is closed."""
+        if self.scrubber is not None:
+            await self.scrubber.stop()
         await self.policies.close()
         if self._own:
             await self.store.close()
+
+
+def backups_of(config: Configuration, store: Store) -> Backups | None:
+    """The backups of a store at the place that a configuration names."""
+    if config.backup is None:
+        return None
+    from holdfast.backup.async_backups import Backups
+
+    return Backups(store, **placing(config.backup))
 
 
 async def set_up(
@@ -70,6 +90,8 @@ async def set_up(
                 initial,
                 given=store is not None,
             )
+            if managed.scrubber is not None:
+                await managed.scrubber.start()
         except BaseException:
             await policies.close()
             raise

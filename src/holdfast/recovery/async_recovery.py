@@ -89,8 +89,9 @@ class Recovery:
 
         If another recovers it, that is waited for `wait` seconds, then `LeaseHeldError`. What did
         not succeed was undone, and raises `RecoveryFailedError`, which names the report. A scope
-        that is not there is refused, unless there are copies or defaults to begin it anew from; so
-        is a point or a time that it does not have. What `progress` raises is logged.
+        that is not there is refused, unless there are copies or defaults to begin it anew from (one
+        that was erased: defaults); so is a point or a time that it does not have. What `progress`
+        raises is logged.
         """
         return await to_the_end(
             self._blocking.recover,
@@ -138,10 +139,10 @@ class Recovery:
         """Bring several agents back to one moment: all of them in one commit, or none.
 
         The moment is the newest group of checkpoints (`CheckpointGroups.create`) with all of them
-        that is whole and passes every check, the group called `point`, the time `at`, or, for
-        failures that leave the state alone, now. Letters that they sent each other since, in the
-        change in which they processed another, are taken back: they are sent again. If there is no
-        such moment, `RecoveryFailedError`, and nothing was changed.
+        that is whole and passes every check, `point` (a group, its name, or a checkpoint of it),
+        the time `at`, or, for failures that leave the state alone, now. Letters that they sent each
+        other since, in the change in which they processed another, are taken back: they are sent
+        again. If there is no such moment, `RecoveryFailedError`, and nothing was changed.
         """
         return await to_the_end(
             self._blocking.recover_group, agents, failure, point=point, at=at, wait=wait

@@ -5,8 +5,6 @@ Async functions of users run on the loop from which they were given, plain ones 
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -23,39 +21,10 @@ from holdfast.recovery.scrubbing import Scrubbed, ScrubStatus
 from holdfast.recovery.sightings import Unanswered
 from holdfast.recovery.watchdog import Answered
 from holdfast.store import blocking
-from holdfast.store.arguments import check_function
 from holdfast.store.cancelling import read_away, surely, to_the_end
+from holdfast.store.on_loop import OnLoop
 from holdfast.store.scopes import Scope
 from holdfast.store.verify_report import Finding
-
-
-class OnLoop:
-    """Calls functions from threads; what they give is waited for on the loop that was used last."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def use(self) -> None:
-        """Take the loop of who asks."""
-        self._loop = asyncio.get_running_loop()
-
-    def wait(self, answer: Any) -> Any:
-        """What an answer comes to, in a thread."""
-        if not inspect.isawaitable(answer):
-            return answer
-        assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(_awaited(answer), self._loop).result()
-
-    def wrap(self, function: Any, name: str) -> Any:
-        """A plain function in place of one that may be async; None for None."""
-        if function is None:
-            return None
-        check_function(function, name)
-        return lambda *arguments: self.wait(function(*arguments))
-
-
-async def _awaited(answer: Any) -> Any:
-    return await answer
 
 
 class Scrubber:

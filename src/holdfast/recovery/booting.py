@@ -18,6 +18,7 @@ from holdfast.agents.machines.blocking import Machine
 from holdfast.agents.machines.definition import MachineDefinition
 from holdfast.agents.machines.records import MachineRecovered
 from holdfast.agents.mailbox import Mailbox
+from holdfast.agents.mailbox_keeping import BEGUN
 from holdfast.checkpoints.holding import held
 from holdfast.checkpoints.operations import finish
 from holdfast.errors import (
@@ -293,6 +294,7 @@ class Booting:
             or any(self._intents(state))
             or Effects(state).unfinished()
             or handle.reader.keys(HANDOVER, 1, "")
+            or handle.reader.keys(BEGUN, 1, "")
         )
 
     def _intents(self, state: State) -> Iterator[str]:
@@ -313,6 +315,7 @@ class Booting:
             ("transition", self._transitions),
             ("effect", self._effects),
             ("handover", self._handovers),
+            ("request", self._interrupted),
         ]
         for kind, part in parts:
             try:
@@ -420,6 +423,11 @@ class Booting:
             self._note(state.scope, "handover", task, "completed")
         for offer in book.offers(state):
             self._note(state.scope, "handover", offer.task, "left", "offered: accept or refuse it")
+
+    def _interrupted(self, state: State) -> None:
+        """Attempts at letters that their process did not outlive are failures of them."""
+        for id in Mailbox(state).interrupted():
+            self._note(state.scope, "request", id, "left", "set aside: cut short too often")
 
     def _requests(self, scope: Scope) -> None:
         """Letters that wait: whoever processes the mailbox next gets them, in their order."""

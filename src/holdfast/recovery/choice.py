@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from holdfast.recovery import failures
-from holdfast.recovery.records import RUNNING, Record, readable
+from holdfast.recovery.records import RUNNING, SUCCEEDED, Record, readable
 
 LEAST = 5
 """Recoveries of a kind, below which nothing is proposed."""
@@ -69,7 +69,8 @@ def outcomes(records: Iterable[Record]) -> list[Outcome]:
     for record, results in readable(ended, lambda one: (one, one.all_results())):
         for part, one in results:
             if part == "steps" and "seconds" in one.result:
-                served = one.result.get("strategy") if record.status == "succeeded" else None
+                last = record.status == SUCCEEDED and one.attempt == record.attempt
+                served = one.result.get("strategy") if last else None
                 found.append(Outcome(record.failure.kind, one.result["seconds"], served))
     return found
 

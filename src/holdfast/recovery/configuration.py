@@ -1,6 +1,6 @@
 """What an agent's state management is to be, as one document: six sections, all checked at once.
 
-What a document asks for and this version cannot do (another engine, a copy in a bucket, peers) is
+What a document asks for and this version cannot do (another engine, another cache, peers) is
 told apart from what is wrong with it: such a document can be read, and says what is not available.
 """
 
@@ -14,11 +14,15 @@ from holdfast.checkpoints.conditions import is_number
 from holdfast.checkpoints.policy import Policy, invalid, milliseconds
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.recovery.procedure import Procedure
+from holdfast.store.arguments import is_seconds
+from holdfast.store.asking import LONGEST
 from holdfast.store.scopes import Scope
 from holdfast.yaml_text import read_yaml
 
-ENGINES = ("sqlite", "memory")
+ENGINES = ("sqlite", "memory", "postgresql", "mongodb")
 DURABILITY = ("full", "normal")
+BACKUPS = ("s3", "file")
+IN_BUCKETS = ("bucket", "prefix", "region", "endpoint")
 LEVELS = ("low", "medium", "high")
 _Made = TypeVar("_Made")
 _SECTIONS = {"checkpoint": "checkpointing", "sync": "synchronization", "audit": "monitoring"}
@@ -32,7 +36,7 @@ _KNOWN = {
     "storage.primary": (
         "type", "connection", "key", "signer", "durability", "pool_size", "timeout",
     ),
-    "storage.backup": ("type", "bucket", "region", "encryption", "connection", "path"),
+    "storage.backup": ("type", "bucket", "prefix", "region", "endpoint", "encryption", "path"),
     "storage.cache": ("type", "connection", "ttl"),
     "checkpointing": ("policies",),
     "recovery": ("procedures",),
@@ -41,9 +45,20 @@ _KNOWN = {
     ),
     "integrity": (
         "verification_level", "tamper_detection", "signature_verification", "hash_algorithm",
+        "scrub_interval",
     ),
     "monitoring": ("metrics_enabled", "audit_logging", "performance_tracking", "alert_thresholds"),
 }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class BackupPlace:
+    """Where a configuration has backups go; the arguments of `Backups`."""
+
+    url: str
+    region: str | None = None
+    endpoint: str | None = None
+    encryption: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +66,18 @@ class Configuration:
     """What an agent's state management is to be; made with `of` or `from_yaml`."""
 
     agent_id: str
-    url: str = "sqlite:"
+    url: str = field(default="sqlite:", repr=False)
     key: str | None = field(default=None, repr=False)
     signer: str | None = None
     durability: str = "full"
+    backup: BackupPlace | None = None
     policies: tuple[Policy, ...] = ()
     procedures: tuple[Procedure, ...] = ()
     verification: str = "low"
     """high: all that is stored of the agent is verified when it is set up; medium: its newest
     state is; low: what is read, as always."""
+    scrub_interval: float | None = None
+    """Seconds between two slices of a background check of the store; None: there is none."""
     unavailable: tuple[str, ...] = ()
     """What it asks for and is not there; `set_up` refuses it."""
     notes: tuple[str, ...] = ()
@@ -92,6 +110,8 @@ class Configuration:
             problems.append(f"agent_id is the id of an agent: {error}")
         if self.verification not in LEVELS:
             problems.append(f"verification is {' or '.join(LEVELS)}")
+        if self.scrub_interval is not None and not is_seconds(self.scrub_interval, 0, LONGEST):
+            problems.append("scrub_interval is seconds, a day at most, or None")
         for name, kind in (("policies", Policy), ("procedures", Procedure)):
             made = getattr(self, name)
             if not isinstance(made, tuple) or not all(isinstance(one, kind) for one in made):
@@ -128,18 +148,20 @@ class _Reading:
             self.problems.append(f"agent_id is the id of an agent: {error}")
         storage = self._section(whole.get("storage", {}), "storage")
         opened = self._primary(self._section(storage.get("primary", {}), "storage.primary"))
-        for name in ("backup", "cache"):
-            self._beside(name, storage)
+        self._cache(storage)
         self._synchronization(self._section(whole.get("synchronization", {}), "synchronization"))
         self._monitoring(self._section(whole.get("monitoring", {}), "monitoring"))
         checkpointing = self._section(whole.get("checkpointing", {}), "checkpointing")
         recovery = self._section(whole.get("recovery", {}), "recovery")
+        integrity = self._section(whole.get("integrity", {}), "integrity")
         return Configuration(
             agent,
             **opened,
+            backup=self._backup(storage),
             policies=self._each(checkpointing, "checkpointing.policies", _policy),
             procedures=self._each(recovery, "recovery.procedures", Procedure.of),
-            verification=self._level(self._section(whole.get("integrity", {}), "integrity")),
+            verification=self._level(integrity),
+            scrub_interval=self._scrubbing(integrity),
             unavailable=tuple(self._unavailable),
             notes=tuple(self._notes),
         )
@@ -171,7 +193,10 @@ class _Reading:
 
     def _primary(self, data: Mapping[str, Any]) -> dict[str, Any]:
         place = self._text(data, "storage.primary", "connection", "")
-        scheme = next((one for one in ENGINES if place.startswith(f"{one}:")), "")
+        if place.startswith("postgres:"):
+            place = place.replace("postgres:", "postgresql:", 1)
+        start = place.partition(":")[0].removesuffix("+srv") if ":" in place else ""
+        scheme = start if start in ENGINES else ""
         kind = self._text(data, "storage.primary", "type", scheme or "sqlite")
         durability = self._one_of(data, "storage.primary", "durability", DURABILITY, "full")
         self._length(data, "storage.primary", "timeout")
@@ -196,25 +221,66 @@ class _Reading:
             self.problems.append(
                 f"storage.primary: the type is {kind}, and the connection is of {scheme}"
             )
+        if kind in ("postgresql", "mongodb"):
+            return {**opened, "durability": durability, "url": self._server(kind, place, data)}
         for name in ("pool_size", "timeout"):
             if name in data:
                 self._notes.append(f"storage.primary.{name}: {kind} runs in the process itself")
         url = place if place.startswith(f"{kind}:") else f"{kind}:{place}"
         return {**opened, "durability": durability, "url": url}
 
-    def _beside(self, name: str, storage: Mapping[str, Any]) -> None:
-        """A backup or a cache."""
-        if name not in storage:
-            return
-        place = f"storage.{name}"
-        data = self._section(storage[name], place)
-        kind = self._text(data, place, "type", "")
-        self._length(data, place, "ttl")
+    def _server(self, kind: str, url: str, data: Mapping[str, Any]) -> str:
+        """The URL of a store on a server, with what stands beside it as its options."""
+        if "://" not in url:
+            self.problems.append(
+                f"storage.primary.connection is {kind}://USER:PASSWORD@HOST:PORT/DATABASE"
+            )
+        for name in ("pool_size", "timeout"):
+            if name not in data:
+                continue
+            if f"{name}=" in url.partition("?")[2]:
+                self.problems.append(f"storage.primary.{name} stands in the connection, too")
+            length = milliseconds(data[name]) if name == "timeout" else data[name]
+            if is_number(length):
+                url += f"{'&' if '?' in url else '?'}{name}={max(1, int(length))}"
+        return url
+
+    def _backup(self, storage: Mapping[str, Any]) -> BackupPlace | None:
+        """Where backups go: a bucket, or a folder."""
+        if "backup" not in storage:
+            return None
+        place = "storage.backup"
+        data = self._section(storage["backup"], place)
         self._flags(data, place, ("encryption",))
-        if (name, kind) == ("cache", "memory"):
+        kind = self._text(data, place, "type", "s3" if "bucket" in data else "file")
+        if kind not in BACKUPS:
+            self._unavailable.append(f"{place}.type{_word(kind)}")
+            return None
+        mine, others = ("bucket", ("path",)) if kind == "s3" else ("path", IN_BUCKETS)
+        for name in others:
+            if name in data:
+                self.problems.append(f"{place}.{name} does not belong to type {kind}")
+        where = self._text(data, place, mine, "")
+        if not where:
+            self.problems.append(f"{place}.{mine} is missing")
+        prefix = self._text(data, place, "prefix", "")
+        return BackupPlace(
+            f"s3://{where}/{prefix}".rstrip("/") if kind == "s3" else f"dir:{where}",
+            self._text(data, place, "region", None),
+            self._text(data, place, "endpoint", None),
+            data.get("encryption", False) is True,
+        )
+
+    def _cache(self, storage: Mapping[str, Any]) -> None:
+        if "cache" not in storage:
+            return
+        data = self._section(storage["cache"], "storage.cache")
+        kind = self._text(data, "storage.cache", "type", "")
+        self._length(data, "storage.cache", "ttl")
+        if kind == "memory":
             self._notes.append("storage.cache: what is read is kept in the process in any case")
         else:
-            self._unavailable.append(f"{place}.type{_word(kind)}")
+            self._unavailable.append(f"storage.cache.type{_word(kind)}")
 
     def _synchronization(self, data: Mapping[str, Any]) -> None:
         self._flags(data, "synchronization", ("enabled",))
@@ -239,6 +305,18 @@ class _Reading:
                 self.problems.append(f"integrity.{name} cannot be switched off")
         self._one_of(data, "integrity", "hash_algorithm", ("SHA-256",), "SHA-256")
         return self._one_of(data, "integrity", "verification_level", LEVELS, "low")
+
+    def _scrubbing(self, data: Mapping[str, Any]) -> float | None:
+        if "scrub_interval" not in data:
+            return None
+        length = milliseconds(data["scrub_interval"])
+        if not is_number(length) or not 0 < length <= LONGEST * 1000:
+            self.problems.append(
+                'integrity.scrub_interval is milliseconds, or a text like "30s" or "1h", and a day '
+                "at most"
+            )
+            return None
+        return float(length) / 1000
 
     # single things
 

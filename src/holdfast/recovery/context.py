@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.errors import InvalidInputError, InvalidKeyError, InvalidValueError
 from holdfast.recovery import failures
+from holdfast.recovery.checking import Trials
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.records import Record, RecoveryStepResult
 from holdfast.recovery.strategies import STRATEGIES, Strategy
@@ -82,6 +83,8 @@ def _check_defaults(core: Core, defaults: Any) -> None:
 def _order(kind: Any, names: Any, known: Mapping[str, Any]) -> tuple[str, ...]:
     check_text(kind, "a kind of failure", 100)
     found = listed(names, "an order of strategies")
+    if not found:
+        raise InvalidInputError("an order of strategies has one or more; leave it out to pin none")
     unknown = [name for name in found if not isinstance(name, str) or name not in known]
     if unknown:
         raise InvalidInputError(
@@ -95,6 +98,10 @@ class Context:
 
     def __init__(self, store: StoreHandle, record: Record, settings: Settings) -> None:
         self._store = store
+        self.trials: Trials | None = None
+        """Where checks are asked of states that may be returned to; None if nothing is written."""
+        self.asked: dict[Any, str | None] = {}
+        """What checks said of states that may be returned to."""
         self.record = record
         self.settings = settings
         self.agent: Scope = record.agent
@@ -162,9 +169,10 @@ class Context:
 
     def first_head(self) -> int:
         """The newest entry when the recovery began, or now if that could not be read."""
-        known = self.record.data.get("head")
+        known = self.record.data.get("first", self.record.data.get("head"))
         return int(known) if known is not None else int(self.handle.place()[2])
 
-    def bad_points(self) -> set[str]:
-        """Points that were returned to in earlier attempts, which failed."""
-        return set(self.record.data.get("bad", ()))
+    def barred(self, strategy: str = "") -> list[Mapping[str, Any]]:
+        """What failed in earlier attempts: of one strategy, or of all."""
+        known = self.record.data.get("bad", ())
+        return [one for one in known if strategy in ("", one["strategy"])]

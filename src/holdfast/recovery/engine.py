@@ -36,11 +36,13 @@ from holdfast.recovery.failures import (
     NEWEST,
     NOTHING,
     Failure,
+    given_failure,
     kind_of,
 )
 from holdfast.recovery.group_reports import GroupRecoveryReport
 from holdfast.recovery.looking import Looking
 from holdfast.recovery.meanwhile import correlation_of, first_of_others, standing
+from holdfast.recovery.moments import named_group
 from holdfast.recovery.plans import RecoveryPlan
 from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.quarantine import Quarantine
@@ -70,6 +72,7 @@ from holdfast.recovery.together import Together
 from holdfast.store.arguments import (
     check_count,
     check_function,
+    check_seconds,
     check_text,
     listed,
 )
@@ -79,6 +82,7 @@ from holdfast.store.cause import acting
 from holdfast.store.core import Core
 from holdfast.store.handles import StoreHandle
 from holdfast.store.scopes import Scope
+from holdfast.store.tombstones import erased_ids
 
 LEASE = 30.0
 """Seconds after which the recovery of a process that died can be taken up by another."""
@@ -96,8 +100,9 @@ class Recovery(Looking):
     `procedures` stand over the built-in ones of their ids, and answer their triggers before them.
     `steps` are types of steps of your own: functions of the context and the step's action.
     `copies` are other open stores that hold copies of the agents, `defaults` what an agent begins
-    with if nothing of it can be read. `validate` are functions that get the recovered state: what
-    is not None or True fails the recovery. `strategies` are ways of your own to a good state, and
+    with if nothing of it can be read. `validate` are functions that get a state, what returning to
+    each would give (on a timeline of its own) and then the recovered one: what is not None or True
+    refuses it, and another is looked for. `strategies` are ways of your own to a good state, and
     `order` pins the order in which they are tried: one for all kinds of failure, or a mapping from
     kinds to orders ("" for those that it does not name). Groups take of an order what leads to one
     moment (`as_it_is`, `newest_valid`), and from copies only rows that are damaged or lost.
@@ -166,6 +171,7 @@ class Recovery(Looking):
     def select(self, failure: Failure, procedure: str | None = None) -> Procedure:
         """The procedure of an id, or the one that answers a failure."""
         if procedure is not None:
+            check_text(procedure, "the id of a procedure", 200)
             if procedure not in self._procedures:
                 raise ProcedureNotFoundError(
                     f"there is no procedure {procedure!r}; there are {', '.join(self._procedures)}"
@@ -193,11 +199,23 @@ class Recovery(Looking):
 
         If another recovers it, that is waited for `wait` seconds, then `LeaseHeldError`. What did
         not succeed was undone, and raises `RecoveryFailedError`, which names the report. A scope
-        that is not there is refused, unless there are copies or defaults to begin it anew from; so
-        is a point or a time that it does not have. What `progress` raises is logged.
+        that is not there is refused, unless there are copies or defaults to begin it anew from (one
+        that was erased: defaults); so is a point or a time that it does not have. What `progress`
+        raises is logged.
         """
         scope = given_scope(self._handle, agent)
-        asked = _failure(failure, point, at)
+        return self._recover(scope, given_failure(failure, point, at), procedure, wait, progress)
+
+    def _recover(
+        self,
+        scope: Scope,
+        asked: Failure,
+        procedure: str | None,
+        wait: float,
+        progress: Progress | None = None,
+        *,
+        looked: bool = False,
+    ) -> RecoveryReport:
         chosen = self._chosen(scope, asked, procedure)
         self._check_there(scope)
         if not copies_of(self._handle.core, self._settings.copies):
@@ -208,23 +226,30 @@ class Recovery(Looking):
         with self._store.lease(recovering_lease(scope), duration=LEASE, wait=wait):
             self._mend_records(scope)
             self._end_unfinished(scope)
-            self._check_asked(scope, asked)
-            return self._go_on(self._begun(scope, asked, chosen), progress)
+            begun = self._begun(scope, self._found(scope, asked), chosen, looked=looked)
+            return self._go_on(begun, progress)
 
-    def _begun(self, scope: Scope, failure: Failure, procedure: Procedure) -> Record:
-        gone = self._tails.lost(scope, depth_for(failure))
+    def _begun(
+        self, scope: Scope, failure: Failure, procedure: Procedure, *, looked: bool
+    ) -> Record:
+        gone = self._tails.lost(scope, depth_for(failure), looked=looked)
         record = Records(self._handle, scope).begin(failure, procedure, gone)
         if gone is not None:  # whatever is written next takes the number of what is lost
             found = self._tails.findings(scope, gone)
             Quarantine(self._handle, scope).add(found, record.id)
         return record
 
-    def _check_asked(self, scope: Scope, failure: Failure) -> None:
-        """Refuse a point or a time that is not there, before anything is kept."""
-        for wanted in (failure.point, failure.at):
-            if wanted is not None:
-                with suppress(StateIntegrityError):  # then the recovery says what it can do
-                    self._handle.line(scope).history.points.find(wanted)
+    def _found(self, scope: Scope, failure: Failure) -> Failure:
+        """The failure with a point that can be kept; refused if that, or its time, is not there."""
+        points = self._handle.line(scope).history.points
+        with suppress(StateIntegrityError):  # then the recovery says what it can do
+            if failure.at is not None:
+                points.find(failure.at)
+            if failure.point is not None:
+                found = "{}@{}".format(*points.find(failure.point))
+                if not isinstance(failure.point, str | int):
+                    return replace(failure, point=found)
+        return failure
 
     def _chosen(self, scope: Scope, asked: Failure, procedure: str | None) -> Procedure:
         """What answers a failure; of records themselves, what changes nothing but damage."""
@@ -248,8 +273,11 @@ class Recovery(Looking):
             self.recover(records.handle.scope, Failure("corruption_detected", why[:1000]))
 
     def _check_there(self, scope: Scope) -> None:
+        """Refuse a scope that is not there and cannot be begun anew."""
         settings = self._settings
-        if not settings.copies and settings.defaults is None:
+        if settings.defaults is not None:
+            return
+        if not settings.copies or erased_ids(self._handle.core, scope):
             check_there(self._handle, scope)
 
     def _end_unfinished(self, scope: Scope) -> None:
@@ -280,9 +308,12 @@ class Recovery(Looking):
             dict.fromkeys(given_scope(self._handle, one) for one in listed(agents, "agents"))
         )
 
+        asked = given_failure(failure)
+        self._tails.look(depth_for(asked))  # once: none of them has written since it failed
+
         def one(scope: Scope) -> RecoveryReport | HoldfastError:
             try:
-                return self.recover(scope, failure, procedure=procedure, wait=wait)
+                return self._recover(scope, asked, procedure, wait, looked=True)
             except RecoveryFailedError as error:
                 return self.report(scope, error.recovery) if error.recovery else error
             except HoldfastError as error:
@@ -305,12 +336,13 @@ class Recovery(Looking):
         """Bring several agents back to one moment: all of them in one commit, or none.
 
         The moment is the newest group of checkpoints (`CheckpointGroups.create`) with all of them
-        that is whole and passes every check, the group called `point`, the time `at`, or, for
-        failures that leave the state alone, now. Letters that they sent each other since, in the
-        change in which they processed another, are taken back: they are sent again. If there is no
-        such moment, `RecoveryFailedError`, and nothing was changed.
+        that is whole and passes every check, `point` (a group, its name, or a checkpoint of it),
+        the time `at`, or, for failures that leave the state alone, now. Letters that they sent each
+        other since, in the change in which they processed another, are taken back: they are sent
+        again. If there is no such moment, `RecoveryFailedError`, and nothing was changed.
         """
-        asked = _failure(failure, point, at)
+        asked = given_failure(failure, point, at)
+        asked = replace(asked, point=named_group(asked.point))
         scopes = [given_scope(self._handle, agent) for agent in listed(agents, "agents")]
         for scope in scopes:
             check_there(self._handle, scope)
@@ -344,11 +376,11 @@ class Recovery(Looking):
         at: Any = None,
     ) -> RecoveryPlan:
         """What `recover` would do; nothing is written, and nothing is waited for."""
-        asked = _failure(failure, point, at)
+        asked = given_failure(failure, point, at)
         scope = given_scope(self._handle, agent)
         chosen = self._chosen(scope, asked, procedure)
         self._check_there(scope)
-        self._check_asked(scope, asked)
+        asked = self._found(scope, asked)
         record = Records(self._handle, scope).draft(asked, chosen)
         settings = self._context(record).settings
         locating = [step for step in chosen.steps if step.type == "locate_checkpoint"]
@@ -361,13 +393,16 @@ class Recovery(Looking):
             looked = look(context, context.order(locating[-1].action)) if locating else Looked()
         target = looked.target
         strategy = target.strategy if target is not None else None
+        lost = None
+        if target is not None or not locating:
+            lost = with_tail(record, strategy, target.lost if target is not None else "nothing")
         return RecoveryPlan(
             scope,
             asked,
             chosen,
             strategy,
             target.point if target is not None else None,
-            with_tail(record, strategy, target.lost if target is not None else "nothing"),
+            lost,
             looked.passed,
             target.keys if target is not None else (),
             healed,
@@ -395,6 +430,7 @@ class Recovery(Looking):
         reports of those that did not succeed.
         """
         scope = given_scope(self._handle, agent)
+        check_seconds(wait, "wait")
         records = Records(self._handle, scope)
         if not records.unsettled():
             return []
@@ -459,15 +495,3 @@ class Recovery(Looking):
         elif settings.pinned(kind) is None:
             settings = replace(settings, order={kind: self.proposal(record.agent, kind).order})
         return Context(self._handle, record, settings)
-
-
-def _failure(failure: Failure | str, point: Any, at: Any) -> Failure:
-    if not isinstance(failure, str | Failure):
-        raise InvalidInputError("a failure is its kind, for example agent_crash, or a Failure")
-    if isinstance(failure, str):
-        failure = Failure(failure, point=point, at=at)
-    elif point is not None or at is not None:
-        failure = replace(failure, point=point, at=at)
-    if failure.point is not None and failure.at is not None:
-        raise InvalidInputError("give either point or at: one state is returned to")
-    return failure.check()

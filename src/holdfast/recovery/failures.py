@@ -6,7 +6,7 @@ The kinds are names, and users may add their own: one that is unknown here is an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.errors import InvalidInputError
@@ -91,7 +91,8 @@ class Failure:
     severity: str = ""
     """By default that of its kind."""
     point: Any = None
-    """The checkpoint, by name or id, that is to be returned to, if somebody said so."""
+    """The point that is to be returned to, if somebody said so: a checkpoint, its name or id, an
+    entry or its number; for a group of agents, a group of checkpoints, its name or one of it."""
     at: Any = None
     """The time that is to be returned to, if somebody said so."""
     evidence: Mapping[str, Any] = field(default_factory=dict)
@@ -110,13 +111,19 @@ class Failure:
             raise InvalidInputError("the evidence of a failure is a mapping")
         return Failure(self.kind, self.message, severity, self.point, self.at, self.evidence)
 
+    @property
+    def names_state(self) -> bool:
+        """Whether somebody said what is to be returned to: then nothing else is."""
+        return self.point is not None or self.at is not None
+
     def data(self) -> dict[str, Any]:
         """Plain data, kept with the recovery."""
         found: dict[str, Any] = {"kind": self.kind, "severity": self.severity}
         if self.message:
             found["message"] = self.message
         if self.point is not None:
-            found["point"] = getattr(self.point, "id", None) or str(self.point)
+            plain = isinstance(self.point, str | int)  # an entry's number is no checkpoint's name
+            found["point"] = self.point if plain else getattr(self.point, "id", str(self.point))
         if self.at is not None:
             found["at"] = self.at
         if self.evidence:
@@ -149,3 +156,16 @@ def found_failure(findings: Sequence[Finding]) -> Failure | None:
     kind = "partial_corruption" if named and kinds == ["hash_mismatch"] else kinds[0]
     first = findings[0]
     return Failure(kind, f"{first.place}: {first.message}"[:1000], evidence=evidence).check()
+
+
+def given_failure(failure: Failure | str, point: Any = None, at: Any = None) -> Failure:
+    """A failure as a caller names it, checked."""
+    if not isinstance(failure, str | Failure):
+        raise InvalidInputError("a failure is its kind, for example agent_crash, or a Failure")
+    if isinstance(failure, str):
+        failure = Failure(failure, point=point, at=at)
+    elif point is not None or at is not None:
+        failure = replace(failure, point=point, at=at)
+    if failure.point is not None and failure.at is not None:
+        raise InvalidInputError("give either point or at: one state is returned to")
+    return failure.check()

@@ -9,8 +9,8 @@ in its place, if it is still the damaged one that is there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from copy import copy as shallow
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ from holdfast.errors import (
 )
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import notices_scope
-from holdfast.storage.contract import Batch, Storage
+from holdfast.storage.contract import Batch, Moment, Storage
 from holdfast.store import rows
 from holdfast.store.core import Core
 from holdfast.store.handles import StoreHandle
@@ -44,33 +44,41 @@ class Healed:
     scope: Scope | None
     """None for a row of the directory."""
     row: str
-    """Its key in storage, in hexadecimal: under this id the damaged one is in quarantine."""
+    """Its key in storage, in hexadecimal: the id of the damaged one in quarantine begins so."""
     place: str
     copy: int
     """Which of the copies had it."""
 
 
-class Overlay:
+class _Overlaid:
+    """A moment that is read as if some rows were others."""
+
+    def __init__(self, moment: Moment, over: Mapping[bytes, bytes]) -> None:
+        self._moment = moment
+        self._over = over
+
+    def scan(
+        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        found = dict(self._moment.scan(low, high, limit=limit, reverse=reverse))
+        found |= {key: row for key, row in self._over.items() if low <= key < high}
+        return sorted(found.items(), reverse=reverse)[:limit]
+
+    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
+        return self._moment.cells(low, high, limit=limit)
+
+
+class Overlay(_Overlaid):
     """A storage that is read as if some rows were others; nothing can be written."""
 
     def __init__(self, storage: Storage, over: Mapping[bytes, bytes]) -> None:
+        super().__init__(storage, over)
         self._storage = storage
-        self._over = over
         self.limits = storage.limits
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         found = self._storage.get(keys)
         return [self._over.get(key, row) for key, row in zip(keys, found, strict=True)]
-
-    def scan(
-        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
-    ) -> list[tuple[bytes, bytes]]:
-        found = dict(self._storage.scan(low, high, limit=limit, reverse=reverse))
-        found |= {key: row for key, row in self._over.items() if low <= key < high}
-        return sorted(found.items(), reverse=reverse)[:limit]
-
-    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
-        return self._storage.cells(low, high, limit=limit)
 
     def commit(self, batch: Batch) -> None:
         raise ReadOnlyError("this is only looked at")
@@ -80,6 +88,11 @@ class Overlay:
 
     def turn(self) -> AbstractContextManager[object]:
         return self._storage.turn()
+
+    @contextmanager
+    def moment(self) -> Iterator[Moment]:
+        with self._storage.moment() as moment:
+            yield _Overlaid(moment, self._over)
 
     def size(self) -> int:
         return self._storage.size()

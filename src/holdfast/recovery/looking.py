@@ -110,6 +110,8 @@ class Looking:
         secrets lie beside the store and whether the disk is full.
         """
         check_seconds(budget, "budget")
+        for what, text in {"url": url, "key": key or "", "signer": signer or ""}.items():
+            check_text(text, what)
         scope = given_scope(self._handle, agent) if agent is not None else None
         placement = Placement(url, key, signer, durability)
         return health_of(self._handle, scope, budget=budget, placement=placement)

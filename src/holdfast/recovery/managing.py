@@ -7,10 +7,11 @@ with set_up(Configuration.from_yaml(text), initial={"task": None}) as managed:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from holdfast.checkpoints.policies import Policies
 from holdfast.checkpoints.policy import Policy
@@ -20,9 +21,10 @@ from holdfast.errors import (
     InvalidInputError,
     StateIntegrityError,
 )
-from holdfast.recovery.configuration import Configuration
+from holdfast.recovery.configuration import BackupPlace, Configuration
 from holdfast.recovery.context import StepFunction
 from holdfast.recovery.engine import Recovery
+from holdfast.recovery.scrubbing import Scrubber
 from holdfast.store import rows
 from holdfast.store.blocking import State, Store
 from holdfast.store.core import Core
@@ -32,6 +34,9 @@ from holdfast.store.opening import open_core
 from holdfast.store.scopes import Scope, check_key
 from holdfast.store.tombstones import by_number
 from holdfast.store.verify import verify_store
+
+if TYPE_CHECKING:
+    from holdfast.backup.backups import Backups
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +55,15 @@ class SetUp:
     checkpointing_enabled: bool
     policies: tuple[str, ...]
     """Ids of the policies that are on, default ones included, the highest priority first."""
+    backup: str
+    """Where `managed.backups` puts them; empty if the configuration names no place."""
     recovery_configured: bool
     procedures: tuple[str, ...]
     """Ids of the procedures, those that are asked first first."""
     sync_enabled: bool
     verification: str
+    scrub_interval: float | None
+    """Seconds between two slices of the background check of its store; None: there is none."""
     findings: tuple[str, ...]
     """What is damaged, as far as it was looked at: of the past, too, if all was verified."""
     notes: tuple[str, ...]
@@ -66,13 +75,18 @@ class SetUp:
         lines = [
             f"agent:{self.agent_id} ({what}): {'in force' if self.success else 'damaged'}",
             f"  storage: {'encrypted' if self.encrypted else 'plain'}",
+            f"  backups: {self.backup or 'none'}",
             f"  policies: {', '.join(self.policies) or 'none'}",
             f"  procedures: {', '.join(self.procedures) or 'none'}",
-            f"  verified: {self.verification}",
+            f"  verified: {self.verification}{self._scrubbed()}",
             *(f"  found: {one}" for one in self.findings),
             *(f"  note: {one}" for one in self.notes),
         ]
         return "\n".join(lines)
+
+    def _scrubbed(self) -> str:
+        every = self.scrub_interval
+        return f", and in the background every {every:g} s" if every is not None else ""
 
 
 class Managed:
@@ -85,6 +99,11 @@ class Managed:
         self.state: State = store.agent(config.agent_id)
         self.policies = policies
         self.recovery = recovery
+        self.backups = backups_of(config, store)
+        self.scrubber: Scrubber | None = None
+        """What checks the store in the background, if the configuration asks for that."""
+        if config.scrub_interval is not None:
+            self.scrubber = Scrubber(store, interval=config.scrub_interval)
         self.report: SetUp
         self._own = own
 
@@ -101,6 +120,8 @@ class Managed:
 
     def close(self) -> None:
         """Watch no longer; a store that was opened for it is closed."""
+        if self.scrubber is not None:
+            self.scrubber.stop()
         self.policies.close()
         if self._own:
             self.store.close()
@@ -133,6 +154,8 @@ def set_up(
             managed.report = put_in_force(
                 config, recovery, policies, initial, given=store is not None
             )
+            if managed.scrubber is not None:
+                managed.scrubber.start()
         except BaseException:
             policies.close()
             raise
@@ -141,6 +164,25 @@ def set_up(
             opened.close()
         raise
     return managed
+
+
+def backups_of(config: Configuration, store: Store) -> Backups | None:
+    """The backups of a store at the place that a configuration names."""
+    if config.backup is None:
+        return None
+    from holdfast.backup.backups import Backups
+
+    return Backups(store, **placing(config.backup))
+
+
+def placing(place: BackupPlace) -> dict[str, Any]:
+    """The arguments of `Backups` for a configuration."""
+    return {
+        "url": place.url,
+        "region": place.region,
+        "endpoint": place.endpoint,
+        "encryption": place.encryption,
+    }
 
 
 def opening(config: Configuration) -> dict[str, Any]:
@@ -162,15 +204,35 @@ def check_set_up(config: object, initial: object, store: object, kind: type) -> 
     for key in initial or ():
         check_key(key)
     config.check()
-    if store is None:
-        return
-    if not isinstance(store, kind):
+    if store is not None and not isinstance(store, kind):
         raise InvalidInputError(
             "store is an open one of the same face: that of holdfast.sync for holdfast.sync.set_up,"
             " that of holdfast.open for holdfast.set_up"
         )
+    _check_backup(config, store)
+    if store is None:
+        return
     if config.key is not None and store._core.ring is None:  # type: ignore[attr-defined]
         raise ConfigurationError(["storage.primary.key: the store that was given is not encrypted"])
+
+
+def _check_backup(config: Configuration, store: Any) -> None:
+    """Refuse backups that cannot be made, before a store is made for them."""
+    if config.backup is None:
+        return
+    from holdfast.backup.place import Place
+
+    if store is None:
+        plain = not (config.key or os.environ.get("HOLDFAST_KEY"))
+    else:
+        plain = store._core.ring is None
+    if config.backup.encryption and plain:
+        problem = "the backup of a plain store is plain; give storage.primary.key, or false"
+        raise ConfigurationError([f"storage.backup.encryption: {problem}"])
+    try:
+        Place(config.backup.url, region=config.backup.region, endpoint=config.backup.endpoint)
+    except InvalidInputError as error:
+        raise ConfigurationError([f"storage.backup: {error}"]) from None
 
 
 def put_in_force(
@@ -206,10 +268,12 @@ def put_in_force(
         encrypted=core.ring is not None,
         checkpointing_enabled=not broken,
         policies=in_force,
+        backup=config.backup.url if config.backup is not None else "",
         recovery_configured=True,
         procedures=tuple(one.id for one in recovery.procedures()),
         sync_enabled=False,
         verification=config.verification,
+        scrub_interval=config.scrub_interval,
         findings=findings,
         notes=(*config.notes, *config.passed_over()) if given else config.notes,
         initialized_at=core.clock.claimed() // 1000,

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from holdfast.errors import MissingError, StateIntegrityError
+from holdfast.checkpoints.lineage import Lineage
+from holdfast.errors import MissingError, PrunedError, StateIntegrityError
+from holdfast.store import rows
 from holdfast.store.compare import tree_changes
 from holdfast.store.differing import index_of
-from holdfast.store.entries import Cause
+from holdfast.store.entries import KEYED, MERGE, RESTORE, Body, Cause
 from holdfast.store.handles import LineHandle
 from holdfast.store.items import Entry
 from holdfast.store.lookups import derived
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 CHECK = "check"
 """The component that checks act as: they are to look, and what they write is not the recovery's."""
+PAGE = 500
+"""Entries that are read at once."""
 WHOLE = frozenset(("restore", "merge"))
 """What changes a state without naming keys."""
 
@@ -135,6 +139,41 @@ def changed_since(handle: LineHandle, head: int) -> list[str]:
         for key, _, _ in tree_changes(then.ledger.trees, index_of(then), index_of(now))
         if not derived(key) and not key.startswith(sticky)
     ]
+
+
+def changes_after(handle: LineHandle, sequence: int, head: int) -> int:
+    """How many entries behind one, up to another, changed what going back takes away.
+
+    Not those of recoveries, of checkpoints, and of what a restore had left before; nor those whose
+    keys are all sticky, if those stay. What cannot be read may have changed something.
+    """
+    line, known = handle.history.points.line(), Lineage(handle, head)
+    try:
+        declared = handle.reader.declared()
+    except StateIntegrityError:
+        declared = handle.view(sequence).reader.declared()
+    stay = sticky_prefixes(declared)
+    low, high = rows.entry(line.prefix, sequence + 1), rows.entry(line.prefix, head) + b"\0"
+    count = 0
+    while page := line.ledger.storage.scan(low, high, limit=PAGE):
+        for key, row in page:
+            if rows.sequence_of(key) in known:
+                try:
+                    count += _takes_away(line.ledger.open_entry(key, row)[1], stay)
+                except (PrunedError, StateIntegrityError):
+                    count += 1
+        low = page[-1][0] + b"\0"
+    return count
+
+
+def _takes_away(body: Body, stay: tuple[str, ...]) -> bool:
+    """Whether undoing an entry changes a state, by its operations."""
+    if of_a_recovery(body.cause):
+        return False
+    keys = [op[1] for op in body.ops if op[0] in KEYED]
+    if any(not derived(key) and not key.startswith(stay) for key in keys):
+        return True
+    return any(op[0] in (RESTORE, MERGE) for op in body.ops)
 
 
 def lost_text(after: int, others: int) -> str:

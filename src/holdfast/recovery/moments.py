@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.checkpoints.groups import group_of
+from holdfast.checkpoints.groups import Group, group_of
+from holdfast.checkpoints.lineage import Lineage
 from holdfast.checkpoints.locating import candidates
 from holdfast.checkpoints.requests import Locator, said
-from holdfast.checkpoints.restoring import failed
 from holdfast.errors import (
     CheckpointNotFoundError,
+    InvalidInputError,
     MissingError,
     RecoveryValidationError,
     StateIntegrityError,
 )
 from holdfast.recovery import failures
-from holdfast.recovery.background import called
+from holdfast.recovery.checking import Trials, Unasked, Untried, refusal
 from holdfast.recovery.context import Settings
 from holdfast.recovery.failures import Failure
-from holdfast.recovery.strategies import Unfit, check_state, newest_of
+from holdfast.recovery.strategies import check_state, newest_of, readable
 from holdfast.recovery.tails import MAIN, Tail, tail_text
+from holdfast.recovery.targets import Unfit
 from holdfast.store.blocking import State
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.items import Checkpoint
@@ -42,10 +45,34 @@ class Moment:
     """In what it is no moment of all of them, if there is nothing better."""
 
 
+def named_group(point: Any) -> Any:
+    """What a group is known by, in every agent of it: its id, or the name that was given.
+
+    The id of a checkpoint as a text is neither: each agent has one of that number.
+    """
+    if isinstance(point, Group):
+        return point.id
+    if isinstance(point, Checkpoint):
+        id_ = said(point.metadata, "group", "")
+        if not id_:
+            raise CheckpointNotFoundError(
+                f"{point.scope}: {point.id} is no part of a group, so it is no moment of several "
+                "agents; CheckpointGroups.create makes one"
+            )
+        return id_
+    if point is not None and type(point) not in (str, int):
+        raise InvalidInputError(
+            "the point of several agents is a group of checkpoints, its name or id, or a "
+            f"checkpoint of it, not {type(point).__name__}"
+        )
+    return point
+
+
 def _of_groups(handle: LineHandle, named: Any) -> Iterator[Checkpoint]:
-    """Checkpoints of an agent that are part of a group: all, or those of a name or id."""
+    """Checkpoints of an agent that are part of a group: all, or those of a group's name or id."""
     for one in candidates(handle, Locator()):
-        if said(one.metadata, "group", "") and (not named or named in (one.name, one.id)):
+        id_ = said(one.metadata, "group", "")
+        if id_ and (named is None or named in (one.name, id_)):
             yield one
 
 
@@ -67,7 +94,7 @@ class Moments:
             self._at(scopes, failure.at)
         named = failure.data().get("point")
         lines = map(self._store.line, scopes)
-        if named and not any(True for one in lines for _ in _of_groups(one, named)):
+        if named is not None and not any(True for one in lines for _ in _of_groups(one, named)):
             raise CheckpointNotFoundError(
                 f"none of the agents has a checkpoint of a group called {named!r}; make one with "
                 "CheckpointGroups.create, or leave `point` out"
@@ -84,6 +111,9 @@ class Moments:
                 for scope in scopes:
                     self._check(scope, found.points.get(scope))
                 return found, passed
+            except Unasked as error:  # an older moment would lose more, for want of an answer
+                passed[name] = str(error)
+                break
             except (
                 Unfit,
                 MissingError,
@@ -147,20 +177,31 @@ class Moments:
                 passed[one.name or one.id] = "not all of the agents are part of that group"
                 continue
             points = {scope: (members[scope].timeline, members[scope].sequence) for scope in scopes}
+            if named is None and self._left(points):
+                passed[one.name or one.id] = (
+                    "a restore left it behind; name it as the point to return to it"
+                )
+                continue
             yield one.name or one.id, Moment(strategy, points)
         passed.setdefault("group", "no other checkpoint is of a group with all of them")
+
+    def _left(self, points: Mapping[Scope, tuple[str, int]]) -> bool:
+        """Whether a restore of any of them left a moment behind."""
+        lines = ((self._store.line(scope), sequence) for scope, (_, sequence) in points.items())
+        return any(sequence not in Lineage(line) for line, sequence in lines)
 
     def _check(self, scope: Scope, point: tuple[str, int] | None) -> None:
         handle = self._store.line(scope)
         timeline, sequence = point or (handle.timeline, newest_of(handle))
         check_state(handle, timeline, sequence)
-        state: Any = State(handle)
-        if point is not None:
-            state = state.at(f"{timeline}@{sequence}")
-        for check in self._settings.validate:
-            try:
-                why = failed(called(check, state))
-            except Exception as error:
-                why = f"{type(error).__name__}: {error}"
-            if why is not None:
-                raise RecoveryValidationError(f"{scope}: {why}")
+        why = self._refused(handle, timeline, sequence) if self._settings.validate else None
+        if why is not None:
+            raise RecoveryValidationError(f"{scope}: {why}")
+
+    def _refused(self, handle: LineHandle, timeline: str, sequence: int) -> str | None:
+        """Why checks refuse a state; of a damaged agent they are asked as it was then."""
+        checks = self._settings.validate
+        if readable(handle):
+            with suppress(Untried), Trials(handle) as trials:
+                return trials.refused(checks, handle, timeline, sequence)
+        return refusal(checks, State(handle).at(f"{timeline}@{sequence}"), later=True)

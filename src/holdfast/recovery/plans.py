@@ -19,13 +19,19 @@ class RecoveryPlan:
     strategy: str | None
     """None if none serves."""
     point: str | None
-    lost: str
+    lost: str | None
+    """None if none serves: then nothing is changed, and nothing is recovered."""
     passed: dict[str, str]
     """Strategies that would not serve, and why."""
     keys: tuple[str, ...] = ()
     """The keys that would go back, if not all of them."""
     healed: int = 0
     """Damaged or lost rows that copies of the store would give back before."""
+
+    @property
+    def serves(self) -> bool:
+        """Whether it would come to a state, as far as that shows before, or looks for none."""
+        return self.lost is not None
 
     def __str__(self) -> str:
         head = f"{self.agent}: {self.failure.kind} is answered by {self.procedure.id}"
@@ -35,4 +41,5 @@ class RecoveryPlan:
         served = f"{self.strategy}, {self.point or 'nothing'}" if self.strategy else none
         lines += [f"  healed from copies: {self.healed} rows"] if self.healed else []
         keys = [f"  keys: {', '.join(self.keys)}"] if self.keys else []
-        return "\n".join([head, *lines, f"  strategy: {served}", *keys, f"  lost: {self.lost}"])
+        lost = [f"  lost: {self.lost}"] if self.lost is not None else []
+        return "\n".join([head, *lines, f"  strategy: {served}", *keys, *lost])

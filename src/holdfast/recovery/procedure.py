@@ -5,7 +5,9 @@ Times are milliseconds, as in policies; in plain data also texts like "30s".
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,7 +51,7 @@ class RecoveryStep:
     critical: bool = True
 
     def __post_init__(self) -> None:
-        _settle(self, "dependencies")
+        _settle(self, "dependencies", "action", "validation")
 
     @property
     def key(self) -> str:
@@ -95,10 +97,14 @@ class RecoveryStep:
 
 
 def _settle(made: object, *names: str) -> None:
-    """Lists become tuples, so that nobody changes them later."""
+    """Lists become tuples, so that nobody changes them later, and mappings are copied."""
     for name in names:
-        if isinstance(getattr(made, name), list):
-            object.__setattr__(made, name, tuple(getattr(made, name)))
+        value = getattr(made, name)
+        if isinstance(value, list):
+            object.__setattr__(made, name, tuple(value))
+        elif isinstance(value, Mapping):
+            with suppress(Exception):  # what cannot be copied cannot be kept, and is refused later
+                object.__setattr__(made, name, copy.deepcopy(dict(value)))
 
 
 ROLLBACK = (RecoveryStep("restore_backup", timeout=120_000.0),)
@@ -301,7 +307,7 @@ def _id(value: Any, what: str) -> list[str]:
 
 def _time(value: object, what: str, least: float = 1) -> Iterator[str]:
     if type(value) not in (int, float) or not least <= value <= LONGEST:  # type: ignore[operator]
-        yield f"{what} is {least:g} to {LONGEST:.0f} milliseconds"
+        yield f"{what} is {least:g} to {LONGEST:.0f} milliseconds, or a text like 0.5s or 10m"
 
 
 _STEP = {"type", "id", "name", "action", "validation", "dependencies", "timeout", "critical"}
@@ -320,9 +326,14 @@ def _read(data: Any, problems: list[str]) -> Procedure | None:
         if name in given:
             given[name] = milliseconds(given[name])
     given.setdefault("id", given.get("name", ""))
+    triggers = _items(given.get("triggers", ()), "triggers", problems)
+    for one in triggers:
+        others = _others(one, {"type"}) if isinstance(one, Mapping) else []
+        problems += [
+            f"triggers: {name} is no field of a trigger, which has a type" for name in others
+        ]
     given["triggers"] = tuple(
-        one.get("type", "") if isinstance(one, Mapping) else one
-        for one in _items(given.get("triggers", ()), "triggers", problems)
+        one.get("type", "") if isinstance(one, Mapping) else one for one in triggers
     )
     for name in ("steps", "validation", "rollback"):
         found = _items(given.get(name, ()), name, problems)

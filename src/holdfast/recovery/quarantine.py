@@ -7,13 +7,15 @@ erased with its scope.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from holdfast.errors import MissingError
+from holdfast.errors import MissingError, StateIntegrityError
 from holdfast.recovery.records import PREFIX, scope_of, write
+from holdfast.store.arguments import check_text
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.reading import moment
 from holdfast.store.scopes import Scope
@@ -31,7 +33,7 @@ class Quarantined:
     """A damaged row as it was found."""
 
     id: str
-    """Its key in storage, in hexadecimal."""
+    """Its key in storage, in hexadecimal; damaged again in another way, with a number behind it."""
     agent: Scope
     place: str
     kind: str
@@ -44,6 +46,8 @@ class Quarantined:
     released_at: datetime | None = None
     reason: str = ""
     """Why it was released."""
+    digest: str = ""
+    """SHA-256 of the row as it was found, in hexadecimal; empty if it was missing."""
 
 
 class Quarantine:
@@ -57,12 +61,20 @@ class Quarantine:
     def add(self, findings: Iterable[Finding], recovery: str = "") -> list[str]:
         """Set aside what findings of `verify` are about; the ids of what was not there before."""
         rows = {one.row: one for one in findings if one.row and one.kind != "signature"}
-        known = set(self._handle.reader.keys(PLACE, None, ""))
-        new = [row for row in rows if PLACE + row not in known][:MOST_ROWS]
+        contents = self._core.storage.get([bytes.fromhex(row) for row in rows]) if rows else []
+        known: dict[str, list[str]] = {}
+        for key in self._handle.reader.keys(PLACE, None, "") if rows else ():
+            known.setdefault(key[len(PLACE) :].partition(".")[0], []).append(key)
         now = moment(self._core.clock.claimed())
-        contents = self._core.storage.get([bytes.fromhex(row) for row in new]) if new else []
-        for row, content in zip(new, contents, strict=True):
-            found = rows[row]
+        new: list[str] = []
+        for found, content in zip(rows.values(), contents, strict=True):
+            digest = hashlib.sha256(content).hexdigest() if content is not None else ""
+            before = known.get(found.row, [])
+            if len(new) == MOST_ROWS:
+                break
+            if any(self._digest(key) == digest for key in before):
+                continue
+            new.append(f"{found.row}.{len(before) + 1}" if before else found.row)
             kept: dict[str, Any] = {
                 "place": found.place,
                 "kind": found.kind,
@@ -70,8 +82,9 @@ class Quarantine:
                 "content": content[:MOST_BYTES] if content is not None else None,
                 "recovery": recovery,
                 "found_at": now,
+                "digest": digest,
             }
-            write(self._handle, {PLACE + row: kept})
+            write(self._handle, {PLACE + new[-1]: kept})
         return new
 
     def list(self) -> list[Quarantined]:
@@ -81,7 +94,8 @@ class Quarantine:
 
     def get(self, id: str) -> Quarantined:
         """One of them."""
-        value = self._handle.reader.get(PLACE + id, None, None, False)
+        check_text(id, "the id of a damaged row", 200, least=1)
+        value = self._value(PLACE + id)
         if value is None:
             raise MissingError(f"{self.agent}: nothing was set aside as {id!r}; `list` has them")
         return self._read(id, value)
@@ -89,6 +103,7 @@ class Quarantine:
     def release(self, id: str, reason: str = "") -> Quarantined:
         """Say that one is dealt with; its copy is let go, and stays in the history alone."""
         found = self.get(id)
+        check_text(reason, "the reason", 2000)
         now = moment(self._core.clock.claimed())
         kept = {
             "place": found.place,
@@ -99,9 +114,20 @@ class Quarantine:
             "found_at": found.found_at,
             "released_at": now,
             "reason": reason,
+            "digest": found.digest,
         }
         write(self._handle, {PLACE + id: kept})
         return self.get(id)
+
+    def _value(self, key: str) -> Any:
+        return self._handle.reader.get(key, None, None, False)
+
+    def _digest(self, key: str) -> str | None:
+        """Of a row that was set aside; None if that is damaged in its turn."""
+        try:
+            return str(self._value(key)["digest"])
+        except StateIntegrityError:
+            return None
 
     def _read(self, id: str, value: Mapping[str, Any]) -> Quarantined:
         return Quarantined(id, self.agent, **value)

@@ -7,12 +7,12 @@ killed is found, with all that it had done.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +20,7 @@ from holdfast.errors import (
     InvalidInputError,
     MissingError,
     RecoveryFailedError,
+    ScopeErasedError,
     ScopeNotFoundError,
     StateIntegrityError,
 )
@@ -34,19 +35,21 @@ from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.metering import RECOVERIES, Meter
 from holdfast.store.reading import moment
-from holdfast.store.scopes import KEY_LENGTH, Scope
+from holdfast.store.scopes import BESIDE, Scope, beside
 from holdfast.store.stage import Stage
+from holdfast.store.tombstones import erased_ids
 
 if TYPE_CHECKING:
     from holdfast.recovery.tails import Tail
 
-OWNER = "$recovery"
+OWNER = BESIDE
 PREFIX = OWNER + "/"
 PROCEDURE = "/procedure"
 _ID = re.compile(r"\d{8}T\d{6}\.\d{6}-[0-9a-f]{4}")
 _T = TypeVar("_T")
 NOTICES = PREFIX + "notices"
 RUNNING, SUCCEEDED, ROLLED_BACK, FAILED = "running", "succeeded", "rolled_back", "failed"
+REFUSED, HOPELESS = "refused", "hopeless"
 
 
 def given_scope(store: StoreHandle, agent: Any) -> Scope:
@@ -57,6 +60,11 @@ def given_scope(store: StoreHandle, agent: Any) -> Scope:
             f"recoveries are of the timeline main, not of {line.timeline}: give the state itself; "
             "to take what is on another timeline, adopt it (`restore`)"
         )
+    if line.reader.at is not None:
+        raise InvalidInputError(
+            f"that is a view of {line.scope}: give the state itself, and where to return to as "
+            "`point`"
+        )
     return line.scope
 
 
@@ -65,6 +73,11 @@ def check_there(store: StoreHandle, agent: Scope) -> None:
     try:
         store.line(agent).history.points.line()
     except ScopeNotFoundError:
+        if erased_ids(store.core, agent):
+            raise ScopeErasedError(
+                f"{agent} was erased in this store, and no copy brings it back; write to it, or "
+                "give `defaults`, to begin another one of that name"
+            ) from None
         raise ScopeNotFoundError(
             f"there is no scope {agent} in this store to recover; `holdfast scope list` shows them"
         ) from None
@@ -75,24 +88,21 @@ def check_there(store: StoreHandle, agent: Scope) -> None:
 def check_writable(store: StoreHandle, agent: Scope) -> None:
     """Refuse an agent that can neither be read nor written, not even an empty state.
 
-    That is one whose history was pruned and that lost the entry which says what it begins with.
+    That is one whose row in the directory is damaged, or one whose history was pruned and that
+    lost the entry which says what it begins with.
     """
     try:
         store.line(agent).place()
     except StateIntegrityError as error:
         raise RecoveryFailedError(
-            f"{agent}: nothing can be put back, for what its pruned history begins with is lost "
-            f"({error}); give a copy of this store's files that has it, or erase the agent and "
-            "begin anew"
+            f"{agent}: nothing can be put back, for the row that names it, or that its pruned "
+            f"history begins with, is lost ({error}); give a copy of this store's files that has "
+            "it, or erase the agent and begin anew"
         ) from error
 
 
-def scope_of(agent: Scope) -> Scope:
-    """The scope that keeps the recoveries of another one."""
-    name = f"{OWNER}/{agent}"
-    if len(name) > KEY_LENGTH:
-        name = f"{OWNER}/{hashlib.sha256(str(agent).encode()).hexdigest()}"
-    return Scope("custom", name)
+scope_of = beside
+"""The scope that keeps the recoveries of another one."""
 
 
 def is_own(scope: Scope) -> bool:
@@ -154,6 +164,13 @@ class RecoveryStepResult:
     attempt: int
     skipped: bool = False
     """Left out, because a step that it depends on had failed."""
+    verdict: str = ""
+    """refused: a check refused the state; hopeless: there is no state left to try"""
+    validation: Mapping[str, bool] = field(default_factory=dict)
+    """For each field that the step's `validation` names, whether the result held that value; empty
+    if it names none, or the step came to no result."""
+    executed_at: datetime | None = None
+    """When it began; None if it was left out."""
 
     def data(self) -> dict[str, Any]:
         """Plain data."""
@@ -234,6 +251,27 @@ class Record:
         """The newest entries that were lost before it began, by timeline, if any were."""
         return self.data.get("gone")
 
+    @property
+    def absent(self) -> bool:
+        """Whether there was no such scope when it began; whatever it makes is not the agent."""
+        return bool(self.data.get("absent"))
+
+    @property
+    def unread(self) -> str:
+        """What stands in place of a state before that could not be read; empty if it was read."""
+        return str(self.data.get("unread", ""))
+
+    @property
+    def refusals(self) -> int:
+        """Attempts that came to nothing because a check refused their state."""
+        return len(self.data.get("bad", ()))
+
+    def bar(self, found: Mapping[str, Any], why: str) -> None:
+        """Note that a check refused a state, which its strategy is not to find again."""
+        known = [one for one in self.data.get("bad", ()) if one["attempt"] != self.attempt]
+        one = {name: found[name] for name in ("strategy", "point", "copy")}
+        self.note(bad=[*known, one | {"why": why[:500], "attempt": self.attempt}])
+
     def finish(self, status: str, why: str) -> None:
         """Keep how it ended, with a checkpoint over all of it: that signs the report.
 
@@ -300,7 +338,8 @@ class Records:
         record = self.draft(failure, procedure)
         record.data["gone"] = gone
         with suppress(StateIntegrityError):  # a head that cannot be read is not known
-            record.data["head"] = self._store.line(self.agent).place()[2]
+            head = record.data["head"] = self._store.line(self.agent).place()[2]
+            record.data["absent"] = not head and self._store.core.known(self.agent) is None
         record.begin()
         return record
 

@@ -108,7 +108,7 @@ def _facts(report: RecoveryReport) -> tuple[tuple[str, str], ...]:
         *((f"evidence: {name}", str(found)) for name, found in failure.evidence.items()),
         ("procedure", report.procedure),
         ("attempts", str(report.attempts)),
-        ("served", served),
+        ("served" if report.success else "tried last", served),
         ("lost", report.lost),
         ("why it did not succeed", report.why),
         ("started", report.started_at.isoformat()),

@@ -49,7 +49,7 @@ class RecoveryReport(Ending):
     steps: tuple[tuple[str, RecoveryStepResult], ...]
     """(part, result) of each step of each attempt."""
     strategy: str | None
-    """The strategy that served in the last attempt."""
+    """The strategy of the last attempt that found a state; it served if the recovery succeeded."""
     restored_from: str | None
     passed: dict[str, str]
     """Strategies that did not serve, and why."""
@@ -77,7 +77,8 @@ class RecoveryReport(Ending):
         head = f"recovery {self.id} of {self.agent}: {self.status} ({self.procedure})"
         lines = [f"  failure: {self.failure.kind} ({self.failure.severity})"]
         if self.strategy is not None:
-            lines.append(f"  served: {self.strategy}, {self.restored_from or 'nothing'}")
+            how = "served" if self.success else "tried last"
+            lines.append(f"  {how}: {self.strategy}, {self.restored_from or 'nothing'}")
         lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
         lines.append(f"  lost: {self.lost}")
         if self.why:
@@ -95,7 +96,8 @@ def report_of(record: Record) -> RecoveryReport:
     found = _last(record, results, "locate_checkpoint")
     lost = "nothing"
     if record.status in (SUCCEEDED, FAILED):  # else what was put back is undone
-        lost = str(_last(record, results, "restore_state").get("lost", "nothing"))
+        restored = data if data.get("lost") else _last(record, results, "restore_state")
+        lost = str(restored.get("lost", "nothing"))
     return RecoveryReport(
         record.id,
         record.agent,

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import contextvars
 import queue
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from holdfast.errors import (
+    CheckpointNotFoundError,
     CriticalStepFailureError,
     HoldfastError,
     InvalidInputError,
@@ -28,21 +28,32 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.recovery.background import called, log
+from holdfast.recovery.checking import UNANSWERED, VALIDATE
 from holdfast.recovery.context import Context, StepFunction
 from holdfast.recovery.meanwhile import changed_since, named, on_top, theirs
 from holdfast.recovery.procedure import ROLLBACK, Procedure, RecoveryStep
-from holdfast.recovery.records import FAILED, ROLLED_BACK, SUCCEEDED, Record, RecoveryStepResult
+from holdfast.recovery.records import (
+    FAILED,
+    HOPELESS,
+    REFUSED,
+    ROLLED_BACK,
+    SUCCEEDED,
+    Record,
+    RecoveryStepResult,
+)
 from holdfast.recovery.steps import CAREFUL, LOOKING, STEPS
 from holdfast.recovery.tails import mend_handovers, tell_tail
+from holdfast.recovery.threads import THREADS
 from holdfast.store.asking import Asking, taken
 from holdfast.store.blocking import Store
 from holdfast.store.lease_names import lease_name
 from holdfast.store.leasing import Lease
+from holdfast.store.reading import moment
 
 LONGEST_PAUSE = 60.0
 """Seconds between two attempts, at most."""
 STEP_LEASE = 30.0
-RESTORE = "restore_state"
+LOCATE, RESTORE = "locate_checkpoint", "restore_state"
 
 Progress = Callable[[str, str], Any]
 """Gets the title of each step that ended, and how; may be async."""
@@ -69,6 +80,8 @@ class Running:
         self._progress = progress
         self._store = Store(context.store)
         self._end = time.monotonic() + self.procedure.timeout / 1000
+        self._broken: RecoveryStepResult | None = None
+        """What the step came to that ended this attempt."""
         self._slots: list[_Slot] = []
         self._idle: list[_Slot] = []
 
@@ -101,25 +114,43 @@ class Running:
             why = self._attempt()
             if why is None:
                 return
-            left = self.procedure.retries + 1 - self.record.attempt
-            over = time.monotonic() + pause >= self._end
-            undone = self._roll_back()
+            verdict = self._broken.verdict if self._broken is not None else ""
+            refused = verdict == REFUSED and self.context.had(LOCATE) is not None
+            if refused:
+                self.record.note(hold=True, refusal=why)
+            undone = self._roll_back(refused)
             if undone is not None:
                 text = f"{why}; it {undone}"
                 self.record.finish(FAILED, text)
                 raise RecoveryFailedError(self._text(text), self.record.id) from None
+            rest = 0.0 if refused else pause  # then another state is next
+            left = self.procedure.retries + 1 + self.record.refusals - self.record.attempt
+            over = time.monotonic() + rest >= self._end
+            if verdict == HOPELESS or (refused and self.context.failure.names_state):
+                refusal = str(self.record.data.get("refusal", why))
+                more = "" if refusal == why else f"; {why}"
+                self._give_up(refusal, f"no other state is left to try{more}")
             if left <= 0 or over:
-                more = "the time is used up" if over and left > 0 else "no attempt is left"
-                more += self._left()
-                self.record.finish(ROLLED_BACK, f"{why}; {more}")
-                raise self._error(why, more)
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+                self._give_up(why, "the time is used up" if left > 0 else "no attempt is left")
+            if rest:
+                time.sleep(rest)
+                pause = min(2 * pause, LONGEST_PAUSE)
             self.record.note(attempt=self.record.attempt + 1)
+
+    def _give_up(self, why: str, more: str) -> NoReturn:
+        more += self._left()
+        if self.record.unread:
+            text = f"{why}; {more}; the state before could not be read: {self.record.unread} stands"
+            self.record.note(hold=True, lost=self.record.data.get("unread_lost"))
+            self.record.finish(FAILED, text)
+            raise RecoveryFailedError(self._text(text), self.record.id)
+        self.record.finish(ROLLED_BACK, f"{why}; {more}")
+        raise self._error(why, more)
 
     def _attempt(self) -> str | None:
         """One attempt; why it failed, None if it did not."""
         self.context.results = self.record.done("steps")
+        self._broken = None
         try:
             self._part("steps", self.procedure.steps)
             self._part("validation", self.procedure.validation)
@@ -136,16 +167,32 @@ class Running:
         self.record.finish(SUCCEEDED, "")
         return None
 
-    def _roll_back(self) -> str | None:
-        """Undo the attempt; why that failed, None if it did not."""
+    def _roll_back(self, refused: bool) -> str | None:
+        """Undo the attempt; why that failed, None if it did not.
+
+        What a check refused is not put back again in the same way; anything else may be: that a
+        step failed, or a check could not be made, says nothing of the state.
+        """
         results = self.context.results
         begun = [step for step in self.procedure.steps if step.key in results]
         if all(step.type in LOOKING and self._ours(step) for step in begun):
             return None  # nothing was changed yet
-        point = (self.context.had("locate_checkpoint") or {}).get("point")
-        if point and any(step.type == RESTORE for step in begun):
-            self.record.note(bad=[*self.record.data.get("bad", ()), point])
+        found = self.context.had(LOCATE) or {}
+        restoring = any(step.type == RESTORE for step in begun)
+        if refused and restoring and self._broken is not None:
+            self.record.bar(found, self._broken.error)
+        if self._nothing_to_put_back():
+            lost = (self.context.had(RESTORE) or {}).get("lost", "nothing")
+            self.record.note(unread=f"what {found.get('strategy', 'it')} made", unread_lost=lost)
+            return None
         return self._undo()
+
+    def _nothing_to_put_back(self) -> bool:
+        """Whether something was written over a state that could not be read."""
+        backup = self.context.had("backup_current")
+        if backup is None or "why" not in backup or self.procedure.rollback:
+            return False
+        return bool(self.context.handle.place()[2] != self.record.data.get("head"))
 
     def _undo(self) -> str | None:
         steps = self.procedure.rollback
@@ -241,6 +288,7 @@ class Running:
         return step.type in CAREFUL and self._types.get(step.type) is STEPS[step.type]
 
     def _failure(self, part: str, step: RecoveryStep, result: RecoveryStepResult) -> HoldfastError:
+        self._broken = result
         if part == "validation":
             text = f"{RecoveryValidationError.TEXT}: {step.title}: {result.error}"
             error = RecoveryValidationError(text, self.record.id)
@@ -293,11 +341,16 @@ class Running:
     def execute(self, step: RecoveryStep) -> dict[str, Any]:
         """What a step comes to."""
         answer = called(self._types[step.type], self.context, step.action)
-        result = dict(answer) if isinstance(answer, Mapping) else {}
-        for name, wanted in step.validation.items():
-            if name not in result or result[name] != wanted:
-                raise RecoveryValidationError(f"its result is not valid: {name}")
-        return result
+        return dict(answer) if isinstance(answer, Mapping) else {}
+
+    def verdict(self, part: str, step: RecoveryStep, error: BaseException) -> str:
+        """What the error of a step says of the attempt, beside that it failed."""
+        if step.type == LOCATE and isinstance(error, CheckpointNotFoundError):
+            return HOPELESS
+        checks = part == "validation" or step.type == VALIDATE
+        if checks and isinstance(error, Exception) and not isinstance(error, UNANSWERED):
+            return REFUSED
+        return ""
 
     def left(self) -> float:
         """Seconds until the procedure's time is over."""
@@ -321,7 +374,7 @@ class _Slot:
             self._lease = self._asked(STEP_LEASE)
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         context = contextvars.copy_context()
-        threading.Thread(target=context.run, args=(self._run,), name=name, daemon=True).start()
+        THREADS.run(lambda: context.run(self._run))
 
     def _asked(self, wait: float) -> Lease:
         return taken(Asking(self._store._core, self._name, STEP_LEASE, wait, None))
@@ -353,11 +406,14 @@ class _Work:
         self, running: Running, part: str, step: RecoveryStep, slot: _Slot, ended: Any
     ) -> None:
         self._running = running
+        self._part = part
         self.step = step
         self.slot = slot
         self.given_up = False
         self._ended = ended
+        self._checked: dict[str, bool] = {}
         self._begun = time.monotonic()
+        self._executed_at = moment(running.context.store.core.clock.claimed())
         seconds = step.timeout / 1000
         if part != "rollback":  # there is always time to undo
             seconds = min(seconds, max(0.0, running.left()))
@@ -367,19 +423,37 @@ class _Work:
     def _run(self) -> None:
         running, step = self._running, self.step
         result: dict[str, Any] = {}
-        error = ""
+        error = verdict = ""
         try:
             result = running.execute(step)
+            self._checked = {
+                name: name in result and result[name] == wanted
+                for name, wanted in step.validation.items()
+            }
+            for name in [name for name, good in self._checked.items() if not good]:
+                raise RecoveryValidationError(f"its result is not valid: {name}")
         except LeaseLostError:
             error = "it was given up"
         except BaseException as wrong:  # also one that would end a process: here it ends a step
             error = f"{type(wrong).__name__}: {wrong}"[:1000]
-        self._ended.put((step.key, self._result(not error, result, error)))
+            verdict = running.verdict(self._part, step, wrong)
+        self._ended.put((step.key, self._result(not error, result, error, verdict)))
 
-    def _result(self, success: bool, result: dict[str, Any], error: str) -> RecoveryStepResult:
+    def _result(
+        self, success: bool, result: dict[str, Any], error: str, verdict: str = ""
+    ) -> RecoveryStepResult:
         seconds = time.monotonic() - self._begun
-        attempt = self._running.record.attempt
-        return RecoveryStepResult(self.step.key, success, result, error, seconds, attempt)
+        return RecoveryStepResult(
+            self.step.key,
+            success,
+            result,
+            error,
+            seconds,
+            self._running.record.attempt,
+            verdict=verdict,
+            validation=self._checked,
+            executed_at=self._executed_at,
+        )
 
     def give_up(self) -> RecoveryStepResult:
         """Its time is over: what it writes from now on is refused."""

@@ -10,14 +10,15 @@ that of the state so far, or a restore to an older state, ends all doubt.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from holdfast.checkpoints.bringing import Bringing
-from holdfast.errors import StateIntegrityError
+from holdfast.checkpoints.bringing import put_together
+from holdfast.errors import PrunedError, StateIntegrityError
 from holdfast.store import entries, rows
 from holdfast.store.entries import Body, Envelope
 from holdfast.store.handles import LineHandle
-from holdfast.store.items import Restored
+from holdfast.store.sticky import sticky_prefixes
 from holdfast.store.timeline import Timeline
 
 PAGE = 500
@@ -52,6 +53,7 @@ class Salvage:
         self._line = Timeline(source.ledger, source.number)
         if whole:
             self._line.load(whole)
+        self._whole = whole
         self._last = last
         self._sure: set[str] | None = None
         """Keys that were set since an entry was lost; None as long as none was."""
@@ -69,17 +71,21 @@ class Salvage:
             try:
                 envelope, body = self._line.ledger.open_entry(key, row)
                 self._entry(sequence, envelope, body)
-            except StateIntegrityError:
+            except (PrunedError, StateIntegrityError):
                 self._lose(sequence)
         for missing in range(expected, self._last + 1):
             self._lose(missing)
         self.result.doubtful = sorted(self._doubtful)[:MOST_NAMED]
         return self.result
 
-    def bring(self, reason: str) -> Restored:
-        """Make what was replayed the newest state, in one commit with a backup."""
+    def put_together(
+        self, reason: str, *, sticky_alone: bool = False
+    ) -> AbstractContextManager[str]:
+        """What was replayed as a point to return to, on a timeline of its own; with `sticky_alone`
+        only sticky keys and declarations, the others as they were before."""
         label = f"{self._handle.timeline}@{self._last}, replayed"
-        return Bringing(self._handle, self._line, label, (), (), reason).run(None)[0]
+        some = sticky_prefixes(self._line.declared) if sticky_alone else None
+        return put_together(self._handle, self._whole, self._line, label, reason, some)
 
     def _rows(self, first: int) -> Iterator[tuple[bytes, bytes]]:
         line = self._line

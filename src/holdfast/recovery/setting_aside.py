@@ -14,10 +14,10 @@ from holdfast.errors import HoldfastError, ScopeNotFoundError, StateIntegrityErr
 from holdfast.recovery.failures import DAMAGED, Failure
 from holdfast.recovery.healing import heal_all, looking, would_heal
 from holdfast.recovery.quarantine import Quarantine
-from holdfast.recovery.strategies import check_state
+from holdfast.recovery.strategies import unreadable
 from holdfast.recovery.tails import Tail, Tails
 from holdfast.store.core import Core
-from holdfast.store.handles import LineHandle, StoreHandle
+from holdfast.store.handles import StoreHandle
 from holdfast.store.losses import make_room
 from holdfast.store.scopes import Scope
 from holdfast.store.verify import verify_store
@@ -25,15 +25,6 @@ from holdfast.store.verify_report import Finding
 
 BUDGET = 10.0
 """Seconds in which damage is looked for, unless a step says otherwise."""
-
-
-def unreadable(handle: LineHandle) -> str | None:
-    """Why the newest state cannot be read; None if it can."""
-    try:
-        check_state(handle, handle.timeline, handle.place()[2])
-    except StateIntegrityError as error:
-        return str(error)[:500]
-    return None
 
 
 def is_called_for(failure: Failure, tail: Tail | None, why: str | None) -> bool:

@@ -7,13 +7,13 @@ watchdog that takes over from one that died goes on with it, and removed when it
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.recovery.failures import Failure
+from holdfast.recovery.failures import DAMAGED, Failure
 from holdfast.recovery.records import PREFIX, notices_scope, write
-from holdfast.recovery.watching import Sighting
+from holdfast.recovery.watching import SILENT, Sighting
 from holdfast.store.cause import cause_now
 from holdfast.store.handles import ChangeParts, StoreHandle
 from holdfast.store.reading import moment
@@ -41,6 +41,10 @@ class Unanswered:
     """When it is tried again."""
     term: int = 0
     cycle: int = 0
+    head: int | None = None
+    """The newest entry of the agent behind an answer that failed."""
+    recovered: bool = False
+    """Whether its state is recovered, and only its start is missing."""
 
 
 class Sightings:
@@ -64,9 +68,12 @@ class Sightings:
         return [one for one in self.all() if one.due <= now]
 
     def add(self, sighting: Sighting) -> None:
-        """Keep a new one; an agent of which one is kept has enough of them."""
-        key = OPEN + _name(sighting.scope)
-        if self._handle.reader.exists(key):
+        """Keep a new one. Of an agent one is kept, the gravest.
+
+        What gives way is found again, if it is still so once that is answered.
+        """
+        kept = self._handle.reader.get(OPEN + _name(sighting.scope), None, None, False)
+        if kept is not None and not _goes_before(sighting, _read(kept)):
             return
         now = self._now()
         failure = sighting.failure.check()
@@ -76,11 +83,14 @@ class Sightings:
             )
         )
 
-    def failed(self, one: Unanswered, error: str) -> None:
-        """An answer failed; the next is tried after a pause, which doubles each time."""
+    def failed(self, one: Unanswered, error: str, **more: Any) -> None:
+        """An answer failed; the next is tried after a pause, which doubles each time.
+
+        It is one to the failure of who runs the agent under `term`, if that is given.
+        """
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(one.tries, 20))
         due = self._now() + timedelta(seconds=pause)
-        more = {"tries": one.tries + 1, "error": error[:1000], "due": due}
+        more |= {"tries": one.tries + 1, "error": error[:1000], "due": due}
         write(self._handle, {OPEN + _name(one.agent): _data(one) | more})
 
     def answered(self, one: Unanswered) -> None:
@@ -95,12 +105,28 @@ class Sightings:
         change, finish = plan
         finish(self._store.core.run(change))
 
+    def settled(self, one: Unanswered) -> None:
+        """Its state is recovered: whatever else is to be done, its alarms are answered."""
+        name = _name(one.agent)
+        kept = _data(replace(one, recovered=True))
+        write(self._handle, {CYCLES + name: one.cycle, OPEN + name: kept})
+
     def cycle(self, scope: Scope) -> int:
         """The cycle up to which alarms of an agent are answered."""
         return int(self._handle.reader.get(CYCLES + _name(scope), 0, None, False))
 
     def _put(self, one: Unanswered) -> None:
         write(self._handle, {OPEN + _name(one.agent): _data(one)})
+
+
+def _goes_before(sighting: Sighting, kept: Unanswered) -> bool:
+    """Whether a failure is not to wait for the answer of another one of the agent."""
+    return _grave(sighting.failure) > _grave(kept.failure)
+
+
+def _grave(failure: Failure) -> int:
+    """A holder that is gone comes before damage, and that before one that went astray."""
+    return 2 if failure.kind in SILENT else 1 if failure.kind in DAMAGED else 0
 
 
 def _name(scope: Scope) -> str:

@@ -7,24 +7,28 @@ things as if it had been done once.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from holdfast.agents.handover_book import HandoverBook
 from holdfast.agents.keys import own_change, sticky
+from holdfast.agents.mailbox_going_back import mend_numbers
 from holdfast.agents.retrying import again
-from holdfast.checkpoints.bringing import Bringing
+from holdfast.checkpoints.bringing import Bringing, put_together
 from holdfast.checkpoints.making import make
 from holdfast.checkpoints.requests import CheckpointRequest, RestoreRequest
-from holdfast.checkpoints.restoring import RestoreResult, confirm, failed, restore
+from holdfast.checkpoints.restoring import confirm, restore
 from holdfast.errors import (
     CheckpointNotFoundError,
     MissingError,
     RecoveryValidationError,
+    ScopeNotFoundError,
     StateIntegrityError,
+    Unavailable,
 )
 from holdfast.recovery import failures
-from holdfast.recovery.background import called
+from holdfast.recovery.checking import Trials, missing_text, refusal
 from holdfast.recovery.context import Context, StepFunction
 from holdfast.recovery.meanwhile import CHECK, changed_since, lost_text, of_others, theirs
 from holdfast.recovery.procedure import Procedure
@@ -35,14 +39,14 @@ from holdfast.recovery.setting_aside import (
     copies_of,
     is_called_for,
     set_aside,
-    unreadable,
 )
-from holdfast.recovery.strategies import Target, check_state, is_empty, look, readable
+from holdfast.recovery.strategies import check_state, is_empty, look, readable, unreadable
 from holdfast.recovery.tails import Tails
+from holdfast.recovery.targets import Target
 from holdfast.store.blocking import Store
-from holdfast.store.cause import acting
 from holdfast.store.differing import index_of
 from holdfast.store.handles import LineHandle, StoreHandle
+from holdfast.store.lookup_building import settle_after
 
 LAST = PREFIX + "last"
 """In the agent's scope: the recovery that it went through last. No restore takes it back."""
@@ -68,7 +72,7 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
         why = unreadable(context.handle)
     handle = context.handle
     head = handle.place()[2]
-    record.note(hold=True, head=head)
+    record.note(hold=True, head=head, **({"first": head} if record.attempt == 1 else {}))
     if why is not None:
         return {**result, "why": why}
     if is_empty(handle):
@@ -81,10 +85,13 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
 
 def locate_checkpoint(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
     """Find a state to return to; `action` may give an order of `strategies` of its own."""
-    looked = look(context, context.order(action))
+    with Trials(context.handle) as context.trials:
+        looked = look(context, context.order(action))
+    context.trials = None
     if looked.target is None:
         reasons = "; ".join(f"{name}: {why}" for name, why in looked.passed.items())
-        raise CheckpointNotFoundError(f"{context.agent}: no strategy serves: {reasons}"[:2000])
+        kind = Unavailable if looked.unreached else CheckpointNotFoundError
+        raise kind(f"{context.agent}: no strategy serves: {reasons}"[:2000])
     return {**looked.target.data(), "passed": looked.passed, "seconds": looked.seconds}
 
 
@@ -118,28 +125,24 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
         entry, backup = _from_copy(context, target, reason)
     elif target.strategy == failures.DEFAULTS:
         entry, backup = _defaults(context, reason)
+    elif target.keys:
+        entry, backup = _keys_of(context, target, reason)
+    elif target.replay:
+        salvage = Salvage(context.handle, _number(target.point), target.replay)
+        salvage.replay()
+        with salvage.put_together(reason) as point:
+            entry, backup = _to(context, point, reason)
     else:
-        request = RestoreRequest(
-            target.point,
-            keys=target.keys,
-            past_damage=not target.keys,
-            dependencies="ignore",
-            reason=reason,
-        )
-        done = restore(context.handle, request)
-        entry, backup = done.restored_to, done.backup_created
-        if target.replay:
-            salvage = Salvage(context.handle, _number(target.point), target.replay)
-            salvage.replay()
-            brought = salvage.bring(reason)
-            entry = f"{context.handle.timeline}@{brought.sequence}"
-            # The damage that made a replay needed had kept the restore from having one.
-            backup = backup or (brought.backup.id if brought.backup is not None else None)
+        entry, backup = _back(context, target.point, reason)
     return {"restored": entry, "backup": backup, "lost": lost, **_reconciled(context)}
 
 
 def _reconciled(context: Context) -> dict[str, Any]:
-    """Tasks that were made to fit what was handed over: one of two agents has each, not both."""
+    """Tasks that were made to fit what was handed over: one of two agents has each, not both.
+
+    Letters that are left after damage are made to fit how far they were processed.
+    """
+    again(lambda: mend_numbers(context.state))
     try:
         done = HandoverBook(Store(context.store)).reconcile(context.handle)
     except StateIntegrityError as error:  # of what the other one keeps: that stops nobody here
@@ -150,8 +153,8 @@ def _reconciled(context: Context) -> dict[str, Any]:
 
 def _lost(context: Context, target: Target) -> str:
     """What returning to a state loses; with what others wrote since the recovery began."""
-    head = context.record.data.get("head")
-    if head is None or target.keys:
+    head = context.first_head()
+    if target.keys:
         return target.lost
     count = sum(1 for _ in of_others(context.handle, context.record.id, head))
     known = [one for one in (target.lost, lost_text(0, count)) if one != "nothing"]
@@ -165,31 +168,74 @@ def _copy(context: Context, number: int) -> LineHandle:
     return StoreHandle(context.copies[number]._core).line(context.agent)
 
 
+def _to(context: Context, point: Any, reason: str) -> tuple[str, str | None]:
+    """Return to a point. Sticky keys stay, if they can be read; else those of the point stand."""
+    request = RestoreRequest(point, past_damage=True, dependencies="ignore", reason=reason)
+    done = restore(context.handle, request)
+    return done.restored_to, done.backup_created
+
+
+def _back(context: Context, point: Any, reason: str) -> tuple[str, str | None]:
+    """Return to a point. If the newest state cannot be read, its sticky keys are, as far as they
+    can be replayed from there: what has happened in the world is not undone."""
+    handle = context.handle
+    line = handle.history.points.line()
+    timeline, sequence = handle.history.points.find(point)
+    if line.stranded is None or timeline != handle.timeline:
+        return _to(context, point, reason)
+    salvage = Salvage(handle, sequence, line.sequence)
+    salvage.replay()
+    with salvage.put_together(reason, sticky_alone=True) as there:
+        return _to(context, there, reason)
+
+
+def _keys_of(context: Context, target: Target, reason: str) -> tuple[str, str | None]:
+    """Give damaged keys, sticky ones too, what they held at a point."""
+    timeline, _, number = target.point.rpartition("@")
+    source = context.handle.history.points.view(timeline, int(number))
+    bringing = Bringing(
+        context.handle, source, target.point, target.keys, None, reason, sticky=True
+    )
+    return _brought(context, bringing)
+
+
+def _brought(context: Context, bringing: Bringing) -> tuple[str, str | None]:
+    handle = context.handle
+    handle.ask("restore", bringing.label)
+    done = bringing.run(None)[0]
+    settle_after(handle)
+    return f"{handle.timeline}@{done.sequence}", done.backup.id if done.backup else None
+
+
 def _from_copy(context: Context, target: Target, reason: str) -> tuple[str, str | None]:
+    """Take over what a copy has; its sticky keys and declarations, too, if ours are not there or
+    cannot be read."""
     assert target.copy is not None
     there = _copy(context, target.copy)
     source = there.history.points.view("main", _number(target.point))
     handle = context.handle
-    if (context.had("backup_current") or {}).get("backup") is None and not readable(handle):
-        _empty(context, reason)  # what cannot be read cannot be compared
     label = f"copy {target.copy}, {target.point}"
-    done = Bringing(handle, source, label, (), (), reason).run(None)[0]
-    return f"{handle.timeline}@{done.sequence}", done.backup.id if done.backup else None
-
-
-def _empty(context: Context, reason: str) -> RestoreResult:
-    request = RestoreRequest(0, past_damage=True, dependencies="ignore", reason=reason)
-    return restore(context.handle, request)
+    known = (context.had("backup_current") or {}).get("backup") is not None
+    if known or readable(handle):
+        nothing = is_empty(handle)
+        return _brought(
+            context, Bringing(handle, source, label, None, None, reason, sticky=nothing)
+        )
+    with put_together(handle, 0, source, label, reason) as point:
+        return _to(context, point, reason)
 
 
 def _defaults(context: Context, reason: str) -> tuple[str, str | None]:
-    done = _empty(context, reason)
+    there = context.store.core.known(context.agent) is not None
+    done = _back(context, 0, reason) if there else None
     state = context.state
     assert context.defaults is not None
     with state.change(reason=f"{reason}: defaults, because nothing else could be read") as change:
         for key, value in context.defaults.items():
             change.set(key, value)
-    return done.restored_to, done.backup_created
+    if done is None:
+        return "{1}@{2}".format(*state.place()), None
+    return done
 
 
 def validate_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,14 +243,11 @@ def validate_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any
     handle = context.handle
     values = check_state(handle, handle.timeline, handle.place()[2])
     missing = [key for key in action.get("keys", ()) if not handle.reader.exists(key)]
-    if missing:
-        raise RecoveryValidationError(f"{context.agent}: missing keys: {', '.join(missing)}")
-    for check in context.settings.validate:
-        with acting(component=CHECK):
-            why = failed(called(check, context.state))
-        if why is not None:
-            raise RecoveryValidationError(f"{context.agent}: {why}")
-    return {"values": values, "checks": len(context.settings.validate)}
+    checks = context.settings.validate
+    why = missing_text(missing) if missing else refusal(checks, context.state)
+    if why is not None:
+        raise RecoveryValidationError(f"{context.agent}: {why}")
+    return {"values": values, "checks": len(checks)}
 
 
 def update_tracking(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
@@ -258,6 +301,8 @@ def restore_backup(context: Context, action: Mapping[str, Any]) -> dict[str, Any
     """Put back the state before the recovery; the rollback of every procedure that names none."""
     del action
     handle = context.handle
+    if context.record.absent and again(lambda: _taken_back(context)):
+        return {"restored": None}
     found = context.had("backup_current")
     point = found["backup"] if found is not None else None
     head = context.record.data.get("head")
@@ -270,6 +315,22 @@ def restore_backup(context: Context, action: Mapping[str, Any]) -> dict[str, Any
             f"{context.agent}: the state before could not be read, so there is nothing to put back"
         )
     return again(lambda: _put_back(context, point))
+
+
+def _taken_back(context: Context) -> bool:
+    """End the scope that the recovery made, for there was none; not if others wrote to it."""
+    handle = context.handle
+    head = handle.place()[2]
+    others = of_others(handle, context.record.id, 0)
+    if any(one.cause.component != CHECK for one in others):
+        return False
+    with suppress(ScopeNotFoundError):  # nothing was written
+        change, finish = context.store.plan_delete(handle.scope, None)
+        for target in change.targets:
+            if target.timeline == handle.timeline:
+                target.head = head  # else somebody wrote to it meanwhile
+        finish(context.store.core.run(change))
+    return True
 
 
 def _put_back(context: Context, point: str) -> dict[str, Any]:
@@ -298,22 +359,56 @@ def _put_back(context: Context, point: str) -> dict[str, Any]:
     return {"restored": f"{handle.timeline}@{handle.place()[2]}", "left": sorted(left)[:1000]}
 
 
+_FIELDS = {
+    "backup_current": ("budget",),
+    "locate_checkpoint": ("strategies",),
+    "validate_state": ("keys",),
+    "notify_systems": ("message",),
+}
+"""What the actions of steps take that are there without being registered."""
+
+
 def action_problems(
     procedure: Procedure, types: Mapping[str, StepFunction], strategies: Collection[str]
 ) -> Iterator[str]:
-    """What is wrong with the actions of the steps that are there without being registered."""
+    """What is wrong with the actions of the steps that are there without being registered, and
+    with their order."""
+    yield from _order_problems(procedure, types)
     for name, part in procedure.parts():
         for step in part:
             if types.get(step.type) is not STEPS.get(step.type):
                 continue  # the user's own says itself what it takes
+            taken = _FIELDS.get(step.type, ())
+            for other in sorted(str(one) for one in step.action.keys() - set(taken)):
+                takes = f"it takes {', '.join(taken)}" if taken else "it takes nothing"
+                yield f"{name}: {step.key}: {other} is no field of its action: {takes}"
             for field, problem in (
                 ("strategies", _strategies_problem),
                 ("keys", _keys_problem),
                 ("budget", _budget_problem),
+                ("message", _message_problem),
             ):
                 wrong = problem(step.action[field], strategies) if field in step.action else ""
                 if wrong:
                     yield f"{name}: {step.key}: {field} {wrong}"
+
+
+def _order_problems(procedure: Procedure, types: Mapping[str, StepFunction]) -> Iterator[str]:
+    """Steps that rest on a state that was located, and do not wait for that."""
+    found = {step.key for step in procedure.steps if step.type == "locate_checkpoint"}
+    for name, part in procedure.parts():
+        needs = procedure.needs(part)
+        for step in part:
+            if step.type not in LOCATED or types.get(step.type) is not STEPS.get(step.type):
+                continue
+            before = {one.key for one in procedure.steps} if name != "steps" else set[str]()
+            waiting = [step.key] if name == "steps" else []
+            while waiting:
+                more = set(needs.get(waiting.pop(), ())) - before
+                before |= more
+                waiting += more
+            if not before & found:
+                yield f"{name}: {step.key} rests on a step of type locate_checkpoint before it"
 
 
 def _strategies_problem(given: Any, known: Collection[str]) -> str:
@@ -336,6 +431,11 @@ def _budget_problem(given: Any, known: Collection[str]) -> str:
     return "" if good else "is a number of seconds"
 
 
+def _message_problem(given: Any, known: Collection[str]) -> str:
+    del known
+    return "" if isinstance(given, str) else "is a text"
+
+
 STEPS: dict[str, StepFunction] = {
     step.__name__: step
     for step in (
@@ -351,6 +451,8 @@ STEPS: dict[str, StepFunction] = {
     )
 }
 
+LOCATED = frozenset(("verify_integrity", "restore_state"))
+"""Types that rest on what locate_checkpoint found."""
 LOOKING = frozenset(("backup_current", "locate_checkpoint", "verify_integrity", "validate_state"))
 """Types that leave the state as it is."""
 CAREFUL = LOOKING | {"restore_state"}

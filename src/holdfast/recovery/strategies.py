@@ -7,41 +7,46 @@
 | `point_in_time` | the state at the time that the failure names | what came after it |
 | `keys` | the newest state, damaged keys as in the newest whole checkpoint | those keys |
 | `journal` | the newest entry whose state is whole, later entries replayed | damaged entries |
-| `newest_valid` | the newest checkpoint that is whole | what came after it |
+| `newest_valid` | the newest whole checkpoint that no restore left behind | what came after it |
 | `timeline` | the newest state of another timeline that can be read whole | what that one lacks |
 | `copy` | the newest state that any copy of the store holds | what the copy lacks |
 | `defaults` | an empty state with the defaults given, and a warning | everything but sticky keys |
 
-Points that failed in an earlier attempt of the same recovery are not found again. A copy that
-cannot be reached, or a strategy of a user's own that raises, has failed, and the next is tried.
+What a check refuses is passed over, as far as that shows before it is put back; what failed in an
+earlier attempt of the same recovery is not found again by the same strategy. A copy that cannot be
+reached, or a strategy of a user's own that raises, has failed, and the next is tried.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from holdfast.checkpoints.bringing import is_put_together
+from holdfast.checkpoints.lineage import Lineage
 from holdfast.checkpoints.locating import candidates, examine
 from holdfast.checkpoints.requests import Locator
 from holdfast.errors import (
-    HoldfastError,
     MissingError,
     ScopeNotFoundError,
     StateIntegrityError,
 )
 from holdfast.recovery import failures
 from holdfast.recovery.background import called
-from holdfast.recovery.meanwhile import lost_text, of_a_recovery
+from holdfast.recovery.checking import TRIAL, refused_at
+from holdfast.recovery.meanwhile import changes_after, lost_text, of_a_recovery
 from holdfast.recovery.salvaging import Salvage
 from holdfast.recovery.tails import MAIN
+from holdfast.recovery.targets import Target, Unfit, Unreached, target_of
 from holdfast.store import entries, rows
 from holdfast.store.check import leaves
 from holdfast.store.feed_heads import names
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.losses import loss_text
 from holdfast.store.scopes import RESERVED
+from holdfast.store.tombstones import erased_ids
 
 if TYPE_CHECKING:
     from holdfast.recovery.context import Context
@@ -50,39 +55,9 @@ _UNFIT = ("recovery", "post_operation")
 """Types of checkpoints that are made when something went wrong, or say what became of something."""
 
 
+NO_CHECKPOINT = "no checkpoint is whole; those that a restore left behind are not asked"
 FEW = 100
 """Keys that are looked at to see whether a state holds any of the user's."""
-
-
-class Unfit(HoldfastError):
-    """A strategy does not serve here; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A state to return to."""
-
-    strategy: str
-    point: str
-    """TIMELINE@NUMBER; empty for `defaults`"""
-    lost: str
-    """What is lost by returning to it, for people."""
-    keys: tuple[str, ...] = ()
-    """Only these keys go back, if there are any."""
-    copy: int | None = None
-    """Which of the copies it is in."""
-    replay: int = 0
-    """The last entry that is to be replayed behind the point, if there are such."""
-
-    def data(self) -> dict[str, Any]:
-        """Plain data, kept as the result of a step."""
-        return {name: getattr(self, name) for name in self.__slots__} | {"keys": list(self.keys)}
-
-    @classmethod
-    def of(cls, data: Any) -> Target:
-        """What `data` gave."""
-        fields = {name: data[name] for name in cls.__slots__}
-        return cls(**{**fields, "keys": tuple(data["keys"])})
 
 
 Strategy = Callable[["Context"], Any]
@@ -98,6 +73,8 @@ class Looked:
     """Those that did not serve, and why."""
     seconds: dict[str, float] = field(default_factory=dict)
     """How long each took that was tried."""
+    unreached: bool = False
+    """Whether one of them may serve when it is tried again."""
 
 
 def look(context: Context, order: tuple[str, ...]) -> Looked:
@@ -109,6 +86,7 @@ def look(context: Context, order: tuple[str, ...]) -> Looked:
             looked.target = _found(context, name)
         except (Unfit, MissingError, StateIntegrityError) as error:
             looked.passed[name] = str(error)[:500]
+            looked.unreached |= isinstance(error, Unreached)
         looked.seconds[name] = time.monotonic() - begun
         if looked.target is not None:
             break
@@ -131,10 +109,28 @@ def _found(context: Context, name: str) -> Target:
     except (Unfit, MissingError, StateIntegrityError):
         raise
     except Exception as error:
-        raise Unfit(f"failed: {type(error).__name__}: {error}") from error
-    if not isinstance(found, Target):
-        raise Unfit(f"failed: a strategy gives a Target, not {type(found).__name__}")
-    return found
+        raise Unreached(f"failed: {type(error).__name__}: {error}") from error
+    target = target_of(context, name, found)
+    _check_not_barred(context, target.strategy, target.point, target.copy)
+    return target
+
+
+def _check_not_barred(context: Context, strategy: str, point: str, copy: int | None = None) -> None:
+    """Refuse what a check refused before.
+
+    The newest state, and that of a strategy of a user's own, is the same under another number.
+    """
+    own = context.strategies.get(strategy) is not STRATEGIES.get(strategy)
+    for one in context.barred(strategy):
+        if own or strategy == failures.NOTHING or (point, copy) == (one["point"], one["copy"]):
+            raise Unfit(f"{one['point'] or 'its state'}: {one['why']}")
+
+
+def _accepted(context: Context, handle: LineHandle, timeline: str, sequence: int) -> None:
+    """Refuse a state that checks would refuse once it is put back."""
+    why = refused_at(context, handle, timeline, sequence)
+    if why is not None:
+        raise Unfit(f"{timeline}@{sequence}: {why}")
 
 
 def check_state(handle: LineHandle, timeline: str, sequence: int) -> int:
@@ -143,13 +139,20 @@ def check_state(handle: LineHandle, timeline: str, sequence: int) -> int:
     return history.check_point(history.points.view(timeline, sequence), sequence, "full")[1]
 
 
-def readable(handle: LineHandle) -> bool:
-    """Whether all of the newest state can be read."""
+def unreadable(handle: LineHandle) -> str | None:
+    """Why the newest state cannot be read; None if it can, or there is no such scope."""
     try:
         check_state(handle, handle.timeline, handle.place()[2])
-    except StateIntegrityError:
-        return False
-    return True
+    except ScopeNotFoundError:
+        return None
+    except StateIntegrityError as error:
+        return str(error)[:500]
+    return None
+
+
+def readable(handle: LineHandle) -> bool:
+    """Whether all of the newest state can be read."""
+    return unreadable(handle) is None
 
 
 def is_empty(handle: LineHandle) -> bool:
@@ -186,17 +189,17 @@ def newest_of(handle: LineHandle) -> int:
 def _after(context: Context, sequence: int) -> str:
     """What lies between an entry and the newest one, for people."""
     try:
-        count = context.first_head() - sequence
+        head = context.first_head()
     except StateIntegrityError:
         return "all that came after it"
-    return lost_text(count, 0)
+    return lost_text(changes_after(context.handle, sequence, head), 0)
 
 
 def _whole(context: Context, strategy: str, timeline: str, sequence: int) -> Target:
     point = f"{timeline}@{sequence}"
-    if point in context.bad_points():
-        raise Unfit(f"{point} failed in an earlier attempt")
+    _check_not_barred(context, strategy, point)
     check_state(context.handle, timeline, sequence)
+    _accepted(context, context.handle, timeline, sequence)
     if timeline == context.handle.timeline:
         return Target(strategy, point, _after(context, sequence))
     return Target(strategy, point, lacking(context.handle, timeline, context.first_head()))
@@ -206,13 +209,15 @@ def lacking(handle: LineHandle, timeline: str, head: int) -> str:
     """What is lost by taking the state of another timeline, for people."""
     for one in handle.history.timelines():
         if one.name == timeline and one.parent == handle.timeline:
-            lost = lost_text(head - one.start, 0)
+            lost = lost_text(changes_after(handle, one.start, head), 0)
             return lost.replace("after it", f"after {handle.timeline}@{one.start}, where it began")
     return "what that timeline lacks"
 
 
 def as_it_is(context: Context) -> Target:
     """The newest state."""
+    if context.record.unread:
+        raise Unfit("the state before could not be read")
     return _whole(context, failures.NOTHING, context.handle.timeline, newest_of(context.handle))
 
 
@@ -232,32 +237,51 @@ def point_in_time(context: Context) -> Target:
     return _whole(context, failures.TIME, *context.handle.history.points.find(context.failure.at))
 
 
-def _valid_checkpoints(context: Context) -> Iterator[int]:
-    """Entries of checkpoints that are whole, the newest first."""
-    handle, bad = context.handle, context.bad_points()
+def _valid_checkpoints(context: Context, strategy: str) -> Iterator[int]:
+    """Entries of checkpoints that are whole and did not fail before, the newest first.
+
+    Not those that a restore left behind: somebody did not want them.
+    """
+    handle, last = context.handle, context.first_head()
+    barred = {one["point"] for one in context.barred(strategy)}
+    known = Lineage(handle, last)
     for one in candidates(handle, Locator()):
-        if one.type not in _UNFIT and one.id not in bad and examine(handle, one).valid:
+        if one.type in _UNFIT or one.id in barred or one.sequence > last:
+            continue
+        if one.sequence not in known:
+            continue
+        if examine(handle, one).valid:
             yield one.sequence
 
 
+def _none_left(context: Context, strategy: str, none: str, refused: Sequence[str] = ()) -> Unfit:
+    """What is said if none is left: `none` at all, or why each was refused."""
+    known = [f"{one['point']}: {one['why']}" for one in context.barred(strategy)]
+    return Unfit("; ".join(["no other serves", *known, *refused]) if known or refused else none)
+
+
 def newest_valid(context: Context) -> Target:
-    """The newest checkpoint that is whole."""
-    for sequence in _valid_checkpoints(context):
-        point = f"{context.handle.timeline}@{sequence}"
-        return Target(failures.NEWEST, point, _after(context, sequence))
-    raise Unfit("no checkpoint is whole")
+    """The newest checkpoint that is whole, and that no check refuses."""
+    handle, refused = context.handle, []
+    for sequence in _valid_checkpoints(context, failures.NEWEST):
+        point = f"{handle.timeline}@{sequence}"
+        why = refused_at(context, handle, handle.timeline, sequence)
+        if why is None:
+            return Target(failures.NEWEST, point, _after(context, sequence))
+        refused.append(f"{point}: {why}")
+    raise _none_left(context, failures.NEWEST, NO_CHECKPOINT, refused)
 
 
 def keys(context: Context) -> Target:
     """The newest state, with damaged keys taken from the newest checkpoint that is whole."""
     damaged = damaged_keys(context.handle)
     if not damaged:
-        raise Unfit("no key of the newest state is damaged")
-    for sequence in _valid_checkpoints(context):
+        raise _none_left(context, failures.KEYS, "no key of the newest state is damaged")
+    for sequence in _valid_checkpoints(context, failures.KEYS):
         point = f"{context.handle.timeline}@{sequence}"
         lost = f"changes of {len(damaged)} keys since {point}"
         return Target(failures.KEYS, point, lost, tuple(damaged))
-    raise Unfit("no checkpoint is whole")
+    raise _none_left(context, failures.KEYS, NO_CHECKPOINT)
 
 
 def damaged_keys(handle: LineHandle) -> list[str]:
@@ -279,21 +303,18 @@ def journal(context: Context) -> Target:
 
     What lies behind it is replayed, but for what is damaged.
     """
-    handle, bad = context.handle, context.bad_points()
-    head = newest_of(handle)
-    low = next(_valid_checkpoints(context), 0)
+    handle = context.handle
+    head = min(newest_of(handle), context.first_head())
+    low = next(_valid_checkpoints(context, failures.JOURNAL), 0)
     high = head + 1
     while high - low > 1:
         middle = (low + high) // 2 if high <= head else head  # most often all of it is whole
         try:
-            if f"{handle.timeline}@{middle}" in bad:
-                raise Unfit("it failed before")
             check_state(handle, handle.timeline, middle)
             low = middle
-        except (StateIntegrityError, MissingError, Unfit):
+        except (StateIntegrityError, MissingError):
             high = middle
-    last = min(head, context.first_head())
-    lost = "nothing"
+    last, lost = head, "nothing"
     if low < last:
         salvage = Salvage(handle, low, last)
         lost = str(salvage.replay())
@@ -302,6 +323,9 @@ def journal(context: Context) -> Target:
     if not low and not last:
         raise Unfit("no entry leads to a state that can be read whole")
     point = f"{handle.timeline}@{low}"
+    _check_not_barred(context, failures.JOURNAL, point)
+    if last <= low:
+        _accepted(context, handle, handle.timeline, low)
     return Target(failures.JOURNAL, point, lost, replay=last if last > low else 0)
 
 
@@ -309,7 +333,12 @@ def timeline(context: Context) -> Target:
     """The newest state of another timeline, the one written last."""
     handle = context.handle
     why = "there is no other timeline"
-    others = [one for one in handle.history.timelines() if one.name != handle.timeline]
+    lines = handle.history.timelines()
+    others = [
+        one
+        for one in lines
+        if not (one.name == MAIN or one.name.startswith(TRIAL) or is_put_together(one.name))
+    ]
     for one in sorted(others, key=lambda info: _written(handle.on(info.name)), reverse=True):
         try:
             sequence = handle.on(one.name).place()[2]
@@ -334,36 +363,55 @@ def copy(context: Context) -> Target:
 
     One that only has what is here does not serve, if what is here can be kept.
     """
-    why = "no copies of the store were given"
+    why, kind = "no copies of the store were given", Unfit
+    erased: set[bytes] = set()
     if context.copies:
         context.handle.place()  # raises if nothing can be written
+        erased = erased_ids(context.store.core, context.agent)
     found: list[tuple[float, int, int]] = []
     for number, store in enumerate(context.copies):
         try:
             there = StoreHandle(store._core).line(context.agent)
             sequence = newest_of(there)
-            check_state(there, "main", sequence)
+            if _is_erased(context, there, erased):
+                raise Unfit(f"{context.agent} was erased in this store, and stays erased")
+            check_state(there, MAIN, sequence)
+            _check_not_barred(context, failures.COPY, f"{MAIN}@{sequence}", number)
             if _keeps_more(context, there, sequence):
                 raise Unfit("all that it has is here")
+            _accepted(context, there, MAIN, sequence)
             found.append((_written(there), sequence, -number))
         except (Unfit, StateIntegrityError, MissingError) as error:
             why = f"copy {number}: {error}"
         except Exception as error:  # it may lie anywhere: another copy, or strategy, may serve
-            why = f"copy {number} failed: {type(error).__name__}: {error}"
+            why, kind = f"copy {number} failed: {type(error).__name__}: {error}", Unreached
     if not found:
-        raise Unfit(why)
+        raise kind(why)
     _, sequence, place = max(found)
     there = StoreHandle(context.copies[-place]._core).line(context.agent)
     lost = _copy_lacks(context, there, sequence)
     return Target(failures.COPY, f"main@{sequence}", lost, copy=-place)
 
 
+def _is_erased(context: Context, there: LineHandle, erased: set[bytes]) -> bool:
+    """Whether what a copy has was erased here; `erased` are scopes that bore the agent's name.
+
+    If nothing had the name again when the recovery began, nothing of the name comes back, from
+    whatever store.
+    """
+    gone = context.record.absent or context.store.core.known(context.agent) is None
+    return bool(erased) and (gone or there.history.points.line().ledger.id in erased)
+
+
 def _keeps_more(context: Context, there: LineHandle, sequence: int) -> bool:
     """Whether our own state can be read and kept, and goes on from the newest entry of a copy."""
     kind = context.failure.kind
     own = {failures.NOTHING, failures.JOURNAL} & set(context.order({}))
-    suspect = failures.kind_of(kind).strategies[0] == failures.NEWEST or context.bad_points()
-    if not own or suspect or is_empty(context.handle) or not readable(context.handle):
+    suspect = failures.kind_of(kind).strategies[0] == failures.NEWEST or context.barred()
+    handle = context.handle
+    if not own or suspect or is_empty(handle) or not readable(handle):
+        return False
+    if refused_at(context, handle, handle.timeline, handle.place()[2]) is not None:
         return False
     return _is_ours(context.handle, there, sequence)
 
@@ -405,7 +453,10 @@ def defaults(context: Context) -> Target:
     """An empty state with the defaults that were given."""
     if context.defaults is None:
         raise Unfit("no defaults were given")
-    context.handle.place()  # raises if nothing can be written
+    _check_not_barred(context, failures.DEFAULTS, "")
+    head = context.handle.place()[2]  # raises if nothing can be written
+    if not context.defaults and not head:
+        raise Unfit("the defaults are empty: with those there is nothing to begin with")
     return Target(failures.DEFAULTS, "", "everything but sticky keys and what is in the history")
 
 

@@ -39,15 +39,22 @@ class Tails:
         self._store = store
         self._feed = FeedHeads(store.core.storage)
 
-    def lost(self, scope: Scope, depth: int | None = None) -> Tail | None:
+    def look(self, depth: int | None) -> None:
+        """Read the feed for what `lost` is asked about next."""
+        self._feed.look(depth)
+
+    def lost(self, scope: Scope, depth: int | None = None, *, looked: bool = False) -> Tail | None:
         """What is lost at the end of a scope's timelines, and no entry of them tells of.
 
         With `depth`, only so many of the newest rows of each lane of the feed are asked whether
-        there is anything; so what others have written over since may stay unnoticed.
+        there is anything; so what others have written over since may stay unnoticed. With `looked`
+        it goes by the last look.
         """
         core = self._store.core
         found: Tail = {}
         try:
+            if not looked:
+                self.look(depth)  # first: all that it names is there
             ledger = self._store.line(scope).history.points.line().ledger
             for number, name, _, _ in core.timelines(ledger):
                 lost = self._lost(ledger, number, depth)
@@ -57,7 +64,7 @@ class Tails:
         return found or None
 
     def _lost(self, ledger: Ledger, number: int, depth: int | None) -> Loss | None:
-        newest, count = self._feed.named(ledger.number, number, depth)  # first: all of it is there
+        newest, count = self._feed.named(ledger.number, number)
         named = newest if depth is not None else ledger.before + count
         if named <= newest_entry(ledger, number):
             return None

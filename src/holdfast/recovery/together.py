@@ -5,9 +5,9 @@ whole before anything is changed: every value of every agent is read, and every 
 one commit puts all of them back and notes that it did, so there is nothing to undo; a process that
 ends before it has changed nothing, and what is left to do after it can be done again.
 
-What the agents told each other since the moment is undone with the rest. A letter that one of them
-sent while it processed another will be sent again when that is processed again: it is taken out of
-the inbox in the same commit. Letters from elsewhere stay, and so do those that were sent by
+What the agents told each other, or themselves, since the moment is undone with the rest. A letter
+that one of them sent while it processed another will be sent again when that is processed again: it
+is taken back in the same commit. Letters from elsewhere stay, and so do those that were sent by
 themselves: those are facts, and sent again under their id they are still one. Tasks that were
 handed over since stay where they are.
 """
@@ -23,7 +23,7 @@ from typing import Any
 
 from holdfast.agents.handover_book import HandoverBook
 from holdfast.agents.keys import ATTEMPTS
-from holdfast.agents.mailbox_keeping import MESSAGES
+from holdfast.agents.mailbox_going_back import letters_taken_back
 from holdfast.checkpoints.locating import candidates
 from holdfast.checkpoints.requests import Locator
 from holdfast.errors import (
@@ -40,7 +40,13 @@ from holdfast.recovery.background import log
 from holdfast.recovery.context import Settings
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.group_reports import GroupRecoveryReport, group_report
-from holdfast.recovery.meanwhile import first_of_others, lost_text, of_others
+from holdfast.recovery.meanwhile import (
+    changes_after,
+    correlation_of,
+    first_of_others,
+    lost_text,
+    of_others,
+)
 from holdfast.recovery.moments import Moment, Moments
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import (
@@ -56,11 +62,11 @@ from holdfast.recovery.records import (
     sign_along,
 )
 from holdfast.recovery.running import recovering_lease
-from holdfast.recovery.setting_aside import copies_of, is_called_for, set_aside, unreadable
-from holdfast.recovery.strategies import lacking
+from holdfast.recovery.setting_aside import copies_of, is_called_for, set_aside
+from holdfast.recovery.strategies import lacking, unreadable
 from holdfast.recovery.tails import Tail, Tails, depth_for, mend_handovers, tell_tail
 from holdfast.store.blocking import Store
-from holdfast.store.cause import cause_now
+from holdfast.store.cause import acting, cause_now
 from holdfast.store.change import Change, Target
 from holdfast.store.entries import Body
 from holdfast.store.gates import Operation
@@ -199,7 +205,8 @@ class Together:
     def _brought_to_end(self, id_: str, data: dict[str, Any]) -> GroupRecoveryReport:
         """Go on, and see to it that whatever is raised ends it first: nothing is left half."""
         try:
-            return self._go_on(id_, data)
+            with acting("recovery", correlation=correlation_of(id_)):
+                return self._go_on(id_, data)
         except (RecoveryFailedError, *_GOES_ON):
             raise
         except Exception as error:
@@ -296,7 +303,8 @@ class Together:
         timeline, sequence = found.points[scope]
         if timeline != handle.timeline:
             return lacking(handle, timeline, head)
-        return lost_text(head - sequence, sum(1 for _ in of_others(handle, id_, head)))
+        after = changes_after(handle, sequence, head)
+        return lost_text(after, sum(1 for _ in of_others(handle, id_, head)))
 
     def _plan(self, id_: str, scope: Scope, found: Moment) -> tuple[Scope, Any, int]:
         handle = self._store.line(scope)
@@ -308,33 +316,17 @@ class Together:
         target = plan[0].targets[0]
         if target.stranded is not None:
             return scope, plan, 0  # what cannot be read is not kept, its inbox is that of then
-        undone = self._undone(handle, sequence, head, found.points.keys())
-        if undone:
-            letters = handle.reader.get(MESSAGES, [], None, False)
-            kept = [one for one in letters if one["id"] not in undone]
-            self._also_set(handle, target, kept)
-        return scope, plan, len(undone)
+        then = handle.view(f"{timeline}@{sequence}").reader
+        members = {str(one) for one in found.points}
+        operations, count = letters_taken_back(handle.reader, then, members)
+        if operations:
+            self._also(handle, target, operations)
+        return scope, plan, count
 
-    def _undone(
-        self, handle: LineHandle, since: int, head: int, members: Iterable[Scope]
-    ) -> set[str]:
-        """Ids of letters that came since, in changes that also changed others of the group."""
-        others = {str(scope) for scope in members if scope != handle.scope}
-        found: set[str] = set()
-        for entry in handle.history.log(since=since + 1, until=head):
-            count = entry.operations.count(("append", MESSAGES))
-            if count and others & {scope for scope, _, _ in entry.also}:
-                reader = handle.view(entry.sequence).reader
-                length = reader.length(MESSAGES)
-                letters = reader.slice(MESSAGES, length - count, length, False)
-                found |= {one["id"] for one in letters}
-        return found
-
-    def _also_set(self, handle: LineHandle, target: Target, letters: list[Any]) -> None:
-        """Let the entry that restores be followed by one that sets the inbox, in its commit."""
+    def _also(self, handle: LineHandle, target: Target, operations: list[Operation]) -> None:
+        """Let the entry that restores be followed by one that changes the inbox, in its commit."""
         core, restores = handle.core, target.special
         assert restores is not None
-        operations = [Operation("set", MESSAGES, letters)]
         asked: Asked = (handle.scope, handle.timeline, operations, {}, None)
         inbox = build_change(core, [asked], cause=cause_now()).targets[0]
 

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from types import TracebackType
@@ -17,18 +17,20 @@ from holdfast.errors import (
     InvalidInputError,
     LeaseHeldError,
     LeaseLostError,
+    RecoveryFailedError,
     StateIntegrityError,
     StoreClosedError,
 )
 from holdfast.recovery.background import Background, called, log
 from holdfast.recovery.engine import LEASE, Recovery
-from holdfast.recovery.failures import Failure, found_failure
-from holdfast.recovery.records import is_own, notices_scope
+from holdfast.recovery.failures import DAMAGED, Failure, found_failure
+from holdfast.recovery.meanwhile import first_of_others
+from holdfast.recovery.records import ROLLED_BACK, is_own, notices_scope
 from holdfast.recovery.reports import RecoveryReport
 from holdfast.recovery.scrubbing import Scrubber, grouped
 from holdfast.recovery.sightings import Sightings, Unanswered
 from holdfast.recovery.strategies import check_state
-from holdfast.recovery.watching import Astray, Beats, Sighting, lease_of
+from holdfast.recovery.watching import SILENT, Astray, Beats, Sighting, lease_of, status_of
 from holdfast.store.arguments import check_function, check_own, check_seconds
 from holdfast.store.asking import Asking
 from holdfast.store.blocking import Store
@@ -55,8 +57,13 @@ class Answered:
     outcome: str
     """recovered, told (the function was called), passed (another runs it by now) or failed"""
     report: RecoveryReport | None = None
+    """Of the recovery, if there was one now."""
     error: str = ""
     """Why it failed: it is tried again after a pause."""
+
+
+class _NotStarted(Exception):
+    """An agent is recovered, and was not started; the cause says why."""
 
 
 class Watchdog:
@@ -165,12 +172,24 @@ class Watchdog:
             return []
         with lease.fencing(), acting("watchdog"):
             try:
-                due = self._due()
+                over, due = self._pass_over(), self._due()
             except StateIntegrityError as error:  # what it keeps itself is damaged
                 failure = Failure("corruption_detected", str(error)[:1000])
                 self._recovery.recover(notices_scope(), failure)
-                due = self._due()
-            return self._answer_all(due)
+                over, due = self._pass_over(), self._due()
+            return over + self._answer_all(due)
+
+    def _pass_over(self) -> list[Answered]:
+        """Let go of failures of who runs an agent no more: no newer one waits for them."""
+        over = []
+        for one in self._sightings.all():
+            name = lease_of(one.agent)
+            if one.failure.kind in DAMAGED or name is None:
+                continue
+            if self._is_over(one, self._core.leases.info(name)):
+                self._sightings.answered(one)
+                over.append(Answered(one.agent, one.failure, "passed"))
+        return over
 
     def _due(self) -> list[Unanswered]:
         for sighting in self._found():
@@ -221,8 +240,13 @@ class Watchdog:
             raise  # another watchdog goes on with it
         except Exception as error:
             log.warning("%s: %s was answered in vain", one.agent, one.failure.kind, exc_info=True)
-            text = f"{type(error).__name__}: {error}"
-            self._sightings.failed(one, text)
+            cause = error.__cause__ if isinstance(error, _NotStarted) else error
+            recovered = one.recovered or cause is not error
+            text = f"{type(cause).__name__}: {cause}"
+            undone = isinstance(error, RecoveryFailedError) and self._was_undone(one, error)
+            term = self._started_again(one) if undone else one.term
+            head = self._head(one.agent)
+            self._sightings.failed(one, text, term=term, head=head, recovered=recovered)
             return Answered(one.agent, one.failure, "failed", error=text)
         self._sightings.answered(one)
         return done
@@ -230,25 +254,78 @@ class Watchdog:
     def _answer(self, one: Unanswered) -> Answered:
         name = lease_of(one.agent)
         info = self._core.leases.info(name) if name is not None else None
-        if one.term and info is not None and self._runs_again(one, info):
+        if self._is_over(one, info) or self._is_past(one):
             return Answered(one.agent, one.failure, "passed")
         if self._on_failure is not None:
-            if one.term and name is not None:
+            if one.failure.kind in SILENT and name is not None:
                 self._core.leases.break_(name, one.term)
             called(self._on_failure, one.agent, one.failure)
             return Answered(one.agent, one.failure, "told")
-        with self._in_place_of(name, info):
-            report = self._recovery.recover(one.agent, one.failure)
-            if one.cycle:
-                Drift(self._store.scope(one.agent)).reset()
+        report = None
+        if not one.recovered:
+            with self._in_place_of(name, info):
+                report = self._recovery.recover(one.agent, one.failure)
+                if one.cycle:
+                    Drift(self._store.scope(one.agent)).reset()
+                    self._sightings.settled(one)
         if self._restart is not None and name is not None:
-            called(self._restart, one.agent.id)
+            self._start(self._restart, one.agent)
         return Answered(one.agent, one.failure, "recovered", report)
 
-    def _runs_again(self, one: Unanswered, info: LeaseInfo) -> bool:
-        """Whether somebody else has taken the agent of a holder that is gone."""
-        held = info.owner is not None and not info.owner.startswith(_MINE)
-        return held and info.term != one.term
+    def _start(self, restart: Callable[[str], Any], agent: Scope) -> None:
+        try:
+            called(restart, agent.id)
+        except (LeaseLostError, StoreClosedError):
+            raise  # another watchdog goes on with it
+        except Exception as error:
+            raise _NotStarted from error
+
+    def _was_undone(self, one: Unanswered, error: RecoveryFailedError) -> bool:
+        if not error.recovery:
+            return False
+        return self._recovery.report(one.agent, error.recovery).status == ROLLED_BACK
+
+    def _started_again(self, one: Unanswered) -> int:
+        """Start an agent that ran, if astray, until it was to be recovered, and that is where it
+        was; the term of whoever runs it then."""
+        name = lease_of(one.agent)
+        if not one.cycle or self._restart is None or name is None:
+            return one.term
+        try:
+            called(self._restart, one.agent.id)
+        except Exception:
+            log.warning("%s: it was not started again", one.agent, exc_info=True)
+        info = self._core.leases.info(name)
+        return info.term if info is not None and info.owner is not None else one.term
+
+    def _is_over(self, one: Unanswered, info: LeaseInfo | None) -> bool:
+        """Whether somebody else runs the agent by now, so that this failure is none of theirs.
+
+        Damage is theirs, too, as long as it is there.
+        """
+        if info is None or info.owner is None or info.owner.startswith(_MINE):
+            return False
+        if one.failure.kind in DAMAGED:
+            return one.tries > 0 and not self._reads_badly(one.agent)
+        return info.term != one.term
+
+    def _is_past(self, one: Unanswered) -> bool:
+        """Whether the alarm of one astray was answered otherwise, or a recovery that is tried again
+        would undo what was written since."""
+        if not one.cycle or one.recovered:
+            return False
+        handle = self._handle.line(one.agent)
+        with suppress(StateIntegrityError):
+            if status_of(handle).begun >= one.cycle:
+                return True
+        if self._on_failure is not None:
+            return False
+        return first_of_others(handle, "", one.head) is not None
+
+    def _head(self, agent: Scope) -> int | None:
+        with suppress(StateIntegrityError):
+            return int(self._handle.line(agent).place()[2])
+        return None
 
     @contextmanager
     def _in_place_of(self, name: str | None, info: LeaseInfo | None) -> Iterator[None]:

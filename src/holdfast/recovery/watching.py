@@ -18,6 +18,8 @@ from holdfast.store.lease_names import lease_parts, running_lease
 from holdfast.store.leasing import LeaseInfo
 from holdfast.store.scopes import Scope
 
+SILENT = ("agent_crash", "missed_beats")
+"""Kinds of failure of which nobody is heard any more: whoever ran the agent does not."""
 FEWEST = 20
 """Cycles before which nothing is said about the share of them that fails."""
 
@@ -29,7 +31,7 @@ class Sighting:
     scope: Scope
     failure: Failure
     term: int = 0
-    """Of the lease whose holder is gone; 0 if it is not that."""
+    """Of the lease under which the agent ran; 0 if it ran under none."""
     cycle: int = 0
     """The newest cycle that speaks for it; 0 if it is not that."""
 
@@ -101,6 +103,11 @@ def lease_of(scope: Scope) -> str | None:
     return running_lease(scope) if scope.kind == "agent" else None
 
 
+def status_of(handle: LineHandle) -> Status:
+    """What is kept of the drift of an agent."""
+    return msgspec.convert(handle.reader.get(STATUS, None, None, False) or {}, Status)
+
+
 class Astray:
     """Alarms of drift, and shares of failed cycles, that nobody answers."""
 
@@ -115,20 +122,20 @@ class Astray:
         `answered(scope)` gives the cycle up to which alarms are answered.
         """
         before, self._before = self._before, {}
-        for _, scope in running(self._store.core):
+        for info, scope in running(self._store.core):
             handle = self._store.line(scope)
             try:
-                kept = handle.reader.get(STATUS, None, None, False)
-                status = msgspec.convert(kept or {}, Status)
+                status = status_of(handle)
                 sighting = self._sighting(handle, status, answered(scope))
             except StateIntegrityError as error:
-                yield Sighting(scope, Failure("corruption_detected", str(error)[:1000]))
+                failure = Failure("corruption_detected", str(error)[:1000])
+                yield Sighting(scope, failure, term=info.term)
                 continue
             if sighting is None:
                 continue
             self._before[scope] = status.begun
             if before.get(scope) == status.begun:
-                yield replace(sighting, cycle=status.cycles)
+                yield replace(sighting, term=info.term, cycle=status.cycles)
 
     def _sighting(self, handle: LineHandle, status: Status, answered: int) -> Sighting | None:
         scope = handle.scope

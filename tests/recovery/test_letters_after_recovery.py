@@ -1,0 +1,235 @@
+"""Letters of agents that go back: none is lost, none comes twice, and new ones are processed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from store_kit import Place, put_row, rows_of
+
+from holdfast import RetryPolicy, sync
+
+FAILURE = "state_corruption"
+
+
+def pair(store: sync.Store) -> tuple[sync.State, sync.State]:
+    """Two agents that have something."""
+    states = store.agent("a"), store.agent("b")
+    for state in states:
+        state.set("done", [])
+    return states
+
+
+def contents(state: sync.State) -> list[Any]:
+    """What waits in a mailbox."""
+    return [letter.content for letter in sync.Mailbox(state).waiting()]
+
+
+def test_what_is_kept_of_a_letter_stays_with_it_when_others_are_taken_back(
+    store: sync.Store,
+) -> None:
+    a, b = pair(store)
+    sync.Mailbox(a).send("x")
+    sync.CheckpointGroups(store).create([a, b], "g")
+    sync.Mailbox(a).process(lambda mail: mail.send(b, "y"))
+    box = sync.Mailbox(b, retry=RetryPolicy.every(1))
+    box.send("poison")
+
+    def work(mail: sync.Mail) -> None:
+        if mail.content == "poison":
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        box.process(work)
+    assert sync.Recovery(store).recover_group([a, b], FAILURE).unsent == {"agent:b": 1}
+    assert contents(b) == []
+    assert [(one.number, one.content) for one in box.set_aside()] == [(2, "poison")]
+    box.send("important")
+    assert contents(b) == ["important"]
+    assert box.process(work) == 1
+    assert box.status().waiting == 0
+
+
+def test_a_letter_to_itself_comes_once(store: sync.Store) -> None:
+    a, b = pair(store)
+    box = sync.Mailbox(a)
+    box.send("start")
+    sync.CheckpointGroups(store).create([a, b], "g")
+
+    def work(mail: sync.Mail) -> None:
+        if mail.content == "start":
+            mail.send(a, "step 2")
+
+    box.process(work, limit=1)
+    recovery = sync.Recovery(store)
+    assert recovery.recover_group([a, b], FAILURE).unsent == {"agent:a": 1}
+    box.process(work, limit=1)
+    assert contents(a) == ["step 2"]
+
+
+def test_a_receiver_whose_past_was_pruned_gets_no_letter_twice(store: sync.Store) -> None:
+    a, b = pair(store)
+    sync.Mailbox(a).send("x")
+    sync.CheckpointGroups(store).create([a, b], "g")
+    sync.Mailbox(a).process(lambda mail: mail.send(b, "y"))
+    b.set("n", 1)
+    b.prune(b.place()[2], reason="old")
+    assert sync.Recovery(store).recover_group([a, b], FAILURE).unsent == {"agent:b": 1}
+    sync.Mailbox(a).process(lambda mail: mail.send(b, "y"))
+    assert contents(b) == ["y"]
+
+
+def test_a_second_recovery_takes_nothing_back_that_is_back(store: sync.Store) -> None:
+    a, b = pair(store)
+    sync.Mailbox(a).send("x")
+    sync.CheckpointGroups(store).create([a, b], "g")
+    sync.Mailbox(a).process(lambda mail: mail.send(b, "y"))
+    recovery = sync.Recovery(store)
+    first = recovery.recover_group([a, b], FAILURE)
+    assert (first.unsent, first.lost) == ({"agent:b": 1}, {"agent:a": "1 entries after it"})
+    again = recovery.recover_group([a, b], FAILURE)
+    assert (again.unsent, again.lost) == ({}, {})
+
+
+def test_one_that_was_set_aside_is_taken_back_and_one_that_was_removed_stays_so(
+    store: sync.Store,
+) -> None:
+    a, b = pair(store)
+    sync.Mailbox(a).send("x")
+    sync.CheckpointGroups(store).create([a, b], "g")
+
+    def work(mail: sync.Mail) -> None:
+        mail.send(b, "y")
+        mail.send(b, "z")
+
+    def fails(mail: sync.Mail) -> None:
+        raise KeyError
+
+    sync.Mailbox(a).process(work)
+    box = sync.Mailbox(b, retry=RetryPolicy.every(1))
+    box.remove(2)
+    with pytest.raises(KeyError):
+        box.process(fails)
+    assert sync.Recovery(store).recover_group([a, b], FAILURE).unsent == {"agent:b": 1}
+    assert (box.set_aside(), contents(b)) == ([], [])
+    sync.Mailbox(a).process(work)
+    assert contents(b) == ["y", "z"]
+
+
+def test_new_letters_are_processed_though_cleared_ones_are_lost(plain: Place) -> None:
+    state = plain.open().agent("7")
+    box = sync.Mailbox(state)
+    state.set("done", [])
+    state.checkpoint("good")
+    for _ in range(3):
+        box.send("x" * 9000)
+    assert box.clear_all() == 3
+    damage(plain, 3)
+    store = plain.open()
+    state, box = store.agent("7"), sync.Mailbox(store.agent("7"))
+    sync.Recovery(store).recover(state, "corruption_detected")
+    box.send("new")
+    assert contents(state) == ["new"]
+
+
+def test_a_letter_is_there_again_at_a_moment_at_which_it_was(store: sync.Store) -> None:
+    a, b = pair(store)
+    groups, recovery = sync.CheckpointGroups(store), sync.Recovery(store)
+    sync.Mailbox(a).send("x")
+    groups.create([a, b], "before")
+    sync.Mailbox(a).process(lambda mail: mail.send(b, "y"))
+    groups.create([a, b], "after")
+    for _ in range(2):
+        recovery.recover_group([a, b], FAILURE, point="before")
+        assert (contents(a), contents(b)) == (["x"], [])
+        recovery.recover_group([a, b], FAILURE, point="after")
+        assert (contents(a), contents(b)) == ([], ["y"])
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.spec("D51")
+def test_each_letter_is_processed_once_whatever_the_agents_return_to(seed: int) -> None:
+    """Against a model: each letter from outside makes a chain of three, over three agents."""
+    chance = random.Random(seed)
+    with sync.open("memory:") as store:
+        agents = [store.agent(name) for name in "abc"]
+        boxes = [sync.Mailbox(one) for one in agents]
+        for one in agents:
+            one.set("log", [])
+
+        def handler(place: int) -> Callable[[sync.Mail], None]:
+            def handle(mail: sync.Mail) -> None:
+                name, hop = mail.content
+                mail.change.append("log", f"{name}.{hop}")
+                if hop < 2:
+                    mail.send(agents[(place + hop) % 3], [name, hop + 1])
+
+            return handle
+
+        sent, groups = 0, 0
+        expected: list[list[str]] = [[], [], []]
+        for _ in range(chance.randint(15, 30)):
+            what, place = chance.random(), chance.randrange(3)
+            if what < 0.3:
+                sent += 1
+                boxes[place].send([f"e{sent}", 0])
+                there = place
+                for hop in range(3):
+                    expected[there].append(f"e{sent}.{hop}")
+                    there = (there + hop) % 3
+            elif what < 0.7:
+                boxes[place].process(handler(place), limit=1)
+            elif what < 0.8:
+                groups += 1
+                sync.CheckpointGroups(store).create(agents, f"g{groups}")
+            elif groups:
+                named = f"g{chance.randint(1, groups)}" if chance.random() < 0.6 else None
+                sync.Recovery(store).recover_group(agents, FAILURE, point=named)
+        while any(box.process(handler(place)) for place, box in enumerate(boxes)):
+            pass
+        assert [sorted(one.get("log")) for one in agents] == [sorted(one) for one in expected]
+
+
+@pytest.mark.parametrize("entry", [2, 3, 5, 6, 7, 8, 9, 11])
+def test_new_letters_are_processed_after_damage(plain: Place, entry: int) -> None:
+    """Letters so long that their list is a tree: what is lost of it is not there to be counted."""
+    chance = random.Random(1)
+
+    def work(mail: sync.Mail) -> None:
+        mail.change.append("done", mail.content["n"])
+
+    state = plain.open().agent("7")
+    state.set("done", [])
+    box = sync.Mailbox(state)
+    letters = [{"n": n, "text": chance.randbytes(6000).hex()} for n in range(1, 6)]
+    box.send(letters[0])
+    box.process(work)
+    state.checkpoint("good")
+    for letter in letters[1:]:
+        box.send(letter)
+    assert box.process(work, limit=3) == 3
+    damage(plain, entry)
+    store = plain.open()
+    state, box = store.agent("7"), sync.Mailbox(store.agent("7"))
+    report = sync.Recovery(store).recover(state, "corruption_detected")
+    assert report.strategy == "journal"
+    assert f"what entr{'ies' if ',' in report.lost else 'y'} {entry}" in report.lost
+    box.send({"n": "new 1"})
+    box.send({"n": "new 2"})
+    box.process(work)
+    assert (box.status().waiting, box.waiting()) == (0, [])
+    done = state.get("done")
+    assert done[-2:] == ["new 1", "new 2"]
+    assert len(set(done)) == len(done)
+    assert set(done) >= {1, 2, 3, 4} - {entry - 3 if entry > 4 else 1}
+
+
+def damage(place: Place, entry: int) -> None:
+    """Flip a bit of an entry of the agent behind the store's back."""
+    place.close()
+    storage = place.storage()
+    key, row = rows_of(storage, b"E")[entry - 1]
+    put_row(storage, key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])
+    storage.close()

@@ -1,0 +1,95 @@
+"""Strategies of a user's own, written with what is public."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from store_kit import Place
+
+import holdfast
+from holdfast import Target, Unfit, sync
+from holdfast.errors import RecoveryFailedError
+
+
+def worked(store: sync.Store) -> sync.State:
+    state = store.agent("7")
+    state.set("k", 1)
+    state.checkpoint("good")
+    state.set("k", 2)
+    state.set("other", 3)
+    return state
+
+
+def recovered(store: sync.Store, given: Any, **more: Any) -> holdfast.RecoveryReport:
+    """What becomes of a recovery by a strategy that gives something, or raises it."""
+
+    def mine(context: Any) -> Any:
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    recovery = sync.Recovery(store, strategies={"mine": mine}, order=["mine"], **more)
+    return recovery.recover(worked(store), "state_corruption")
+
+
+@pytest.mark.parametrize(
+    ("given", "point", "left"),
+    [
+        (Target("mine", "main@1", "a lot"), "main@1", {"k": 1}),
+        (Target("mine", "good", "a lot"), "main@2", {"k": 1}),
+        (Target("named", "main@2", "a lot"), "main@2", {"k": 1}),
+        (Target("as_it_is", "main@2", "a lot"), "main@2", {"k": 1}),
+        (Target("mine", "main@2", "a lot", keys=("k",)), "main@2", {"k": 1, "other": 3}),
+        (Target("mine", "main@2", "a lot", replay=3), "main@2", {"k": 2}),
+    ],
+)
+def test_what_it_gives_is_returned_to(
+    store: sync.Store, given: Target, point: str, left: dict[str, Any]
+) -> None:
+    report = recovered(store, given)
+    assert (report.strategy, report.restored_from, report.lost) == ("mine", point, "a lot")
+    assert dict(store.agent("7").items()) == left
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (Unfit("the moon is full"), "mine: the moon is full"),
+        ("main@1", "a strategy gives a Target, not str"),
+        (Target("mine", "main@99", "x"), "has entries"),
+        (Target("mine", "nothing", "x"), "no checkpoint is named 'nothing'"),
+        (Target("mine", "main@1", None), "what is lost is text"),  # type: ignore[arg-type]
+        (Target("mine", "main@1", "x", copy=5), "there is no copy 5"),
+        (Target("mine", "main@1", "x", copy=-1), "number of a copy"),
+        (Target("mine", "main@1", "x", keys=(1,)), "a key is text"),  # type: ignore[arg-type]
+        (Target("mine", "main@1", "x", replay=99), "nothing to replay up to entry 99"),
+        (Target("mine", "main@1", "x", keys=("k",), replay=2), "with all keys"),
+        (Target("defaults", "", "x"), "no checkpoint is named ''"),
+    ],
+)
+def test_what_cannot_be_returned_to_does_not_serve(store: sync.Store, given: Any, why: str) -> None:
+    with pytest.raises(RecoveryFailedError, match="no strategy serves") as caught:
+        recovered(store, given)
+    assert why in str(caught.value)
+    assert store.agent("7").get("k") == 2
+
+
+def test_one_that_is_async_serves_the_async_face(place: Place) -> None:
+    async def mine(context: Any) -> Target:
+        await asyncio.sleep(0)
+        return Target("mine", "good", "what came since")
+
+    async def main() -> None:
+        async with holdfast.open(place.url, **place.options()) as store:
+            state = store.agent("7")
+            await state.set("k", 1)
+            await state.checkpoint("good")
+            await state.set("k", 2)
+            recovery = holdfast.Recovery(store, strategies={"mine": mine}, order=["mine"])
+            report = await recovery.recover(state, "state_corruption")
+            assert (report.strategy, report.lost) == ("mine", "what came since")
+            assert await state.get("k") == 1
+
+    asyncio.run(main())
