@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -416,66 +413,14 @@ def test_what_is_no_saver_is_refused(tmp_path: Path) -> None:
 # ---- PostgreSQL ------------------------------------------------------------------------------
 
 
-def programs() -> Path:
-    found = [*Path("/usr/lib/postgresql").glob("*/bin/initdb")]
-    known = shutil.which("initdb")
-    if not found and known is None:
-        pytest.fail("PostgreSQL's server is missing; run scripts/setup --tests")
-    return (found or [Path(str(known))])[-1].parent
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """The URL of a real server of our own, which listens in its folder only."""
-    folder = tempfile.mkdtemp(prefix="holdfast-postgres-")
-    bin = programs()
-    # The server refuses to run as root.
-    other: Any = {"user": "postgres", "extra_groups": []} if os.geteuid() == 0 else {}
-    if other:
-        owner = pwd.getpwnam("postgres")
-        other["group"] = owner.pw_gid
-        os.chown(folder, owner.pw_uid, owner.pw_gid)
-    data = f"{folder}/data"
-    make = [bin / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "--no-sync"]
-    subprocess.run(make, check=True, capture_output=True, timeout=60, cwd=folder, **other)
-    options = ["-c", "listen_addresses=", "-c", "fsync=off", "-k", folder, "-D", data]
-    process = subprocess.Popen(
-        [bin / "postgres", *options], stderr=subprocess.DEVNULL, cwd=folder, **other
-    )
-    try:
-        url = f"postgresql://postgres@/postgres?host={folder}"
-        wait_for(url)
-        yield url
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(30)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def wait_for(url: str) -> None:
-    import psycopg
-
-    for _ in range(200):
-        try:
-            psycopg.connect(url).close()
-            return
-        except psycopg.OperationalError:
-            time.sleep(0.05)
-    pytest.fail("the PostgreSQL server did not start")
-
-
 @pytest.fixture
-def database(server: str) -> str:
+def database(postgres: Any) -> str:
     """The URL of an empty database."""
-    import psycopg
-
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute("DROP DATABASE IF EXISTS threads")
-        connection.execute("CREATE DATABASE threads")
-    return server.replace("/postgres?", "/threads?")
+    postgres.run("DROP DATABASE IF EXISTS threads", "CREATE DATABASE threads")
+    return str(postgres.url.replace("/postgres?", "/threads?"))
 
 
-def postgres(url: str, use: Callable[[Any], None]) -> None:
+def with_saver_of(url: str, use: Callable[[Any], None]) -> None:
     from langgraph.checkpoint.postgres import PostgresSaver
 
     with PostgresSaver.from_conn_string(url) as saver:
@@ -484,7 +429,7 @@ def postgres(url: str, use: Callable[[Any], None]) -> None:
 
 
 def test_threads_of_postgresql_are_taken_whole(database: str, store: sync.Store) -> None:
-    postgres(database, make_threads)
+    with_saver_of(database, make_threads)
     outcomes = take(store, database)
     assert list(outcomes) == THREADS
     assert all(one.ok and one.verified == one.checkpoints for one in outcomes.values())
@@ -495,7 +440,7 @@ def test_threads_of_postgresql_are_taken_whole(database: str, store: sync.Store)
         ours = counting().compile(checkpointer=HoldfastSaver(store))
         assert ours.get_state(config("count")).values == before.values
 
-    postgres(database, compare)
+    with_saver_of(database, compare)
     assert all(one.imported == 0 and one.ok for one in take(store, database).values())
     graph = talking().compile(checkpointer=HoldfastSaver(store))
     graph.invoke({"messages": [("human", "again")]}, config("talk"))
@@ -507,7 +452,7 @@ def test_older_checkpoints_of_postgresql_get_their_tasks_from_the_writes_before(
     """As LangGraph does when it reads them: before version 4, tasks were no channel."""
     import psycopg
 
-    postgres(database, make_threads)
+    with_saver_of(database, make_threads)
     with psycopg.connect(database) as connection:
         connection.execute("UPDATE checkpoints SET checkpoint = jsonb_set(checkpoint, '{v}', '3')")
     assert take(store, database)["talk"].ok
@@ -518,7 +463,7 @@ def test_older_checkpoints_of_postgresql_get_their_tasks_from_the_writes_before(
         assert [one.checkpoint for one in ours] == [one.checkpoint for one in expected]
         assert any(one.checkpoint["channel_values"].get("__pregel_tasks") for one in expected)
 
-    postgres(database, compare)
+    with_saver_of(database, compare)
 
 
 def test_a_database_that_is_no_savers_is_refused(database: str, store: sync.Store) -> None:
@@ -541,10 +486,35 @@ def test_the_extra_for_postgresql_is_named(
 def test_a_damaged_value_in_postgresql_is_named(database: str, store: sync.Store) -> None:
     import psycopg
 
-    postgres(database, make_threads)
+    with_saver_of(database, make_threads)
     with psycopg.connect(database) as connection:
         connection.execute("UPDATE checkpoint_blobs SET blob = '\\x93' WHERE channel = 'plan'")
     outcomes = take(store, database)
     assert outcomes["talk"].error is not None
     assert "channel 'plan' cannot be read" in outcomes["talk"].error
     assert outcomes["ask"].ok
+
+
+def test_a_thread_whose_id_is_too_long_is_imported_under_another(
+    source: Path, store: sync.Store
+) -> None:
+    long = "é" * 100
+    with sqlite3.connect(source) as base:
+        for table in ("checkpoints", "writes"):
+            base.execute(f"UPDATE {table} SET thread_id = ? WHERE thread_id = 'talk'", (long,))
+    types = Types()
+    opened = open_source(f"sqlite:{source}", types)
+    try:
+        work = Import(store, opened, types=types)
+        refused = work.run(long)
+        assert "too long" in refused.error
+        assert "--as OTHER" in refused.error
+        taken = work.run(long, "short")
+        assert taken.ok
+        assert taken.imported == taken.verified == taken.checkpoints > 0
+        again = work.run(long, "short")
+        assert again.ok
+        assert again.imported == 0
+    finally:
+        opened.close()
+    assert list(HoldfastSaver(store).thread_ids()) == ["short"]

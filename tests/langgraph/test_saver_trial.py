@@ -111,7 +111,9 @@ def test_a_blocking_call_in_a_loop_does_not_wait_for_that_loop() -> None:
         asyncio.run(both_in_one_loop(HoldfastSaver(store, busy="wait")))
 
 
-@pytest.mark.parametrize("id", ["a..b", "...", "a/../b", "\ud800", "é" * 40, "/", "x" * 246])
+@pytest.mark.parametrize(
+    "id", ["", "%", "%25", "a..b", "...", "a/../b", "\ud800", "é" * 40, "/", "x" * 246]
+)
 def test_odd_thread_ids(id: str) -> None:
     with sync.open("memory:") as store:
         saver = HoldfastSaver(store)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from langgraph.store.base import PutOp, SearchOp
 
-from holdfast import sync
+from holdfast import Keep, sync
 from holdfast.errors import InvalidInputError, MissingExtraError
 from holdfast.integrations.langgraph import store_mirror
 from holdfast.integrations.langgraph.store import SCOPE, HoldfastStore
@@ -294,3 +294,30 @@ def test_numpy_is_needed_for_an_index_only(
     assert items.list_namespaces() == [("a",)]
     with pytest.raises(MissingExtraError, match=r"holdfast\[langgraph\]"):
         HoldfastStore(base, {"dims": 4, "embed": embed})
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("way", ["prune", "retention"])
+def test_a_search_after_the_scope_was_pruned_sees_what_was_put_before(
+    tmp_path: Path, way: str, elsewhere: bool
+) -> None:
+    url = f"sqlite:{tmp_path / 'pruned.db'}"
+    with sync.open(url) as store, sync.open(url) as other:
+        memory = HoldfastStore(store)
+        writer = HoldfastStore(other) if elsewhere else memory
+        for key, value in (("city", "Paris"), ("gone", "soon")):
+            memory.put(("user",), key, {"is": value})
+        assert len(memory.search(("user",))) == 2
+        writer.put(("user",), "city", {"is": "Rome"})
+        writer.put(("user",), "pet", {"is": "cat"})
+        writer.delete(("user",), "gone")
+        state = (other if elsewhere else store).scope(SCOPE)
+        if way == "prune":
+            state.prune(state.log(limit=1)[0].sequence)
+        else:
+            state.declare(Keep(count=0))
+            sync.Retention(other if elsewhere else store).run(state)
+        found = {item.key: item.value["is"] for item in memory.search(("user",))}
+        assert found == {"city": "Rome", "pet": "cat"}
+        writer.put(("user",), "food", {"is": "tea"})
+        assert len(memory.search(("user",))) == 3

@@ -39,7 +39,6 @@ from holdfast.errors import (
     UnknownTypeError,
 )
 from holdfast.integrations.langgraph.types import MESSAGE, Types
-from holdfast.integrations.langgraph.types_errors import StoredException
 from holdfast.seal.codec import Codec
 from holdfast.seal.registry import Registry
 
@@ -53,8 +52,9 @@ def stored(value: Any, to: Types | None = None) -> Any:
     return CODEC.plain_reader.decode(CODEC.encode(CODEC.plain(plain)))
 
 
-def through(value: Any) -> Any:
-    return Types().build(stored(value))
+def through(value: Any, to: Types | None = None) -> Any:
+    to = to or Types()
+    return to.build(stored(value, to))
 
 
 # ---- classes of a user ---------------------------------------------------------------------
@@ -394,36 +394,47 @@ def test_exceptions() -> None:
     group = ExceptionGroup("many", [ValueError(1), KeyError("k")])
     for error in (
         ValueError("x", (1,)), KeyError("k"), ConnectionError("I'm not good"), OSError(2, "gone"),
+        OSError(2, "gone", "file.txt"), OSError(18, "no", "from", None, "to"), StopIteration(4),
         UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), group, SystemExit(3),
-        GraphInterrupt([Interrupt("q", id="i")]),
+        KeyboardInterrupt(), ImportError("no", name="module", path="path"),
+        SyntaxError("s", ("f", 1, 2, "text", 1, 3)), GraphInterrupt([Interrupt("q", id="i")]),
     ):  # fmt: skip
-        made = through({"e": error})["e"]
-        assert (type(made), repr(made), str(made)) == (type(error), repr(error), str(error))
+        for types in (Types(), Types(strict=True)):
+            made = through({"e": error}, types)["e"]
+            assert (type(made), repr(made), str(made)) == (type(error), repr(error), str(error))
+            parts = ("filename", "filename2", "name", "path", "value", "end_offset")
+            assert [getattr(made, n, 0) for n in parts] == [getattr(error, n, 0) for n in parts]
     failed = Failure(7, where="here")
     failed.add_note("look")
+    failed.__cause__ = OSError(2, "gone", "file.txt")
     made = through(failed)
     assert (type(made), made.code, made.where, str(made)) == (Failure, 7, "here", "code 7")
     assert made.__notes__ == ["look"]
+    assert (type(made.__cause__), made.__cause__.filename) == (FileNotFoundError, "file.txt")
 
 
-def test_exceptions_that_cannot_be_built_say_what_they_were() -> None:
+def test_exceptions_keep_to_the_rule_of_types() -> None:
     class Local(Exception):
-        pass
+        __slots__ = ("own",)
 
+    local = Local("x")
+    local.own = 5
+    assert through(local).own == 5
+    strict = Types(strict=True)
+    with pytest.raises(
+        InvalidValueError, match=r"strict is on; add saver.types.register\(Failure\)"
+    ):
+        strict.plain(Failure(1, where="x"))
+    with pytest.raises(UnknownTypeError, match="strict is on"):
+        strict.build(stored(Failure(1, where="x")))
+    strict.register(Failure)
+    assert through(Failure(1, where="x"), strict).where == "x"
+    with pytest.raises(InvalidValueError, match=r"^\$\.args\[0\]: a _thread.lock"):
+        Types().plain(ValueError(threading.Lock()))
     with pytest.raises(Exception, match="validation") as caught:
         Frozen(n="x")  # type: ignore[arg-type]
-    for error in (Local("x"), ValueError(threading.Lock()), caught.value):
-        made = through(error)
-        assert type(made) is StoredException
-        assert str(made) == repr(error)
-        assert type(error).__name__ in made.kind
-        again = through(made)
-        assert (type(again), str(again), again.kind) == (StoredException, str(made), made.kind)
-    strict = Types(strict=True)
-    assert type(strict.build(stored(Failure(1, where="x")))) is StoredException
-    assert type(strict.build(stored(ValueError("x")))) is ValueError
-    crafted = Typed("exception", 1, {"class": "os:system", "text": "t", "args": ["true"]})
-    assert type(Types().build(crafted)) is StoredException
+    with pytest.raises(InvalidValueError, match=r"store its text: str\(error\)"):
+        Types().plain(caught.value)
 
 
 # ---- refused -------------------------------------------------------------------------------

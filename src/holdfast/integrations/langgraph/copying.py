@@ -11,17 +11,21 @@ from holdfast.integrations.langgraph.records import (
     COPYING,
     RECENT,
     long_entries,
-    run_of,
     short_entries,
+    whose,
 )
 from holdfast.integrations.langgraph.thread import Thread
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Ticket
 from holdfast.store.entries import Cause
 from holdfast.store.gates import Operation
+from holdfast.store.needing import NEEDS
+from holdfast.store.reading import Reader
 from holdfast.store.tracing import PATCHED, Trace, trace
 from holdfast.store.writing import build_change
 
+_RUNS = ("head", "writes", "late")
+"""Keys that tell which run stored them; that of a checkpoint counts first."""
 GROUP = 64
 """Entries that are committed together."""
 
@@ -30,35 +34,29 @@ def copy(source: Thread, target: Thread) -> None:
     """Make a target thread with all checkpoints and writes of the source, under the same ids.
 
     The target must be empty. A copy that was cut short is refused on reading; copying again or
-    deleting the target mends it.
+    deleting the target mends it. Of two copies to one target at once, one gets `Conflict`.
     """
     last = source.line.place()[2]
     if not last:
         return
+    source.check_whole(source.reader)
     if target.namespaces() and not target.reader.exists(COPYING):
         raise Conflict(
             f"thread {target.id!r} has checkpoints already; delete it first, or copy to another"
         )
     places: dict[int, int] = {}
-    sequence = target.line.place()[2]
-    if sequence:
-        _change(target, [[Operation("delete", key) for key in _all_keys(target)]])
-        sequence += 1
-    _change(target, [[Operation("set", COPYING, source.id)]])
-    sequence += 1
+    held = [*target.reader.keys(NEEDS), *target.reader.keys("")]
+    left = [Operation("delete", key) for key in held if key != COPYING]
+    begin = [*left, Operation("set", COPYING, source.id)]
+    done = own = _change(target, [begin], target.line.place()[2])
     group: list[list[Operation]] = []
     for number, operations in _entries(source, last):
-        sequence += 1
-        places[number] = sequence
+        places[number] = done + len(group) + 1
         group.append([_moved(operation, places) for operation in operations])
         if len(group) >= GROUP:
-            _change(target, group)
+            done = _change(target, group, done, own)
             group = []
-    _change(target, [*group, [Operation("delete", COPYING)]])
-
-
-def _all_keys(thread: Thread) -> Iterator[str]:
-    return (key for key in thread.reader.keys("") if key != COPYING)
+    _change(target, [*group, [Operation("delete", COPYING)]], done, own)
 
 
 def _entries(source: Thread, last: int) -> Iterator[tuple[int, list[Operation]]]:
@@ -66,15 +64,15 @@ def _entries(source: Thread, last: int) -> Iterator[tuple[int, list[Operation]]]
     line = source.reader.now()
     pruned = line.floor.sequence if line is not None else 0
     if pruned:
-        state = source.at(pruned).items("", None, "", True)
-        yield pruned, [Operation("set", key, value) for key, value in state]
+        state = _items(source.at(pruned))
+        yield pruned, [Operation("set", key, value) for key, value in state if key != COPYING]
     steps: Iterable[Trace] = trace(source.line.history, None, pruned + 1, last)
     for number, group in groupby(steps, key=lambda step: step.sequence):
         operations: list[Operation] = []
         for step in group:
             if step.kind == "restore":
                 operations = _whole(source, number)
-            elif step.key:
+            elif step.key and step.key != COPYING:  # that of the target says how far this one is
                 operations.append(_operation(source, step))
         if operations:
             yield number, operations
@@ -90,9 +88,14 @@ def _operation(source: Thread, step: Trace) -> Operation:
 def _whole(source: Thread, number: int) -> list[Operation]:
     """All that differs after a restore, which names no keys."""
     before, after = source.at(number - 1), source.at(number)
-    gone = set(before.keys()) - set(after.keys())
-    changed = [Operation("set", key, value) for key, value in after.items("", None, "", True)]
-    return [Operation("delete", key) for key in sorted(gone)] + changed
+    gone = {*before.keys(), *before.keys(NEEDS)} - {*after.keys(), *after.keys(NEEDS)}
+    changed = [Operation("set", key, value) for key, value in _items(after)]
+    found = [Operation("delete", key) for key in sorted(gone)] + changed
+    return [operation for operation in found if operation.key != COPYING]
+
+
+def _items(reader: Reader) -> list[tuple[str, Any]]:
+    return [*reader.items(NEEDS, None, "", True), *reader.items("", None, "", True)]
 
 
 def _moved(operation: Operation, places: dict[int, int]) -> Operation:
@@ -100,7 +103,9 @@ def _moved(operation: Operation, places: dict[int, int]) -> Operation:
     value = operation.value
     if value is None:
         return operation
-    if operation.key.startswith("log"):
+    if operation.key.startswith(NEEDS):
+        value = places.get(value, min(places.values()))
+    elif operation.key.startswith("log"):
         value = [_lot(lot, places) for lot in value]
     elif operation.key.startswith("head"):
         value = [*value[:RECENT], _lot(value[RECENT], places), *value[RECENT + 1 :]]
@@ -111,25 +116,38 @@ def _lot(lot: Any, places: dict[int, int]) -> Any:
     return short_entries([places[entry] for entry in long_entries(lot) if entry in places])
 
 
-def _change(target: Thread, groups: list[list[Operation]]) -> None:
-    """Commit entries, one for each list of operations, in few commits."""
+def _change(
+    target: Thread, groups: list[list[Operation]], head: int, own: int | None = None
+) -> int:
+    """Commit entries behind a given one, one for each list of operations, in few commits.
+
+    The number of the last one. `Conflict` if somebody else wrote to the thread, or began a copy
+    since the entry `own` did: their numbers, which the copy names, would be others.
+    """
+    expects = {COPYING: own} if own is not None else {}
     tickets: list[Ticket] = []
-    for operations in groups:
+    for number, operations in enumerate(groups):
         change = build_change(
             target.core,
-            [(target.scope, "main", operations, {}, None)],
+            [(target.scope, "main", operations, expects, head + number)],
             cause=_run(operations),
         )
         tickets.append(target.core.submit(change))
     for ticket in tickets:
         target.core.committer.drive(ticket)
-        ticket.outcome()
+    try:
+        return [ticket.outcome()[0].sequence for ticket in tickets][-1]
+    except Conflict:
+        raise Conflict(
+            f"thread {target.id!r} was written to while it was copied to, perhaps by another copy; "
+            "look at what it is now, and delete it to copy again"
+        ) from None
 
 
 def _run(operations: list[Operation]) -> Cause | None:
-    """The run that put a checkpoint is the cause of its copy, too."""
-    for operation in operations:
-        if operation.key.startswith("head") and operation.value is not None:
-            run = run_of(operation.value)
-            return cause_now(correlation=run) if run else None
+    """The run that put a checkpoint, or wrote on top of one, is the cause of its copy, too."""
+    for kind in _RUNS:
+        for key, value in ((operation.key, operation.value) for operation in operations):
+            if key.startswith(kind) and value is not None and (run := whose(key, value)):
+                return cause_now(correlation=run)
     return None

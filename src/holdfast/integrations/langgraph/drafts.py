@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from holdfast.integrations.langgraph.kept import Growth, Kept, simple
+from holdfast.integrations.langgraph.kept import Growth, Kept
 from holdfast.integrations.langgraph.messages import BEGIN, short_list
 from holdfast.integrations.langgraph.past import Loaded
 from holdfast.integrations.langgraph.records import INLINE, NAMES, PARTS, Record, Space
@@ -47,11 +47,16 @@ class Draft:
         """Whether nobody else has written since this thread's last change."""
         self._versions = {NAMES: thread.learn_names(reader)}
         if self._alone:
-            thread.parts.begin(thread.parts.length)
+            thread.parts.again()
         else:
             self._versions[PARTS] = reader.version(PARTS)
-            thread.parts.begin(reader.length(PARTS))
+            thread.parts.begin(self._versions[PARTS], reader.length(PARTS))
         thread.names.begin()
+
+    @property
+    def entry(self) -> int:
+        """The least number that its entry can have."""
+        return self._before + 1
 
     def note(self, kind: str, key: str, value: Any = None) -> None:
         """Add an operation."""
@@ -68,16 +73,15 @@ class Draft:
         for key, new in ((PARTS, thread.parts.new), (NAMES, thread.names.new)):
             if new:
                 self.operations.insert(0, Operation("append", key, [*new]))
-                if not self._alone:
-                    # Numbers were given out: nobody else may have done so meanwhile.
-                    self.expects[key] = self._versions[key]
         if not self.operations:
             return []
+        # Numbers were given out or used: they must still mean what they meant.
+        self.expects |= self._versions
         # That there is no new entry is told faster than that keys are the same.
         expects, head = ({}, self._before) if self._alone else (self.expects, None)
         target = (thread.scope, "main", self.operations, expects, head)
         written = thread.core.run(build_change(thread.core, [target], cause=cause))
-        thread.parts.stored()
+        thread.parts.stored(written[0].sequence)
         follows = written[0].sequence == self._before + 1
         thread.last = written[0].sequence if follows else 0
         life = (self.life or thread.life_now()) if self.heads else 0
@@ -102,23 +106,27 @@ class Draft:
         short: dict[str, Any] = {}
         apart: list[str] = []
         for name, value in given.items():
-            same = known.get(name)
-            growth = same.grown(value) if type(same) is Kept and type(value) is list else None
-            if growth is not None:
-                kept[name] = growth
-                plain = self._grown(space.channel(name), value, growth)
-            elif thread.lists_messages(value):
-                if before is not None:
-                    thread.learn(space, name, before.record)
-                plain = self._listed(value, kept, name)
-            else:
-                plain = thread.types.plain(value, thread.parts.ref)
+            with thread.naming(name):
+                same = known.get(name)
+                growth = None
+                if type(same) is Kept and type(value) is list:
+                    growth = same.grown(value, thread.parts.digest)
+                if growth is not None:
+                    kept[name] = growth
+                    plain = self._grown(space.channel(name), value, growth)
+                elif thread.lists_messages(value):
+                    if before is not None:
+                        thread.learn(space, name, before.record, self.reader)
+                    plain = self._listed(value, kept, name)
+                else:
+                    plain = thread.types.plain(value, thread.parts.ref)
             if plain is _APPENDED:
                 apart.append(name)
             elif type(plain) is Typed and plain.name == LISTED:
                 short[name] = plain
             else:
-                data = thread.core.codec.encode(thread.core.codec.plain(plain))
+                with thread.naming(name):
+                    data = thread.core.codec.encode(thread.core.codec.plain(plain))
                 if len(data) <= INLINE and not _begins(plain):
                     short[name] = plain
                     continue
@@ -146,7 +154,7 @@ class Draft:
 
         If it has a key of its own, only what is new is added there.
         """
-        places = self._places(value[growth.start :], growth)
+        places = self._places(value[growth.start :])
         if growth.places is not None:
             return _plain_list([*growth.places, *places], growth)
         if places:
@@ -155,18 +163,15 @@ class Draft:
 
     def _listed(self, value: list[Any], kept: dict[str, Any], name: str) -> Any:
         """The plain form of a list of messages that is another than the known one."""
-        growth = Kept().grown(value)
+        growth = Kept().grown(value, self.thread.parts.digest)
         if growth is not None:
             kept[name] = growth
-        return _plain_list(self._places(value, growth), growth)
+        return _plain_list(self._places(value), growth)
 
-    def _places(self, messages: list[Any], growth: Growth | None) -> list[Any]:
+    def _places(self, messages: list[Any]) -> list[Any]:
         """The places of messages; those that are new are stored with the change."""
         plain = self.thread.types.plain
-        found = [plain(message) for message in messages]
-        if growth is not None:
-            growth.simple = growth.simple and all(simple(message.value) for message in found)
-        return [self.thread.parts.place(message) for message in found]
+        return [self.thread.parts.place(plain(message)) for message in messages]
 
 
 def _plain_list(places: list[Any], growth: Growth | None) -> Any:

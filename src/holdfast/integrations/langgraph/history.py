@@ -11,7 +11,7 @@ from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
 
 from holdfast.integrations.langgraph.past import PAGE, Loaded, Past
 from holdfast.integrations.langgraph.putting import RECORDS
-from holdfast.integrations.langgraph.records import Space, merged
+from holdfast.integrations.langgraph.records import Space, merged, run_in
 from holdfast.integrations.langgraph.thread import Thread
 from holdfast.store.arguments import check_limit
 
@@ -73,7 +73,7 @@ def put_by(thread: Thread, space: Space, runs: set[str]) -> set[str]:
     """Checkpoints that these runs put."""
     past = Past(thread, space)
     records = (loaded.record for loaded in past)
-    return {record.id for record in records if record.metadata.get("run_id") in runs}
+    return {record.id for record in records if run_in(record.metadata) in runs}
 
 
 def delta_history(
@@ -95,15 +95,22 @@ def delta_history(
         if here:
             seeds |= thread.some_values(space, loaded, here)
             wanted -= here
-        loaded = past.parent(loaded)
-    return {name: _channel(thread, writes[name], name, seeds) for name in channels}
+        before = past.parent(loaded)
+        if before is None and wanted and loaded.record.parent is not None:
+            thread.check_unpruned(loaded.record)
+        loaded = before
+    return {name: _channel(thread, target, writes[name], name, seeds) for name in channels}
 
 
 def _channel(
-    thread: Thread, writes: list[PendingWrite], name: str, seeds: dict[str, Any]
+    thread: Thread,
+    target: Loaded | None,
+    writes: list[PendingWrite],
+    name: str,
+    seeds: dict[str, Any],
 ) -> DeltaChannelHistory:
     writes.reverse()
-    values = thread.build([value for _, _, value in writes])
+    values = thread.build([value for _, _, value in writes], target.entry) if target else []
     made = [
         (task, channel, value) for (task, channel, _), value in zip(writes, values, strict=True)
     ]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from holdfast.errors import Conflict, RefusedError, StateIntegrityError
+from holdfast.errors import Conflict, InvalidInputError, RefusedError, StateIntegrityError
 from holdfast.integrations.langgraph import putting
 from holdfast.integrations.langgraph.digests import Digests
 from holdfast.integrations.langgraph.drafts import Draft
@@ -94,13 +94,17 @@ class Import:
         self._verify = verify
         self._tell = tell or (lambda *_: None)
         self._digests = Digests(store._core.codec, self._types)
+        self._ids: dict[str, str] = {}
+        """By the id that a thread has here, the one it has in the source."""
 
-    def run(self, thread: str) -> Outcome:
-        """Import one thread; what stands in its way is told by the outcome.
+    def run(self, thread: str, under: str | None = None) -> Outcome:
+        """Import one thread, by choice under another id; what stands in its way is told by the
+        outcome.
 
         Raises if store or source cannot be used at all.
         """
         outcome = Outcome(thread)
+        self._ids = {thread if under is None else under: thread}
         try:
             with self._source.moment():
                 self._run(outcome)
@@ -113,20 +117,26 @@ class Import:
         places = source.places(id)
         outcome.checkpoints = len(places)
         outcome.strays = source.strays(id)
-        thread = Thread(self._store._core, id, self._types)
+        [here] = self._ids
+        try:
+            thread = Thread(self._store._core, here, self._types)
+        except InvalidInputError as error:
+            raise InvalidInputError(
+                f"{error}; import it under another id: --thread ID --as OTHER"
+            ) from None
         plan = self._compare(thread, places)
         if plan.differences:
             if not self._replace:
                 raise Conflict(
-                    f"thread {id!r} is here already and differs: {_told(plan.differences)}; "
+                    f"thread {here!r} is here already and differs: {_told(plan.differences)}; "
                     "--replace deletes it here and imports it anew"
                 )
             plan = _Plan(missing=places)
             outcome.replaced = True
         wanted = self._survey(thread, plan)
         if outcome.replaced and not self._dry_run:
-            HoldfastSaver(self._store).delete_thread(id)
-            thread = Thread(self._store._core, id, self._types)
+            HoldfastSaver(self._store).delete_thread(here)
+            thread = Thread(self._store._core, here, self._types)
         outcome.present = len(places) - len(plan.missing)
         self._put(thread, plan, outcome)
         if self._verify and not self._dry_run and wanted:
@@ -134,6 +144,9 @@ class Import:
         outcome.verified += len(plan.same)
 
     # what is there
+
+    def _row(self, thread: Thread, place: Place) -> Row:
+        return self._source.row(self._ids[thread.id], place)
 
     def _compare(self, thread: Thread, places: list[Place]) -> _Plan:
         """What is missing here, and what stands in the way of it."""
@@ -147,7 +160,7 @@ class Import:
         between = [id for ns, id in plan.missing if id < newest.get(ns, "")]
         plan.differences += [f"checkpoint {id} is missing between others" for id in between]
         for place in known:
-            self._compare_one(place, self._source.row(thread.id, place), here[place], plan)
+            self._compare_one(place, self._row(thread, place), here[place], plan)
         if plan.more and (plan.missing or plan.writes):
             plan.differences.append("it went on both here and there")
         return plan
@@ -175,7 +188,7 @@ class Import:
         wanted: dict[Place, Print] = {}
         for place in [*plan.writes, *plan.missing]:
             self._tell(thread.id, "reading", len(wanted), len(plan.missing))
-            wanted[place] = self._print(self._source.row(thread.id, place))
+            wanted[place] = self._print(self._row(thread, place))
         return wanted
 
     def _put(self, thread: Thread, plan: _Plan, outcome: Outcome) -> None:
@@ -185,7 +198,7 @@ class Import:
             outcome.writes += len(writes)
         for place in plan.missing:
             self._tell(thread.id, "importing", outcome.imported, len(plan.missing))
-            row = self._source.row(thread.id, place)
+            row = self._row(thread, place)
             if not self._dry_run:
                 space = Space(place[0])
                 putting.put(thread, space, row.checkpoint, row.metadata, row.parent, lambda _: None)
@@ -293,8 +306,8 @@ def _written(thread: Thread, loaded: Loaded) -> Iterable[Write]:
     for call in loaded.calls:
         for index, channel, plain in call.items if call.checkpoint == loaded.record.id else []:
             if index < 0 or (call.task, index) not in found:
-                write = Write(call.task, call.path, index, channel, thread.build(plain))
-                found[call.task, index] = write
+                value = thread.build(plain, loaded.entry)
+                found[call.task, index] = Write(call.task, call.path, index, channel, value)
     return found.values()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any, NamedTuple
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP
@@ -111,7 +112,7 @@ class Looking:
         paths = {call.task: call.path for call in loaded.calls}
         writes = merged(loaded.calls, record.id)
         plain = thread.plain_values(space, record, thread.at(loaded.entry))
-        channels, values = _whole(thread, [plain, [value for _, _, value in writes]])
+        channels, values = _whole(thread, loaded, [plain, [value for _, _, value in writes]])
         pending = [
             (task, node_of(paths[task]), channel, value)
             for (task, channel, _), value in zip(writes, values, strict=True)
@@ -148,7 +149,10 @@ def _nodes(loaded: Loaded, tasks: Any) -> tuple[list[str], list[str]]:
 
 
 def difference(before: Seen | None, after: Seen) -> Diff:
-    """What changed from one checkpoint to another, messages by their ids."""
+    """What changed from one checkpoint to another, messages by their ids.
+
+    One that changed places was removed at the one and added at the other.
+    """
     found = Diff(before.record.id if before else "nothing", after.record.id)
     old, new = before.channels if before else {}, after.channels
     for name in sorted({**old, **new}):
@@ -164,16 +168,35 @@ def difference(before: Seen | None, after: Seen) -> Diff:
 
 def _messages(name: str, was: Any, now: Any, found: Diff) -> None:
     old, new = _by_id(was) or {}, _by_id(now) or {}
+    stay = _in_order([(old[id][0], id) for id in new if id in old])
     for id, (number, message) in old.items():
-        if id not in new:
+        if id not in stay:
             path = f"{name}[{number}]"
             found.changes.append(Difference(name, path, "removed", message, None))
     for id, (number, message) in new.items():
         path = f"{name}[{number}]"
-        if id not in old:
+        if id not in stay:
             found.changes.append(Difference(name, path, "added", None, message))
         elif old[id][1] != message:
             found.changes.append(Difference(name, path, "changed", old[id][1], message))
+
+
+def _in_order(moves: list[tuple[int, str]]) -> set[str]:
+    """Of (position before, id) in the order after: as many ids as can be that did not change
+    places; the others were taken out here and put in there."""
+    ends: list[int] = []
+    """The least position that a row of so many can end with."""
+    lengths = []
+    for position, _ in moves:
+        lengths.append(bisect_left(ends, position))
+        ends[lengths[-1] : lengths[-1] + 1] = [position]
+    found: set[str] = set()
+    wanted, last = len(ends) - 1, float("inf")
+    for (position, id), length in zip(reversed(moves), reversed(lengths), strict=True):
+        if length == wanted and position < last:
+            found.add(id)
+            wanted, last = wanted - 1, position
+    return found
 
 
 def _by_id(value: Any) -> dict[str, tuple[int, Typed]] | None:
@@ -210,11 +233,11 @@ def role_of(message: Typed) -> str:
     return str(said) if said else name.removesuffix("Chunk").removesuffix("Message").lower()
 
 
-def _whole(thread: Thread, plain: Any) -> Any:
+def _whole(thread: Thread, loaded: Loaded, plain: Any) -> Any:
     """The same value with messages in the place of what stands for them."""
     wanted: set[int] = set()
     numbers(plain, wanted)
-    parts = thread.read_parts(wanted)
+    parts = thread.read_parts(wanted, thread.holding(loaded.entry))
 
     def fill(part: Any) -> Any:
         kind = type(part)

@@ -42,17 +42,27 @@ class Parts:
         self._known: dict[bytes, int] = {}
         self.ids: dict[int, _Id] = {}
         """By the numbers of the messages that would be recognised, the ids they are stored with."""
+        self.version = 0
+        """Of the stored list that the numbers are of: a thread that was put back, or deleted and
+        made again, has another one, in which they mean other messages."""
         self.length = 0
         self.new: list[Any] = []
         self._new: dict[bytes, int] = {}
         self._new_ids: dict[int, _Id] = {}
 
-    def begin(self, length: int) -> None:
-        """Start from a list of that length; what was to be stored before is not."""
-        if length < self.length:
-            self._known.clear()  # a thread deleted and made again, or put back
+    def begin(self, version: int, length: int) -> None:
+        """Start from a list of that length; what was to be stored before is not.
+
+        What is known of another version of the list is forgotten: it may be another list.
+        """
+        if version != self.version:
+            self._known.clear()
             self.ids.clear()
-        self.length = length
+        self.version, self.length = version, length
+        self.again()
+
+    def again(self) -> None:
+        """Start from the list as it is known; what was to be stored before is not."""
         self.new = []
         self._new = {}
         self._new_ids = {}
@@ -77,18 +87,24 @@ class Parts:
         stored = self.ids[number] if number in self.ids else self._new_ids[number]
         return number if id == stored else [number, *id]
 
-    def stored(self) -> None:
-        """What was new is durable now."""
+    def stored(self, entry: int) -> None:
+        """What was new is durable now, by that entry."""
         self._known |= self._new
         self.ids |= self._new_ids
         while len(self._known) > MOST_KNOWN:
             self.ids.pop(self._known.pop(next(iter(self._known))), None)
-        self.begin(self.length + len(self.new))
+        if self.new:
+            self.version, self.length = entry, self.length + len(self.new)
+        self.again()
 
     def learn(self, number: int, part: Any) -> None:
         """A message that was read: it need not be stored again."""
         rest, self.ids[number] = _parted(part)
         self._known[self._digest(rest)] = number
+
+    def digest(self, message: BaseMessage) -> bytes:
+        """Tells a message from all that would be stored otherwise."""
+        return self._digest(self._take_apart(message))
 
     def _digest(self, part: Typed) -> bytes:
         try:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from holdfast.errors import InvalidInputError
 from holdfast.store.blocking import Store
 from holdfast.store.cancelling import surely, to_the_end
 from holdfast.store.handles import StoreHandle
@@ -31,6 +32,8 @@ class Opening(Generic[T]):
         self._made: tuple[Store, T] | None = None
 
     def __enter__(self) -> T:
+        if self._made is not None:
+            raise InvalidInputError("this store is open already; call open() again for another")
         store = Store(StoreHandle(open_core(self._url, **self._options)))
         try:
             made = self._make(store)
@@ -42,7 +45,7 @@ class Opening(Generic[T]):
 
     def __exit__(self, *_: object) -> None:
         if self._made is not None:
-            store, made = self._made
+            (store, made), self._made = self._made, None
             self._end(made)
             store.close()
 

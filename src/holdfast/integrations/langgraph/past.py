@@ -18,6 +18,10 @@ PAGE = 100
 """Checkpoints whose records are read together."""
 
 
+INSTEAD = None
+"""Begins a list of late writes that holds all of them: some of those in the entries are gone."""
+
+
 class Loaded(NamedTuple):
     """A checkpoint as stored, before its objects are built."""
 
@@ -69,8 +73,9 @@ class Past:
         if key not in self._late:
             return loaded
         late = self.thread.reader.get(key, [], None, True)
-        more = [Writes.unpack(call, self.thread.names) for call in late]
-        return loaded._replace(calls=loaded.calls + more)
+        instead = late[:1] == [INSTEAD]
+        more = [Writes.unpack(call, self.thread.names) for call in late[instead:]]
+        return loaded._replace(calls=more if instead else loaded.calls + more)
 
     def __iter__(self) -> Iterator[Loaded]:
         """All checkpoints, the newest first."""
@@ -158,9 +163,10 @@ class Scan:
         self._open: list[Any] = []
 
     def head(self, entry: int, packed: Any) -> None:
-        """A checkpoint was put."""
+        """A checkpoint was put; if it is put again, with the list of writes as it is then."""
         if packed is not None:
-            self.records[entry] = Record.unpack(packed, self._thread.names)
+            record = self.records[entry] = Record.unpack(packed, self._thread.names)
+            self.calls.pop(record.id, None)
 
     def writes(self, held: list[Any]) -> None:
         """The list of writes was this; a short list that grows is told whole every time."""

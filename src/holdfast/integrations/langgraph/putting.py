@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 from urllib.parse import unquote
 
@@ -11,13 +11,16 @@ from langgraph.checkpoint.serde.types import ERROR
 
 from holdfast.errors import Conflict
 from holdfast.integrations.langgraph.drafts import Draft
-from holdfast.integrations.langgraph.past import Loaded, Past
+from holdfast.integrations.langgraph.past import INSTEAD, Loaded, Past
 from holdfast.integrations.langgraph.records import (
+    COUNTERS,
     LOT,
     Record,
     Space,
     Writes,
+    deltas_in,
     long_id,
+    run_in,
     short_entries,
 )
 from holdfast.integrations.langgraph.thread import REFUSED, Thread
@@ -76,8 +79,7 @@ def put(
         _pass_over(draft, space, checkpoint["id"])
         _head(draft, space, record, before)
 
-    run = metadata.get("run_id")
-    cause = cause_now(correlation=run if isinstance(run, str) and run else None)
+    cause = cause_now(correlation=run_in(metadata))
     thread.turns.run(Job(apply, cause, puts=space.ns))
 
 
@@ -118,8 +120,42 @@ def _head(made: Draft, space: Space, record: Record, before: Loaded | None) -> N
             made.note("append", space.log, [short_entries(recent)])
             recent = ()
         record = record._replace(recent=recent)
+    if COUNTERS in record.metadata or made.reader.exists(space.needs):
+        _note_needs(made, space, _needed(made, space, record, before))
     made.heads[space.ns] = record
     made.note("set", space.head, record.pack(thread.names))
+
+
+def _needed(made: Draft, space: Space, record: Record, before: Loaded | None) -> int:
+    """The first entry that delta channels of a new checkpoint are made of.
+
+    If they are all in it: its own, for those that follow will rest on it.
+    """
+    if before is None or not deltas_in(record):
+        return made.entry
+    if before.record.id == record.parent:
+        return int(made.reader.get(space.needs, before.entry))
+    return _oldest(made, space, record)
+
+
+def _oldest(made: Draft, space: Space, record: Record) -> int:
+    resting = _resting(Past(made.thread, space), record)
+    return min((loaded.entry for loaded in resting), default=made.entry)
+
+
+def _resting(past: Past, record: Record) -> Iterator[Loaded]:
+    """The checkpoints that delta channels of one are made of, back to those with their values."""
+    wanted = deltas_in(record)
+    loaded = past.get(record.parent) if wanted and record.parent else None
+    while loaded is not None and wanted:
+        yield loaded
+        wanted = wanted.difference(loaded.record.values, loaded.record.apart)
+        loaded = past.parent(loaded)
+
+
+def _note_needs(made: Draft, space: Space, entry: int) -> None:
+    if made.reader.get(space.needs) != entry:
+        made.note("set", space.needs, entry)
 
 
 def _log(made: Draft, space: Space, entries: list[int]) -> None:
@@ -134,6 +170,7 @@ def put_writes(
     writes: Iterable[tuple[str, Any]],
     task: str,
     path: str,
+    run: str | None,
 ) -> None:
     """Note what a task wrote on top of a checkpoint, which may be put only later.
 
@@ -145,7 +182,7 @@ def put_writes(
         for n, (name, value) in enumerate(writes)
     ]
     if given:
-        put_calls(thread, space, checkpoint, given, task, path)
+        put_calls(thread, space, checkpoint, given, task, path, run)
 
 
 def _told(error: Any) -> Any:
@@ -159,6 +196,7 @@ def put_calls(
     writes: list[tuple[int, str, Any]],
     task: str,
     path: str,
+    run: str | None,
 ) -> None:
     """The same, with the index of each write."""
 
@@ -171,10 +209,15 @@ def put_calls(
                 "stored"
             )
         before = thread.newest(space, draft.reader)
-        plain = [(n, name, thread.types.plain(v, thread.parts.ref)) for n, name, v in writes]
-        call = Writes(checkpoint, task, path, plain)
+        plain = []
+        for n, name, value in writes:
+            with thread.naming(name):
+                plain.append((n, name, thread.types.plain(value, thread.parts.ref)))
         head = draft.heads.get(space.ns) or (before.record if before else None)
         newest = head is None or checkpoint >= head.id
+        # On a checkpoint that is not there yet, only the run that puts it can write.
+        own = newest and (head is None or head.id != checkpoint or run_in(head.metadata) == run)
+        call = Writes(checkpoint, task, path, plain, None if own else run)
         key = space.writes if newest else space.late(checkpoint)
         draft.write(key, call.pack(thread.names))
         draft.expects[space.head] = before.entry if before else 0
@@ -182,21 +225,29 @@ def put_calls(
     # Errors and interrupts end a step: no checkpoint follows that they could go along with. And
     # with delta channels, LangGraph holds the checkpoint back until the writes are stored.
     patient = all(n >= 0 for n, _, _ in writes) and not thread.has_deltas(space)
-    thread.turns.run(Job(apply, cause_now(), patient=patient))
+    thread.turns.run(Job(apply, cause_now(correlation=run), patient=patient))
 
 
 # removing
 
 
-def remove(thread: Thread, space: Space, gone: set[str]) -> None:
-    """Take checkpoints out of a namespace; the newest that stays becomes its head."""
+def remove(
+    thread: Thread, space: Space, gone: set[str], runs: Collection[str] = frozenset()
+) -> None:
+    """Take checkpoints out of a namespace, and what these runs wrote on top of others.
+
+    The newest that stays becomes the head of the namespace.
+    """
 
     def apply(draft: Draft) -> None:
         past = Past(thread, space)
-        stay = [loaded for loaded in past if loaded.record.id not in gone]
-        if len(stay) == len(past):
+        found = [loaded for loaded in past if loaded.record.id not in gone]
+        stay = [_without(loaded, runs) for loaded in reversed(found)]
+        fewer = {
+            new.record.id for new, old in zip(stay, reversed(found), strict=True) if new is not old
+        }
+        if len(stay) == len(past) and not fewer:
             return
-        stay.reverse()
         for key in thread.reader.keys(space.late("")):
             if unquote(key.rpartition("/")[2]) in gone:
                 draft.note("delete", key)
@@ -206,9 +257,15 @@ def remove(thread: Thread, space: Space, gone: set[str]) -> None:
         if not stay:
             _clear(draft, space, before)
         else:
-            _shorten(draft, space, stay, before)
+            _shorten(draft, space, stay, before, fewer)
 
     thread.turns.run(Job(apply, cause_now(), puts=space.ns))
+
+
+def _without(loaded: Loaded, runs: Collection[str]) -> Loaded:
+    """A checkpoint without what certain runs wrote on top of it; the same one, if they did not."""
+    calls = [call for call in loaded.calls if call.run not in runs]
+    return loaded if len(calls) == len(loaded.calls) else loaded._replace(calls=calls)
 
 
 def _clear(made: Draft, space: Space, before: Loaded) -> None:
@@ -216,6 +273,7 @@ def _clear(made: Draft, space: Space, before: Loaded) -> None:
         space.head,
         space.log,
         space.mixed,
+        space.needs,
         space.writes,
         *map(space.channel, before.record.apart),
     ):
@@ -223,18 +281,32 @@ def _clear(made: Draft, space: Space, before: Loaded) -> None:
             made.note("delete", key)
 
 
-def _shorten(made: Draft, space: Space, stay: list[Loaded], before: Loaded) -> None:
+def _shorten(
+    made: Draft, space: Space, stay: list[Loaded], before: Loaded, fewer: set[str]
+) -> None:
     newest = stay[-1]
     thread = made.thread
+    for loaded in stay[:-1]:
+        if loaded.record.id in fewer:  # the entries still have all that was written
+            calls = [call for call in loaded.calls if call.checkpoint == loaded.record.id]
+            packed = [call.pack(thread.names) for call in calls]
+            made.note("set", space.late(loaded.record.id), [INSTEAD, *packed])
     if newest.entry != before.entry:
         values = thread.long_values(space, newest.record, thread.at(newest.entry))
         for name in set(before.record.apart).difference(newest.record.apart):
             made.note("delete", space.channel(name))
         for name in newest.record.apart:
             made.note("set", space.channel(name), values[name])
-        calls = [call.pack(thread.names) for call in newest.calls]
-        if calls or thread.reader.exists(space.writes):
-            made.note("set" if calls else "delete", space.writes, calls or None)
+    if newest.entry != before.entry or newest.record.id in fewer:
+        packed = [call.pack(thread.names) for call in newest.calls]
+        made.expects[space.writes] = thread.reader.version(space.writes)
+        if packed or thread.reader.exists(space.writes):
+            made.note("set" if packed else "delete", space.writes, packed or None)
+        late = space.late(newest.record.id)
+        if thread.reader.exists(late):
+            made.note("delete", late)
+    if made.reader.exists(space.needs):
+        _note_needs(made, space, _oldest(made, space, newest.record))
     made.note("set", space.head, newest.record._replace(recent=()).pack(thread.names))
     _log(made, space, [loaded.entry for loaded in stay[:-1]])
 
@@ -248,13 +320,6 @@ def superseded(thread: Thread, space: Space) -> set[str]:
     past = Past(thread, space)
     if not past:
         return set()
-    loaded: Loaded | None = past.at(-1)
-    assert loaded is not None
-    counters = loaded.record.metadata.get("counters_since_delta_snapshot")
-    wanted = set(counters) if isinstance(counters, dict) else set()
-    keep = {loaded.record.id}
-    while loaded is not None and (wanted := wanted - {*loaded.record.values, *loaded.record.apart}):
-        loaded = past.parent(loaded)
-        if loaded is not None:
-            keep.add(loaded.record.id)
+    newest = past.at(-1).record
+    keep = {newest.id, *(loaded.record.id for loaded in _resting(past, newest))}
     return {loaded.record.id for loaded in past} - keep

@@ -12,6 +12,8 @@ A thread is the scope `custom:langgraph/THREAD`. The state after an entry that p
 | `mixed` | there if ids, which tell the time, are not in the order of putting: a clock went back |
 | `writes` | what tasks wrote on top of the newest checkpoint; the next one takes it away, and what
 |          | was written on top of an older one is told by the entries that wrote it |
+| `$needs/deltas` | the entry that put the oldest checkpoint which delta channels of the newest one
+|          | are made of: pruning the scope stops before it |
 | `late/ID` | what was written on top of a checkpoint that was not the head any more |
 | `parts` | every message once, without its id; the others refer to it by number |
 | `names` | channels and nodes; records refer to them by number |
@@ -31,6 +33,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from holdfast.errors import DamagedRecordError, InvalidInputError
+from holdfast.store.needing import NEEDS
 from holdfast.store.scopes import KEY_LENGTH, Scope
 
 PARTS = "parts"
@@ -41,10 +44,14 @@ RECENT = 10
 """Where a packed record names entries."""
 PULL = "~__pregel_pull, "
 """How the path of a task begins that runs a node; the node's name follows."""
+COUNTERS = "counters_since_delta_snapshot"
+"""What LangGraph notes of delta channels, in the metadata."""
 LOT = 16
 """Entries that go into the log together."""
 INLINE = 512
 """Encoded bytes up to which a channel's value lies in the head itself."""
+_NO_TEXT = "%"
+"""The empty id, which LangGraph's own savers take; no other id is quoted like this."""
 _UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -55,10 +62,8 @@ _GREGORIAN = 0x01B21DD213814000
 def scope_of(thread_id: Any) -> Scope:
     """The scope of a thread. Ids may be any text or number; what a scope may not hold is quoted."""
     text = str(thread_id)
-    if not text:
-        raise InvalidInputError("a thread needs an id: config['configurable']['thread_id']")
     safe = " :@._-+|,;=()[]{}<>!?*&#'~$/" if _tame(text) else ""
-    quoted = quote(text, safe=safe, errors="surrogatepass").replace("..", "%2E%2E")
+    quoted = quote(text, safe=safe, errors="surrogatepass").replace("..", "%2E%2E") or _NO_TEXT
     name = SCOPES + quoted
     if len(name) > KEY_LENGTH:
         raise InvalidInputError(
@@ -69,7 +74,7 @@ def scope_of(thread_id: Any) -> Scope:
 
 
 def _tame(text: str) -> bool:
-    return not (".." in text or "//" in text or text[0] == "/" or text[-1] == "/")
+    return not (".." in text or "//" in text or text[:1] == "/" or text[-1:] == "/")
 
 
 def is_thread(scope: Scope) -> bool:
@@ -79,7 +84,8 @@ def is_thread(scope: Scope) -> bool:
 
 def thread_of(scope: Scope) -> str:
     """The thread that a scope belongs to."""
-    return unquote(scope.id.removeprefix(SCOPES), errors="surrogatepass")
+    quoted = scope.id.removeprefix(SCOPES)
+    return "" if quoted == _NO_TEXT else unquote(quoted, errors="surrogatepass")
 
 
 class Space(NamedTuple):
@@ -114,6 +120,11 @@ class Space(NamedTuple):
     def writes(self) -> str:
         """Key of the list of what tasks wrote."""
         return self._key("writes")
+
+    @property
+    def needs(self) -> str:
+        """Key of the first entry that delta channels of the newest checkpoint are made of."""
+        return NEEDS + self._key("deltas")
 
     def late(self, id: str) -> str:
         """Key of what tasks wrote too late."""
@@ -249,10 +260,17 @@ class Record(NamedTuple):
             ) from None
 
 
-def run_of(packed: list[Any]) -> str | None:
-    """The run that put a packed record."""
-    run = packed[7].get("run_id") if type(packed[7]) is dict else None
-    return run if isinstance(run, str) and run else None
+def run_in(metadata: Any) -> str | None:
+    """The id of the run that metadata name; it may be given as a number."""
+    run = metadata.get("run_id") if type(metadata) is dict else None
+    return str(run) if isinstance(run, (str, int, float)) and run != "" else None
+
+
+def deltas_in(record: Record) -> set[str]:
+    """Delta channels whose values are not in a checkpoint, but have to be made of those before."""
+    counters = record.metadata.get(COUNTERS) if type(record.metadata) is dict else None
+    found = set(counters) if isinstance(counters, dict) else set()
+    return found.difference(record.values, record.apart)
 
 
 class Writes(NamedTuple):
@@ -263,17 +281,20 @@ class Writes(NamedTuple):
     path: str
     items: list[tuple[int, str, Any]]
     """(index, channel, value in plain form)"""
+    run: str | None = None
+    """Whose it is, if not of the run that put the checkpoint."""
 
     def pack(self, names: Names) -> list[Any]:
         """The list that is stored."""
         items = [[index, names.short(name), value] for index, name, value in self.items]
         path = names.short(self.path.removeprefix(PULL)) if self.path.startswith(PULL) else ""
-        return [
+        found = [
             short_id(self.checkpoint),
             short_id(self.task),
             path if type(path) is int else self.path,
             items,
         ]
+        return [*found, short_id(self.run)] if self.run else found
 
     @classmethod
     def unpack(cls, found: Any, names: Names) -> Writes:
@@ -281,9 +302,17 @@ class Writes(NamedTuple):
         try:
             items = [(index, names.long(name), value) for index, name, value in found[3]]
             path = PULL + names.long(found[2]) if type(found[2]) is int else found[2]
-            return cls(long_id(found[0]) or "", long_id(found[1]) or "", path, items)
+            run = long_id(found[4]) if len(found) > 4 else None
+            return cls(long_id(found[0]) or "", long_id(found[1]) or "", path, items, run)
         except (TypeError, ValueError, IndexError, KeyError):
             raise DamagedRecordError("a thread's write is not in the form it was written") from None
+
+
+def whose(key: str, value: Any) -> str | None:
+    """The run that stored the packed value of a key."""
+    if key.startswith("head"):
+        return run_in(value[7])
+    return next((long_id(call[4]) for call in value if call is not None and len(call) > 4), None)
 
 
 def merged(calls: list[Writes], checkpoint: str) -> list[tuple[str, str, Any]]:

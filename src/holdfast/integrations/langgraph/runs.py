@@ -1,17 +1,11 @@
-"""Runs: what each one saw of a thread before it writes, and who has to wait.
+"""Runs: what each one saw of a thread before it writes, and which nodes it still has to run.
 
-LangGraph tells a saver neither when a run begins nor when it ends. What it shows is enough: a
-run reads the newest checkpoint (or one by its id) and then puts checkpoints on top of it, in the
-same context; the last one triggers no further node.
+LangGraph does not tell a saver when a run begins. What it shows is enough: a run reads the newest
+checkpoint (or one by its id) and then puts checkpoints on top of it, in the same context.
 """
 
 from __future__ import annotations
 
-import asyncio
-import gc
-import threading
-import time
-import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
@@ -21,6 +15,7 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 
 from holdfast.errors import Conflict
 from holdfast.integrations.langgraph.records import PULL, Record, Writes
+from holdfast.seal.codec import Typed
 
 _T = TypeVar("_T")
 START = "__start__"
@@ -30,7 +25,6 @@ TASKS = "__pregel_tasks"
 _PUSH = "~__pregel_push, "
 _DONE = "done"
 MOST_READINGS = 64
-_LOOK = 0.25
 MOST_REMEMBERED = 10_000
 
 
@@ -50,6 +44,12 @@ _readings: ContextVar[_Readings | None] = ContextVar("holdfast_langgraph", defau
 _NOTHING = _Reading()
 
 
+_QUEUE = "let runs queue with HoldfastSaver(..., busy='wait')"
+_QUEUED = (
+    "let one saver of one process run it: busy='wait' queues no runs of other savers or processes"
+)
+
+
 class Sight:
     """What a run has read: on what it may rest what it writes.
 
@@ -58,8 +58,9 @@ class Sight:
     in the config.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, queued: bool = False) -> None:
         self._me = id(self)
+        self._else = _QUEUED if queued else _QUEUE
 
     def saw(
         self, thread: str, ns: str, config: Any, found: CheckpointTuple | None, *, asked: bool
@@ -110,8 +111,8 @@ class Sight:
             raise Conflict(
                 f"{name}: another run put checkpoint {head.id} since this one read "
                 f"{parent or 'the empty thread'}; nothing of this step is stored. "
-                f"{_advice(source)}, give its checkpoint_id to branch off an older one, or let "
-                "runs queue with HoldfastSaver(..., busy='wait')"
+                f"{_advice(source)}, give its checkpoint_id to branch off an older one, or "
+                f"{self._else}"
             )
 
         return check
@@ -150,71 +151,6 @@ def parent_of(found: CheckpointTuple) -> str | None:
     return found.parent_config["configurable"]["checkpoint_id"] if found.parent_config else None
 
 
-class Queue:
-    """Lets one run at a time work on a thread, within this process.
-
-    A run is over when its last checkpoint triggers nothing, when it stored an error or an
-    interrupt, when its own objects are gone, or when it was silent for `patience` seconds. Should
-    it go on after all, its next checkpoint is refused as a conflict: nothing is lost.
-    """
-
-    def __init__(self, patience: float) -> None:
-        self.patience = patience
-        self._runs: dict[str, _Run] = {}
-        self._lock = threading.Lock()
-
-    def enter(self, thread: str, config: dict[str, Any]) -> bool:
-        """Whether the run that asks may go on now; it then has the thread to itself."""
-        mark = _mark(config)
-        if mark is None:
-            return True
-        with self._lock:
-            run = self._runs.get(thread)
-            if run is None or run.mark() is mark or not run.busy(self.patience):
-                self._runs[thread] = _Run(mark)
-                return True
-        run.look_for_end()
-        return False
-
-    def noticed(self, thread: str, config: Any, *, over: bool) -> None:
-        """A run wrote something, or failed to; perhaps its last. Only who has the turn counts."""
-        with self._lock:
-            run = self._runs.get(thread)
-            if run is None or run.mark() is not _mark(config):
-                return
-            run.last = time.monotonic()
-            if over:
-                del self._runs[thread]
-
-
-class _Run:
-    def __init__(self, mark: Any) -> None:
-        self.mark = weakref.ref(mark)
-        self.last = time.monotonic()
-        self.look: float | None = None
-        """When to look whether it is gone, while others wait."""
-
-    def busy(self, patience: float) -> bool:
-        return self.mark() is not None and time.monotonic() - self.last < patience
-
-    def look_for_end(self) -> None:
-        """Now and then, while somebody waits: what is left of a run that failed refers to itself,
-        and is gone only once the collector has found it."""
-        begun = time.monotonic()
-        if self.look is not None and begun >= self.look:
-            gc.collect()
-            self.look = None
-        if self.look is None:
-            took = time.monotonic() - begun
-            self.look = begun + max(_LOOK, 20 * took)
-
-
-def _mark(config: dict[str, Any]) -> Any:
-    """An object that lives as long as the run; None if it is not a run that reads."""
-    runtime = config["configurable"].get("__pregel_runtime")
-    return getattr(runtime, "stream_writer", None)
-
-
 def triggered(record: Record) -> set[str]:
     """Nodes that a checkpoint makes run next, as far as its channels tell.
 
@@ -233,14 +169,33 @@ def triggered(record: Record) -> set[str]:
                 or name in record.apart  # an empty channel triggers nothing
             )
         }
-    for name in record.updated or ():
-        if name.startswith("branch:to:"):
-            found.add(name.removeprefix("branch:to:"))
-        elif name.startswith("join:"):
-            found.add(name.rpartition(":")[2])
-        elif name == START:
-            found.add(START)
+    told = type(record.updated) is list  # not by `update_state`, nor by a fork
+    for name in record.updated if told else [*record.values, *record.apart]:
+        node = _target(name)
+        if node and (told or _unseen(record, name, node)):
+            found.add(node)
     return found
+
+
+def _target(channel: str) -> str:
+    """The node that a channel makes run; empty if it is none of that kind."""
+    if channel.startswith("branch:to:"):
+        return channel.removeprefix("branch:to:")
+    if channel.startswith("join:"):
+        return channel.rpartition(":")[2]
+    return START if channel == START else ""
+
+
+def _unseen(record: Record, channel: str, node: str) -> bool:
+    """Whether a channel that holds something holds what a node has not seen yet."""
+    if channel.startswith("join:"):
+        # Those that came are held in a set; they wait for the others.
+        held = record.values.get(channel)
+        waits = channel.removeprefix("join:").rpartition(":")[0].count("+") + 1
+        if type(held) is not Typed or type(held.value) is not list or len(held.value) < waits:
+            return False
+    seen = record.seen.get(node, {}).get(channel)
+    return seen is None or bool(record.versions.get(channel, seen) > seen)
 
 
 def finished(checkpoint: Mapping[str, Any]) -> bool:
@@ -278,18 +233,6 @@ def unanswered(sends: list[Any], paths: set[str]) -> set[str]:
 def node_of(path: str) -> str:
     """The node that a task's path names."""
     return path.removeprefix(PULL)
-
-
-def check_may_wait(thread: str) -> None:
-    """A blocking call in a running loop would wait for what that loop has to do."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise Conflict(
-        f"thread {thread!r}: another run is at work on it, and a blocking call in a running event "
-        "loop cannot wait for that; use ainvoke"
-    )
 
 
 def remember(known: dict[str, _T], name: str, what: _T, most: int = MOST_REMEMBERED) -> None:

@@ -25,7 +25,6 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
-from langgraph.checkpoint.serde.types import ERROR, INTERRUPT
 
 from holdfast.errors import InvalidInputError, ScopeNotFoundError
 from holdfast.integrations.langgraph import putting
@@ -33,8 +32,15 @@ from holdfast.integrations.langgraph.copying import copy
 from holdfast.integrations.langgraph.history import delta_history, listed, put_by
 from holdfast.integrations.langgraph.opening import Opening
 from holdfast.integrations.langgraph.past import Loaded
-from holdfast.integrations.langgraph.records import SCOPES, Space, is_thread, thread_of
-from holdfast.integrations.langgraph.runs import Queue, Sight, check_may_wait, finished, remember
+from holdfast.integrations.langgraph.records import (
+    COUNTERS,
+    SCOPES,
+    Space,
+    is_thread,
+    run_in,
+    thread_of,
+)
+from holdfast.integrations.langgraph.runs import Sight, remember
 from holdfast.integrations.langgraph.serialised import Serialised
 from holdfast.integrations.langgraph.thread import Thread
 from holdfast.integrations.langgraph.tuples import (
@@ -44,6 +50,7 @@ from holdfast.integrations.langgraph.tuples import (
     tuple_of,
 )
 from holdfast.integrations.langgraph.types import Types
+from holdfast.integrations.langgraph.waiting import Queue
 from holdfast.store.arguments import listed as several
 from holdfast.store.cancelling import to_the_end
 from holdfast.store.erasing import erase_scope
@@ -53,7 +60,6 @@ from holdfast.store.scopes import Scope
 
 MOST_THREADS = 256
 MOST_KEPT = 128 << 20
-_PAUSE = 0.01
 
 T = TypeVar("T")
 
@@ -73,9 +79,9 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     types: which classes may be stored (see `Types`); `strict=True` takes registered ones only.
     serde: a serializer of your own instead of `types`; values are then stored whole, unseen.
     busy: what happens to a run that put a checkpoint while another one did. `refuse` raises
-        `Conflict` and stores nothing of it; `wait` lets runs of this process wait for their turn
-        when they begin, and refuses those of other processes.
-    patience: seconds of silence after which a run that has its turn counts as dead.
+        `Conflict` and stores nothing of it; `wait` lets runs and updates of this process wait for
+        their turn when they begin, and refuses those of other processes.
+    patience: seconds that they wait without a sign of the run that has its turn.
 
     A thread is the scope `custom:langgraph/THREAD`: `checkpoint`, `verify`, `log` and `erase` of
     the store work on it. The memory that it takes is bounded; the least used threads are dropped.
@@ -106,7 +112,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
             )
         self._core = core
         self.types = types or (Serialised(serde) if serde else Types(strict=strict))
-        self._sight = Sight()
+        self._sight = Sight(queued=busy == "wait")
         self._queue = Queue(patience) if busy == "wait" else None
         self._threads: OrderedDict[str, Thread] = OrderedDict()
         self._lock = threading.Lock()
@@ -143,10 +149,9 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The newest checkpoint of a thread, or the one with the given id."""
         thread, space, id = self._place(config)
-        if self._queue is not None and id is None and not space.ns:
-            while not self._queue.enter(thread.id, cast(dict[str, Any], config)):
-                check_may_wait(thread.id)
-                time.sleep(_PAUSE)
+        if self._queue is not None:
+            for pause in self._queue.turn(thread.id, space.ns, config, blocking=True):
+                time.sleep(pause)
         found = self._get(thread, space, id, config)
         self._sight.saw(thread.id, space.ns, config, found, asked=id is not None)
         return found
@@ -154,10 +159,10 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The same, without holding the loop."""
         thread, space, id = self._place(config)
-        if self._queue is not None and id is None and not space.ns:
+        if self._queue is not None:
             # Runs of several threads and loops wait for each other: there is no one event.
-            while not self._queue.enter(thread.id, cast(dict[str, Any], config)):  # noqa: ASYNC110
-                await asyncio.sleep(_PAUSE)
+            for pause in self._queue.turn(thread.id, space.ns, config, blocking=False):
+                await asyncio.sleep(pause)
         found = await self._off(self._get, thread, space, id, config)
         self._sight.saw(thread.id, space.ns, config, found, asked=id is not None)
         return found
@@ -185,7 +190,8 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     ) -> Iterator[CheckpointTuple]:
         """Checkpoints, the newest first; those of all threads without a config.
 
-        The values of channels are read when they are looked at, for which the store must be open.
+        The values of channels are read when a `checkpoint` of them is looked at, for which the
+        store must still be open.
         """
         found = self._listed(config, filter, before, limit)
         while page := [*islice(found, PAGE)]:
@@ -306,19 +312,17 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         """
         thread, space, parent = self._place(config)
         stored = cast(dict[str, Any], get_checkpoint_metadata(config, metadata))
-        counters = stored.get("counters_since_delta_snapshot")
+        counters = stored.get(COUNTERS)
         if isinstance(counters, dict):  # pairs, which LangGraph takes for lists once stored
-            stored["counters_since_delta_snapshot"] = {k: list(v) for k, v in counters.items()}
+            stored[COUNTERS] = {k: list(v) for k, v in counters.items()}
         id = checkpoint["id"]
         remember(self._warned, id, None)
         check = self._sight.check(thread.id, space.ns, config, parent, id, stored.get("source"))
-        over = True  # what cannot be put ends its run
-        try:
-            putting.put(thread, space, cast(dict[str, Any], checkpoint), stored, parent, check)
-            over = finished(checkpoint)
-        finally:
-            if self._queue is not None and not space.ns:
-                self._queue.noticed(thread.id, config, over=over)
+        if self._queue is not None:
+            self._queue.check_turn(thread.id, config)
+        putting.put(thread, space, cast(dict[str, Any], checkpoint), stored, parent, check)
+        if self._queue is not None and not space.ns:
+            self._queue.noticed(thread.id, config, checkpoint)
         thread.weigh()
         self._bound()
         return config_of(config["configurable"]["thread_id"], space.ns, id)
@@ -344,13 +348,10 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         thread, space, id = self._place(config)
         if id is None:
             raise InvalidInputError("put_writes needs config['configurable']['checkpoint_id']")
-        over = True
-        try:
-            putting.put_writes(thread, space, id, writes, task_id, task_path)
-            over = any(channel in (ERROR, INTERRUPT) for channel, _ in writes)
-        finally:
-            if self._queue is not None and not space.ns:
-                self._queue.noticed(thread.id, config, over=over)
+        run = run_in(get_checkpoint_metadata(config, {}))
+        putting.put_writes(thread, space, id, writes, task_id, task_path, run)
+        if self._queue is not None and not space.ns:
+            self._queue.noticed(thread.id, config)
 
     async def aput_writes(
         self,
@@ -386,11 +387,13 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         await self._off(self.delete_thread, thread_id)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Take out the checkpoints that these runs put, with what was written on top of them.
+        """Take out the checkpoints that these runs put, with what was written on top of them, and
+        what they wrote on top of others, such as an answer to a question.
 
         Delta channels of checkpoints that stay may need them: prune such threads instead.
         """
-        wanted = {str(run) for run in several(run_ids, "run_ids")}
+        # LangGraph takes such a character out of what it stores.
+        wanted = {str(run).replace("\0", "") for run in several(run_ids, "run_ids")}
         names: set[str] = set()
         for run in wanted:
             entries = Follower(self._core).correlated(run, None, None, None)
@@ -399,7 +402,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         for name in names:
             thread = self._thread(name)
             for space in thread.namespaces():
-                putting.remove(thread, space, put_by(thread, space, wanted))
+                putting.remove(thread, space, put_by(thread, space, wanted), wanted)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """The same, without holding the loop."""
@@ -439,7 +442,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
 
         The loop's own threads may all be taken by runs that wait for their turn.
         """
-        self._core.storage.version()  # threads do not live on in a forked process: it says so
+        self._core.storage.get([])  # threads do not live on in a forked process: it says so
         return await to_the_end(work, *given, pool=self._pool)
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> HoldfastSaver:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.integrations.langgraph.kept import Kept, simple
+from holdfast.integrations.langgraph.kept import Kept
 from holdfast.integrations.langgraph.messages import number_of, whole
 from holdfast.integrations.langgraph.types import Types
 from holdfast.seal.codec import Typed
@@ -36,18 +36,14 @@ class Snapshot:
             return self._types.build(self._plain, lambda _: next(fresh))  # type: ignore[no-any-return]
         build = self._types.message_builder()
         made: list[Any] = []
-        fits = True
 
         def message(ref: Typed) -> Any:
-            nonlocal fits
-            held = whole(ref.value, self._parts[number_of(ref.value)])
-            fits = fits and simple(held.value)
-            made.append(build(held))
+            made.append(build(whole(ref.value, self._parts[number_of(ref.value)])))
             return made[-1]
 
         values = self._types.build(self._plain, message)
-        if fits and made and not self._tried:
-            self._kept = Kept.of(made, simple=True)
+        if made and not self._tried:
+            self._kept = Kept.of(made)
             self._parts = {} if self._kept is not None else self._parts
         self._tried = True
         return values  # type: ignore[no-any-return]

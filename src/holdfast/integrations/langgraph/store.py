@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -25,14 +24,15 @@ from langgraph.store.base import (
 
 from holdfast.errors import Conflict, InvalidInputError, InvalidValueError, Unavailable
 from holdfast.integrations.langgraph.opening import Opening
-from holdfast.integrations.langgraph.store_filters import common_prefix, matches
+from holdfast.integrations.langgraph.store_filters import check_filter, common_prefix, matches
 from holdfast.integrations.langgraph.store_mirror import MEMORY, Mirror
-from holdfast.integrations.langgraph.store_names import Name, encode, vectors_of
+from holdfast.integrations.langgraph.store_names import Name, check_labels, encode, vectors_of
 from holdfast.integrations.langgraph.store_sweeper import Sweeper
 from holdfast.integrations.langgraph.store_vectors import Embedder, Found
+from holdfast.store.arguments import check_count, check_filters, listed
 from holdfast.store.async_store import Store as AsyncStore
 from holdfast.store.blocking import Store
-from holdfast.store.cancelling import read_away, to_the_end
+from holdfast.store.cancelling import here_or_away, read_away, to_the_end
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change
 from holdfast.store.copied import copied
@@ -46,6 +46,8 @@ SCOPE = "custom:langgraph-store"
 MINUTE = 60_000_000
 SLACK = 0.1
 """The part of its time to live that must have passed before a read renews it."""
+MOST_MINUTES = 60 * 24 * 365 * 1000
+"""Of a time to live: a thousand years. What never expires has none."""
 TRIES = 5
 SWEEP = 1000
 """Expired items that are removed with one change."""
@@ -55,7 +57,7 @@ class _Job:
     """One batch: what it asks for, and what is found out on the way to the answers."""
 
     def __init__(self, ops: Iterable[Op]) -> None:
-        self.ops = list(ops)
+        self.ops: list[Op] = listed(ops, "batch")
         self.puts: dict[Name, PutOp] = {}
         self.found = Found({}, {})
         self.texts: dict[Name, list[str]] = {}
@@ -63,7 +65,14 @@ class _Job:
         for op in self.ops:
             if isinstance(op, PutOp):
                 self.puts[op.namespace, op.key] = op  # the last one counts
-            elif not isinstance(op, GetOp | SearchOp | ListNamespacesOp):
+            elif isinstance(op, SearchOp | ListNamespacesOp):
+                check_count(op.limit, "limit")
+                check_count(op.offset, "offset")
+                if isinstance(op, SearchOp):
+                    check_filters(query=op.query)
+                    check_labels(op.namespace_prefix)
+                    check_filter(op.filter)
+            elif not isinstance(op, GetOp):
                 raise InvalidInputError(f"{type(op).__name__} is no operation of a store")
 
     @property
@@ -213,9 +222,7 @@ class HoldfastStore(BaseStore):
 
     async def _do(self, function: Callable[..., _T], *args: Any) -> _T:
         """Run what is short: here if the engine does not wait for a network, else in a thread."""
-        if self._core.storage.limits.embedded:
-            return function(*args)
-        return await read_away(function, *args)
+        return await here_or_away(self._core.storage, function, *args)
 
     async def _commit(self, change: Change) -> None:
         if self._pump is not None:
@@ -230,6 +237,9 @@ class HoldfastStore(BaseStore):
             if put.value is None:
                 continue
             _check_ttl(put)
+            if not isinstance(put.value, Mapping):
+                kind = type(put.value).__name__
+                raise InvalidInputError(f"an item is a mapping of fields to values, not a {kind}")
             try:
                 self._core.codec.plain(dict(put.value))
             except InvalidValueError as error:
@@ -461,5 +471,8 @@ def _stale(ttl: float | None, expires: int | None, now: int) -> bool:
 
 def _check_ttl(put: PutOp) -> None:
     ttl = put.ttl
-    if ttl is not None and (type(ttl) not in (int, float) or not 0 <= ttl < math.inf):
-        raise InvalidInputError("a time to live is a number of minutes, 0 or more")
+    if ttl is not None and (type(ttl) not in (int, float) or not 0 <= ttl <= MOST_MINUTES):
+        raise InvalidInputError(
+            f"a time to live is a number of minutes, from 0 to {MOST_MINUTES:,} (a thousand "
+            "years), or None for one without end"
+        )

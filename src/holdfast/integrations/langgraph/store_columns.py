@@ -6,6 +6,7 @@ items takes a millisecond. `Listing` does the same item by item where numpy is n
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -242,7 +243,7 @@ class _Column:
         return self._equal(wanted, count)
 
     def _operator(self, name: str, bound: Any, count: int) -> Any:
-        if name in ORDERED and type(bound) in (int, float):
+        if name in ORDERED and type(bound) in (int, float) and abs(bound) <= sys.float_info.max:
             return ORDERED[name](self._floats(), float(bound))[self.codes[:count]]
         if name in ("$eq", "$ne") and _hashable(bound):
             equal = self._equal(bound, count)

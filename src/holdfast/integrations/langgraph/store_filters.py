@@ -22,6 +22,15 @@ def accepts(wanted: Mapping[str, Any] | None) -> Accept | None:
     return lambda value: all(fits(value.get(field), one) for field, one in conditions)
 
 
+def check_filter(wanted: Any) -> None:
+    """Refuse what is no filter."""
+    if wanted is not None and not isinstance(wanted, Mapping):
+        raise InvalidInputError(
+            "a filter is a mapping of fields to what they are, for example {'kind': 'note'}, not a "
+            f"{type(wanted).__name__}"
+        )
+
+
 def fits(value: Any, wanted: Any) -> bool:
     """Whether a value, or a part of one, is what a filter wants it to be."""
     if isinstance(wanted, Mapping):

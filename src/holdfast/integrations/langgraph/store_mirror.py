@@ -86,7 +86,8 @@ class Mirror:
         self._life, self._sequence = life, head
 
     def _changed(self, first: int, last: int) -> list[str] | None:
-        """The keys that entries changed; None if one of them moved the whole state."""
+        """The keys that entries changed; None if one of them moved the whole state, or was pruned
+        and does not tell any more."""
         log = self._handle.history.log
         keys: dict[str, None] = {}
         for entry in log(since=first, until=last, limit=None, newest_first=False):
@@ -96,7 +97,9 @@ class Mirror:
                 if key.startswith((ITEMS, HASHED)):
                     keys.pop(key, None)  # the order of the last changes
                     keys[key] = None
-        return list(keys)
+        line = self._handle.reader.now()
+        pruned = line is None or line.floor.sequence >= first
+        return None if pruned else list(keys)
 
     def _read_again(self, keys: list[str]) -> None:
         for start in range(0, len(keys), CHUNK):
@@ -152,7 +155,7 @@ class Mirror:
             page = pairs[start : start + CHUNK]
             line.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in page)
             for key, slot in page:
-                yield key, reader.value(line, slot)
+                yield key, reader.value(line, key, slot)
 
     # keeping
 

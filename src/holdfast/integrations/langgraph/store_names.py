@@ -62,6 +62,15 @@ def decode(key: str, record: Mapping[str, Any]) -> Name:
     return tuple(parts[:-1]), parts[-1]
 
 
+def check_labels(labels: Any) -> None:
+    """Refuse what is no namespace: a text alone would be taken for its letters."""
+    if not isinstance(labels, tuple | list):
+        raise InvalidInputError(
+            f"a namespace is a tuple of texts, for example ('users', 'one'), not a "
+            f"{type(labels).__name__}"
+        )
+
+
 def _part(text: str) -> str:
     if not isinstance(text, str):
         raise InvalidInputError(

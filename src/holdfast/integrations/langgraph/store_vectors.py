@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from langgraph.store.base import (
@@ -66,33 +67,49 @@ class Embedder:
         """Vectors of an items' texts and of what is searched for, asked for once each."""
         documents = list(dict.fromkeys(texts))
         made = self.embeddings.embed_documents(documents) if documents else []
-        asked = {query: self.embeddings.embed_query(query) for query in dict.fromkeys(queries)}
+        with _answering():
+            asked = {query: self.embeddings.embed_query(query) for query in dict.fromkeys(queries)}
         return self._found(documents, made, asked)
 
     async def aembed(self, texts: Sequence[str], queries: Sequence[str]) -> Found:
         """The same, awaited."""
         documents, asked = list(dict.fromkeys(texts)), list(dict.fromkeys(queries))
         made = await self.embeddings.aembed_documents(documents) if documents else []
-        answers = await asyncio.gather(*map(self.embeddings.aembed_query, asked))
+        with _answering():
+            answers = await asyncio.gather(*map(self.embeddings.aembed_query, asked))
         return self._found(documents, made, dict(zip(asked, answers, strict=True)))
 
     def _found(self, documents: list[str], made: Any, asked: Mapping[str, Any]) -> Found:
-        if len(made) != len(documents):
+        count = len(made) if hasattr(made, "__len__") else "no list of"
+        if count != len(documents):
             raise InvalidInputError(
-                f"the embedding function gave {len(made)} vectors for {len(documents)} texts"
+                f"the embedding function gave {count} vectors for {len(documents)} texts"
             )
         vectors = {text: self._checked(one) for text, one in zip(documents, made, strict=True)}
         return Found(vectors, {text: self._checked(one) for text, one in asked.items()})
 
     def _checked(self, vector: Any) -> Floats:
         np = self._np
-        made: Floats = np.asarray(vector, dtype="<f4")
+        try:
+            with np.errstate(over="ignore"):  # what does not fit is infinite, and refused below
+                made: Floats = np.asarray(vector, dtype="<f4")
+        except (TypeError, ValueError):
+            made = np.zeros(())
         if made.shape != (self.dims,) or not np.isfinite(made).all():
             raise InvalidInputError(
                 f"the embedding function must give {self.dims} finite numbers for a text; it gave "
                 f"an array of shape {made.shape}"
             )
         return made
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    """Tell that no vector came: LangGraph takes the first of those for one text."""
+    try:
+        yield
+    except IndexError as error:
+        raise InvalidInputError("the embedding function gave no vector for a query") from error
 
 
 class Found:

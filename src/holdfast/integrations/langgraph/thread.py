@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import DamagedRecordError, ScopeNotFoundError
-from holdfast.integrations.langgraph.kept import Kept, simple
+from holdfast.errors import (
+    DamagedRecordError,
+    InvalidValueError,
+    PrunedError,
+    ScopeNotFoundError,
+)
+from holdfast.integrations.langgraph.kept import Kept
 from holdfast.integrations.langgraph.messages import (
     Parts,
     long_list,
@@ -19,6 +26,7 @@ from holdfast.integrations.langgraph.messages import (
 from holdfast.integrations.langgraph.past import Loaded, Past
 from holdfast.integrations.langgraph.records import (
     COPYING,
+    COUNTERS,
     NAMES,
     PARTS,
     Names,
@@ -129,7 +137,10 @@ class Thread:
     def check_life(self, life: int) -> None:
         """Refuse to go on reading a thread that was deleted: what is missing is no damage."""
         if life and self.life_now() != life:
-            raise ScopeNotFoundError(f"thread {self.id!r} was deleted since it was listed")
+            raise self._deleted()
+
+    def _deleted(self) -> ScopeNotFoundError:
+        return ScopeNotFoundError(f"thread {self.id!r} was deleted since it was read")
 
     def learn_names(self, reader: Reader) -> int:
         """Know all names that are stored; the version of their list."""
@@ -146,10 +157,7 @@ class Thread:
         reader = reader or self.pinned()
         version, record = self.heads.get(space.ns, (0, None))
         if record is None or version != reader.version(space.head):
-            if reader.version(COPYING):  # which began by deleting all heads
-                raise DamagedRecordError(
-                    f"{self.scope}: copying this thread was cut short; copy it again or delete it"
-                )
+            self.check_whole(reader)  # a copy began by deleting all heads
             found = reader.versioned([space.head])
             if not found:
                 return None
@@ -160,10 +168,17 @@ class Thread:
         loaded = Loaded(record, [], version, newest=True)
         return loaded._replace(calls=self.calls(space, record)) if writes else loaded
 
+    def check_whole(self, reader: Reader) -> None:
+        """Refuse to read a thread that another one was copied to in part."""
+        if reader.version(COPYING):
+            raise DamagedRecordError(
+                f"{self.scope}: copying this thread was cut short; copy it again or delete it"
+            )
+
     def has_deltas(self, space: Space) -> bool:
         """Whether the checkpoint that was put last told of delta channels."""
         _, record = self.heads.get(space.ns, (0, None))
-        return record is not None and "counters_since_delta_snapshot" in record.metadata
+        return record is not None and COUNTERS in record.metadata
 
     def calls(self, space: Space, record: Record) -> list[Writes]:
         """What was written on top of the newest checkpoint."""
@@ -179,23 +194,24 @@ class Thread:
         if not loaded.newest:
             return self._values(space, loaded)
         version, kept = self.kept.get(space.ns, (0, {}))
+        reader = self.holding(loaded.entry)
         if version == loaded.entry and all(
             type(kept.get(name)) is Kept and kept[name].simple for name in loaded.record.apart
         ):
-            made = self._values_of(loaded.record.values)
+            made = self._values_of(loaded.record.values, reader)
             return made | {name: kept[name].build() for name in loaded.record.apart}
-        plain = self.plain_values(space, loaded.record, self.reader)
-        if self.reader.version(space.head) != loaded.entry:
+        plain = self.plain_values(space, loaded.record, reader)
+        if reader.version(space.head) != loaded.entry:
             # Somebody put a checkpoint meanwhile; what this one was is the state at its entry.
             return self._values(space, loaded)
-        parts = self.read_parts(_numbers(plain))
+        parts = self.read_parts(_numbers(plain), reader)
         values = {name: self._channel(value, parts) for name, value in plain.items()}
-        self._remember(space, loaded, plain, parts, values)
+        self._remember(space, loaded, values)
         return values
 
     def _values(self, space: Space, loaded: Loaded) -> dict[str, Any]:
         plain = self.plain_values(space, loaded.record, self.at(loaded.entry))
-        return self._values_of(plain)
+        return self._values_of(plain, self.holding(loaded.entry))
 
     def some_values(self, space: Space, loaded: Loaded, names: set[str]) -> dict[str, Any]:
         """Some channels of a checkpoint, mostly one that was asked for before: a snapshot."""
@@ -204,15 +220,16 @@ class Thread:
         if found is None:
             held = self.plain_values(space, loaded.record, self.at(loaded.entry))
             plain = {name: held[name] for name in names}
-            found = Snapshot(self.types, plain, self.read_parts(_numbers(plain)))
+            parts = self.read_parts(_numbers(plain), self.holding(loaded.entry))
+            found = Snapshot(self.types, plain, parts)
             while len(self._snapshots) >= MOST_SNAPSHOTS:
                 del self._snapshots[next(iter(self._snapshots))]
             self._snapshots[place] = found
         return found.build()
 
-    def _values_of(self, plain: dict[str, Any]) -> dict[str, Any]:
+    def _values_of(self, plain: dict[str, Any], reader: Reader) -> dict[str, Any]:
         plain = {name: long_list(value) for name, value in plain.items()}
-        parts = self.read_parts(_numbers(plain))
+        parts = self.read_parts(_numbers(plain), reader)
         return {name: self._channel(value, parts) for name, value in plain.items()}
 
     def _channel(self, plain: Any, parts: dict[int, Any]) -> Any:
@@ -237,20 +254,12 @@ class Thread:
             raise DamagedRecordError(f"{self.scope}: the value of channel {missing!r} is missing")
         return {keys[key]: value for key, value in found.items()}
 
-    def _remember(
-        self,
-        space: Space,
-        loaded: Loaded,
-        plain: dict[str, Any],
-        parts: dict[int, Any],
-        values: dict[str, Any],
-    ) -> None:
+    def _remember(self, space: Space, loaded: Loaded, values: dict[str, Any]) -> None:
         """Keep what the long channels of the newest checkpoint held, to compare with later."""
         kept: dict[str, Any] = {}
         for name in loaded.record.apart:
             if self.lists_messages(values[name]):
-                fits = all(simple(whole(n, parts[n]).value) for n in _numbers(plain[name]))
-                kept[name] = Kept.of(values[name], fits)
+                kept[name] = Kept.of(values[name], self.parts.digest)
         self.kept[space.ns] = (loaded.entry, {k: v for k, v in kept.items() if v is not None})
 
     def forget(self, space: Space) -> None:
@@ -262,12 +271,13 @@ class Thread:
 
     # building
 
-    def build(self, plain: Any) -> Any:
-        """Objects of a value in plain form, with its messages.
-
-        Messages are only ever added, so the newest state has those of every checkpoint in the log.
-        """
-        return self._build(plain, self.read_parts(_numbers(plain)))
+    def build(self, plain: Any, entry: int) -> Any:
+        """Objects of a value in plain form, with its messages; it was written by an entry, or on
+        top of the checkpoint that this entry put."""
+        reader = self.pinned()
+        if reader.at is None or entry <= reader.at.ledger.before:
+            raise self._deleted()
+        return self._build(plain, self.read_parts(_numbers(plain), reader))
 
     def _build(self, plain: Any, parts: dict[int, Any]) -> Any:
         build = self.types.message_builder()
@@ -277,11 +287,23 @@ class Thread:
 
         return self.types.build(plain, message)
 
-    def read_parts(self, wanted: set[int]) -> dict[int, Any]:
-        """Messages by their numbers, as they are stored."""
+    def holding(self, entry: int) -> Reader:
+        """Reads of a state that has the messages of the checkpoint that an entry put.
+
+        Messages are only ever added, so that the newest has those of every checkpoint, unless the
+        thread was put back since, or deleted and made again: then their numbers mean others.
+        """
+        reader = self.pinned()
+        line = reader.at
+        if line is not None and line.ledger.before < entry and line.origin <= entry:
+            return reader
+        return self.at(entry)
+
+    def read_parts(self, wanted: set[int], reader: Reader) -> dict[int, Any]:
+        """Messages by their numbers, as they are stored in the state that `reader` sees."""
         parts: dict[int, Any] = {}
         for low, high in runs(wanted):
-            found = self.reader.slice(PARTS, low, high, True)
+            found = reader.slice(PARTS, low, high, True)
             parts.update(zip(range(low, high), found, strict=False))
         if not wanted <= parts.keys():
             raise DamagedRecordError(f"{self.scope}: a message that is referred to is missing")
@@ -293,6 +315,7 @@ class Thread:
         """The entries that put the checkpoints of a namespace, oldest first; those that were
         pruned are not among them, but for the newest, which needs no entry."""
         reader = self.pinned()
+        self.check_whole(reader)
         found = reader.versioned([space.head, space.log])
         self.learn_names(reader)
         if space.head not in found:
@@ -302,6 +325,15 @@ class Thread:
         before = [*lots, *Record.unpack(head, self.names).recent]
         pruned = reader.at.floor.sequence if reader.at is not None else 0
         return [*(before if not pruned else (e for e in before if e > pruned)), version]
+
+    def check_unpruned(self, record: Record) -> None:
+        """Tell that what a checkpoint rests on is missing because the scope was pruned."""
+        line = self.reader.now()
+        if line is not None and line.floor.number:
+            raise PrunedError(
+                f"{self.scope}: delta channels cannot be put together, for what checkpoint "
+                f"{record.id} rests on was pruned; the newest checkpoint is whole"
+            )
 
     def find(self, space: Space, id: str) -> Loaded | None:
         """A checkpoint by its id."""
@@ -315,21 +347,29 @@ class Thread:
         found = merged(loaded.calls, loaded.record.id)
         if not found:
             return []
-        values = self.build([value for _, _, value in found])
+        values = self.build([value for _, _, value in found], loaded.entry)
         return [(task, name, value) for (task, name, _), value in zip(found, values, strict=True)]
+
+    @contextmanager
+    def naming(self, channel: str) -> Iterator[None]:
+        """Tell of which channel a value is that cannot be stored."""
+        try:
+            yield
+        except InvalidValueError as error:
+            raise error.placed(f"thread {self.id!r}", channel) from None
 
     def lists_messages(self, value: Any) -> bool:
         """Whether a value is a list of messages that are stored one by one."""
         return self.types.keeps_messages_apart and only_messages(value)
 
-    def learn(self, space: Space, name: str, record: Record) -> None:
+    def learn(self, space: Space, name: str, record: Record, reader: Reader) -> None:
         """Recognise the messages of a channel, so that those that stay are not stored again."""
         if name in record.apart:
-            held = self.reader.get(space.channel(name), [], None, True)
+            held = reader.get(space.channel(name), [], None, True)
         else:
             held = record.values.get(name)
         wanted = _numbers(long_list(held))
-        for number, part in self.read_parts(wanted - self.parts.ids.keys()).items():
+        for number, part in self.read_parts(wanted - self.parts.ids.keys(), reader).items():
             self.parts.learn(number, part)
 
 

@@ -10,12 +10,12 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, CheckpointTuple
 
 from holdfast.errors import StateIntegrityError
+from holdfast.integrations.langgraph.listing import Listed, Unread
 from holdfast.integrations.langgraph.past import Loaded
 from holdfast.integrations.langgraph.putting import RECORDS
 from holdfast.integrations.langgraph.records import Space
 from holdfast.integrations.langgraph.runs import TASKS, answered, node_of, triggered, unanswered
 from holdfast.integrations.langgraph.thread import Thread
-from holdfast.integrations.langgraph.values import Values
 
 
 def config_of(thread_id: Any, ns: str, id: str) -> RunnableConfig:
@@ -53,15 +53,15 @@ def tuple_of(
 
 
 def tuple_later(thread: Thread, space: Space, loaded: Loaded) -> CheckpointTuple:
-    """The same, with values that are read when they are looked at."""
-    names = [*loaded.record.values, *loaded.record.apart]
+    """The same, with values that are read when the checkpoint is looked at."""
 
     def read() -> dict[str, Any]:
         with _alive(thread, loaded):
             return thread.values(space, loaded)
 
     with _alive(thread, loaded):
-        return tuple_of(thread, space, loaded, Values(names, read))
+        found = tuple_of(thread, space, loaded, cast(dict[str, Any], Unread()))
+    return Listed.of(found, read)
 
 
 @contextmanager

@@ -22,7 +22,6 @@ from holdfast.errors import (
     LimitExceededError,
     UnknownTypeError,
 )
-from holdfast.integrations.langgraph import types_errors as errors
 from holdfast.integrations.langgraph import types_names as names
 from holdfast.integrations.langgraph.types_classes import BASES, kind_of
 from holdfast.integrations.langgraph.types_kinds import (
@@ -34,9 +33,10 @@ from holdfast.integrations.langgraph.types_kinds import (
 )
 from holdfast.seal.codec import Refusal, Typed
 from holdfast.seal.registry import MAX_NAME, Entry, Registry, Upgrade, construct
+from holdfast.store.arguments import listed as several
 
-MESSAGE, LISTED, EXCEPTION = "m", "ms", "exception"
-_KINDS = frozenset((*BUILDERS, MESSAGE, LISTED, EXCEPTION))
+MESSAGE, LISTED = "m", "ms"
+_KINDS = frozenset((*BUILDERS, MESSAGE, LISTED))
 _SCALARS = frozenset((type(None), bool, int, float, str, bytes))
 _LOW, _HIGH = -(1 << 63), (1 << 64) - 1
 
@@ -48,10 +48,10 @@ class Types:
     """Which classes a graph's state may hold, and how they are stored.
 
     Classes made of data (dataclasses, pydantic models, `msgspec.Struct`, enums, NamedTuples,
-    subclasses of builtin types) are stored under `module:qualname`. Reading looks that name up
-    among the modules loaded already, never imports it, and builds such classes only, from their
-    fields. With `strict`, only registered classes and those of LangChain and LangGraph are. A
-    class made inside a function is found in the process that stored it; register it for others.
+    exceptions, subclasses of builtin types) are stored under `module:qualname`. Reading looks that
+    name up among the modules loaded already, never imports it, and builds such classes only, from
+    their fields. With `strict`, only registered classes and those of LangChain and LangGraph are.
+    A class made inside a function is found in the process that stored it; register it for others.
 
     Safe to use from several threads; register before.
     """
@@ -102,7 +102,11 @@ class Types:
 
         They are given as such or as (module, name). What is registered with one is known to both.
         """
-        named = {(c.__module__, c.__name__) if isinstance(c, type) else tuple(c) for c in classes}
+        named: set[tuple[str, ...]] = set()
+        for one in several(classes, "an allowlist"):
+            if not isinstance(one, type | tuple | list):
+                raise InvalidInputError("an allowlist has classes, or (module, name) of each")
+            named.add((one.__module__, one.__name__) if isinstance(one, type) else tuple(one))
         if not self.strict or named <= self._allowed:
             return self
         more = Types(strict=True)
@@ -270,8 +274,6 @@ class _Apart:
             return True, Typed(kind.__name__, 1, listed(map(self.any, value)))
         if kind is datetime and storable(value):
             return True, value
-        if issubclass(kind, BaseException):
-            return True, Typed(EXCEPTION, 1, errors.apart(value, self.any))
         found = BUILTIN.get(kind) or numpy_kind(kind)
         if found is None:
             return False, None
@@ -336,8 +338,6 @@ class _Built:
             return self._message(plain)
         held = self.any(plain.value)
         try:
-            if plain.name == EXCEPTION:
-                return errors.build(held, self._types.trusts)
             return BUILDERS[plain.name](held)
         except Exception as error:
             self._unfit(plain.name, error)

@@ -30,12 +30,17 @@ from pydantic import BaseModel, SecretBytes, SecretStr
 from pydantic_core import PydanticUndefined
 
 from holdfast.errors import InvalidInputError, InvalidValueError
+from holdfast.integrations.langgraph.types_errors import ErrorEntry
 from holdfast.seal.codec import Refusal
 from holdfast.seal.registry import DataclassEntry, Entry, EnumEntry, StructEntry, Upgrade
 
 BASES = (str, bytes, int, float, complex, tuple, list, dict, set, frozenset)
 _UNCHANGING = frozenset((type(None), bool, int, float, str, bytes))
 _ABSENT = object()
+
+
+_ASKED = {"__orig_class__"}
+"""What Python notes on an object that was made by `Box[int](3)`; nothing of the object's own."""
 
 
 class _Fields(Entry):
@@ -55,7 +60,7 @@ class _Fields(Entry):
     def check_rest(self, obj: Any, held: Any) -> None:
         """Refuse what an object has besides its fields; what was computed from them may go."""
         names = set(self.names)
-        left = held - names - self._computed
+        left = held - names - self._computed - _ASKED
         left |= {slot for slot in self._slots - names if hasattr(obj, slot)}
         if left:
             raise Refusal(
@@ -229,10 +234,10 @@ class SubclassEntry(Entry):
 
 
 def _check_bare(obj: Any) -> None:
-    held = getattr(obj, "__dict__", None)
-    if held:
+    left = vars(obj).keys() - _ASKED if hasattr(obj, "__dict__") else None
+    if left:
         raise Refusal(
-            f"a {type(obj).__qualname__} has the attribute {min(held)!r}, which would be lost; "
+            f"a {type(obj).__qualname__} has the attribute {min(left)!r}, which would be lost; "
             "use a dataclass or a model"
         )
 
@@ -383,14 +388,19 @@ def kind_of(cls: type) -> type[Entry]:
                 f"{told} is a model of pydantic.v1, which cannot be kept; "
                 "make it a model of pydantic 2, or store its .dict()"
             )
+        if cls.__module__ == "pydantic.networks":
+            raise InvalidInputError(
+                f"{told} cannot be kept, but its text can: declare the field as Annotated[str, "
+                f"AfterValidator(lambda text: str({told}(text)))], or store str(...) of it"
+            )
         raise InvalidInputError(
             f"{told} cannot be kept: dataclasses, pydantic models, msgspec.Struct, enums, "
-            "NamedTuples and subclasses of builtin types can; keep it out of the state, or store "
-            "its data as one of these"
+            "NamedTuples, exceptions and subclasses of builtin types can; keep it out of the "
+            "state, or store its data as one of these"
         )
     if hasattr(cls, "__del__"):
         raise InvalidInputError(f"{told} has a __del__: its objects are more than data")
-    if not issubclass(kind, (EnumEntry, StructEntry)):
+    if not issubclass(kind, (EnumEntry, StructEntry, ErrorEntry)):
         try:
             next(base for base in cls.__mro__ if base in BASES or base is object).__new__(cls)
         except TypeError:
@@ -401,6 +411,8 @@ def kind_of(cls: type) -> type[Entry]:
 
 
 def _kind(cls: type) -> type[Entry] | None:
+    if issubclass(cls, BaseException):
+        return ErrorEntry
     if issubclass(cls, enum.Enum):
         return MemberEntry
     if issubclass(cls, BaseMessage):

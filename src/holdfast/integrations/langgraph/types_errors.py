@@ -1,63 +1,66 @@
-"""Exceptions: LangGraph stores those that nodes raised.
+"""Exceptions in a graph's state.
 
-Kept are the class, the arguments and the attributes; not the traceback, the cause and the context.
-Where arguments or attributes cannot be kept, or the class is not loaded when it is read, a
-`StoredException` comes back, which says what the exception was.
+Kept are the class, the arguments, the attributes (also those that Python itself keeps apart, such
+as the name of a file), notes and the cause; not the traceback, the context, and the object that
+lacked an attribute. What nodes raise is stored by LangGraph as text, and is none of this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from types import GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
-from holdfast.integrations.langgraph import types_names as names
+from holdfast.errors import InvalidInputError
 from holdfast.seal.codec import Refusal
+from holdfast.seal.registry import Entry, Upgrade
+
+_NOT_KEPT = frozenset((*vars(BaseException), "obj", "__weakref__", "__dict__"))
 
 
-class StoredException(RuntimeError):
-    """Stands for an exception that cannot be built again; its text is that one's repr."""
+class ErrorEntry(Entry):
+    """An exception class. Nothing of the class itself is run, only of the builtin one below it."""
 
-    def __init__(self, text: str, kind: str = "") -> None:
-        super().__init__(text)
-        self.kind = kind
-        """module:qualname of the class that it had."""
+    def __init__(self, cls: type, name: str, version: int, upgrade: Upgrade | None) -> None:
+        super().__init__(cls, name, version, upgrade)
+        self._builtin: Any = next(base for base in cls.__mro__ if base.__module__ == "builtins")
+        kinds = (MemberDescriptorType, GetSetDescriptorType)
+        self._slots = tuple(
+            slot
+            for base in cls.__mro__
+            for slot, what in vars(base).items()
+            if isinstance(what, kinds) and slot not in _NOT_KEPT
+        )
 
-    def __reduce__(self) -> Any:
-        return (StoredException, (str(self), self.kind))
+    def to_plain(self, obj: Any) -> Any:
+        found: dict[str, Any] = {"args": list(obj.args)}
+        try:
+            bare = self._bare(found["args"])
+        except (TypeError, ValueError):
+            raise Refusal(
+                f"a {self.cls.__qualname__} is made of more than its arguments, and would not come "
+                "back; store its text: str(error)"
+            ) from None
+        slots = {}
+        for slot in self._slots:
+            value, known = getattr(obj, slot, None), getattr(bare, slot, None)
+            if value is not known and (known is None or value != known):
+                slots[slot] = value
+        more = {"slots": slots, "attributes": vars(obj), "cause": obj.__cause__}
+        return found | {name: part for name, part in more.items() if part}
 
+    def from_plain(self, payload: Any) -> Any:
+        made = self._bare(payload["args"])
+        for slot, value in payload.get("slots", {}).items():
+            if slot not in self._slots:
+                raise InvalidInputError(f"it has no {slot!r}")
+            object.__setattr__(made, slot, value)
+        vars(made).update(payload.get("attributes", {}))
+        if "cause" in payload:
+            made.__cause__ = payload["cause"]
+        return made
 
-def apart(error: BaseException, take: Callable[[Any], Any]) -> dict[str, Any]:
-    """The plain form of an exception; `take` takes its parts apart."""
-    if type(error) is StoredException:
-        return {"class": error.kind, "text": str(error)}
-    found = {"class": names.long_name(type(error)), "text": _text(error)}
-    try:
-        return {**found, "args": take(list(error.args)), "attributes": take(vars(error))}
-    except (Refusal, RecursionError):
-        return found
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return repr(error)
-    except Exception:
-        return f"{type(error).__qualname__}()"
-
-
-def build(held: dict[str, Any], trusts: Callable[[type], bool]) -> BaseException:
-    """The exception, or what stands for it. Nothing of the class itself is run."""
-    stand_in = StoredException(held["text"], held["class"])
-    cls = names.find(held["class"])
-    if "args" not in held or cls is None or not issubclass(cls, BaseException):
-        return stand_in
-    if hasattr(cls, "__del__") or not trusts(cls):
-        return stand_in
-    builtin: Any = next(base for base in cls.__mro__ if base.__module__ == "builtins")
-    try:
-        made: BaseException = builtin.__new__(cls, *held["args"])
-        builtin.__init__(made, *held["args"])
-    except (TypeError, ValueError):
-        return stand_in  # made of more than its arguments
-    made.args = tuple(held["args"])
-    vars(made).update(held["attributes"])
-    return made
+    def _bare(self, args: list[Any]) -> Any:
+        made = self._builtin.__new__(self.cls, *args)
+        self._builtin.__init__(made, *args)
+        made.args = tuple(args)
+        return made
