@@ -1,0 +1,184 @@
+"""What a backup is, as a signed JSON document: `{"backup": {...}, "signature": "..."}`.
+
+The signature is over the bytes of the first value as they stand. It is made by the store's signer,
+so that whoever can write the place can delete backups, but make or change none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from datetime import datetime
+
+import msgspec
+
+from holdfast.backup.parts import MOST, Part, Row, damaged, unpacked
+from holdfast.backup.place import Place
+from holdfast.errors import (
+    BackupNotFoundError,
+    DamagedBackupError,
+    InvalidInputError,
+    NewerFormatError,
+    UntrustedSignerError,
+)
+from holdfast.seal.signer import Signer
+
+FORMAT = 1
+LARGEST = 1 << 20
+"""Bytes of a manifest, at most."""
+LONGEST_LIST = 1 << 30
+"""Bytes of the list of a backup's objects, at most: enough for a terabyte."""
+_DOMAIN = b"holdfast/backup/1\0"
+_ID = re.compile(r"\d{8}T\d{12}Z-[0-9a-f]{8}")
+_decode_parts = msgspec.msgpack.Decoder(list[Part]).decode
+
+
+class Backup(msgspec.Struct, frozen=True, kw_only=True):
+    """A backup, as its manifest describes it."""
+
+    id: str
+    name: str
+    created: datetime
+    """By the clock of the process that made it."""
+    type: str
+    """full, or incremental: then it names objects of backups before."""
+    parent: str
+    """The backup whose objects it was compared with; empty if there was none."""
+    lineage: str
+    """Of which store it is."""
+    encrypted: bool
+    keys: bool
+    """The wrapped keys of the ring are in it."""
+    signer: str
+    """The public key of who signed it; empty if nobody did."""
+    rows: int
+    bytes: int
+    """Of all of its rows."""
+    objects: int
+    uploaded: int
+    """Bytes that were sent for it."""
+    parts: Part
+    """The object that lists the others."""
+    format: int = FORMAT
+
+
+class _Signed(msgspec.Struct):
+    backup: msgspec.Raw
+    signature: str
+
+
+def new_id(created: datetime) -> str:
+    """The id of a backup made at a time: by its order, they are ordered."""
+    return f"{created:%Y%m%dT%H%M%S%fZ}-{os.urandom(4).hex()}"
+
+
+def is_id(text: object) -> bool:
+    """Whether it may be the id of a backup, and part of a name."""
+    return isinstance(text, str) and _ID.fullmatch(text) is not None
+
+
+def path_of(id: str) -> str:
+    """Where the manifest of a backup lies."""
+    if not is_id(id):
+        raise InvalidInputError("a backup is named by its id, as `list()` shows it")
+    return f"backups/{id}.json"
+
+
+def sign(backup: Backup, signer: Signer | None) -> bytes:
+    """The bytes of a manifest."""
+    data = msgspec.json.encode(backup)
+    signature = signer.sign(_DOMAIN + data).hex() if signer is not None else ""
+    return msgspec.json.encode(_Signed(msgspec.Raw(data), signature))
+
+
+def ids(place: Place) -> list[str]:
+    """The ids of all backups at a place, newest first."""
+    names = [one.name.rpartition("/")[2] for one in place.objects("backups")]
+    found = [name.removesuffix(".json") for name in names if name.endswith(".json")]
+    return sorted(filter(is_id, found), reverse=True)
+
+
+def read(place: Place, id: str) -> Backup:
+    """A backup, if who is named in its manifest signed it."""
+    name = path_of(id)
+    try:
+        data = place.get(name, LARGEST)
+    except BackupNotFoundError:
+        raise BackupNotFoundError(
+            f"there is no backup {id} at {place.address}; `list()` shows those that are there"
+        ) from None
+    try:
+        signed = msgspec.json.decode(data, type=_Signed)
+        if msgspec.json.decode(bytes(signed.backup), type=_Version).format > FORMAT:
+            raise NewerFormatError(f"backup {id} was made by a newer version; update holdfast")
+        found = msgspec.json.decode(bytes(signed.backup), type=Backup)
+        public, signature = bytes.fromhex(found.signer), bytes.fromhex(signed.signature)
+    except (msgspec.MsgspecError, ValueError):
+        raise damaged(name) from None
+    right = found.id == id and is_run(found.parts) and found.parts.size <= LONGEST_LIST
+    if not right or bool(public) != bool(signature):
+        raise damaged(name)
+    if public and not Signer.verify(public, _DOMAIN + bytes(signed.backup), signature):
+        raise DamagedBackupError(f"{name} has a signature that does not fit: it was changed")
+    return found
+
+
+class _Version(msgspec.Struct):
+    format: int
+
+
+def is_run(part: Part) -> bool:
+    """Whether the name of an object is one of ours."""
+    return is_id(part.run) and len(part.hash) == 32
+
+
+def check_signer(backup: Backup, trusted: frozenset[bytes] | None) -> None:
+    """Refuse a backup that nobody signed who is trusted; None trusts nobody."""
+    if not backup.signer:
+        raise UntrustedSignerError(
+            f"backup {backup.id} is not signed: nobody vouches for it; give untrusted=True to "
+            "take it all the same"
+        )
+    if trusted is None or bytes.fromhex(backup.signer) not in trusted:
+        raise UntrustedSignerError(
+            f"backup {backup.id} is signed by {backup.signer}, who is not trusted here; if you "
+            "know from elsewhere whose key that is, give it with trust="
+        )
+
+
+def object_of(place: Place, part: Part) -> bytes:
+    """The bytes of an object, which are what their hash says."""
+    data = place.get(part.name, part.size)
+    if len(data) != part.size or hashlib.sha256(data).digest() != part.hash:
+        raise damaged(part.name)
+    return data
+
+
+def parts_of(place: Place, backup: Backup) -> list[Part]:
+    """All objects of a backup that hold rows."""
+    try:
+        parts = _decode_parts(object_of(place, backup.parts))
+    except msgspec.MsgspecError:
+        raise damaged(backup.parts.name) from None
+    right = all(is_run(part) and 0 < part.size <= MOST and part.rows > 0 for part in parts)
+    if not right or len(parts) != backup.objects or sum(p.rows for p in parts) != backup.rows:
+        raise damaged(backup.parts.name)
+    return parts
+
+
+def rows_of(place: Place, part: Part) -> list[Row]:
+    """The rows in an object of a backup."""
+    rows = list(unpacked(object_of(place, part), part.name))
+    if len(rows) != part.rows:
+        raise damaged(part.name)
+    return rows
+
+
+def in_order(rows: list[Row], last: tuple[int, bytes], name: str) -> tuple[int, bytes]:
+    """The place of the last of these rows, if each is behind the one before, and `last`."""
+    for row in rows:
+        if (row.table, row.key) <= last:
+            raise damaged(name)
+        last = row.table, row.key
+    return last

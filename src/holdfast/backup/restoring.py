@@ -1,0 +1,205 @@
+"""Restoring a backup into a new store, and what was erased since.
+
+The row that makes a store of the others is written last: cut short, there is no store, and what is
+there is refused by whoever opens it. What was erased in the store since the backup was made is
+erased in the new one, too, if the store is at hand: its tombstones are put there with that row,
+and its keys are not put into the ring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+
+from holdfast.backup import claims, manifest
+from holdfast.backup.manifest import Backup
+from holdfast.backup.parts import CELLS, RECORDS, RING, Row, damaged
+from holdfast.backup.place import Place
+from holdfast.errors import HoldfastError, InvalidInputError, RefusedError
+from holdfast.seal.wrapping import GONE, scope_of
+from holdfast.storage import open_storage, shown
+from holdfast.storage.contract import MAX_KEY, Batch, Storage
+from holdfast.store import rows
+from holdfast.store.cancelling import safe_point
+from holdfast.store.core import Core
+from holdfast.store.erasing import finish_erasures
+from holdfast.store.handles import StoreHandle
+from holdfast.store.opening import META, open_core, ring_place
+
+_LAST = b"\xff" * (MAX_KEY + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredBackup:
+    """A store that was made from a backup."""
+
+    backup: Backup
+    url: str
+    """Of the new store, without a password."""
+    rows: int
+    erased: int | None
+    """Scopes and subjects that were erased since, and are in the new store, too; None if that is
+    not known, because the store that the backup is of was not at hand."""
+    notes: tuple[str, ...]
+    """What is needed to use it."""
+
+    def __str__(self) -> str:
+        lines = [f"backup {self.backup.id} is restored into {self.url}: {self.rows} rows"]
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
+
+def restore(core: Core | None, place: Place, backup: Backup, url: str) -> RestoredBackup:
+    """Make a store of a backup, where none is."""
+    if not isinstance(url, str):
+        raise InvalidInputError("a store is named by text, for example 'sqlite:agents.db'")
+    if core is not None and core.lineage.hex() != backup.lineage:
+        core = None  # of another store, whose tombstones say nothing of this one
+    ring_url = ring_place(url) if backup.encrypted else ""
+    parts = manifest.parts_of(place, backup)
+    with ExitStack() as opened:
+        storage = _empty(opened, url)
+        ring = _empty(opened, ring_url) if backup.keys else None
+        opened.enter_context(claims.held(place, {part.run for part in parts}))
+        found = (manifest.rows_of(place, part) for part in parts)
+        try:
+            new = _fill(storage, ring, found, _Gone(core))
+        except BaseException:
+            _undo(storage, ring)
+            raise
+        if not backup.encrypted and new:
+            _finish(url)
+    return RestoredBackup(
+        backup,
+        shown(url),
+        backup.rows,
+        None if core is None else new,
+        tuple(_notes(backup, core, ring_url, new)),
+    )
+
+
+def _empty(opened: ExitStack, url: str) -> Storage:
+    """A storage in which nothing is."""
+    storage = open_storage(url)
+    opened.callback(storage.close)
+    if storage.scan(b"", _LAST, limit=1) or storage.cells(b"", _LAST, limit=1):
+        raise RefusedError(
+            f"something is at {shown(url)} already, perhaps of a restore that was cut short; "
+            "nothing was changed: name another place, or remove what is there"
+        )
+    return storage
+
+
+class _Gone:
+    """What was erased in the store that a backup is of, if that is at hand."""
+
+    def __init__(self, core: Core | None) -> None:
+        self._core = core
+        self.rows: dict[bytes, bytes] = {}
+        """Tombstones of scopes and of subjects."""
+        self.keys: dict[bytes, bytes] = {}
+        """What the ring says of those whose keys went."""
+        if core is not None:
+            self.rows = dict(_all(core.storage, b"U", rows.after(b"U")))
+            for key, row in _all(core.storage, b"D", rows.after(b"D")):
+                if rows.state_of(key) == rows.ERASED:
+                    self.rows[key] = row
+        if core is not None and core.ring is not None:
+            self.keys = dict(_all(core.ring.storage, GONE, rows.after(GONE)))
+
+    def takes(self, row: Row) -> bool:
+        """Whether a row has to go with what is erased: its keys, and the name of a subject.
+
+        What a scope held goes by its tombstone.
+        """
+        if row.table == RING:
+            return row.key in self.keys or GONE + scope_of(row.key) in self.keys
+        if row.table == CELLS and row.key.startswith(rows.SUBJECTS) and self._core is not None:
+            id = self._core.subjects.read(row.key, row.content).id
+            return rows.subject_tombstone(id) in self.rows
+        return False
+
+
+def _all(storage: Storage, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
+    while page := storage.scan(low, high):
+        yield from page
+        low = page[-1][0] + b"\0"
+
+
+def _fill(
+    storage: Storage,
+    ring: Storage | None,
+    found: Iterable[list[Row]],
+    gone: _Gone,
+) -> int:
+    """Write all rows, the one that makes it a store last; how many tombstones were new."""
+    last: list[tuple[bytes, bytes]] = []
+    new = dict(gone.rows)
+    at = (-1, b"")
+    for part in found:
+        safe_point()
+        at = manifest.in_order(part, at, "the backup")
+        batch, keys = Batch(), Batch()
+        for row in part:
+            if row.table == RECORDS:
+                new.pop(row.key, None)
+            if row.table == RECORDS and row.key == META:
+                last.append((row.key, row.content))
+            elif not gone.takes(row):
+                into = batch if row.table in (RECORDS, CELLS) else keys
+                if row.table in (RECORDS, RING):
+                    into.puts.append((row.key, row.content))
+                else:
+                    into.cells.append((row.key, None, row.content))
+        _commit(storage, batch)
+        if ring is not None:
+            _commit(ring, keys)
+    if not last:
+        raise damaged("the backup")
+    if ring is not None:
+        _commit(ring, Batch(puts=list(gone.keys.items())))
+    storage.commit(Batch(puts=[*last, *new.items()], absent=[META]))
+    return len(new)
+
+
+def _undo(storage: Storage, ring: Storage | None) -> None:
+    """Leave nothing behind, as far as that can be done: nothing was there before."""
+    with suppress(HoldfastError):
+        if storage.get([META])[0] is None:
+            for one in (storage, ring):
+                while one is not None and (page := one.scan(b"", _LAST)):
+                    one.commit(Batch(drops=[key for key, _ in page]))
+                while one is not None and (cells := one.cells(b"", _LAST)):
+                    one.commit(Batch(cells=[(key, content, None) for key, content in cells]))
+
+
+def _commit(storage: Storage, batch: Batch) -> None:
+    if batch.puts or batch.cells:
+        storage.commit(batch)
+
+
+def _finish(url: str) -> None:
+    """Drop what was erased since; in a plain store the rows are the content."""
+    core = open_core(url, key=None, create=False)
+    try:
+        finish_erasures(StoreHandle(core))
+    finally:
+        core.close()
+
+
+def _notes(backup: Backup, core: Core | None, ring_url: str, new: int) -> Iterator[str]:
+    if backup.encrypted and not backup.keys:
+        yield (
+            f"to open it, put the ring of the store, which is not in the backup, at "
+            f"{shown(ring_url)}, and give the master key"
+        )
+    elif backup.encrypted:
+        yield "to open it, give the master key of when the backup was made"
+    else:
+        yield "its signer is not in the backup: without it, new checkpoints are not signed"
+    if core is None:
+        yield "what was erased since is in it again: the store it is of was not at hand to ask"
+    elif new:
+        yield f"{new} scopes or subjects that were erased since are erased in it, too"
+        if backup.encrypted:
+            yield "their rows, which nobody can read any more, are dropped by sweep()"

@@ -1,0 +1,81 @@
+"""A backup is of one moment, on every engine, while others write."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+
+import pytest
+from backup_kit import fill, open_at, restored, values
+from store_kit import Place
+
+from holdfast import sync
+from holdfast.errors import InvalidInputError
+
+WRITERS = 3
+
+
+def write(place: Place, number: int, begun: threading.Barrier, end: threading.Event) -> None:
+    """Move numbers between two agents: their sum is always the same, and each step is logged."""
+    with sync.open(place.url, **place.options()) as store:
+        begun.wait()
+        step = 0
+        while not end.is_set():
+            step += 1
+            with store.change(id=f"step-{number}-{step}") as change:
+                change[f"agent:left-{number}"].set("n", step)
+                change[f"agent:right-{number}"].set("n", -step)
+                change[f"agent:right-{number}"].append("log", step)
+            if step % 7 == 0:
+                store.agent(f"left-{number}").checkpoint(f"at {step}")
+            if step % 20 == 0:
+                store.agent(f"left-{number}").prune(step - 10)
+
+
+def test_no_change_is_half_in_a_backup(place: Place, store: sync.Store, tmp_path: Path) -> None:
+    store.agent("first").set("k", list(range(3000)))
+    begun, end = threading.Barrier(WRITERS + 1), threading.Event()
+    writers = [
+        threading.Thread(target=write, args=(place, number, begun, end))
+        for number in range(WRITERS)
+    ]
+    for writer in writers:
+        writer.start()
+    try:
+        begun.wait(60)
+        backups = sync.Backups(store, f"dir:{tmp_path}/backups")
+        made = [backups.create(keys=place.sealed) for _ in range(3)]
+    finally:
+        end.set()
+        for writer in writers:
+            writer.join()
+    steps = []
+    for number, one in enumerate(made):
+        again = restored(backups, one.id, place, f"again-{number}")
+        for writer_ in range(WRITERS):
+            left = again.agent(f"left-{writer_}").get("n", default=0)
+            assert left == -again.agent(f"right-{writer_}").get("n", default=0)
+            assert again.agent(f"right-{writer_}").get("log", default=[]) == list(
+                range(1, left + 1)
+            )
+            steps.append(left)
+        again.close()
+    assert any(steps), "nobody wrote meanwhile"
+
+
+def test_a_store_is_made_on_the_same_engine(
+    place: Place, store: sync.Store, tmp_path: Path
+) -> None:
+    fill(store, 2, 5)
+    backups = sync.Backups(store, f"dir:{tmp_path}/backups")
+    made = backups.create(keys=place.sealed)
+    url = re.sub(r"(test[-_]\d+[-_]\d+)", r"\1_again", place.url).replace("store.db", "again.db")
+    backups.restore(made.id, url)
+    again = open_at(url, place)
+    assert values(again) == values(store)
+    assert again.verify().findings == []
+    again.agent("agent-0").set("goes", "on")
+    if place.sealed and "ring=" in url:
+        with pytest.raises(InvalidInputError, match="ring="):
+            backups.restore(made.id, url.partition("&ring=")[0])
