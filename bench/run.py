@@ -23,7 +23,7 @@ from common import Row
 THEMES = (
     "size", "lists", "checkpoints", "scale", "travel", "merge", "processes", "throughput", "watch",
     "retention", "keys", "forks", "streams", "lookups", "policies", "schedules", "langgraph_saver",
-    "langgraph_store", "agents", "agents_machines", "recovery",
+    "langgraph_store", "agents", "agents_machines", "recovery", "postgres",
 )  # fmt: skip
 
 

@@ -51,10 +51,59 @@ BUGS = (
     ),
     Bug(
         "rows read in the class that SQLite says they have",
-        "storage/sqlite.py",
-        '_K, _V = "CAST(k AS BLOB)", "CAST(v AS BLOB)"',
-        '_K, _V = "k", "v"',
+        "storage/sqlite_moment.py",
+        'K, V = "CAST(k AS BLOB)", "CAST(v AS BLOB)"',
+        'K, V = "k", "v"',
         "tests/storage/test_sqlite_check.py",
+    ),
+    Bug(
+        "a moment of SQLite that goes on",
+        "storage/sqlite_moment.py",
+        'still.rows("BEGIN")',
+        'still.rows("SELECT 1")',
+        "tests/backup/test_backups_beside.py",
+    ),
+    Bug(
+        "a backup rests on objects that somebody deletes",
+        "backup/making.py",
+        "[one for one in known if one not in gone]",
+        "known",
+        "tests/backup/test_backups.py",
+    ),
+    Bug(
+        "a warning while PostgreSQL commits is passed over",
+        "storage/postgres.py",
+        'doubt = "the server warned while it committed" if link.warned else ""',
+        'doubt = ""',
+        "tests/storage/test_postgres_faults.py",
+    ),
+    Bug(
+        "a commit whose connection broke is called not applied",
+        "storage/postgres.py",
+        "return [*begun, *lost.results], str(lost)",
+        "raise unreachable(self.address, lost) from None",
+        "tests/storage/test_postgres_faults.py",
+    ),
+    Bug(
+        "tokens of PostgreSQL without the server's timeline",
+        "storage/postgres.py",
+        'return int.from_bytes(commits, "big"), timeline',
+        'return int.from_bytes(commits, "big"), b""',
+        "tests/storage/test_postgres.py",
+    ),
+    Bug(
+        "commits to MongoDB that leave the count as it is",
+        "storage/mongodb_batch.py",
+        '{"$inc": {"commits": 1}}',
+        '{"$inc": {"commits": 0}}',
+        "tests/storage/test_mongodb.py",
+    ),
+    Bug(
+        "a commit to MongoDB whose outcome is not known is begun again",
+        "storage/mongodb_batch.py",
+        'if error.has_error_label("TransientTransactionError"):',
+        "if error.has_error_label:",
+        "tests/storage/test_mongodb_faults.py",
     ),
     Bug(
         "verify stopped by rows that cannot be listed",
@@ -109,8 +158,8 @@ BUGS = (
     Bug(
         "missing value reported as a miss",
         "store/reading.py",
-        "        value = self.value(timeline, slot, plain)\n        if value is ERASED",
-        "        try:\n            value = self.value(timeline, slot, plain)\n"
+        "        value = self.value(timeline, key, slot, plain)\n        if value is ERASED",
+        "        try:\n            value = self.value(timeline, key, slot, plain)\n"
         "        except Exception:\n            return default\n        if value is ERASED",
         "flips",
     ),
@@ -173,8 +222,8 @@ BUGS = (
     Bug(
         "numbers begin anew after a deletion",
         "store/core.py",
-        "before = _decode(self.open_row(*found[0]))[2] if found else 0",
-        "before = 0",
+        "self._make(scope, tag, incarnation + 1, before)",
+        "self._make(scope, tag, incarnation + 1, 0)",
         "tests/store/test_scopes.py",
     ),
     Bug(
@@ -251,6 +300,20 @@ BUGS = (
         "tests/store/test_verify.py",
     ),
     Bug(
+        "verify takes an erase that is under way for one cut short",
+        "store/verify_leftovers.py",
+        "        return self.trace() != self.seen",
+        "        return False",
+        "tests/store/test_verify_meanwhile.py",
+    ),
+    Bug(
+        "verify takes the anchor that was pruned meanwhile for the newest",
+        "store/floors.py",
+        "            if found == before:",
+        "            if found:",
+        "tests/store/test_verify_meanwhile.py",
+    ),
+    Bug(
         "what a second process finds of nodes is dropped",
         "store/verify_beside.py",
         "        raise _Finding",
@@ -309,9 +372,16 @@ BUGS = (
     Bug(
         "erased key left in the engine's log while the store is open",
         "store/erasing.py",
-        "        self._settled = _settle(self.core, dropped=self.wait)\n",
+        "        self._settled = settle(self.core, data=self.wait)\n",
         "",
         "tests/store/test_erase.py",
+    ),
+    Bug(
+        "retired master's rows left in the engine's log while the store is open",
+        "store/keyring.py",
+        "    settled = settle(core, data=False)\n",
+        "    settled = True\n",
+        "tests/store/test_master_rotation.py",
     ),
     Bug(
         "erased subject's key left in the ring",
@@ -523,6 +593,13 @@ BUGS = (
         "        rest = _short_rest(stage, old, first, packer)\n",
         "        rest = None\n",
         "tests/store/test_trim.py",
+    ),
+    Bug(
+        "scope made again that may be read before its end",
+        "store/behind.py",
+        "    found = [*(ledger.behind for ledger in born), *",
+        "    found = [*",
+        "tests/store/test_feed.py",
     ),
     Bug(
         "watch that trusts its first look at the lanes",
@@ -784,6 +861,34 @@ BUGS = (
         "tests/store/test_resting.py",
     ),
     Bug(
+        "sensitive values compressed in what pruning saves",
+        "store/pruning.py",
+        "        quiet = any_sensitive(slots_in(nodes), lambda: view.declared)\n",
+        "        quiet = False\n",
+        "tests/store/test_classes.py",
+    ),
+    Bug(
+        "entries of others passed over with those that were pruned",
+        "store/following.py",
+        "                        gap.position = position\n",
+        "                        gap.position = place.end(lane, number)\n",
+        "tests/store/test_watch_pruned.py",
+    ),
+    Bug(
+        "a write refused because its scope is erased meanwhile",
+        "store/committer.py",
+        "            return forget_erased(self.core, ticket.change, self.stages.values())\n",
+        "            return False\n",
+        "tests/store/test_erased_meanwhile.py",
+    ),
+    Bug(
+        "rows of a master that was retired taken for damage",
+        "seal/ring.py",
+        "            if generation < read_span(self.storage)[0]:\n",
+        "            if False:\n",
+        "tests/seal/test_turning.py",
+    ),
+    Bug(
         "a new agent's first state written over what another process began",
         "recovery/managing.py",
         "policies._put(scope, others, first, head=0, reason",
@@ -963,9 +1068,16 @@ BUGS = (
     Bug(
         "a message that was edited in place taken for the one that is stored",
         "integrations/langgraph/kept.py",
-        "if not buffer.startswith(memoryview(self._data)[len(_HEADER) :], start):",
-        "if len(buffer) - start < len(self._data) - len(_HEADER):",
+        "if count % CHUNK and not _items(tail[0]).startswith(_items(self._data[whole])):",
+        "if count % CHUNK and len(tail[0]) < len(self._data[whole]):",
         "tests/langgraph/test_places.py",
+    ),
+    Bug(
+        "numbers of messages used in a list that was made anew",
+        "integrations/langgraph/messages.py",
+        "if version != self.version:",
+        "if length < self.length:",
+        "tests/langgraph/test_remade_threads.py",
     ),
     Bug(
         "a thread taken for unchanged although somebody wrote between",
@@ -1005,7 +1117,7 @@ BUGS = (
     Bug(
         "a letter set aside that a restore brings back",
         "agents/mailbox_keeping.py",
-        "            part.set(SKIPPED + number, True)\n",
+        "        part.set(SKIPPED + number, True)\n",
         "",
         "tests/agents/test_mailbox.py",
     ),
@@ -1015,6 +1127,27 @@ BUGS = (
         "            item = copied(item)\n",
         "",
         "tests/agents/test_saving_meanwhile.py",
+    ),
+    Bug(
+        "a request that takes its process down, tried for ever",
+        "agents/mailbox_keeping.py",
+        "again = self._retry.again(RESTART, attempt)",
+        "again = True",
+        "tests/agents/test_retry_policy.py",
+    ),
+    Bug(
+        "what a service held is given back at every start",
+        "checkpoints/participants.py",
+        'self._write(Operation("delete", COLLECTED))',
+        "pass",
+        "tests/store/test_participants.py",
+    ),
+    Bug(
+        "letters of a folder that are taken up twice",
+        "agents/folder_importing.py",
+        "if letter.id not in there]",
+        "if letter.id]",
+        "tests/agents/test_folder_importing.py",
     ),
     Bug(
         "a letter that two may process",
@@ -1033,8 +1166,8 @@ BUGS = (
     Bug(
         "a failed step whose changes of the agent are saved by the next one",
         "agents/loop_turns.py",
-        "            elif wait is not None:\n                yield from self._put_back()\n",
-        "",
+        "                return (yield from self._put_back())\n",
+        "                return None\n",
         "tests/agents/test_loop.py",
     ),
     Bug(
@@ -1081,14 +1214,14 @@ BUGS = (
     ),
     Bug(
         "life of an agent restored",
-        "agents/attachment.py",
+        "agents/living.py",
         "return [*sticky(self.handle, EXECUTION_STATE), written]",
         "return [written]",
         "tests/agents/test_agent_registry.py",
     ),
     Bug(
         "an agent that is not told that its last run failed",
-        "agents/attachment.py",
+        "agents/living.py",
         'in ("running", "failed")',
         'in ("running",)',
         "tests/agents/test_loop.py",
@@ -1099,6 +1232,20 @@ BUGS = (
         "if one is not None]",
         'if one is not None and name == ""]',
         "tests/agents/test_parts_together.py",
+    ),
+    Bug(
+        "what nobody has awaited counted as done",
+        "store/arguments.py",
+        "    check_awaited(answer, what)\n",
+        "",
+        "tests/agents/test_functions_given.py",
+    ),
+    Bug(
+        "a version of another timeline under a number that this one has given away",
+        "agents/machines/looking.py",
+        "now is not None and not self._logged(now, last)",
+        "False",
+        "tests/agents/test_machine_past.py",
     ),
     Bug(
         "an effect with an unknown end repeated without a key",
@@ -1166,9 +1313,23 @@ BUGS = (
     Bug(
         "attempts that go on when the time is used up",
         "recovery/running.py",
-        "over = time.monotonic() + pause >= self._end",
+        "over = time.monotonic() + rest >= self._end",
         "over = False",
         "tests/recovery/test_procedures.py",
+    ),
+    Bug(
+        "checks that are not asked before a state is put back",
+        "recovery/checking.py",
+        "known[place] = trials.refused(checks, handle, timeline, sequence)",
+        "known[place] = None",
+        "tests/recovery/test_refused_states.py",
+    ),
+    Bug(
+        "an erased agent that a copy brings back",
+        "recovery/strategies.py",
+        "return bool(erased) and (gone or",
+        "return False and (gone or",
+        "tests/recovery/test_copies.py",
     ),
     Bug(
         "the end of a recovery that nobody is told of",
@@ -1255,6 +1416,34 @@ BUGS = (
         "recoveries",
     ),
     Bug(
+        "sticky keys that a replay forgets",
+        "checkpoints/bringing.py",
+        "Bringing(trial, source, label, None, prefixes, reason, sticky=True)",
+        "Bringing(trial, source, label, None, prefixes, reason)",
+        "tests/recovery/test_sticky_after_damage.py",
+    ),
+    Bug(
+        "letters that are processed in vain because others were lost",
+        "recovery/steps.py",
+        "    again(lambda: mend_numbers(context.state))\n",
+        "",
+        "tests/recovery/test_letters_after_recovery.py",
+    ),
+    Bug(
+        "a recovery to what was undone",
+        "recovery/strategies.py",
+        "if one.sequence not in known:",
+        "if False:",
+        "tests/recovery/test_left_behind.py",
+    ),
+    Bug(
+        "quarantine that outlives its agent",
+        "store/erasing.py",
+        "        _Erasure(handle, beside(line.scope), wait, despite_holds=despite_holds).run()\n",
+        "        pass\n",
+        "tests/recovery/test_recovery_damage.py",
+    ),
+    Bug(
         "damaged rows not set aside",
         "recovery/steps.py",
         "result |= set_aside(context.store, context.agent, copies, record.id, budget)",
@@ -1271,7 +1460,7 @@ BUGS = (
     Bug(
         "letters between agents of a group sent twice",
         "recovery/together.py",
-        "        if undone:\n",
+        "        if operations:\n",
         "        if False:\n",
         "tests/recovery/test_recovery_groups.py",
     ),
@@ -1346,11 +1535,11 @@ BUGS = (
         "tests/recovery/test_report_pages.py",
     ),
     Bug(
-        "the backup of a replayed journal held for ever",
+        "the backup of a recovery held for ever",
         "recovery/steps.py",
-        "backup = backup or (brought.backup.id if brought.backup is not None else None)",
-        "pass",
-        "tests/recovery/test_health.py",
+        "    return done.restored_to, done.backup_created\n",
+        "    return done.restored_to, None\n",
+        "tests/recovery/test_steps.py",
     ),
     Bug(
         "row of a copy believed without verifying it",
@@ -1390,8 +1579,8 @@ BUGS = (
     Bug(
         "effects that an operation takes back",
         "checkpoints/operations.py",
-        "sticky=False,",
-        "sticky=True,",
+        "operation=True,",
+        "operation=False,",
         "tests/recovery/test_boot.py",
     ),
 )

@@ -309,7 +309,7 @@ def check_chain(data: bytes, options: Any) -> dict[str, Any]:
             row = bytes([lane]) + number.to_bytes(6, "big") + tags[-1] + items
             tags.append(committed(b"feed", row, opening))
             for item in (items[at : at + 48] for at in range(0, len(items), 48)):
-                if item[:8] == place[33:]:
+                if item[:8] == place[33:] and any(item[13:16]):  # else it is a link
                     last = int.from_bytes(item[8:13], "big") + int.from_bytes(item[13:16], "big")
                     named.append((number, last - 1))
                     need(hashes[last - first :][:1] == [item[16:]], "the feed names another entry")
@@ -333,16 +333,15 @@ def check_witness(data: bytes, options: Any) -> dict[str, Any]:
     return {"kind": "witness", "told": f"a witness of store {lineage.hex()} at {time}", **facts}
 
 
-def compare(one: dict[str, Any], chain: dict[str, Any]) -> None:
-    """Refuse a proof or a witness that contradicts a chain."""
+def compare(one: dict[str, Any], chain: dict[str, Any]) -> bool:
+    """Refuse a proof or a witness that contradicts a chain; whether it could be compared."""
     need(one["store"] == chain["store"], "it is of another store than the chain")
     place, first, hashes, lanes = chain["_chain"]
     if "_place" in one:
         at = hashes[one["entry"] - first :][:1] if one["_place"][:-5] == place else None
         need(at in (None, [bytes.fromhex(one["hash"])]), "the chain has another there, or none")
         one["told"] += "; the chain " + ("has this checkpoint" if at else "is of another timeline")
-    if "_ends" in one:
-        need(lanes, "only a chain that was exported with its feed can be compared with a witness")
+    if "_ends" in one and lanes:
         saw = [0]
         for lane, (number, tag) in one["_ends"].items():
             tags, named = lanes.get(lane, ([], []))
@@ -350,6 +349,7 @@ def compare(one: dict[str, Any], chain: dict[str, Any]) -> None:
             need(tags[number : number + 1] == [tag], "it saw another history than the chain's")
             saw += [last for at, last in named if at <= number]
         one["told"] += f"; it saw the chain's entries up to {max(saw)}"
+    return "_ends" not in one or bool(lanes)
 
 
 def verdict(name: str, data: bytes, options: Any, chains: list[Any]) -> dict[str, Any]:
@@ -361,8 +361,8 @@ def verdict(name: str, data: bytes, options: Any, chains: list[Any]) -> dict[str
         end = len(data) - 32 * (kind != WITNESS)
         need(kind == WITNESS or sha256(data[:end]) == data[end:], "it was changed, or cut short")
         one = {"file": name, "valid": True, **checks[kind](data[len(kind) : end], options)}
-        for chain in chains:
-            compare(one, chain)
+        fed = [compare(one, chain) for chain in chains]
+        need(any(fed) or not fed, "no chain here was exported with its feed: a witness needs one")
         return one | {"told": f"{one['told']}; signed by {one['signer']}"}
     except Exception as why:  # whatever hostile bytes led to, it is a verdict
         told = str(why) if type(why) is Refused else f"it cannot be read ({type(why).__name__})"
@@ -383,8 +383,8 @@ def main(arguments: list[str] | None = None) -> int:
                 files.append((name, file.read(LARGEST + 1)))
     except (OSError, ValueError) as error:
         parser.error(f"a file or a --pin cannot be read: {error}")
-    if not 1 <= options.require <= max(1, len(options.pin)):
-        parser.error("--require is at least 1 and at most the number of --pin")
+    if not 1 <= options.require <= max(1, len(options.pin)) or {*map(len, options.pin)} - {32, 33}:
+        parser.error("a --pin has 64 or 66 digits; --require is at least 1, at most their number")
     for name, data in sorted(files, key=lambda file: not file[1].startswith(CHAIN)):
         chains = [one for one in found if "_chain" in one and not data.startswith(CHAIN)]
         found.append(verdict(name, data, options, chains))

@@ -173,7 +173,11 @@ def _marked(page: Path) -> Any:
 
 
 @pytest.mark.parametrize("page", [_marked(page) for page in PAGES], ids=lambda page: page.name)
-def test_document_runs(page: Path, folder: Path) -> None:
+def test_document_runs(page: Path, folder: Path, request: pytest.FixtureRequest) -> None:
+    if page.name == "postgresql.md":
+        os.environ["DATABASE_URL"] = request.getfixturevalue("postgres").url
+    if page.name == "mongodb.md":
+        os.environ["MONGODB_URL"] = request.getfixturevalue("mongodb").place("page")
     run_page(str(page), page.read_text(), folder)
 
 

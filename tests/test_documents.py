@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -457,6 +458,46 @@ def test_recovery_from_the_newest_good_snapshot(url: str) -> None:
         assert state.get("k") == "x" * 300
 
 
+@pytest.mark.spec("X19")
+def test_versions_and_rollbacks_of_others_by_our_names(store: sync.Store) -> None:
+    """docs/names.md, "Versions and rollbacks of others": each row of it does what it says."""
+    state = store.agent("a")
+    checkpoints = sync.Checkpoints(state)
+    with state.change() as change:
+        for number in range(200):
+            change.set(f"k{number:03}", os.urandom(300))
+
+    def size() -> int:
+        return sum(len(row) for _, row in store._core.storage.scan(b"", b"\xff"))
+
+    whole = size()
+    one = state.checkpoint("1.0", tags=["production", "stable"])  # VersionStatus, StabilityLevel
+    assert state.checkpoints(tag="stable") == [one]
+    state.set("k000", 0)
+    two = state.checkpoint("1.1")
+    # full, yet incremental, layered, copy on write: all of the state, and none of it copied
+    assert len(state.at(two).keys()) == len(state.at(one).keys()) == 200
+    assert size() - whole < whole / 10
+    # selective and partial; version and snapshot; emergency
+    state.set("k001", 1)
+    checkpoints.restore("1.0", keys=["k000"])
+    assert (state.get("k000") != 0, state.get("k001")) == (True, 1)
+    state.revert(entries=[state.log(key="k001", limit=1)[0].sequence])
+    assert state.get("k001") != 1
+    state.restore("1.1")
+    assert state.get("k000") == 0
+    state.restore(one.sequence)
+    assert state.get("k000") != 0
+    assert checkpoints.recover().result.restored_from == one.id, "what was undone is left alone"
+    # E101, E103; E102 is `test_recovery_from_the_newest_good_snapshot`
+    for unknown in ("9.9", 10_000):
+        with pytest.raises(errors.MissingError):
+            state.restore(unknown)
+    with pytest.raises(Conflict):
+        state.restore("1.0", if_head=1)
+    assert state.get("k000") != 0
+
+
 # ---- the async face ------------------------------------------------------------------------
 
 
@@ -498,7 +539,25 @@ def test_the_loop_goes_on_while_the_disk_is_slow(url: str) -> None:
 # ---- recovery and figures ------------------------------------------------------------------
 
 
-@pytest.mark.spec("M112")
+@pytest.mark.spec("S86")
+def test_what_a_restore_after_startup_asks_for_does_not_grow_with_the_past(tmp_path: Path) -> None:
+    asked: list[int] = []
+    for count in (300, 3000):
+        url = f"sqlite:{tmp_path / str(count)}.db"
+        with sync.open(url, durability="normal") as store:
+            state = store.agent("a")
+            state.set("context", "safe")
+            state.checkpoint("safe")
+            for n in range(count):
+                state.set("context", n)
+        counting = Counting(open_storage(url))
+        with sync.open(url, storage=counting) as store:
+            store.agent("a").restore("safe")
+            assert store.agent("a").get("context") == "safe"
+        asked.append(sum(counting.calls.values()))
+    assert asked[1] <= asked[0] + 10
+
+
 def test_several_ways_back(store: sync.Store) -> None:
     state = store.agent("a")
     write(state)

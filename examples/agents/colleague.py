@@ -74,8 +74,10 @@ def work(store: sync.Store, make: Any, **options: Any) -> int:
     agent: Colleague = make(store)
 
     def valid(state: sync.State) -> bool:
-        assert state.scope == agent.state.scope
-        return make(store).restore_state() or True
+        found: Colleague = make(store)
+        found.set_state(state)  # the one it may be put back to, not the one it has now
+        found.restore_state()
+        return True
 
     try:
         return sync.run(lambda _: make(store), agent.state, signals=(), **options).cycles

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 from cli_kit import Cli
+from test_cli_recovery import damage
 
 from holdfast import Message, Operation, Task, sync
 from holdfast.sync import Agents, AgentState, attach
@@ -118,3 +121,35 @@ def test_what_is_sensitive_is_masked(cli: Cli) -> None:
         assert (hidden.json, "--reveal" in hidden.err) == (mask, True)
     assert "s3cr3t" not in cli("show agent:7 --prefix $agent/").out
     assert "s3cr3t" not in cli("agent show 7 --json").out
+
+
+def test_export(cli: Cli, here: Path) -> None:
+    with sync.open("sqlite:holdfast.db") as store:
+        state = store.agent("e")
+        state.set("k", 1)
+        state.checkpoint("one", type="routine")
+        state.checkpoint("two")
+    (here / "files").mkdir()
+    path = cli("agent export e one -o files").out.strip()
+    assert json.loads((here / path).read_text())["checkpoint_type"] == "routine"
+    made = cli("agent export e --json").json
+    assert json.loads((here / made["file"]).read_text())["checkpoint_type"] == "manual"
+    assert cli("agent export nobody").code == 4
+    assert cli("agent export e -o nowhere").code == 2
+
+
+def test_one_that_is_damaged_hides_no_other(cli: Cli) -> None:
+    with sync.open("sqlite:holdfast.db") as store, Agents(store) as agents:
+        for id in "123":
+            agents.register(id, name=f"name {id}")
+    damage(b"E", 0)
+    found = cli("agent list")
+    assert found.code == 6
+    assert [line.split("\t")[0] for line in found.out.splitlines()] == ["1", "2", "3"]
+    assert found.out.count("name") == 2
+    assert "holdfast verify" in found.err
+    shown = cli("agent list --json").json["agents"]
+    assert [one["status"] for one in shown].count("damaged") == 1
+    assert [one["id"] for one in shown if "damage" in one] == [
+        one["id"] for one in shown if one["status"] == "damaged"
+    ]

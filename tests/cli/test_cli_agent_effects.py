@@ -60,7 +60,7 @@ def test_settled(cli: Cli, clerk: str) -> None:
     missing = cli("agent settle agent:7 pay c3 --repeat")
     assert (missing.code, missing.out) == (4, "")
     assert "`holdfast agent effects` lists them" in missing.err
-    for words in ("", "--repeat --result 1", "--done --result {"):
+    for words in ("", "--done --repeat", "--repeat --result 1", "--done --result {"):
         assert cli(f"agent settle agent:7 pay c3 {words}").code == 2
 
 
@@ -86,3 +86,12 @@ def test_handovers_are_listed(cli: Cli, clerk: str) -> None:
     assert cli("agent handovers agent:8 --task other").out == ""
     refused = cli("agent handovers agent:8 --chain")
     assert (refused.code, "--task ID" in refused.err) == (2, True)
+
+
+def test_a_contradiction_settles_nothing(cli: Cli, clerk: str) -> None:
+    """Of two ends, the last word would count: what was done might be done again."""
+    for words in ("--done --repeat", "--repeat --done", "--done --drop", "--repeat --drop --done"):
+        refused = cli(f"agent settle agent:7 pay c3 {words}")
+        assert (refused.code, refused.out) == (2, "")
+        assert "one of --done, --repeat and --drop" in refused.err
+    assert "unknown" in cli("agent effects agent:7").out

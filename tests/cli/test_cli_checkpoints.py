@@ -71,9 +71,9 @@ def test_restored_in_part_and_elsewhere(cli: Cli, url: str) -> None:
     assert "memory" not in dry
     done = cli(f"--store {url} restore agent:7 c0 --only plan --json").json
     assert (done["point"], done["backup"]) == ("main@2", "main@7")
-    again = cli(f"--store {url} restore agent:7 c0 --only plan").out
-    assert "nothing differs from main@2" in again
     assert cli(f"--store {url} restore agent:7 --type routine --prefix memory/").code == 0
+    again = cli(f"--store {url} restore agent:7 --type routine --prefix memory/").out
+    assert "nothing differs from main@4" in again
     moved = cli(f"--store {url} restore agent:8 c1 --from agent:7").out
     assert "agent:8: restored agent:7 main@4, 2 keys" in moved
     with sync.open(url) as store:

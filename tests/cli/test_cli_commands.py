@@ -316,8 +316,9 @@ def test_diff(cli: Cli, agent: str) -> None:
     assert text == "--- main@3\n+++ main@4\n~ plan.step: 1 → 2\n"
     found = cli(f"diff {agent} 4 1 --json").json
     assert found["changes"] == [
-        {"kind": "changed", "key": "plan", "path": "plan.step", "before": 2, "after": 1},
-        {"kind": "removed", "key": "talk", "path": "talk", "before": ["hello"]},
+        {"kind": "changed", "key": "plan", "path": "plan.step", "steps": ["step"]}
+        | {"before": 2, "after": 1},
+        {"kind": "removed", "key": "talk", "path": "talk", "steps": [], "before": ["hello"]},
     ]
     assert "+ talk" in cli(f"diff {agent} 1").out
     assert cli(f"diff {agent} safe --exit-code").code == 1

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from cli_kit import Cli
 
-from holdfast import sync
+from holdfast import Lookup, sync
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
 
@@ -48,6 +48,8 @@ def test_replay_walks_forward_and_shows_what_each_entry_did(cli: Cli, agent: str
     ]
     assert "~ plan.step: 1 → 2" in out
     assert console(cli, "replay 2").code == 4
+    [there] = documents(cli, "replay")
+    assert there["entry"] == there["head"]
 
 
 def test_find_goes_to_entries_by_key_kind_and_who(cli: Cli, agent: str) -> None:
@@ -63,6 +65,7 @@ def test_blame_is_of_the_state_here(cli: Cli, agent: str) -> None:
     assert [(one["value"], one["entry"]) for one in now["parts"]] == [(2, 4)]
     assert [(one["value"], one["entry"]) for one in then["parts"]] == [(1, 1)]
     assert "main@4 tester: plan.step: 2" in console(cli, "blame plan step").out
+    assert "has no key 'talk' there" in console(cli, "goto 1", "blame talk").err
 
 
 def test_a_fork_begins_where_one_stands(cli: Cli, agent: str) -> None:
@@ -141,3 +144,18 @@ def test_sensitive_values_are_hidden(cli: Cli, agent: str) -> None:
     lines = ("show", "diff", "blame api_token")
     assert "s3cr3t" not in console(cli, *lines).out
     assert "s3cr3t" in console(cli, *lines, more=("--reveal",)).out
+
+
+def test_show_works_beside_a_lookup_and_shows_nothing_of_it(cli: Cli, agent: str) -> None:
+    with sync.open(STATE) as store:
+        state = store.agent("7")
+        state.declare(Lookup("by_pin", terms={"pin": "pin"}))
+        state.set("card", {"pin": "1234"})
+        state.set("password", {"pin": "HUSH"})
+    shown = console(cli, "show", "keys")
+    assert shown.code == 0, shown.err
+    listed = cli("key", "list", "agent:7", "--prefix", "$")
+    every = cli("show", "agent:7", "--prefix", "$")
+    for one in (shown, listed, every):
+        assert "$terms" not in one.out
+        assert "HUSH" not in one.out

@@ -25,6 +25,7 @@ def test_list_and_break(cli: Cli) -> None:
                 "duration": 60.0,
                 "beats": 1,
                 "gone": False,
+                "damage": None,
             }
             store.agent("7").set("k", 1)
             refused = cli("lease break deploy")

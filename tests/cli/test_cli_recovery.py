@@ -58,6 +58,42 @@ def damage_plan() -> None:
 # recover
 
 
+def test_recover_a_number_is_that_of_an_entry(cli: Cli, here: Path) -> None:
+    with sync.open(URL) as store:
+        for n in range(1, 6):
+            store.agent("7").set("plan", n)
+        store.agent("7").checkpoint("3")
+    for option in ("--point", "--at"):
+        assert cli(f"recover agent:7 {option} 3 --dry-run --json").json["point"] == "main@3"
+    assert cli("recover agent:7 --point 3").code == 0
+    assert plan_of() == 3
+
+
+def test_recover_a_dry_run_for_which_nothing_serves_says_so(cli: Cli, here: Path) -> None:
+    with sync.open(URL) as store:
+        store.agent("7").set("plan", 1)
+    done = cli("recover agent:7 --strategy named --dry-run --json")
+    assert done.code == 9
+    assert (done.json["strategy"], done.json["lost"]) == (None, None)
+    done = cli("recover agent:7 --strategy named --dry-run")
+    assert "none serves" in done.out
+    assert "lost" not in done.out
+    assert cli("recover agent:7").code == 0
+    refused = cli("recovery show agent:7 --format markdown --json")
+    assert refused.code == 2
+    assert "one form is written" in refused.err
+
+
+def test_recover_an_agent_that_only_a_copy_has(cli: Cli, here: Path) -> None:
+    with sync.open(URL) as store, sync.open("sqlite:copy.db") as copy:
+        store.agent("other").set("plan", 1)
+        copy.agent("7").set("plan", 2)
+    planned = cli("recover agent:7 --copy sqlite:copy.db --dry-run --json").json
+    done = cli("recover agent:7 --copy sqlite:copy.db --json").json
+    assert planned["strategy"] == done["strategy"] == "copy"
+    assert plan_of() == 2
+
+
 @pytest.mark.spec("M85", "M114")
 def test_an_agent_returns_to_what_was_asked_for_with_a_report(cli: Cli, agent: str) -> None:
     planned = cli("recover agent:7 --point safe --dry-run --json").json
@@ -177,6 +213,7 @@ def test_a_recovery_that_fails_is_undone_says_so_and_leaves_its_report(
         ("repair --report r.md", 2, "one scope"),
         ("repair agent:9", 4, "scope list"),
         ("doctor agent:9", 4, "scope list"),
+        ("quarantine list agent:9", 4, "scope list"),
         ("quarantine show agent:7 00", 4, "holdfast quarantine list"),
         ("quarantine release agent:7 00", 4, "nothing was set aside"),
     ],

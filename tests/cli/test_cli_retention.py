@@ -45,6 +45,14 @@ def test_clear(cli: Cli) -> None:
     assert cli("checkpoint list agent:7 --json").json["checkpoints"] == []
 
 
+def test_it_is_of_all_timelines(cli: Cli) -> None:
+    cli("init")
+    cli("key set agent:7 plan 1")
+    for words in ("plan agent:7", "run agent:7", "end agent:7 main"):
+        refused = cli(f"--timeline nope retention {words}")
+        assert (refused.code, "leave --timeline out" in refused.err) == (2, True)
+
+
 def test_end(cli: Cli) -> None:
     cli("init")
     cli("key set agent:7 plan 1")

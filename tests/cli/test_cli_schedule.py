@@ -9,6 +9,8 @@ import time
 from cli_kit import PROGRAM, Cli
 
 from holdfast import sync
+from holdfast.storage import open_storage
+from holdfast.storage.contract import Batch
 
 
 def test_add_list_and_remove(cli: Cli, agent: str) -> None:
@@ -45,14 +47,28 @@ def test_run_once(cli: Cli, agent: str) -> None:
     time.sleep(0.11)
     assert cli("schedule run --once").out == "agent:7\t1\tsaved\tmain@5\n"
     time.sleep(0.11)
-    ran = cli("schedule run --once --json").json
-    assert (ran["outcome"], ran["checkpoint"]) == ("unchanged", None)
+    told = cli("schedule run --once --json").json
+    (ran,) = told["runs"]
+    assert (ran["outcome"], ran["checkpoint"], told["runner"]) == ("unchanged", None, True)
     with sync.open("sqlite:holdfast.db") as store:
         assert store.agent("7").checkpoints(type="scheduled")[0].sequence == 5
         sync.Scheduler(store).every(60, job="report")
     refused = cli("schedule run --once")
     assert refused.code == 2
     assert "some schedules run jobs (report)" in refused.err
+
+
+def test_run_once_is_one_document(cli: Cli, agent: str) -> None:
+    """Whether nothing is due, or several."""
+    assert cli("schedule run --once --json").json == {"runner": True, "runs": []}
+    cli("key set agent:8 plan 1")
+    cli("schedule add agent:7 --every 0.1")
+    cli("schedule add agent:8 --every 0.1")
+    time.sleep(0.11)
+    ran = cli("schedule run --once --json").json["runs"]
+    assert {one["schedule"]: one["outcome"] for one in ran} == dict.fromkeys(
+        ["agent:7", "agent:8"], "saved"
+    )
 
 
 def test_run_until_it_is_told_to_end(cli: Cli, agent: str) -> None:
@@ -68,3 +84,27 @@ def test_run_until_it_is_told_to_end(cli: Cli, agent: str) -> None:
         assert (process.returncode, told) == (0, b"")
         with sync.open("sqlite:holdfast.db", read_only=True) as store:
             assert [info.owner for info in store.leases()] == [None], "it is given back"
+
+
+def test_other_timelines_and_damage_are_shown(cli: Cli, agent: str) -> None:
+    with sync.open("sqlite:holdfast.db") as store:
+        fork = store.scope(agent).fork("trial")
+        scheduler = sync.Scheduler(store)
+        scheduler.every(60, fork)
+        scheduler.run_due()
+    assert cli("schedule list --json").json["schedules"][0]["timeline"] == "trial"
+    assert cli("schedule list").out.split("\t")[2] == f"{agent} trial"
+    storage = open_storage("sqlite:holdfast.db")
+    for key, row in storage.cells(b"CL", b"CU"):
+        if len(key) in (18, 19):
+            storage.commit(Batch(cells=[(key, row, row[:-1] + bytes([row[-1] ^ 1]))]))
+    storage.close()
+    (shown,) = cli("schedule list --json").json["schedules"]
+    assert shown["name"].startswith("schedule (")
+    assert shown["damage"]
+    assert "damaged: lease (" in cli("lease list").out
+    assert "`holdfast lease break`" in cli("schedule run --once").err
+    assert cli(f"schedule remove {agent}/trial").code == 0
+    assert cli("repair --yes").code == 0
+    assert cli("lease list").out == ""
+    assert cli("verify").code == 0

@@ -53,6 +53,28 @@ def test_a_position_leads_on(cli: Cli, agent: str) -> None:
     assert cli("watch --timeout 0").out == ""
 
 
+def test_past_what_was_pruned(cli: Cli, agent: str) -> None:
+    with sync.open("sqlite:holdfast.db") as store:
+        for number in range(5):
+            store.agent("7").set("plan", number)
+        store.agent("7").prune(9)
+        store.agent("7").set("later", 1)
+        store.agent("8").set("other", 1)
+    done = cli("watch --since start --timeout 0 --json")
+    assert done.code != 0
+    message = json.loads(done.err)["message"]
+    assert "of main was pruned" in message
+    assert "--past-pruned" in message
+    assert "error.position" not in message
+    seen = done.out.splitlines()
+    while done.code != 0:
+        position = json.loads(done.err)["message"].split("'")[1]
+        done = cli("watch", "--timeout", "0", "--json", "--since", position)
+        seen += done.out.splitlines()
+    assert seen == cli("watch --since start --timeout 0 --json --past-pruned").out.splitlines()
+    assert [json.loads(line)["scope"] for line in seen][-1] == "agent:8"
+
+
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_others_are_heard_until_ctrl_c(agent: str, form: str) -> None:
     words = ["watch", agent, "--since", "start", *(["--json"] if form == "json" else [])]

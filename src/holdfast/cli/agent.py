@@ -9,6 +9,8 @@ from holdfast.cli.commands import LazyGroup
 HOMES = {
     "list": "holdfast.cli.agent_state:list_",
     "show": "holdfast.cli.agent_state:show",
+    "export": "holdfast.cli.agent_state:export",
+    "import-folder": "holdfast.cli.agent_folder:import_folder",
     "state": "holdfast.cli.agent_state:state",
     "transitions": "holdfast.cli.agent_transitions:transitions",
     "effects": "holdfast.cli.agent_effects:effects",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.agents.effect_book import Book
+from holdfast.agents.effect_book import HOW, Book
 from holdfast.agents.effect_records import Asked
 from holdfast.cli import output, shapes
 from holdfast.cli.agent_state import agent_argument, agent_scope
@@ -84,20 +84,22 @@ def _shape(one: Effect, *, reveal: bool = False) -> dict[str, Any]:
 @agent_argument
 @click.argument("name")
 @click.argument("id", required=False)
-@click.option("--done", "how", flag_value="done", help="It happened.")
-@click.option("--repeat", "how", flag_value="repeat", help="It did not: the agent may begin it.")
-@click.option("--drop", "how", flag_value="drop", help="It is not wanted any more.")
+@click.option("--done", is_flag=True, help="It happened.")
+@click.option("--repeat", is_flag=True, help="It did not: the agent may begin it.")
+@click.option("--drop", is_flag=True, help="It is not wanted any more.")
 @click.option("--result", metavar="JSON", help="With --done: what came of it.")
 @pass_session
 def settle(
-    session: Session, agent: str, name: str, id: str | None, how: str | None, result: str | None
+    session: Session, /, agent: str, name: str, id: str | None, result: str | None, **ends: bool
 ) -> None:
     """Say how an effect ended that its agent knows no end of.
 
     Find out first, and make sure that no process is doing it just now.
     """
-    if how is None:
-        raise InvalidInputError("say how it ended: --done, --repeat or --drop")
+    said = [how for how in HOW if ends[how]]
+    if len(said) != 1:
+        raise InvalidInputError("say how it ended, by one of --done, --repeat and --drop")
+    [how] = said
     given = json_values.loads(result) if result is not None else None
     scope = agent_scope(agent)
     with session.writing() as store:

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import typing
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
     from holdfast.agents.looping import LoopResult
     from holdfast.agents.mailbox_keeping import Letter
     from holdfast.store.metering import Metrics
+    from holdfast.sync import Mailbox
 
+STOPS = (signal.SIGTERM, signal.SIGINT)
 DRIFTED = FOUND = 1
 """Exit codes: refreshing the agent did not help; a check found something."""
 
@@ -41,6 +44,9 @@ DRIFTED = FOUND = 1
 @click.option("--sender", default="", help="With --send: who it is from.")
 @click.option("--id", "id_", metavar="ID", help="With --send: under this id it is sent once.")
 @click.option("--retry", type=int, metavar="NUMBER", help="Let one that was set aside wait again.")
+@click.option("--remove", type=int, metavar="NUMBER", help="Let nobody process one of them.")
+@click.option("--clear-failed", is_flag=True, help="Remove those that were set aside.")
+@click.option("--clear-all", is_flag=True, help="Remove those, and all that wait.")
 @click.option("--reveal", is_flag=True, help="With --json: what the letters say.")
 @pass_session
 def mailbox(
@@ -52,13 +58,27 @@ def mailbox(
     sender: str,
     id_: str | None,
     retry: int | None,
+    remove: int | None,
+    clear_failed: bool,
+    clear_all: bool,
     reveal: bool,
 ) -> None:
     """Letters to an agent that wait, and how many were processed."""
     from holdfast.sync import Mailbox
 
-    if send is not None or retry is not None:
-        _post(session, agent, send, sender, id_, retry)
+    asked: dict[str, Callable[[Mailbox], Any]] = {}
+    if send is not None:
+        asked["send"] = lambda box: box.send(json_values.loads(send), sender=sender, id=id_)
+    if retry is not None:
+        asked["retry"] = lambda box: box.retry(retry)
+    if remove is not None:
+        asked["remove"] = lambda box: box.remove(remove)
+    if clear_failed:
+        asked["clear-failed"] = lambda box: box.clear_failed()
+    if clear_all:
+        asked["clear-all"] = lambda box: box.clear_all()
+    if asked:
+        _change(session, agent, asked)
         return
     with session.reading() as store:
         box = Mailbox(session.state(store, agent_scope(agent)))
@@ -73,34 +93,33 @@ def mailbox(
         f"{status.set_aside} set aside, {status.missed} missed"
     )
     output.table(
-        ["number", "id", "from", "time", "tries", "error"],
-        [[one.number, one.id, one.sender, one.time, one.tries, one.error] for one in letters],
+        ["number", "id", "from", "time", "tries", "error", "due"],
+        [
+            [one.number, one.id, one.sender, one.time, one.tries, one.kind or one.error, one.due]
+            for one in letters
+        ],
     )
 
 
-def _post(
-    session: Session, agent: str, send: str | None, sender: str, id_: str | None, retry: int | None
-) -> None:
+def _change(session: Session, agent: str, asked: dict[str, Callable[[Mailbox], Any]]) -> None:
     from holdfast.sync import Mailbox
 
-    if send is not None and retry is not None:
-        raise InvalidInputError("give --send or --retry, not both")
+    if len(asked) > 1:
+        raise InvalidInputError(f"give one of --{' and --'.join(asked)}, not both")
+    [(what, change)] = asked.items()
     with session.writing() as store:
-        box = Mailbox(session.state(store, agent_scope(agent), new=retry is None))
-        if send is not None:
-            made = box.send(json_values.loads(send), sender=sender, id=id_)
-        else:
-            assert retry is not None
-            made = box.retry(retry)
+        made = change(Mailbox(session.state(store, agent_scope(agent), new=what == "send")))
+    waits, count = what in ("send", "retry"), 1 if made is None else made
     if session.json:
-        output.document({"id": made})
+        output.document({"id": made} if waits else {"removed": count})
     else:
-        output.say(output.clean(f"{made}: waits"))
+        output.say(output.clean(f"{made}: waits") if waits else f"{count} removed")
 
 
 def _letter(one: Letter, reveal: bool) -> dict[str, Any]:
     shape = {"number": one.number, "id": one.id, "sender": one.sender}
     shape |= {"time": shapes.time_text(one.time), "tries": one.tries, "error": one.error}
+    shape |= {"kind": one.kind, "due": shapes.time_text(one.due) if one.due else None}
     return shape | ({"content": json_values.tagged(one.content)} if reveal else {})
 
 
@@ -146,7 +165,7 @@ def _alarm(noted: NotedAlarm) -> dict[str, Any]:
 @click.option("--routine", type=float, default=1800.0, show_default=True, metavar="SECONDS",
               help="Between routine checkpoints.")  # fmt: skip
 @click.option("--refresh", type=float, default=7200.0, show_default=True, metavar="SECONDS",
-              help="After which the agent is made anew from a recovery checkpoint.")  # fmt: skip
+              help="After which it is made anew, behind a recovery checkpoint.")  # fmt: skip
 @click.option("--idle", type=float, default=1.0, show_default=True, metavar="SECONDS",
               help="To wait when there is nothing to do.")  # fmt: skip
 @click.option("--max-errors", type=int, default=5, show_default=True,
@@ -181,7 +200,7 @@ def run(
         "idle": idle,
         "max_errors": max_errors,
         "restart": "process" if new_process else "here",
-        "signals": (signal.SIGTERM, signal.SIGINT),
+        "signals": STOPS,
     }
     actor = session.actor or login()
     try:
@@ -194,6 +213,7 @@ def run(
             with sync.open(**session.options()) as store, store.acting(actor):
                 state = store.scope(agent_scope(agent)).on(session.timeline)
                 result = sync.run(_blocking(make, program), state, **options)
+                _hold_signals(result)
                 metrics = store.metrics()
     except HoldfastError:
         raise
@@ -206,6 +226,12 @@ def run(
         os.execv(sys.executable, sys.orig_argv)  # the store is closed; nothing returns from here
     _show(session, result, metrics)
     return DRIFTED if result.outcome == "drifted" else 0
+
+
+def _hold_signals(result: LoopResult) -> None:
+    """Let signals wait, if a new process goes on, until its loop takes them: it ends as asked."""
+    if result.outcome == "restart" and hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
 
 
 def _makes_async(make: Any) -> bool:
@@ -249,7 +275,9 @@ async def _run_async(
     async with holdfast.open(**session.options()) as store:
         with store.acting(actor):
             state = store.scope(scope).on(session.timeline)
-            return await holdfast.run(make, state, **options), store.metrics()
+            result = await holdfast.run(make, state, **options)
+            _hold_signals(result)
+            return result, store.metrics()
 
 
 @click.command(cls=Command)

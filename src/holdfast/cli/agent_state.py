@@ -9,10 +9,11 @@ import click
 from holdfast.cli import output
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.completion import complete_scope
+from holdfast.cli.failures import exit_code
 from holdfast.cli.key import at_option, reveal_option
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
-from holdfast.errors import InvalidInputError, MissingError
+from holdfast.errors import InvalidInputError, MissingError, StateIntegrityError
 from holdfast.store.classes import SENSITIVE
 from holdfast.store.json_values import tagged
 from holdfast.store.masking import MASK
@@ -39,13 +40,18 @@ def agent_scope(text: str) -> str:
 @pass_session
 def list_(
     session: Session, kind: str | None, prefix: str, limit: int | None, after: str | None
-) -> None:
-    """All agents that are registered or were started, and who runs them."""
+) -> int:
+    """All agents that are registered or were started, and who runs them.
+
+    Those that are damaged are among them; then the exit code is 6.
+    """
     with session.reading() as store:
         found = _infos(store, kind, prefix, limit, after)
+    damaged = [one for one in found if one.damage]
+    code = exit_code(StateIntegrityError()) if damaged else 0
     if session.json:
         output.document({"agents": [_info(one) for one in found]})
-        return
+        return code
     rows = [
         [one.id, one.identity.name, one.identity.kind, one.identity.version, one.status, one.owner]
         for one in found
@@ -53,6 +59,9 @@ def list_(
     output.table(["agent", "name", "kind", "version", "status", "run by"], rows)
     if limit is not None and len(found) == limit:
         output.note(f"there may be more: --after {found[-1].id}")
+    for one in damaged:
+        output.note(one.damage)
+    return code
 
 
 def _infos(
@@ -68,7 +77,8 @@ def _info(one: AgentInfo) -> dict[str, Any]:
     from holdfast.agents.checking import plain
 
     about = tagged(plain(one.identity))
-    return {"id": one.id, "status": one.status, "owner": one.owner, "identity": about}
+    shown = {"id": one.id, "status": one.status, "owner": one.owner, "identity": about}
+    return shown | {"damage": one.damage} if one.damage else shown
 
 
 @click.command(cls=Command)
@@ -113,6 +123,32 @@ def show(session: Session, agent: str) -> None:
     output.table(["component", "items"], [[name, size] for name, size in sizes.items()])
     for text in problems:
         output.note(f"wrong: {text}")
+
+
+@click.command(cls=Command)
+@agent_argument
+@click.argument("which", metavar="[CHECKPOINT]", required=False)
+@click.option("--out", "-o", metavar="FOLDER", default=".", help="[default: this one]")
+@click.option("--plain", is_flag=True, help="Of an encrypted store: a file that is not.")
+@click.option("--reveal", is_flag=True, help="Also what is sensitive.")
+@pass_session
+def export(
+    session: Session, agent: str, which: str | None, out: str, plain: bool, reveal: bool
+) -> None:
+    """Write a checkpoint of an agent (default the newest) to a JSON file for people.
+
+    Its current task, mailbox, operational context and memory. AGENT is its id.
+    """
+    from holdfast.sync import export_agent
+
+    at = point(which) if which is not None else None
+    with session.reading() as store:
+        state = session.state(store, agent_scope(agent))
+        path = export_agent(state, out, at=at, plain=plain, reveal=reveal)
+    if session.json:
+        output.document({"agent": state.scope.id, "file": path})
+    else:
+        output.say(output.clean(path))
 
 
 def _machines(state: State) -> dict[str, dict[str, str | None]]:

@@ -31,7 +31,8 @@ def global_options(*, hidden: bool) -> list[click.Option]:
             "--store",
             metavar="URL",
             hidden=hidden,
-            help="sqlite:PATH, or a bare path. [HOLDFAST_STORE; default sqlite:holdfast.db]",
+            help="sqlite:PATH, a bare path, postgresql://HOST/DATABASE or mongodb://HOST/DATABASE. "
+            "[HOLDFAST_STORE; default sqlite:holdfast.db]",
         ),
         _global(
             "--key",

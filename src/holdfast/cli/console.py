@@ -263,6 +263,8 @@ class Console(cmd.Cmd):
             self.number, end = start, self.number
         if end < self.number:
             raise PointNotFoundError(f"{end} lies behind: `goto` it, and replay from there")
+        if end == self.number:
+            self.do_where([])
         while self.number < end:
             self._step(1)
             self.do_diff([])

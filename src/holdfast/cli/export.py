@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -12,6 +17,7 @@ from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.key import scope_argument
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
+from holdfast.errors import InvalidInputError
 from holdfast.store.json_values import tagged
 
 if TYPE_CHECKING:
@@ -34,7 +40,9 @@ def _file_key(function: _F) -> _F:
 @click.command(cls=Command)
 @scope_argument
 @click.argument("which", metavar="[CHECKPOINT]", required=False)
-@click.option("--out", "-o", metavar="FILE", required=True, help="Written whole or not at all.")
+@click.option(
+    "--out", "-o", metavar="FILE", required=True, help="Written whole or not at all; -: stdout."
+)
 @click.option(
     "--format",
     "format_",
@@ -62,11 +70,13 @@ def export(
     """Write a checkpoint (default the newest) with all of its state to one file."""
     from holdfast.sync import export_checkpoint
 
-    with session.reading() as store:
+    if out == "-" and session.json:
+        raise InvalidInputError("-o - writes the export to stdout, where --json would write, too")
+    with session.reading() as store, _place(out) as file:
         state = session.state(store, scope)
         done = export_checkpoint(
             state,
-            out,
+            file,
             at=point(which) if which is not None else None,
             format=format_,
             key=session.other_key("file", file_key, file_passphrase_file, new=True),
@@ -80,7 +90,24 @@ def export(
     how = "encrypted" if done.encrypted else "not encrypted"
     how += ", signed" if done.signer else ", not signed"
     name = f"checkpoint {done.name!r}, {done.checkpoint}"
-    output.say(output.clean(f"{scope}: {name}, {done.keys} keys, is in {out} ({how})"))
+    if out == "-":
+        output.note(f"{scope}: {name}, {done.keys} keys ({how})")
+    else:
+        output.say(output.clean(f"{scope}: {name}, {done.keys} keys, is in {out} ({how})"))
+
+
+@contextmanager
+def _place(out: str) -> Iterator[str]:
+    """The file to write; what is for stdout goes there when it is whole."""
+    if out != "-":
+        yield out
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "export")
+        yield path
+        with open(path, "rb") as file:
+            shutil.copyfileobj(file, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
 
 
 @click.command("import", cls=Command)

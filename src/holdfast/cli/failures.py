@@ -33,7 +33,7 @@ Exit codes:
   1   verify found something; diff --exit-code: there are differences; import: not all was taken;
       agent run: its program failed, or it drifted and refreshing did not help;
       agent check: something is wrong; doctor: health is below --at-least;
-      repair, recovery boot|scrub: something is left
+      repair, recovery boot|scrub: something is left; backup verify: something is wrong
   2   bad usage, or refused (also a key that does not fit)
   3   verify was stopped by its budget, nothing found so far
   4   not found: store, scope, key, point, checkpoint or timeline
@@ -60,16 +60,23 @@ _WORDS = (
     (', or give a list: ["steps", 3, "done"]', ""),
     ("`reports` lists them", "`holdfast recovery list` shows them"),
     ("`list` has them", "`holdfast quarantine list` shows them"),
+    ("`break_lease` of it mends that", "`holdfast lease break` of it mends that"),
     ("`leases()` lists them", "`holdfast lease list` shows them"),
+    ("look at set_aside()", "`holdfast agent mailbox --set-aside` shows those"),
     ("unfinished() lists them", "`holdfast agent effects` lists them"),
     ("`schedules()` lists them", "`holdfast schedule list` shows them"),
     ("`timelines()` lists them", "`holdfast timelines` shows them"),
     ("pin identity=", "give --identity"),
     ("open the store with the new key, or give it to this one with add_key()", "give that one"),
+    (
+        "lift that first (`Retention.lift`), or erase it with despite_holds=True",
+        "a program lifts that (`Retention.lift`); `scope erase --despite-holds` erases it anyway",
+    ),
     ("sweep() drops", "`holdfast sweep` drops"),
     ("rotate_master(), and", "`holdfast keyring rotate --new-key` and `finish`, and"),
     ("or give dependencies='ignore'", "or give --dependencies ignore"),
     ("give past_damage=True", "give --past-damage"),
+    ("with past_pruned=True", "with --past-pruned"),
     ("signer=file:PATH", "--signer file:PATH"),
     (
         "Give a strategy: ours, theirs, newest, both or a function",

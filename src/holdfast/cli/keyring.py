@@ -10,7 +10,13 @@ import click
 from holdfast.cli import output
 from holdfast.cli.commands import Group, pass_session
 from holdfast.cli.completion import complete_scope
-from holdfast.cli.scope import confirm, erase_scope, no_wait_option, still_open
+from holdfast.cli.scope import (
+    confirm,
+    erase_scope,
+    holds_option,
+    no_wait_option,
+    still_open,
+)
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
 
@@ -31,9 +37,15 @@ def keyring() -> None:
 @click.option("--subject", metavar="NAME", help="All that was sealed for this subject.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @no_wait_option
+@holds_option
 @pass_session
 def erase(
-    session: Session, scope: str | None, subject: str | None, yes: bool, no_wait: bool
+    session: Session,
+    scope: str | None,
+    subject: str | None,
+    yes: bool,
+    no_wait: bool,
+    despite_holds: bool,
 ) -> None:
     """Remove the key of a SCOPE, with its content, or that of a --subject.
 
@@ -43,7 +55,7 @@ def erase(
     if (scope is None) == (subject is None):
         raise InvalidInputError("say whose key: SCOPE or --subject NAME, one")
     if scope is not None:
-        erase_scope(session, scope, yes, wait=not no_wait)
+        erase_scope(session, scope, yes, wait=not no_wait, despite_holds=despite_holds)
         return
     assert subject is not None
     if no_wait:
@@ -150,13 +162,13 @@ def _rotate_master(session: Session, key: str) -> None:
 def finish(session: Session) -> None:
     """Retire the old master key; --key gives the new one."""
     with session.writing() as store:
-        store.finish_rotation()
+        done = store.finish_rotation()
         found = store.keyring()
     if session.json:
-        output.document(asdict(found))
+        output.document({**asdict(found), "open": list(done.open)})
         return
     output.say(f"only the newest master key, of generation {found.generation}, opens the store")
-    output.note("copies of the ring made before still open with the old key: replace them")
+    still_open(done.open)
 
 
 @keyring.command()
@@ -178,7 +190,9 @@ def reseal(session: Session, scope: str | None, every: bool) -> None:
         return
     for one in done:
         output.say(output.clean(f"{one.scope}: {one.rows} records were sealed again"))
+    if done:
+        still_open(done[0].open)
 
 
 def _shape(done: Resealed) -> dict[str, Any]:
-    return {**asdict(done), "scope": str(done.scope)}
+    return {**asdict(done), "scope": str(done.scope), "open": list(done.open)}

@@ -28,6 +28,7 @@ _FIGURES = ("checkpoints", "imported", "present", "writes", "strays", "verified"
 @click.command("import", cls=Command)
 @click.argument("source")
 @click.option("--thread", "threads", multiple=True, metavar="ID", help="Only these; repeatable.")
+@click.option("--as", "under", metavar="ID", help="Another id for it here, of one --thread.")
 @click.option("--dry-run", is_flag=True, help="Read and compare everything, write nothing.")
 @click.option("--verify/--no-verify", default=True, help="Read back what was put. [default on]")
 @click.option("--replace", is_flag=True, help="Delete threads that differ here, import them anew.")
@@ -39,6 +40,7 @@ def import_(
     session: Session,
     source: str,
     threads: tuple[str, ...],
+    under: str | None,
     dry_run: bool,
     verify: bool,
     replace: bool,
@@ -54,6 +56,8 @@ def import_(
     """
     if dry_run and create:
         raise InvalidInputError("--dry-run writes nothing: give it or --create, not both")
+    if under is not None and len(threads) != 1:
+        raise InvalidInputError("--as gives another id to one thread: name it with --thread")
     needs_langgraph()
     _load(modules)
     from holdfast.integrations.langgraph.importing import Import
@@ -72,7 +76,7 @@ def import_(
         work = Import(
             store, opened, types=types, replace=replace, dry_run=dry_run, verify=verify, tell=tell
         )
-        found = [work.run(thread) for thread in wanted]
+        found = [work.run(thread, under) for thread in wanted]
     if session.json:
         rows = [_row(one) for one in found]
         output.document({"source": opened.name, "dry_run": dry_run, "threads": rows})

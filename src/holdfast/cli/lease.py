@@ -45,6 +45,8 @@ def list_(session: Session) -> None:
 
 
 def _owner(one: LeaseInfo) -> str | None:
+    if one.damage is not None:
+        return f"damaged: {one.damage}"
     return f"{one.owner} (gone)" if one.gone else one.owner
 
 

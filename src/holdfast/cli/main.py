@@ -41,6 +41,7 @@ HOMES = {
     "merge": "holdfast.cli.merge:merge",
     "timelines": "holdfast.cli.checkpoint:timelines",
     "lease": "holdfast.cli.lease:lease",
+    "backup": "holdfast.cli.backup:backup",
     "retention": "holdfast.cli.retention:retention",
     "policy": "holdfast.cli.policy:policy",
     "agent": "holdfast.cli.agent:agent",

@@ -16,7 +16,8 @@ from holdfast.store import json_values
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from holdfast.store.merging import MergeConflict, Merged
+    from holdfast.store.merge_conflicts import MergeConflict
+    from holdfast.store.merging import Merged
 
 
 @click.command(cls=Command)
@@ -89,18 +90,23 @@ def _say(done: Merged) -> None:
 
 
 def _conflicts(found: Iterable[MergeConflict]) -> None:
+    from holdfast.store.compare import DELETED, contrasted
+
     for one in found:
         output.say(output.clean(f"conflict: {one.path}"))
-        _side("was", one.base, None)
-        _side("ours", one.ours, one.our_entry)
-        _side("theirs", one.theirs, one.their_entry)
+        base, ours, theirs = contrasted(
+            [
+                "(not there)" if value is DELETED else json_values.dumps(value)
+                for value in (one.base, one.ours, one.theirs)
+            ],
+            200,
+        )
+        _side("was", base, None)
+        _side("ours", ours, one.our_entry)
+        _side("theirs", theirs, one.their_entry)
 
 
-def _side(name: str, value: Any, entry: Any) -> None:
-    from holdfast.store.compare import DELETED
-
-    text = "(not there)" if value is DELETED else json_values.dumps(value)
-    text = text if len(text) <= 200 else text[:199] + "…"
+def _side(name: str, text: str, entry: Any) -> None:
     if entry is not None:
         who = f" by {entry.cause.actor}" if entry.cause.actor else ""
         text += f"  ({entry.timeline}@{entry.sequence}{who}, {output.cell(entry.time)})"

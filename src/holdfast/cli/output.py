@@ -113,6 +113,8 @@ def cell(content: Any) -> str:
 
 def changes(diff: Diff) -> None:
     """A diff, a coloured line for each change."""
+    from holdfast.store.compare import contrasted
+
     if not diff:
         say(f"no difference between {clean(diff.before)} and {clean(diff.after)}")
         return
@@ -120,7 +122,7 @@ def changes(diff: Diff) -> None:
     say(click.style(f"+++ {clean(diff.after)}", fg="green"))
     for change in diff:
         sign, colour = _SIGNS[change.kind]
-        shown = [_short(part) for part in _parts(change)]
+        shown = contrasted([json_values.dumps(part) for part in _parts(change)])
         say(click.style(f"{sign} {clean(change.path)}: {' → '.join(shown)}", fg=colour))
     if diff.omitted:
         say(f"… and {diff.omitted} more")
@@ -132,11 +134,6 @@ def _parts(change: Any) -> list[Any]:
         "removed": [change.before],
         "changed": [change.before, change.after],
     }[change.kind]
-
-
-def _short(content: Any, width: int = 80) -> str:
-    text = json_values.dumps(content)
-    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 @contextmanager

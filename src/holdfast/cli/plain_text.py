@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from holdfast.store.compare import Diff
 
 WIDTH = 160
+LONG = 1 << 30
+"""The width of what is not cut."""
 _COLOURS = {"human": "green", "ai": "cyan", "tool": "yellow", "system": "magenta"}
 _SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
 
@@ -35,6 +37,7 @@ def message(plain: Typed, width: int = WIDTH) -> str:
 def changes(diff: Diff) -> None:
     """A diff, a coloured line for each change."""
     from holdfast.integrations.langgraph.looking import is_message
+    from holdfast.store.compare import contrasted
 
     if not diff:
         output.say(f"no difference between {output.clean(diff.before)} and {diff.after}")
@@ -46,7 +49,11 @@ def changes(diff: Diff) -> None:
         sides = {"added": [change.after], "removed": [change.before]}.get(
             change.kind, [change.before, change.after]
         )
-        told = [click.unstyle(message(one)) if is_message(one) else value(one) for one in sides]
+        told = [
+            click.unstyle(message(one, LONG)) if is_message(one) else value(one, LONG)
+            for one in sides
+        ]
+        told = contrasted(told, WIDTH)
         output.say(
             click.style(f"{sign} {output.clean(change.path)}: {' → '.join(told)}", fg=colour)
         )

@@ -58,11 +58,12 @@ _LOCATING = ("name", "type", "tag", "trigger", "before")
 @click.option("--wait", type=click.FloatRange(0), default=0, help="Seconds, if another is at it.")
 @click.option("--report", "page", metavar="FILE", help="Write the report: .md, .html or .json.")
 @pass_session
-def recover(session: Session, /, scope: str, **given: Any) -> None:
+def recover(session: Session, /, scope: str, **given: Any) -> int:
     """Bring an agent back to a good state, by a procedure, with a report.
 
     Without anything else the state is left as it is if all of it can be read; if not, whatever
-    loses least is returned to. What does not succeed is undone (exit code 9).
+    loses least is returned to. What does not succeed is undone (exit code 9, with --dry-run, too,
+    if no state would serve).
     """
     from holdfast.sync import Recovery
 
@@ -82,8 +83,9 @@ def recover(session: Session, /, scope: str, **given: Any) -> None:
         state.place()  # refused here if there is no such timeline
         asked = _asked(session, state, given)
         if dry_run:
-            _say_plan(session, recovery.plan(state, **asked))
-            return
+            plan = recovery.plan(state, **asked)
+            _say_plan(session, plan)
+            return 0 if plan.serves else UNRECOVERED
         try:
             done = recovery.recover(state, wait=given["wait"], progress=_progress(session), **asked)
         except RecoveryFailedError as error:
@@ -92,6 +94,7 @@ def recover(session: Session, /, scope: str, **given: Any) -> None:
             raise
         write_page(done, given["page"])
     say_report(session, done)
+    return 0
 
 
 def _asked(session: Session, state: Any, given: dict[str, Any]) -> dict[str, Any]:
@@ -316,6 +319,8 @@ def show(session: Session, scope: str, id: str | None, form: str | None, page: s
     from holdfast.sync import Recovery
 
     check_page(page)
+    if session.json and form not in (None, "json"):
+        raise InvalidInputError("give either --json or --format: one form is written")
     with session.reading() as store:
         made = Recovery(store)
         state = session.state(store, scope, new=True)  # its recoveries are there without it

@@ -45,8 +45,8 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
 
     If keys alone are not enough, entries are replayed, or an older state or a copy is taken: the
     plan says which, and what that loses. With --copy, rows that a copy still has are healed before,
-    which loses nothing. Damaged rows are set aside (see `quarantine`). Exits with 1 if something
-    cannot be mended.
+    which loses nothing. Damaged rows are set aside (see `quarantine`). Leases that are damaged are
+    removed: whoever holds one has lost it. Exits with 1 if something cannot be mended.
     """
     check_page(given["page"])
     if given["page"] is not None and scope is None:
@@ -88,6 +88,8 @@ class _Damage:
         """What cannot be mended here, and why."""
         self.healing: dict[str, int] = {}
         """How many rows of a scope copies would give back, if this is only looked at."""
+        self.leases = 0
+        """Damaged cells of leases, which hold no state and are removed."""
         self.healed: list[Healed] = []
         self.repaired: list[RecoveryReport] = []
 
@@ -105,13 +107,17 @@ class _Damage:
             if scope and mine:
                 self._plan(scope, mine)
             elif not scope:
+                leases = [o for o in mine if o.kind == "damage" and o.place.startswith("lease ")]
+                self.leases = len(leases)
+                mine = [one for one in mine if one not in leases]
+            if not scope and mine:
                 places = ", ".join(f"{one.place}: {one.message}" for one in mine[:3])
                 self.left.append(f"{places}: only a whole copy of the store helps")
 
     @property
     def mendable(self) -> bool:
         """Whether there is something to do."""
-        return bool(self.plans) or bool(self.copies and self.found)
+        return bool(self.plans) or bool(self.leases) or bool(self.copies and self.found)
 
     def _by_scope(self) -> dict[str, list[Finding]]:
         scopes: dict[str, list[Finding]] = {}
@@ -149,6 +155,8 @@ class _Damage:
                 else:
                     self.healed += heal_directory(handle, mine, self.copies)
             self.look()
+        if self.leases:
+            self._store._core.leases.drop_damaged()
         self.repaired = [self._recovery.recover(plan.agent, plan.failure) for plan in self.plans]
 
 
@@ -168,6 +176,7 @@ def _say(session: Session, damage: _Damage) -> None:
     if session.json:
         told = {
             "plans": [plan_shape(plan) for plan in damage.plans],
+            "leases": damage.leases,
             "healing": damage.healing,
             "healed": [
                 {"scope": str(one.scope or ""), "place": one.place} for one in damage.healed
@@ -181,6 +190,8 @@ def _say(session: Session, damage: _Damage) -> None:
         output.say(output.clean(f"{healed.scope or 'store'}: healed from a copy: {healed.place}"))
     for scope, count in damage.healing.items():
         output.say(output.clean(f"{scope}: {count} rows would be healed from a copy"))
+    if damage.leases:
+        output.say("damaged leases, which hold no state, are removed: anybody can take them again")
     for one in damage.repaired or damage.plans:
         for line in str(one).splitlines():
             output.say(output.clean(line))
@@ -204,13 +215,16 @@ def quarantine() -> None:
 @pass_session
 def list_(session: Session, scope: str | None, everything: bool) -> None:
     """What was set aside, of a scope or of all."""
-    from holdfast.recovery.records import recovered_agents
+    from holdfast.recovery.records import check_there, recovered_agents
+    from holdfast.store.scopes import Scope
     from holdfast.sync import Recovery
 
     with session.reading() as store:
         made = Recovery(store)
         agents = [scope] if scope is not None else recovered_agents(store._handle)
         found = [one for agent in agents for one in made.quarantine(agent).list()]
+        if scope is not None and not found:
+            check_there(store._handle, Scope.parse(scope))
     found = [one for one in found if everything or one.released_at is None]
     if session.json:
         output.document({"quarantine": [_shape(one) for one in found]})

@@ -84,6 +84,7 @@ def restore(session: Session, /, scope: str, to: str | None, **given: Any) -> No
 
     names = ("name", "type", "tag", "trigger", "at", "before", "valid")
     where = located({name: given.pop(name) for name in names})
+    given |= {name: given[name] or None for name in ("keys", "prefixes")}  # none given: all
     opened = session.reading() if given["dry_run"] else session.writing()
     with opened as store:
         state = session.state(store, scope, new=given["source"] is not None)

@@ -13,6 +13,7 @@ from holdfast.cli import output
 from holdfast.cli.commands import Group, pass_session
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
+from holdfast.errors import InvalidInputError
 
 
 @click.group(cls=Group)
@@ -25,6 +26,7 @@ def retention() -> None:
 @pass_session
 def plan(session: Session, scope: str) -> None:
     """What would go, and why each checkpoint stays or goes; nothing is changed."""
+    _check_timeline(session)
     with session.reading() as store:
         found = Retention(store).plan(scope)
     if session.json:
@@ -40,6 +42,7 @@ def plan(session: Session, scope: str) -> None:
 @pass_session
 def run(session: Session, scope: str, confirm: bool) -> None:
     """Prune what `plan` shows. Cut short, run it again."""
+    _check_timeline(session)
     with session.writing() as store:
         done = Retention(store).run(scope, confirm=confirm)
     if session.json:
@@ -75,12 +78,21 @@ def clear(session: Session, scope: str, checkpoint: str, reason: str) -> None:
 @pass_session
 def end(session: Session, scope: str, timeline: str, reason: str | None) -> None:
     """End a timeline that nothing needs, and drop its content. Cut short, run it again."""
+    _check_timeline(session)
     with session.writing() as store:
         done = Retention(store).end(scope, timeline, reason)
     if session.json:
         output.document(asdict(done) | {"scope": str(done.scope)})
     else:
         output.say(output.clean(f"{done.scope} {timeline} is ended; {done.bytes} bytes went"))
+
+
+def _check_timeline(session: Session) -> None:
+    if session.timeline != "main":
+        raise InvalidInputError(
+            "retention looks at all timelines of a scope, and ends the one that is named behind "
+            "it: leave --timeline out"
+        )
 
 
 def _data(found: RetentionPlan) -> dict[str, Any]:

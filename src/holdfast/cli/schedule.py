@@ -39,21 +39,30 @@ def list_(session: Session) -> None:
         return
     output.table(
         ["schedule", "when", "of", "runs", "last", "next", "failed"],
-        [[one.name, one.when, _of(one), one.runs, one.last, one.next, one.failed] for one in found],
+        [
+            [one.name, one.when, _of(one), one.runs, one.last, one.next, one.damage or one.failed]
+            for one in found
+        ],
     )
 
 
-def _of(one: ScheduleInfo) -> str:
+def _of(one: ScheduleInfo) -> str | None:
+    if one.damage is not None:
+        return None
     if one.policy is not None:
         return f"{one.scope} by policy {one.policy}"
-    return f"retention of {one.scope}" if one.retention else one.scope or f"job {one.job}"
+    if one.retention:
+        return f"retention of {one.scope}"
+    line = "" if one.timeline == "main" else f" {one.timeline}"
+    return f"{one.scope}{line}" if one.scope is not None else f"job {one.job}"
 
 
 def _shape(one: ScheduleInfo) -> dict[str, Any]:
     return {
         "name": one.name,
-        "when": str(one.when),
+        "when": str(one.when) if one.when is not None else None,
         "scope": one.scope,
+        "timeline": one.timeline,
         "job": one.job,
         "policy": one.policy,
         "retention": one.retention,
@@ -61,6 +70,7 @@ def _shape(one: ScheduleInfo) -> dict[str, Any]:
         "last": shapes.time_text(one.last) if one.last else None,
         "next": shapes.time_text(one.next) if one.next else None,
         "failed": one.failed,
+        "damage": one.damage,
     }
 
 
@@ -130,7 +140,8 @@ def remove(session: Session, name: str) -> None:
 def run(session: Session, once: bool, lease: float) -> None:
     """Run schedules of checkpoints, in one of several processes; until Ctrl-C.
 
-    With --json a line for each run. Schedules of jobs need the program that has the jobs.
+    With --json a line for each run; with --once as well, one document. Schedules of jobs need the
+    program that has the jobs.
     """
     from holdfast.sync import Scheduler
 
@@ -161,20 +172,29 @@ def _refuse_jobs(scheduler: Scheduler) -> None:
 def _run(scheduler: Scheduler, once: bool, lease: float, *, as_json: bool) -> None:
     end = time.monotonic() + lease + 5  # of a runner that is gone, it is known after its lease
     while True:
-        for ran in scheduler.run_due():
-            _show(ran, as_json=as_json)
+        ran = scheduler.run_due()
+        if not (once and as_json):
+            for one in ran:
+                _show(one, as_json=as_json)
         if once and (scheduler.running or time.monotonic() > end):
-            if not scheduler.running:
+            if as_json:
+                output.document({"runner": scheduler.running, "runs": [_data(one) for one in ran]})
+            elif not scheduler.running:
                 output.note("another process runs the schedules")
             return
         time.sleep(1.0)
 
 
 def _show(ran: Run, *, as_json: bool) -> None:
-    made = ran.checkpoint.id if ran.checkpoint is not None else None
+    data = _data(ran)
     if as_json:
-        shape = {"schedule": ran.schedule, "slot": ran.slot, "outcome": ran.outcome}
-        click.echo(write({**shape, "checkpoint": made, "error": ran.error}))
+        click.echo(write(data))
     else:
-        texts = [ran.schedule, str(ran.slot), ran.outcome, made or ran.error or ""]
+        texts = [ran.schedule, str(ran.slot), ran.outcome, data["checkpoint"] or ran.error or ""]
         output.say("\t".join(map(output.clean, texts)))
+
+
+def _data(ran: Run) -> dict[str, Any]:
+    made = ran.checkpoint.id if ran.checkpoint is not None else None
+    shape = {"schedule": ran.schedule, "slot": ran.slot, "outcome": ran.outcome}
+    return {**shape, "checkpoint": made, "error": ran.error}

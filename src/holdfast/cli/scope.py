@@ -19,6 +19,9 @@ no_wait_option = click.option(
     is_flag=True,
     help="Only until nobody can read it: `holdfast sweep` drops the rows.",
 )
+holds_option = click.option(
+    "--despite-holds", is_flag=True, help="Also if a checkpoint of it is on (legal) hold."
+)
 
 
 @click.group(cls=Group)
@@ -71,22 +74,26 @@ def delete(session: Session, scope: str, yes: bool) -> None:
 @click.argument("scope", shell_complete=complete_scope)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @no_wait_option
+@holds_option
 @pass_session
-def erase(session: Session, scope: str, yes: bool, no_wait: bool) -> None:
+def erase(session: Session, scope: str, yes: bool, no_wait: bool, despite_holds: bool) -> None:
     """End a scope and remove its content; also of scopes of that name deleted before.
 
-    Says what it cannot reach. If it was cut short, run it again.
+    Says what it cannot reach. If it was cut short, run it again. Refused while a checkpoint of it
+    is on hold, unless --despite-holds is given.
     """
-    erase_scope(session, scope, yes, wait=not no_wait)
+    erase_scope(session, scope, yes, wait=not no_wait, despite_holds=despite_holds)
 
 
-def erase_scope(session: Session, scope: str, yes: bool, *, wait: bool) -> None:
+def erase_scope(
+    session: Session, scope: str, yes: bool, *, wait: bool, despite_holds: bool
+) -> None:
     """End a scope and remove its content."""
     with session.writing() as store:
         name = store.scope(scope).scope
         if not yes:
             confirm("Erase", f"{name} with all its timelines")
-        result = store.erase(name, wait=wait)
+        result = store.erase(name, wait=wait, despite_holds=despite_holds)
     if session.json:
         output.document(shapes.erased(result))
         return
@@ -97,7 +104,7 @@ def erase_scope(session: Session, scope: str, yes: bool, *, wait: bool) -> None:
 
 
 def still_open(places: Sequence[str]) -> None:
-    """Say what an erase cannot reach."""
+    """Say what an erase, or a new key, cannot reach."""
     for text in places:
         output.note(f"still open: {in_options(text)}")
 

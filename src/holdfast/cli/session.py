@@ -47,13 +47,28 @@ class Session:
     @property
     def url(self) -> str:
         """The store's URL; a bare path is one of SQLite."""
-        text = self.store or os.environ.get("HOLDFAST_STORE") or DEFAULT
+        return self.url_of(self.store or os.environ.get("HOLDFAST_STORE") or DEFAULT)
+
+    def url_of(self, text: str) -> str:
+        """The URL of a store that is named like this."""
         scheme, colon, _ = text.partition(":")
         if scheme == "memory" and colon:
             raise InvalidInputError("a store in memory would end with this command: name a file")
-        # One letter before the colon is a drive, not an engine.
-        named = colon and len(scheme) > 1 and scheme.isalnum()
+        # One letter before the colon is a drive, not an engine; a plus is in mongodb+srv.
+        named = colon and len(scheme) > 1 and scheme.replace("+", "").isalnum()
         return text if named else f"sqlite:{text}"
+
+    @property
+    def shown(self) -> str:
+        """The store's URL without a password."""
+        from holdfast.storage import shown
+
+        return shown(self.url)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the store is a file, and not on a server."""
+        return self.url.startswith("sqlite:")
 
     @property
     def path(self) -> str:
@@ -119,7 +134,8 @@ class Session:
     def creating(self) -> Iterator[Store]:
         """A new store."""
         if self._is_store():
-            raise RefusedError(f"there is a store at {self.path!r} already; nothing was changed")
+            where = repr(self.path) if self.is_file else self.shown
+            raise RefusedError(f"there is a store at {where} already; nothing was changed")
         with self._open(create=True) as store:
             yield store
 
@@ -172,14 +188,14 @@ class Session:
     def _check_there(self) -> None:
         """Say what to do if there is no store; other places than files speak for themselves."""
         folder = os.path.dirname(self.path) or "."
-        if self.url.startswith("sqlite:") and os.path.isdir(folder) and not _is_file(self.path):
+        if self.is_file and os.path.isdir(folder) and not _is_file(self.path):
             raise StoreNotFoundError(
                 f"there is no store at {self.path!r}; make one with `holdfast init`, or name "
                 "another with --store or HOLDFAST_STORE"
             )
 
     def _is_store(self) -> bool:
-        if not _is_file(self.path):
+        if self.is_file and not _is_file(self.path):
             return False
         from holdfast import sync
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from holdfast.store.compare import Diff
     from holdfast.store.entries import Cause
     from holdfast.store.items import Checkpoint, Entry, Erased, Restored, Reverted, TimelineInfo
-    from holdfast.store.merging import MergeConflict, Merged
+    from holdfast.store.merge_conflicts import MergeConflict
+    from holdfast.store.merging import Merged
     from holdfast.store.verify_report import Report
 
 _CAUSE = ("actor", "reason", "correlation", "parent", "component", "operation")
@@ -172,7 +173,8 @@ def diff(found: Diff) -> dict[str, Any]:
     """A diff; `before` is left out of what was added, `after` of what was removed."""
     changes = []
     for change in found:
-        one = {"kind": change.kind, "key": change.key, "path": change.path}
+        one: dict[str, Any] = {"kind": change.kind, "key": change.key, "path": change.path}
+        one["steps"] = list(change.steps)
         if change.kind != "added":
             one["before"] = tagged(change.before)
         if change.kind != "removed":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
@@ -29,7 +30,7 @@ def init(session: Session) -> None:
     if session.json:
         output.document(
             {
-                "store": session.url,
+                "store": session.shown,
                 "encrypted": encrypted,
                 "identity": identity,
                 **places,
@@ -37,7 +38,7 @@ def init(session: Session) -> None:
             }
         )
         return
-    output.fields([("store", session.url), ("encrypted", encrypted), ("identity", identity)])
+    output.fields([("store", session.shown), ("encrypted", encrypted), ("identity", identity)])
     output.fields([(name, place) for name, place in places.items() if place is not None])
     for caution in cautions:
         output.note(f"warning: {caution}")
@@ -45,15 +46,18 @@ def init(session: Session) -> None:
 
 def _places(session: Session, encrypted: bool) -> dict[str, Any]:
     """Where the secrets lie."""
-    ring = f"{session.path}.keys" if encrypted else None
+    path = os.path.realpath(session.path) if os.path.islink(session.path) else session.path
+    ring = f"{path}.keys" if session.is_file else "as the URL says"
     key = None
     if encrypted:
         asked = session.would_ask or session.passphrase_file is not None
         key = "passphrase" if asked else session.key_name
     signer = session.signer_source
-    if signer is None:
-        signer = "in the ring" if encrypted else f"file:{session.path}.sign"
-    return {"key": key, "ring": ring, "signer": signer}
+    if signer is None and encrypted:
+        signer = "in the ring"
+    elif signer is None and session.is_file:
+        signer = f"file:{path}.sign"
+    return {"key": key, "ring": ring if encrypted else None, "signer": signer}
 
 
 def _cautions(session: Session, encrypted: bool) -> list[str]:
@@ -61,8 +65,11 @@ def _cautions(session: Session, encrypted: bool) -> list[str]:
     if encrypted:
         found.append("without key and ring nothing can be read: keep copies of both, apart")
     else:
-        found.append("it is not encrypted: who can read the file can read the state")
-    if session.signer_source is None:
+        place = "file" if session.is_file else "database"
+        found.append(f"it is not encrypted: who can read the {place} can read the state")
+    if session.signer_source is None and not encrypted and not session.is_file:
+        found.append("it has no signer, so that nothing is signed: make it with --signer file:PATH")
+    elif session.signer_source is None:
         found.append(
             "the signer lies with the store: pin the identity elsewhere and keep witnesses, or "
             "make the store with --signer file:PATH on another disk"

@@ -12,7 +12,7 @@ from holdfast.cli import output, shapes
 from holdfast.cli.commands import Command, pass_session
 from holdfast.cli.completion import complete_scope
 from holdfast.cli.session import Session
-from holdfast.errors import InvalidInputError
+from holdfast.errors import InvalidInputError, KeyMissingError, PrunedError
 from holdfast.store.json_values import write
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ _COLOURS = {"delete": "red", "delete scope": "red", "restore": "yellow", "checkp
 @click.option(
     "--timeout", type=click.FloatRange(0), metavar="SECONDS", help="End after such a silence."
 )
+@click.option("--past-pruned", is_flag=True, help="Pass over entries that were pruned.")
 @pass_session
 def watch(
     session: Session,
@@ -41,6 +42,7 @@ def watch(
     pattern: str | None,
     since: str | None,
     timeout: float | None,
+    past_pruned: bool,
 ) -> None:
     """Entries of a scope, or of all, as they are committed; until Ctrl-C.
 
@@ -48,7 +50,12 @@ def watch(
     """
     with session.reading() as store:
         begin = _position(since) if since is not None else None
-        options: dict[str, Any] = {"prefix": prefix, "pattern": pattern, "timeout": timeout}
+        options: dict[str, Any] = {
+            "prefix": prefix,
+            "pattern": pattern,
+            "timeout": timeout,
+            "past_pruned": past_pruned,
+        }
         if session.timeline != "main":
             if scope is None:
                 raise InvalidInputError("--timeline is one of a scope: name the scope, too")
@@ -60,6 +67,9 @@ def watch(
                 _show(entry, as_json=session.json)
         except KeyboardInterrupt:
             return  # this is how it is meant to end
+        except (PrunedError, KeyMissingError) as error:
+            position = f"--since '{json.dumps(_texts(error.position or {}))}'"
+            raise type(error)(str(error).replace("since=error.position", position)) from None
 
 
 def _position(text: str) -> Position:
@@ -79,11 +89,14 @@ def _position(text: str) -> Position:
     return found
 
 
+def _texts(position: dict[int, int] | None) -> dict[str, int]:
+    """A position for JSON, which has texts as keys only."""
+    return {str(lane): number for lane, number in (position or {}).items()}
+
+
 def _show(entry: Entry, *, as_json: bool) -> None:
     if as_json:
-        # json has texts as keys only
-        position = {str(lane): number for lane, number in (entry.position or {}).items()}
-        click.echo(write({**shapes.entry(entry), "position": position}))
+        click.echo(write({**shapes.entry(entry), "position": _texts(entry.position)}))
     else:
         _line(entry)
     sys.stdout.flush()

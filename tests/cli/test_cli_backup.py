@@ -1,0 +1,85 @@
+"""`holdfast backup`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli_kit import Cli
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    return f"dir:{tmp_path}/backups"
+
+
+def test_a_store_is_backed_up_and_made_again(cli: Cli, place: str, tmp_path: Path) -> None:
+    cli("init")
+    cli("key set agent:7 plan 1")
+    first = cli(f"backup create {place} --name first --json").json
+    assert (first["name"], first["type"], first["encrypted"]) == ("first", "full", False)
+    cli("key set agent:7 plan 2")
+    said = cli(f"backup create {place}")
+    assert said.code == 0
+    assert "backup: 2" in said.out
+    listed = cli(f"backup list {place} --json").json
+    assert [one["name"] for one in listed["backups"]] == ["", "first"]
+    assert listed["damaged"] == []
+    assert cli(f"backup list {place}").out.count("\n") == 2
+    id = first["id"]
+    newest = cli(f"backup verify {place} newest --json").json
+    assert newest["id"] == listed["backups"][0]["id"]
+    assert "whole" in cli(f"backup verify {place} {id}").out
+    url = f"{tmp_path}/again.db"
+    done = cli(f"backup restore {place} {id} {url} --json")
+    assert done.code == 0
+    assert done.json["rows"] == first["rows"]
+    assert done.json["erased"] == 0
+    assert cli(f"--store {url} key get agent:7 plan").out == "1\n"
+    assert cli(f"--store {url} verify").code == 0
+    refused = cli(f"backup restore {place} {id} {url}")
+    assert refused.code == 2
+    assert "already" in refused.err
+    deleted = cli(f"backup prune {place} --keep 1 --json").json
+    assert deleted["deleted"] == [id]
+    assert cli(f"backup verify {place} {id}").code == 4
+    last = listed["backups"][0]["id"]
+    assert f"{last} is deleted" in cli(f"backup delete {place} {last}").out
+    assert cli(f"backup list {place}").out == ""
+    assert cli(f"backup verify {place} newest").code == 4
+
+
+def test_where_the_store_is_lost(cli: Cli, place: str, tmp_path: Path) -> None:
+    cli("init")
+    cli("key set agent:7 plan 1")
+    made = cli(f"backup create {place} --json").json
+    (tmp_path / "lost").mkdir()
+    id, lost = made["id"], f"--store {tmp_path}/lost/none.db"
+    assert cli(f"{lost} backup verify {place} {id}").code == 4
+    untrusted = cli(f"{lost} backup verify {place} {id} --no-store")
+    assert untrusted.code == 1
+    assert "not trusted" in untrusted.out
+    trust = f"--no-store --trust {made['signer']}"
+    assert cli(f"{lost} backup verify {place} {id} {trust}").code == 0
+    assert cli(f"{lost} backup restore {place} {id} {tmp_path}/a.db --no-store").code == 2
+    done = cli(f"{lost} backup restore {place} {id} {tmp_path}/a.db {trust}")
+    assert done.code == 0
+    assert "not at hand" in done.out
+    assert cli(f"--store {tmp_path}/a.db key get agent:7 plan").out == "1\n"
+
+
+def test_damage_has_an_exit_code(cli: Cli, place: str, tmp_path: Path) -> None:
+    cli("init")
+    cli("key set agent:7 plan 1")
+    made = cli(f"backup create {place} --json").json
+    part = next(path for path in (tmp_path / "backups" / "objects").rglob("*") if path.is_file())
+    part.write_bytes(b"other")
+    found = cli(f"backup verify {place} {made['id']} --json")
+    assert found.code == 1
+    assert part.name in found.json["findings"][0]
+    assert cli(f"backup restore {place} {made['id']} {tmp_path}/again.db").code == 6
+    manifest = tmp_path / "backups" / "backups" / f"{made['id']}.json"
+    manifest.write_bytes(b"{}")
+    assert "is damaged" in cli(f"backup list {place}").err
+    assert cli(f"backup create {place} --encryption").code == 2
+    assert cli("backup list nowhere").code == 2
