@@ -210,3 +210,19 @@ def test_on_the_async_face_whatever_gives_something_to_await_is_awaited() -> Non
 def test_jobs_are_given_by_their_names(jobs: Any) -> None:
     with sync.open("memory:") as store, pytest.raises(InvalidInputError, match="mapping"):
         sync.Scheduler(store, jobs=jobs)
+
+
+async def _later(*_: Any) -> int:
+    return 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_update_and_replay_say_that_they_take_plain_functions() -> None:
+    with sync.open("memory:") as store:
+        state = store.agent("a")
+        state.set("k", 0)
+        with pytest.raises(InvalidInputError, match="update takes a plain function"):
+            state.update("k", _later)
+        with pytest.raises(InvalidInputError, match="replay takes a plain function"):
+            state.replay(_later, 0)
+        assert state.get("k") == 0

@@ -23,6 +23,7 @@ from holdfast.store.arguments import (
     check_timeline,
     check_version,
     listed,
+    unawaited,
 )
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target, Written
@@ -121,7 +122,7 @@ class LineHandle:
         check_function(change, "what update takes")
         key = check_key(key)
         before, version, kept = self.reader.to_update(key, default)
-        after = change(before)
+        after = _done(change(before), "update")
         operations = [Operation("set", key, after, KEEP, kept.name if kept is not None else None)]
         plan = self._plan(operations, self._version, expects={key: version}, attempt=attempt)
         plan[0].done_again = attempt < UPDATES
@@ -242,8 +243,17 @@ class LineHandle:
         check_limit(until, "until")
         state = start
         for key, envelope, body in self.history.entries(newest_first=False, low=since, high=until):
-            state = fold(state, self.history.entry(key, envelope, body))
+            state = _done(fold(state, self.history.entry(key, envelope, body)), "replay")
         return state
+
+
+def _done(answer: Any, what: str) -> Any:
+    """What a function gave; refused if the function has not even run."""
+    if unawaited(answer):
+        raise InvalidInputError(
+            f"{what} takes a plain function: what an `async def` gives is awaited by nobody here"
+        )
+    return answer
 
 
 def _time_of(point: Any) -> int | None:
