@@ -245,6 +245,7 @@ url, key, new, name, stop = sys.argv[1:]
 store = sync.open(url, key=key, durability="normal", create=False)
 mine, shared = store.agent(name), store.agent("shared")
 mine.set("n", 0)
+shared.length("log")  # whoever has the old key only goes on with the scopes that it knows
 print("ready", flush=True)
 if new:
     store.add_key(new)
@@ -289,6 +290,7 @@ def test_four_processes_write_through_it(tmp_path: Path) -> None:
     finally:
         for child in children:
             child.kill()
+            child.communicate()
     place.close()
     with place.open(key=new) as again:
         log = again.agent("shared").get("log")
