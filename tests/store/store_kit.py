@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -142,6 +143,15 @@ class Between:
             before, self.before = self.before, None
             before()
         self._storage.commit(batch)
+
+
+def stop_process(pid: int) -> None:
+    """Stop a process that this one started, and wait until it stands.
+
+    A signal is only on its way when `kill` returns: what runs on another core does a little more.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 def rows_of(storage: Storage, kind: bytes) -> list[tuple[bytes, bytes]]:
