@@ -221,7 +221,7 @@ def test_time_limits_say_that_they_are_over() -> None:
         async def run_out(limit: asyncio.Timeout) -> None:
             await begun(slow)  # what has not begun would never begin
             limit.reschedule(asyncio.get_running_loop().time())
-            while not limit.expired():
+            while not limit.expired():  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
             slow.go_on.set()
 
