@@ -144,6 +144,43 @@ def test_what_is_written_behind_the_signal_has_a_checkpoint_too(store: sync.Stor
     assert state.at(state.checkpoints()[0]).get("k") == "last"
 
 
+def test_no_signal_is_sent_again_behind_the_block(
+    store: sync.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that sends it was held up between its look and that: it would end the process."""
+    heard: list[int] = []
+    sent: list[bool] = []
+    looked, over = threading.Event(), threading.Event()
+    get, kill, main = signal.getsignal, os.kill, threading.current_thread()
+
+    def held_up(number: int) -> Any:
+        found = get(number)
+        if threading.current_thread() is not main and not over.is_set():
+            looked.set()
+            over.wait(0.5)  # the block cannot end before this has sent it
+        return found
+
+    def noted(pid: int, number: int) -> None:
+        if threading.current_thread() is not main:
+            sent.append(over.is_set())
+            if len(sent) == 1:
+                return  # as one that comes just before a wait is not heard
+        kill(pid, number)
+
+    before = signal.signal(signal.SIGTERM, lambda *_: heard.append(1))
+    try:
+        with ShutdownCheckpoints(store):
+            monkeypatch.setattr(signal, "getsignal", held_up)
+            monkeypatch.setattr(os, "kill", noted)
+            kill(os.getpid(), signal.SIGTERM)
+            assert looked.wait(60)
+        over.set()
+        assert heard
+        assert not any(sent)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_what_cannot_be_meant_is_refused(place: Place) -> None:
     store = place.open()
     for wrong in ("agent:1", ["nonsense"], [7]):
