@@ -21,6 +21,10 @@ class Middle:
         self.commits = 0
         self.busy = False
         self.begun: Callable[[], object] = lambda: None
+        self._told = threading.Event()
+        """The task was cancelled as often as it is to be."""
+        self._loop: int | None = None
+        """The thread of the event loop, which cannot wait for itself."""
         self._lock = threading.Lock()
 
     def cancels(
@@ -33,7 +37,11 @@ class Middle:
             task.cancel()
             if times > 1:
                 loop.call_soon(again, times - 1)
+            else:
+                self._told.set()
 
+        self._told.clear()
+        self._loop = threading.get_ident()
         self.names, self.left = names, number
         self.begun = lambda: loop.call_soon_threadsafe(again, 3)
 
@@ -46,7 +54,9 @@ class Middle:
         if counts and not self.left:
             self.busy = True
             self.begun()
-            time.sleep(0.03)
+            if threading.get_ident() != self._loop:
+                assert self._told.wait(60)  # however late the loop is: it is cancelled in here
+            time.sleep(0.03)  # for a task that does not wait for this to be told
             self.busy = False
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from typing import Any
 import pymongo
 import pytest
 from pymongo.errors import OperationFailure
+from store_kit import free_port
 
 
 def program() -> str:
@@ -36,8 +36,7 @@ class Server:
         self.folder = tempfile.mkdtemp(prefix="holdfast-mongodb-")
         self._options = [] if alone else ["--replSet", "rs0"]
         self._part = part
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self._alone = alone
         try:
             self.start()
@@ -63,7 +62,7 @@ class Server:
         if not self._alone:
             self.initiate(self.port)
         with self.client(directConnection=True) as client:
-            for _ in range(400):
+            for _ in range(1200):
                 if client.admin.command("hello")["isWritablePrimary"]:
                     return
                 time.sleep(0.05)
@@ -87,7 +86,7 @@ class Server:
     def kill(self) -> None:
         """End it at one moment."""
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait(60)
 
     def remove(self) -> None:
         """End it, and take its folder away."""

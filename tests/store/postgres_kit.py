@@ -6,7 +6,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,6 +15,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from store_kit import free_port
 
 
 def programs() -> Path:
@@ -45,8 +45,7 @@ class Server:
         subprocess.run(
             make, check=True, capture_output=True, timeout=60, cwd=self.folder, **self._other
         )
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.start()
 
     @property
@@ -73,7 +72,7 @@ class Server:
             cwd=self.folder,
             **self._other,
         )
-        for _ in range(400):
+        for _ in range(1200):
             try:
                 psycopg.connect(self.url).close()
                 return
@@ -87,7 +86,7 @@ class Server:
         for pid in [self.process.pid, *children]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self.process.wait(30)
+        self.process.wait(60)
         for pid in children:  # they are not ours to wait for, and may be slow to go
             while _runs(pid):
                 time.sleep(0.005)
@@ -101,7 +100,7 @@ class Server:
     def stop(self) -> None:
         """End it as its owner would."""
         self.process.send_signal(signal.SIGINT)
-        self.process.wait(30)
+        self.process.wait(60)
 
     def remove(self) -> None:
         """End it, and take its folder away."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-import random
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +13,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from store_kit import free_port
 
 ACCESS, SECRET = "AKIAHOLDFASTTESTS", "a-secret-of-the-tests"
 
@@ -31,16 +30,10 @@ def program() -> str:
 
 def _ports(count: int) -> list[int]:
     """Free ports; the server takes for each another one, 10000 above it."""
-    found: list[int] = []
+    found: set[int] = set()
     while len(found) < count:
-        port = random.randint(15_000, 30_000)
-        try:
-            for one in (port, port + 10_000):
-                socket.create_server(("127.0.0.1", one)).close()
-        except OSError:
-            continue
-        found.append(port)
-    return found
+        found.add(free_port())
+    return list(found)
 
 
 class Server:
@@ -95,7 +88,7 @@ class Server:
             retry_config={"max_retries": 0},
         )
         made = False
-        for _ in range(300):
+        for _ in range(600):
             try:
                 if not made:
                     asked = urllib.request.Request(bucket, method="POST")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
+import signal
+import socket
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -142,6 +145,31 @@ class Between:
             before, self.before = self.before, None
             before()
         self._storage.commit(batch)
+
+
+def free_port() -> int:
+    """A port that is free, as is the one 10000 above it, for a server that is to be started.
+
+    Below those that the system gives to connections: any of these could take it before the server.
+    """
+    chance = random.SystemRandom()  # not seeded, so that no two processes choose alike
+    while True:
+        port = chance.randrange(12_000, 22_000)
+        try:
+            for one in (port, port + 10_000):
+                socket.create_server(("127.0.0.1", one)).close()
+            return port
+        except OSError:
+            continue
+
+
+def stop_process(pid: int) -> None:
+    """Stop a process that this one started, and wait until it stands.
+
+    A signal is only on its way when `kill` returns: what runs on another core does a little more.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 def rows_of(storage: Storage, kind: bytes) -> list[tuple[bytes, bytes]]:

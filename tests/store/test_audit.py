@@ -195,7 +195,7 @@ def test_while_notes_cannot_be_committed_they_wait_and_then_reads_are_refused(
     audit.start()
     assert state.get("password") == 1
     audit.flush()
-    faulty.plan = tuple(Fault("commit", faulty.calls["commit"] + nth) for nth in range(1, 1000))
+    faulty.plan = (Fault("commit", faulty.calls["commit"] + 1, onward=True),)
     for _ in range(3):
         assert state.get("password") == 1
     with pytest.raises(GateRefusedError, match="injected"):
@@ -257,7 +257,7 @@ def test_notes_are_committed_without_being_asked_for(store: sync.Store) -> None:
     store.agent("a").set("password", 1)
     with sync.Audit(store, every=0.01):
         store.agent("a").get("password")
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while not store.scope("custom:$audit")._handle.reader.keys(auditing.PREFIX):
             assert time.monotonic() < end
             time.sleep(0.01)

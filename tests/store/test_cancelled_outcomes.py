@@ -265,7 +265,7 @@ def test_a_loop_that_waits_for_its_lease_can_be_stopped() -> None:
             running = asyncio.create_task(loop.run(), context=outside)
             await asyncio.sleep(0.05)
             loop.stop()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 assert (await running).outcome == "stopped"
 
     run(test)
@@ -319,11 +319,18 @@ def test_a_retention_run_stops_and_is_finished_by_the_next() -> None:
 
 
 def test_leaving_the_agents_ends_their_loops() -> None:
+    class Noticed(Counter):
+        async def step(self) -> Worked:
+            begun.set()
+            return await super().step()
+
+    begun = asyncio.Event()
+
     async def test(store: holdfast.Store, middle: Middle) -> None:
-        async with holdfast.Agents(store, {"": lambda _: Counter()}) as agents:
+        async with holdfast.Agents(store, {"": lambda _: Noticed()}) as agents:
             await agents.register("1")
             running = asyncio.create_task(agents.run("1", signals=()))
-            await asyncio.sleep(0.1)
+            await asyncio.wait_for(begun.wait(), 60)
         [info] = await holdfast.Agents(store).list()
         assert (info.status, info.owner) == ("stopped", None)
         assert (await running).outcome == "stopped"
@@ -350,8 +357,8 @@ def test_leaving_the_agents_ends_their_loops_on_the_blocking_face() -> None:
                 target=lambda: outcomes.append(agents.run("1", signals=()).outcome)
             )
             thread.start()
-            assert begun.wait(30)
+            assert begun.wait(60)
         [info] = sync.Agents(store).list()
         assert (info.status, info.owner) == ("stopped", None)
-        thread.join(30)
+        thread.join(60)
     assert outcomes == ["stopped"]

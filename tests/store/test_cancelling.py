@@ -28,7 +28,7 @@ class Slow:
 
     def __call__(self) -> str:
         self.begun.set()
-        assert self.go_on.wait(30)
+        assert self.go_on.wait(60)
         self.ended = True
         return "done"
 
@@ -114,14 +114,14 @@ def test_what_nobody_can_have_any_more_is_undone() -> None:
 
 def test_long_work_stops_at_a_safe_point_but_not_inside_what_is_undivided() -> None:
     steps: list[str] = []
-    started = threading.Event()
+    started, told = threading.Event(), threading.Event()
 
     def work() -> None:
         with undivided():
             started.set()
-            for _ in range(20):
+            while not told.wait(0.005):
                 safe_point()
-                time.sleep(0.005)
+            safe_point()
             steps.append("undivided")
         safe_point()
         steps.append("never")
@@ -131,6 +131,7 @@ def test_long_work_stops_at_a_safe_point_but_not_inside_what_is_undivided() -> N
         while not started.is_set():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         await thrice(task)
+        told.set()
         await cancelled(task)
 
     asyncio.run(test())
@@ -185,7 +186,7 @@ def test_a_read_is_left_at_once_and_told_to_stop() -> None:
             await asyncio.sleep(0.001)
         task.cancel()
         await cancelled(task)
-        assert await to_the_end(stopped.wait, 30)
+        assert await to_the_end(stopped.wait, 60)
 
     asyncio.run(test())
     assert said == []
@@ -194,7 +195,7 @@ def test_a_read_is_left_at_once_and_told_to_stop() -> None:
 def test_an_error_beside_the_cancellation_is_its_cause() -> None:
     def work() -> None:
         started.set()
-        assert go_on.wait(30)
+        assert go_on.wait(60)
         raise KeyError("k")
 
     started, go_on = threading.Event(), threading.Event()
@@ -216,10 +217,19 @@ def test_an_error_beside_the_cancellation_is_its_cause() -> None:
 def test_time_limits_say_that_they_are_over() -> None:
     async def test() -> None:
         slow = Slow()
-        asyncio.get_running_loop().call_later(0.05, slow.go_on.set)
+
+        async def run_out(limit: asyncio.Timeout) -> None:
+            await begun(slow)  # what has not begun would never begin
+            limit.reschedule(asyncio.get_running_loop().time())
+            while not limit.expired():  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            slow.go_on.set()
+
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01):
+            async with asyncio.timeout(None) as limit:
+                running = asyncio.create_task(run_out(limit))
                 await to_the_end(slow)
+        await running
         assert slow.ended
 
     asyncio.run(test())

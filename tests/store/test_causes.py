@@ -348,7 +348,7 @@ def test_a_gate_behind_may_write_too(place: Place) -> None:
     writer = threading.Thread(target=lambda: [store.agent("a").set("k", n) for n in range(3)])
     writer.daemon = True
     writer.start()
-    writer.join(20)
+    writer.join(60)
     assert not writer.is_alive()
     assert store.custom("audit").get("log") == ["agent:a@1", "agent:a@2", "agent:a@3"]
     assert store.verify().findings == []

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from store_kit import Place, same
+from store_kit import Hands, Place, same
 
 import holdfast
 from holdfast import (
@@ -330,11 +330,12 @@ def test_rules_of_a_scope(store: sync.Store, other: sync.Store, tmp_path: Path) 
     assert other.verify().findings == store.verify().findings == []
 
 
-def test_expiry_and_classes_come_along(
-    store: sync.Store, other: sync.Store, tmp_path: Path
-) -> None:
+def test_expiry_and_classes_come_along(timed: sync.Store, hands: Hands, tmp_path: Path) -> None:
     """Also of keys that have expired since, and of long values; not of what had expired before."""
-    state = store.agent("1")
+    (tmp_path / "elsewhere").mkdir()
+    elsewhere = Place("memory", tmp_path / "elsewhere", sealed=True)
+    other = elsewhere.open(clock=hands.clock)
+    state = timed.agent("1")
     state.declare(Classed("billing/", "sensitive"))
     state.set("billing/card", "4111")
     end = datetime(2999, 1, 1, tzinfo=UTC)
@@ -344,13 +345,13 @@ def test_expiry_and_classes_come_along(
     state.set("classed bytes", bytes(2 << 20), class_="sensitive")
     state.set("bytes", bytes(2 << 20), expires=end)
     state.set("before", "gone", ttl=0.001)
-    time.sleep(0.002)
+    hands.move(0.002)
     state.set("short", 3, ttl=0.5)
     state.set("short list", ["y" * 1000] * 2000, ttl=0.5)
     point = state.checkpoint("x")
     made = export_checkpoint(state, tmp_path / "x", plain=True)
     assert made.keys == 8
-    time.sleep(0.5)
+    hands.move(1)
     there = other.agent("2")
     done = import_checkpoint(there, tmp_path / "x", untrusted=True)
     assert there.keys() == ["billing/card", "bytes", "classed bytes", "list", "login", "offer"]
@@ -365,7 +366,8 @@ def test_expiry_and_classes_come_along(
     export_checkpoint(state, tmp_path / "y", plain=True)
     root = state.root()
     assert import_checkpoint(state, tmp_path / "y").root == root
-    assert other.verify().findings == store.verify().findings == []
+    assert other.verify().findings == timed.verify().findings == []
+    elsewhere.close()
 
 
 def test_long_values_go_through_in_pieces(tmp_path: Path) -> None:

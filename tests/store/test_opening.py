@@ -192,7 +192,7 @@ def test_a_store_that_another_program_holds(
             store.agent("1").set("k", "new")
         holder.stdin.write("\n")
         holder.stdin.close()
-        holder.wait(10)
+        holder.wait(60)
         holder.stdout.close()
         assert store.agent("1").get("k") == "plain words"
         store.agent("1").set("k", "after")

@@ -128,7 +128,7 @@ def test_on_sigterm(tmp_path: Path, sealed: bool) -> None:
         assert process.stdout is not None
         assert process.stdout.readline().strip() == "busy"
         os.kill(process.pid, signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
     finally:
         process.kill()
     store, queue = place.open(), Queue()

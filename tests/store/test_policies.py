@@ -59,7 +59,7 @@ def count(operator: str, threshold: float, **more: Any) -> Condition:
 
 
 def made(store: sync.Store, policies: sync.Policies, agent: str = "a") -> int:
-    assert policies.wait(20)
+    assert policies.wait(60)
     assert policies.errors() == ()
     return len(store.agent(agent).checkpoints())
 
@@ -291,7 +291,7 @@ def test_time_alone_makes_a_checkpoint_of_what_was_written(
     hands.at += 299
     assert made(store, policies) == 2
     hands.at += 2  # from now on it waits for its share
-    assert policies.wait(20)
+    assert policies.wait(60)
     hands.at += 30
     assert made(store, policies) == 3
 
@@ -433,7 +433,7 @@ def test_jitter_spreads_agents_and_stays_the_same_for_each(plain: Place, hands: 
         seen = []
         for _ in range(17):
             hands.at += 10
-            assert policies.wait(20)
+            assert policies.wait(60)
             seen.append(len(policies.fired()))
     assert (seen[4], seen[-1]) == (0, 50)
     assert max(b - a for a, b in pairwise(seen)) < 15
@@ -508,7 +508,7 @@ def test_metrics_of_your_own(plain: Place, hands: Hands) -> None:
 
     with alone(store, rules[0], metrics={"depth": broken}) as policies:
         state.set("k", 3)
-        assert policies.wait(20)
+        assert policies.wait(60)
         assert policies.errors() == ("metric depth: failed with ValueError",)
 
 
@@ -578,10 +578,10 @@ def test_two_processes_make_one_checkpoint(plain: Place, hands: Hands) -> None:
     with alone(one, Policy("p", (minute,))) as first, alone(two, Policy("p", (minute,))) as second:
         for store, policies in ((one, first), (two, second)):
             store.agent("a").set("k", 1)
-            assert policies.wait(20)
+            assert policies.wait(60)
         hands.at += 61
-        assert first.wait(20)
-        assert second.wait(20)
+        assert first.wait(60)
+        assert second.wait(60)
         assert len(one.agent("a").checkpoints()) == 1
         assert (first.errors(), second.errors()) == ((), ())
 
@@ -601,7 +601,7 @@ def test_a_checkpoint_rests_on_the_one_its_policy_was_judged_by(plain: Place) ->
         state = store.agent("a")
         state.set("k", 1)
         state.set("k", 2)
-        assert policies.wait(20)
+        assert policies.wait(60)
         assert [one.name for one in state.checkpoints()] == ["theirs"]
         assert (policies.errors(), policies.fired()) == ((), ())
 
@@ -621,10 +621,10 @@ def test_what_cannot_be_measured_is_not_tried_with_every_write(
             patch.setattr("holdfast.checkpoints.engine.measure", fails)
             for number in range(50):
                 store.agent("a").set("k", number)
-                assert policies.wait(20)
+                assert policies.wait(60)
             assert len(tried) == 1
         hands.at += 6
-        assert policies.wait(20)
+        assert policies.wait(60)
         assert len(store.agent("a").checkpoints()) == 1
         assert policies.errors() == ("agent:a: Unavailable",)
 
@@ -635,7 +635,7 @@ def test_a_busy_agent_never_has_two_on_their_way(place: Place) -> None:
         state = store.agent("a")
         for number in range(200):
             state.set(f"k{number}", number)
-        assert policies.wait(20)
+        assert policies.wait(60)
         kinds = [entry.kinds for entry in state.log(limit=None, newest_first=False)]
         assert kinds[-1] == ("checkpoint",)
         pairs = pairwise(kinds)
@@ -656,11 +656,11 @@ def test_a_checkpoint_that_fails_fails_no_write(plain: Place, hands: Hands) -> N
     with alone(store, Policy("p", (count("greater_than_or_equal", 1),))) as policies:
         state = store.agent("a")
         state.set("k", 1)
-        assert policies.wait(20)
+        assert policies.wait(60)
         assert policies.errors() == ("agent:a: HoldfastError",)
         store.remove_gate(gate)
         hands.at += 6
-        assert policies.wait(20)
+        assert policies.wait(60)
         assert len(state.checkpoints()) == 1
 
 
@@ -725,9 +725,9 @@ def test_the_async_face(tmp_path: Path) -> None:
                 await policies.set(state, Policy("p", (count("equals", 2),), priority="low"))
                 assert [one.id for one in await policies.list(A)][-1] == "p"
                 assert await policies.get(A, "p") is not None
-                assert await policies.wait(20)
+                assert await policies.wait(60)
                 await state.set("k", "x" * 10_000)
-                assert await policies.wait(20)
+                assert await policies.wait(60)
                 assert len(await state.checkpoints()) == 1
                 assert (await policies.evaluate(A)).triggered is False
                 assert [one.fires for one in await policies.explain(A)] == [False] * 3
@@ -840,7 +840,7 @@ def test_a_restored_state_is_what_is_watched_from_then_on(
     state.set("a", "x" * 1000)
 
     def size() -> float:
-        assert policies.wait(20)
+        assert policies.wait(60)
         found = next(one for one in policies.explain(A) if one.policy.id == "big")
         value = found.readings[0].value
         assert value is not None

@@ -80,7 +80,7 @@ def test_metrics_are_what_a_model_says(steps: list[tuple[str, Any, Any]]) -> Non
                 if kind == "look":
                     assert _read(policies) == pytest.approx(model.read())
             assert _read(policies) == pytest.approx(model.read())
-            assert policies.wait(20)
+            assert policies.wait(60)
             assert _read(policies) == pytest.approx(model.read())
             assert (policies.errors(), policies.fired()) == ((), ())
         afresh = sync.Policies(other, defaults=NEVER, watch=False)

@@ -48,7 +48,7 @@ def live(*policies: Policy, watch: bool = True) -> sync.Store:
         end = step.time - start
         while at[0] < end:  # in small steps, so that alarms come at their time
             at[0] = min(end, at[0] + 20) if at[0] < quiet else end
-            assert watching.wait(20)
+            assert watching.wait(60)
         if step.policy == "":
             state.checkpoint("by hand")
         elif step.writes:
@@ -58,7 +58,7 @@ def live(*policies: Policy, watch: bool = True) -> sync.Store:
                         change.set(key, value(key, size, which))
                     else:
                         change.delete(key)
-        assert watching.wait(20)
+        assert watching.wait(60)
     assert watching.errors() == ()
     watching.close()
     return store
@@ -174,7 +174,7 @@ def test_costs_after_damage_tell_what_is_known_and_name_what_is_not(place: Place
     with sync.Policies(store, defaults=(often,)) as policies:
         for n in range(4):
             state.set("k", n)
-            assert policies.wait(20)
+            assert policies.wait(60)
     (whole,) = sync.Optimizer(store).costs(A)
     made = [one.sequence for one in state.checkpoints()]
     assert whole.checkpoints == len(made) == 4

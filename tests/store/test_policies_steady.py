@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 from store_kit import Place
 
-from holdfast import Condition, Policy, sync
-from holdfast.checkpoints import engine
+from holdfast import Condition, Policy, Scope, sync
+from holdfast.checkpoints import engine, worker
 
 METRIC = Policy("own", (Condition("system_event", "own", "greater_than", 0),))
 CHANGED = Policy("changed", (Condition("state_change", "state_change_ratio", "greater_than", 0.1),))
@@ -21,14 +22,14 @@ def test_a_merge_is_counted_like_other_writes(place: Place) -> None:
         one, other = store.agent("one"), store.agent("other")
         one.set("k", 1)
         other.set("k", 1)
-        assert policies.wait(20)
+        assert policies.wait(60)
         one.fork("side").set("long", "x" * 1000)
         one.merge("side")
-        assert policies.wait(20)
+        assert policies.wait(60)
         assert one.checkpoints()[0].metadata["policy"] == "default-state-change"
         assert one.at(one.checkpoints()[0]).get("long") == "x" * 1000
         other.set("k", "x" * 1000)
-        assert policies.wait(20)
+        assert policies.wait(60)
         assert len(other.checkpoints()) == 2
         assert policies.errors() == ()
 
@@ -45,9 +46,9 @@ def test_no_error_ends_the_thread_that_looks(plain: Place, kind: type[BaseExcept
     store = plain.open()
     with sync.Policies(store, defaults=(METRIC,), metrics={"own": fails}) as policies:
         store.agent("bad").set("k", 1)
-        assert policies.wait(20)
+        assert policies.wait(60)
         store.agent("good").set("k", 1)
-        assert policies.wait(20)
+        assert policies.wait(60)
         assert [str(scope) for scope, _ in policies.fired()] == ["agent:good"]
         (told,) = policies.errors()
         assert kind.__name__ in told
@@ -71,15 +72,34 @@ def test_a_write_that_cannot_be_counted_is_told_and_read_again(
         bad, good = store.agent("bad"), store.agent("good")
         bad.set("k", 1)
         good.set("k", 1)
-        assert policies.wait(20)
+        assert policies.wait(60)
         monkeypatch.setattr(Tracker, "note", fails)
         bad.set("k", "x" * 100)
         good.set("k", "x" * 100)
-        assert policies.wait(20)
+        assert policies.wait(60)
         assert len(good.checkpoints()) == 2
         assert policies.errors() == ("agent:bad: IndexError",)
         monkeypatch.undo()
         assert policies.evaluate("agent:bad").triggered  # nothing of it is lost
+
+
+def test_what_comes_as_the_idle_thread_ends_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time had run out, and it still had to get the lock: no other thread was begun."""
+    monkeypatch.setattr(worker, "IDLE", 0.001)
+    with sync.open("memory:") as store:
+        working = worker.Worker(store._core, lambda *_: None)
+        wait, done = working._wake.wait, threading.Event()
+
+        def too_late(timeout: float | None = None) -> bool:
+            woken = wait(timeout)
+            if timeout == worker.IDLE and not woken and not done.is_set():
+                working.do(Scope("agent", "late"), done.set)
+            return woken
+
+        monkeypatch.setattr(working._wake, "wait", too_late)
+        working.do(Scope("agent", "first"), lambda: None)
+        assert done.wait(60)
+        working.stop()
 
 
 # which policy a checkpoint is of
@@ -105,7 +125,7 @@ def test_a_checkpoint_is_of_the_highest_policy_that_what_it_covers_meets(
     monkeypatch.setattr(engine, "save_all", once_another_write_came)
     with sync.Policies(store, defaults=(CHANGED, high)) as policies:
         store.agent("a").set("k", 1)
-        assert policies.wait(20)
+        assert policies.wait(60)
         [made] = store.agent("a").checkpoints()
         assert (made.sequence, made.metadata["policy"]) == (3, "high")
         assert made.metadata["readings"][0]["value"] == 2
@@ -128,7 +148,7 @@ def test_writes_without_a_pause_do_not_put_a_checkpoint_off(
     monkeypatch.setattr(engine, "save_all", while_another_writes)
     with sync.Policies(store, defaults=(CHANGED,)) as policies:
         state.set("k", 1)
-        assert policies.wait(20)
+        assert policies.wait(60)
         assert [one.sequence for one in state.checkpoints()] == [engine.CHOICES + 2]
         assert policies.errors() == ()
 
@@ -150,5 +170,5 @@ def test_one_that_was_met_and_is_not_any_more_has_its_checkpoint(
     exactly = Policy("one", (Condition("operation_count", "operation_count", "equals", 1),))
     with sync.Policies(store, defaults=(exactly,)) as policies:
         state.set("k", 1)
-        assert policies.wait(20)
+        assert policies.wait(60)
         assert [one.sequence for one in state.checkpoints()] == [3]

@@ -117,7 +117,7 @@ def test_of_several_processes_one_makes_it(place: Place, hands: Hands) -> None:
         for _ in range(15):
             hands.move(5)
             for policies in watching:
-                assert policies.wait(20)
+                assert policies.wait(60)
             for scheduler in schedulers:
                 scheduler.run_due()
     made = [one.time.timestamp() for one in reversed(stores[0].agent("a").checkpoints())]
@@ -139,7 +139,7 @@ def test_not_again_before_its_interval_whichever_process_was_first(
         policies.set(A, Policy("each", (each,), frequency=PolicyFrequency(60_000)))
         pass_(hands, scheduler, 50)
         watched.agent("a").set("task", 1)
-        assert policies.wait(20)
+        assert policies.wait(60)
     other.agent("a").set("task", 2)
     pass_(hands, scheduler, 120)
     scheduler.stop()
@@ -158,7 +158,7 @@ def test_each_policy_has_its_trigger_once_it_is_set(place: Place, hands: Hands) 
         seen: list[str] = []
 
         def new() -> list[tuple[str, str]]:
-            assert policies.wait(10)
+            assert policies.wait(60)
             made = [one for one in state.checkpoints() if one.id not in seen]
             seen.extend(one.id for one in made)
             return [(one.metadata["policy"], one.metadata["trigger"]) for one in made]
@@ -224,10 +224,10 @@ def test_schedules_follow_the_policies(place: Place, hands: Hands) -> None:
         policies.set(A, MINUTE)
         after = state.checkpoint("after")
         state.restore(before)  # which has no such policy
-        assert policies.wait(20)
+        assert policies.wait(60)
         assert whens() == []
         state.restore(after)
-        assert policies.wait(20)
+        assert policies.wait(60)
         assert whens() == ["every 60 s"]
         policies.set(A, Policy("minute", (SINCE,), enabled=False))
         assert whens() == []

@@ -192,7 +192,7 @@ def test_a_metric_that_cannot_be_used_is_told(
     above = Policy("p", (Condition("system_event", "m", "greater_than", 0),))
     with sync.Policies(open_store, defaults=[above], metrics={"m": ask}) as policies:
         open_store.agent("a").set("k", 2)
-        policies.wait(20)
+        policies.wait(60)
         (explained,) = policies.explain(A)
         assert explained.why == f"m has no value: its function {told}"
         assert policies.errors() == (() if value is None else (f"metric m: {told}",))

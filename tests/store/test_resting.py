@@ -330,6 +330,7 @@ def test_many_who_rest_do_not_keep_retention_from_ending(plain: Place) -> None:
     def rest() -> None:
         while not over.wait(0.005):
             rested(writer, writer.agent("b").checkpoints(limit=None)[-1])
+        assert rested(writer, writer.agent("b").checkpoints(limit=None)[-1])  # nobody prunes now
 
     thread = threading.Thread(target=rest)
     thread.start()

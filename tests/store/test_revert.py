@@ -331,9 +331,10 @@ def test_beside_writers_in_threads(store: sync.Store) -> None:
     stop = threading.Event()
 
     def write() -> None:
-        number = itertools.count()
-        while not stop.is_set():
-            state.set("busy", next(number))
+        for number in itertools.count():
+            state.set("busy", number)
+            if stop.is_set():  # behind a first one, however late this thread begins
+                return
 
     thread = threading.Thread(target=write)
     thread.start()

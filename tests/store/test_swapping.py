@@ -28,7 +28,7 @@ def test_swaps_that_wait_go_down_together_and_one_that_fails_fails_alone() -> No
             while len(swaps._waiting) < len(keys):
                 time.sleep(0.001)
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
 
     all_of(b"Ca", b"Cb", b"Cc")
     assert storage.calls["commit"] == before + 1

@@ -21,7 +21,7 @@ ENDS = [SystemExit, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit]
 
 
 def _wait(until: Callable[[], Any]) -> None:
-    for _ in range(1000):
+    for _ in range(6000):
         if until():
             return
         threading.Event().wait(0.01)

@@ -64,7 +64,7 @@ def test_beside_those_who_erase_and_prune_nothing_is_found(
 
     def work(turn: Turn) -> int:
         store, done = place.open(), 0
-        while not over.is_set():
+        while not done or not over.is_set():
             done += 1
             turn(store, done)
         return done
@@ -186,7 +186,7 @@ class Slow(Faulty):
 
     def commit(self, batch: Batch) -> None:
         if batch.blanks:
-            time.sleep(0.03)
+            time.sleep(0.06)
         super().commit(batch)
 
 
@@ -194,7 +194,7 @@ def test_an_erase_that_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """Also while no row goes: content is overwritten before anything is dropped."""
     monkeypatch.setattr(erasing, "SLICE", 1)
     monkeypatch.setattr(erasing, "BEAT", 0.02)
-    monkeypatch.setattr(verify_leftovers, "PATIENCE", 0.6)
+    monkeypatch.setattr(verify_leftovers, "PATIENCE", 2.5)  # less than it takes; a thread may wait
     place = Place("memory", tmp_path, sealed=False)
     store = place.open()
     for number in range(60):
@@ -228,6 +228,39 @@ def test_one_that_stands_still_was_cut_short(
     store.erase("agent:a")
     assert store.verify().findings == []
     place.close()
+
+
+class Suspended:
+    """A clock by which the first pause takes a minute, as in a process that was stopped."""
+
+    time = staticmethod(time.time)
+
+    def __init__(self, then: Callable[[], object]) -> None:
+        self._now, self._then, self._pauses = 0.0, then, 0
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        self._pauses += 1
+        self._now += 60 if self._pauses == 1 else seconds
+        if self._pauses == 2:
+            self._then()
+
+
+def test_one_that_stood_still_together_with_the_check_was_not_cut_short(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As threads of one process that was stopped, or programs of a machine that slept."""
+    store = place.open()
+    store.agent("a").set("k", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.store.erasing._Erasure.clear", lambda *_: None)
+        store.erase("agent:a")
+    clock = Suspended(lambda: store.erase("agent:a"))
+    monkeypatch.setattr(verify_leftovers, "time", clock)
+    assert store.verify().findings == []
+    assert clock.monotonic() > 60, "it was waited for"
 
 
 def test_an_erase_cut_short_is_told_once_and_of_the_store_alone(

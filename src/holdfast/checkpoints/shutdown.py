@@ -201,6 +201,9 @@ class _Signals:
         self._done = False
         self._passed_on = False
         self._pipe: tuple[int, int] | None = None
+        self._sending = threading.RLock()
+        """Held from the look whether a signal was heard until it is sent again: behind `give_back`
+        it would do once more what it does without this block, as ending the process."""
 
     def take(self) -> None:
         """Be called on the signals."""
@@ -221,10 +224,11 @@ class _Signals:
 
     def give_back(self) -> None:
         """Let the signals do what they did."""
-        for number, before in self._before.items():
-            if signal.getsignal(number) == self._called:
-                signal.signal(number, before if before is not None else signal.SIG_DFL)
-        self._before = {}
+        with self._sending:
+            for number, before in self._before.items():
+                if signal.getsignal(number) == self._called:
+                    signal.signal(number, before if before is not None else signal.SIG_DFL)
+            self._before = {}
         if self._pipe is not None:
             others = signal.set_wakeup_fd(-1)
             if others != self._pipe[1]:
@@ -262,6 +266,7 @@ class _Signals:
         os.kill(os.getpid(), number)
         for _ in range(ATTEMPTS):  # this one, too, may come just before a wait
             time.sleep(PAUSE)
-            if self._passed_on or signal.getsignal(number) != self._called:
-                return
-            os.kill(os.getpid(), number)
+            with self._sending:
+                if self._passed_on or signal.getsignal(number) != self._called:
+                    return
+                os.kill(os.getpid(), number)

@@ -101,8 +101,9 @@ class Worker:
                 return None
             left = self._next() - self._core.clock.ticks()
             idle = left == float("inf")
-            if not self._wake.wait(IDLE if idle else min(left, LONGEST)) and idle:
-                return None
+            woken = self._wake.wait(IDLE if idle else min(left, LONGEST))
+            if idle and not woken and not self._waiting and not self._alarms:
+                return None  # what came as its time ran out did not begin another thread
         self._waiting.clear()
         return None
 

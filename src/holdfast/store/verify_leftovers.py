@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 PATIENCE = 2.0
 """Seconds without any change after which erasing counts as cut short. It is many times as long as
-`erasing.BEAT`, and longer than the ring's log is waited for."""
+`erasing.BEAT`, and longer than the ring's log is waited for. Time in which this process itself
+stood still is not among them: who erases may have stood still with it."""
 AGAIN = "erasing it was cut short; erase it again"
 _PAUSE = 0.02
 _STANDING = "left/"
@@ -131,7 +132,9 @@ class Leftovers:
             if end is not None and time.monotonic() >= end:
                 return str(Standing(since, frozenset(waiting)))
             safe_point()
+            begun = time.monotonic()
             time.sleep(_PAUSE)
+            over += max(0.0, time.monotonic() - begun - _PAUSE)
         for erased in waiting.values():
             for place, message, _ in erased.still():
                 self._check.find("erasure", place, message)
