@@ -71,7 +71,7 @@ def start(code: str, path: Path, *before: str) -> subprocess.Popen[str]:
 def run(code: str, path: Path, *before: str) -> list[str]:
     """Run to the end; the lines it printed."""
     process = start(code, path, *before)
-    out, errors = process.communicate(timeout=30)
+    out, errors = process.communicate(timeout=120)
     assert process.returncode in (0, -signal.SIGKILL), errors
     return out.splitlines()
 
@@ -147,7 +147,7 @@ other.commit(); say('held'); sys.stdin.read()
         storage = SqliteStorage(str(path))
         assert storage.get([b"000001"]) != [None]
         storage.commit(Batch(drops=[b"000001"]))
-        process.communicate(timeout=10)
+        process.communicate(timeout=120)
         storage.close()
 
 
@@ -318,7 +318,7 @@ def test_full_disk(tmp_path: Path) -> None:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     assert result.returncode == 0, result.stderr
@@ -425,7 +425,7 @@ def test_other_program_locks_the_database(tmp_path: Path, monkeypatch: pytest.Mo
     assert process.stdout.readline() == "held\n"
     with pytest.raises(holdfast.errors.StoreLockedError, match="close it there"):
         storage.commit(Batch(puts=[(b"a", b"")]))
-    process.communicate(timeout=10)
+    process.communicate(timeout=120)
     storage.commit(Batch(puts=[(b"a", b"")]))
     storage.close()
 
@@ -464,7 +464,7 @@ def test_two_processes_share_fairly(tmp_path: Path) -> None:
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    counts = [int(process.communicate(timeout=20)[0]) for process in processes]
+    counts = [int(process.communicate(timeout=120)[0]) for process in processes]
     assert min(counts) > sum(counts) * 0.1
     assert len(found(path)) == sum(counts)
 
@@ -474,6 +474,6 @@ def test_several_processes_create_at_once(tmp_path: Path) -> None:
     code = "storage = SqliteStorage(path); put(storage, os.getpid()); storage.close(); say('ok')"
     processes = [start(code, path) for _ in range(4)]
     for process in processes:
-        out, errors = process.communicate(timeout=20)
+        out, errors = process.communicate(timeout=120)
         assert out == "ok\n", errors
     assert len(found(path)) == 4
