@@ -424,7 +424,7 @@ def test_a_long_log_of_drops_is_moved_while_others_commit(path: Path) -> None:
     for _ in range(sqlite_files.WAL_PAGES):
         if wal.stat().st_size < 2 * sqlite_files.WAL_BYTES:
             break
-        # Whoever moved the log was held up, and the others went on: one of the next commits cuts it.
+        # Whoever moved the log was held up, and others went on: one of the next commits cuts it.
         kept.append(b"kept %d" % len(kept))
         storage.commit(Batch(puts=[(kept[-1], b"")]))
     assert wal.stat().st_size < 2 * sqlite_files.WAL_BYTES
