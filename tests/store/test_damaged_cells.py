@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from store_kit import Hands, Place
 
@@ -59,6 +61,29 @@ def test_a_damaged_lease_can_be_removed(place: Place) -> None:
     assert store._core.leases.drop_damaged() == 1
     assert store.verify().findings == []
     assert [lease.name for lease in store.leases()] == ["other"]
+
+
+def test_a_lease_that_is_mended_meanwhile_stays(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was broken and taken by another between the look and the removal."""
+    store = place.open()
+    with store.lease("mine"):
+        pass
+    flip(place, *TOKENS)
+    leases = store._core.leases
+    read = leases._cells
+
+    def mended_first(key: bytes) -> Any:
+        monkeypatch.setattr(leases, "_cells", read)
+        store.break_lease("mine")
+        leases.take("mine", 30, "another")
+        return read(key)
+
+    monkeypatch.setattr(leases, "_cells", mended_first)
+    assert leases.drop_damaged() == 0
+    (lease,) = store.leases()
+    assert (lease.owner, lease.damage) == ("another", None)
 
 
 def test_a_damaged_schedule_is_named_replaced_or_removed(place: Place) -> None:

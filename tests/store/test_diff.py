@@ -12,7 +12,7 @@ import pytest
 from store_kit import Place
 
 import holdfast
-from holdfast import Registry, sync
+from holdfast import Registry, ValueLimits, sync
 from holdfast.errors import MergeConflictError, UnknownTypeError
 
 LONG = [{"n": n, "text": "x" * 50} for n in range(300)]
@@ -185,3 +185,35 @@ def test_registered_objects_are_compared_by_field(place: Place) -> None:
         assert plan.before == "b"
         assert (type(mood.after), mood.after.name) == (holdfast.Typed, "mood")
         assert new.after[0].value == {"goal": "rest", "steps": []}
+
+
+def _nested(levels: int, leaf: Any, *, lists: bool) -> Any:
+    for _ in range(levels):
+        leaf = [leaf] if lists else {"a": leaf}
+    return leaf
+
+
+@pytest.mark.parametrize("lists", [True, False])
+def test_values_as_deep_as_they_may_be_are_compared(lists: bool) -> None:
+    with sync.open("memory:", limits=ValueLimits(depth=400)) as store:
+        state = store.agent("a")
+        state.set("k", _nested(398, 1, lists=lists))
+        point, fork = state.checkpoint(), state.fork("f")
+        state.set("k", _nested(398, 2, lists=lists))
+        (change,) = state.diff(point)
+        assert (change.before, change.after) == (1, 2)
+        fork.set("k", _nested(398, 3, lists=lists))
+        assert state.restore(point, dry_run=True)
+        state.merge(fork, strategy="theirs")
+        assert state.get("k") == _nested(398, 3, lists=lists)
+        assert state.blame("k")
+
+
+def test_numbers_of_thousands_of_digits_are_shown_by_their_length(store: sync.Store) -> None:
+    state = store.agent("a")
+    state.set("k", [10**5000])
+    point = state.checkpoint()
+    state.set("k", [10**5001, {"n": [10**5000]}])
+    shown = str(state.diff(point))
+    assert "k[0]: <a number of 16610 bits> → <a number of 16613 bits>" in shown
+    assert "k[1]: {'n': [<a number of 16610 bits>]}" in shown

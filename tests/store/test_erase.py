@@ -174,6 +174,27 @@ def test_changes_over_several_scopes(place: Place) -> None:
     assert place.reopen().verify().findings == []
 
 
+def test_its_name_stands_in_no_change_that_left_it_no_entry(place: Place) -> None:
+    """What is remembered of a change's id says only by a tag whose ephemeral keys it wrote to."""
+    store = place.open()
+    alice, other = store.agent("alice@example.com"), store.agent("b")
+    alice.declare(holdfast.Ephemeral("tmp/"))
+    with store.change(id="both") as change:
+        change[alice].set("tmp/x", 1)
+        change[other].set("tmp/x", 1)
+    with alice.change(id="alone") as alone:
+        alone.set("tmp/x", 2)
+    store.erase(alice)
+    core = store._core
+    for key, row in rows_of(core.storage, b"I"):
+        assert b"alice" not in core.open_row(key, row)
+    with store.change(id="both") as change:  # it is known all the same
+        change[alice].set("tmp/x", 1)
+        change[other].set("tmp/x", 1)
+    assert change.repeated
+    assert store.verify().findings == []
+
+
 @pytest.mark.parametrize("sealed", [False, True])
 def test_no_byte_of_it_is_in_the_files(tmp_path: Path, sealed: bool) -> None:
     place = Place("sqlite", tmp_path, sealed=sealed)

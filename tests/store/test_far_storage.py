@@ -90,3 +90,29 @@ def test_no_call_that_is_awaited_holds_the_event_loop(tmp_path: Path) -> None:
     assert len(far.calls) > 300
     here = threading.get_ident()
     assert [name for name, thread in far.calls if thread == here] == []
+
+
+def test_what_was_meant_is_what_it_was_when_asked() -> None:
+    """Values are encoded in a thread, while their owners go on with them."""
+
+    async def changed(asked: Any, value: dict[str, Any]) -> None:
+        task = asyncio.ensure_future(asked)
+        await asyncio.sleep(0)
+        value["rows"][0]["n"] = -1
+        value["rows"].append({"n": (1,)})
+        await task
+
+    async def test() -> None:
+        async with holdfast.open("memory:", storage=Far()) as store:
+            state = store.agent("a")
+            for _ in range(20):
+                for name, ask in (("set", state.set), ("append", state.append)):
+                    value = {"rows": [{"n": n} for n in range(200)]}
+                    await changed(ask(name, value), value)
+                value = {"rows": [{"n": n} for n in range(200)]}
+                await changed(state.extend("extend", [value]), value)
+                meant = {"rows": [{"n": n} for n in range(200)]}
+                assert await state.get("set") == meant
+                assert await state.tail("append", 1) == await state.tail("extend", 1) == [meant]
+
+    asyncio.run(test())

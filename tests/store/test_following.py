@@ -13,7 +13,7 @@ from store_kit import Between, Place, put_row, rows_of
 
 import holdfast
 from holdfast import Position, sync
-from holdfast.errors import DamagedRecordError, InvalidInputError
+from holdfast.errors import DamagedRecordError, InvalidInputError, KeyMissingError
 from holdfast.store import directory
 from holdfast.store.following import LANES, MARKS
 from holdfast.store.handles import StoreHandle
@@ -264,3 +264,22 @@ def test_nor_one_of_a_commit_of_several(place: Place) -> None:
     put_row(storage, found[10][0], None)
     with pytest.raises(DamagedRecordError, match="is lost"):
         list(store.feed())
+
+
+def test_whoever_watches_a_fork_goes_on_past_what_has_no_key(tmp_path: Path) -> None:
+    sealed = Place("sqlite", tmp_path, sealed=True)
+    store = sealed.open()
+    store.agent("a").set("k", 0)
+    fork = store.agent("a").fork("f")
+    begin = store.position()
+    fork.set("k", 1)
+    core = store._core
+    assert core.ring is not None
+    core.ring._drop(core.ledger(fork.scope).id, 1 << 32)  # as in a ring of before it was made
+    sealed.close()
+    watching = sealed.open().agent("a").on("f")
+    with pytest.raises(KeyMissingError) as refused:
+        next(watching.watch(since=begin, timeout=0))
+    assert refused.value.position is not None
+    assert list(watching.watch(since=refused.value.position, timeout=0)) == []
+    sealed.close()

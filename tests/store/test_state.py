@@ -118,7 +118,7 @@ def test_typed_get(state: sync.State) -> None:
     assert state.get("point", as_=Point) == Point(1, 2.0)
     assert state.get("model", as_=Model) == Model(name="a")
     assert state.get("missing", as_=Plan) is None
-    with pytest.raises(InvalidValueError, match="does not fit Plan"):
+    with pytest.raises(InvalidValueError, match=r"^agent:1: 'model' does not fit Plan"):
         state.get("model", as_=Plan)
 
 

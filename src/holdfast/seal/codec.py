@@ -448,10 +448,11 @@ class _Walk:
         return value if payload is value.value else Typed(value.name, value.version, payload)
 
 
-def convert(value: Any, type_: Any) -> Any:
+def convert(value: Any, type_: Any, what: str) -> Any:
     """The value as `type_`: a builtin, dataclass, Struct, enum, container type or model.
 
-    Raises `InvalidValueError` that names the place and what was expected, never the value.
+    Raises `InvalidValueError` that says of `what` where it does not fit, and what was expected,
+    never the value.
     """
     if isinstance(type_, type) and type(value) is type_:
         return value
@@ -465,7 +466,7 @@ def convert(value: Any, type_: Any) -> Any:
     except Exception as error:
         text, path = complaints(error)[0]
     wanted = getattr(type_, "__qualname__", None) or str(type_)
-    raise InvalidValueError(f"the value does not fit {wanted}: {text} at {path}", path)
+    raise InvalidValueError(f"{what} does not fit {wanted}: {text} at {path}", path)
 
 
 def cleaned(text: str) -> tuple[str, str]:

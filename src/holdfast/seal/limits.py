@@ -15,8 +15,8 @@ class ValueLimits:
     """How large one value may be: nesting, parts in all containers together, encoded bytes.
 
     They hold for what one call writes. What is stored is read whatever they are: reading is bounded
-    by the usual numbers of items and bytes, or by larger ones that are given, and by no number of
-    levels. Only bytes beyond `size` are read in pieces, with `open_read`.
+    by the usual numbers of items and bytes, or by larger ones that are given, and by as many levels
+    as can be kept. Only bytes beyond `size` are read in pieces, with `open_read`.
     """
 
     depth: int = 256

@@ -183,6 +183,15 @@ class Ring:
             return None
         return read_masters(storage)[1][0].lineage
 
+    def lies_in(self, storage: Storage) -> bool:
+        """Whether a storage is the ring's own, by whatever name each was opened."""
+        return bool(storage.cells(GENERATIONS, GENERATIONS + b"\0"))
+
+    def discard(self) -> None:
+        """Remove a ring that was just created, on which nothing rests."""
+        made = [row_key(META, 1), *(key for key, _ in self.wrapped(STORE, self.store_key))]
+        self.storage.commit(Batch(drops=made, cells=[(GENERATIONS, pack_span(self.span), None)]))
+
     # masters
 
     def hold(self, generation: int, master: bytes) -> None:

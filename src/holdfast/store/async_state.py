@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from holdfast.errors import Conflict
 from holdfast.store import blocking
+from holdfast.store.arguments import listed
 from holdfast.store.async_declaring import StateDeclaring, StateTrimming, ViewDeclaring
 from holdfast.store.async_keeping import made
 from holdfast.store.async_lasting import StateLasting
@@ -25,6 +26,7 @@ from holdfast.store.cancelling import here_or_away, read_away, to_the_end
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Written
 from holdfast.store.compare import Diff
+from holdfast.store.copied import copied
 from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, Reverted, TimelineInfo
@@ -151,6 +153,15 @@ class State(
         """Plan a change, which may look up its scope, and commit it."""
         return await self._pump.commit(await self._do(plan, *args))
 
+    def _meant(self, value: _T, subject: str | None = None) -> _T:
+        """A value as it is now, whatever its owner does to it while this waits.
+
+        Where the engine waits for no network, and no subject's key is made, nothing waits before
+        the value is encoded.
+        """
+        waits = subject is not None or not self._handle.core.storage.limits.embedded
+        return copied(value) if waits else value
+
     async def set(
         self,
         key: str,
@@ -172,6 +183,7 @@ class State(
         `subject` it is sealed for that person: `Store.erase_subject` closes it for ever.
         """
         terms = asked_terms(ttl, expires, sliding, class_)
+        value = self._meant(value, subject)
         await made(self._handle.core, [subject])
         return await self._make(self._handle.plan_set, key, value, if_version, terms, subject)  # type: ignore[no-any-return]
 
@@ -181,11 +193,13 @@ class State(
 
     async def append(self, key: str, item: Any, *, subject: str | None = None) -> int:
         """Add an item to the end of a list, which is made if the key is absent."""
+        items = [self._meant(item, subject)]
         await made(self._handle.core, [subject])
-        return await self._make(self._handle.plan_extend, key, [item], subject)  # type: ignore[no-any-return]
+        return await self._make(self._handle.plan_extend, key, items, subject)  # type: ignore[no-any-return]
 
     async def extend(self, key: str, items: Iterable[Any], *, subject: str | None = None) -> int:
         """Add items to the end of a list, as one entry."""
+        items = self._meant(listed(items, "extend"), subject)
         await made(self._handle.core, [subject])
         return await self._make(self._handle.plan_extend, key, items, subject)  # type: ignore[no-any-return]
 
@@ -240,7 +254,7 @@ class State(
     ) -> Checkpoint:
         """A named point to return to. Nothing is copied, whatever the state's size."""
         make = self._handle.plan_checkpoint
-        plan = await self._do(make, name, type, tags, description, metadata)
+        plan = await self._do(make, name, type, tags, description, self._meant(metadata))
         return await self._pump.commit(plan, away=True)  # type: ignore[no-any-return]
 
     async def checkpoints(

@@ -316,7 +316,7 @@ class _Attempt:
         change = ticket.change
         tag = change_tag(self.core, change)
         if tag is not None and (before := self.ids.get(tag) or find_outcome(self.core, tag)):
-            return before.repeated(change)
+            return before.repeated(self.core, change)
         for fence in self.fences(ticket):
             fence.check()
             if self.cells.get(fence.key, fence.cell) != fence.cell:
@@ -351,7 +351,7 @@ class _Attempt:
             written.append(Written(*where, answer=answer, ops=body.ops))
         if change.id is not None:  # its one scope may have been made again since it was looked up
             tag = id_tag(self.core, staged[0][1].ledger if len(staged) == 1 else None, change.id)
-            self.ids[tag] = outcome(change, written)
+            self.ids[tag] = outcome(self.core, change, written)
             key = rows.change(tag)
             self.extra.append((key, seal_outcome(self.core, key, self.ids[tag])))
             self.absent.append(key)

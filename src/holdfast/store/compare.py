@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -99,14 +100,46 @@ class Diff:
 
 def shorten(value: Any, width: int = 80) -> str:
     """A value on one line, cut where it is long."""
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 2000:
-        return f"<a number of {value.bit_length()} bits>"
-    return _cut(repr(value), 0, width)
+    return _cut(_written(value), 0, width)
+
+
+class _Number:
+    """A number that is too long to be written."""
+
+    def __init__(self, number: int) -> None:
+        self._bits = number.bit_length()
+
+    def __repr__(self) -> str:
+        return f"<a number of {self._bits} bits>"
+
+
+def _written(value: Any) -> str:
+    """A value as text; Python writes no numbers of more than some thousand digits."""
+    if type(value) is not int:
+        with suppress(ValueError):
+            return repr(value)
+    try:
+        return repr(_writable(value))
+    except ValueError:  # it is in an object of somebody's own
+        return f"<{type(value).__name__}>"
+
+
+def _writable(value: Any) -> Any:
+    kind = type(value)
+    if kind is int and value.bit_length() > 2000:
+        return _Number(value)
+    if kind is dict:
+        return {_writable(key): _writable(item) for key, item in value.items()}
+    if kind is list:
+        return [_writable(item) for item in value]
+    if kind is Typed:
+        return Typed(value.name, value.version, _writable(value.value))
+    return value
 
 
 def contrast(*values: Any) -> list[str]:
     """Values on one line each; of long ones that begin alike, what is around where they differ."""
-    return contrasted([repr(v) if not isinstance(v, int) else shorten(v) for v in values])
+    return contrasted([_written(value) for value in values])
 
 
 def contrasted(texts: Sequence[str], width: int = 80) -> list[str]:
@@ -297,13 +330,35 @@ def same(a: Any, b: Any) -> bool:
 
 
 def identity(value: Any) -> Any:
-    """Something hashable that is equal just for values that are the same."""
-    if type(value) is dict:
-        return (dict, tuple((key, identity(item)) for key, item in value.items()))
-    if type(value) is list:
-        return (list, tuple(identity(item) for item in value))
-    if type(value) is Typed:
-        return (Typed, value.name, value.version, identity(value.value))
+    """Something hashable that is equal just for values that are the same.
+
+    Flat, each container with its length before its parts: Python's stack would end at tuples as
+    deep in each other as values may be.
+    """
+    if type(value) not in _NESTED:
+        return _atom(value)
+    found: list[Any] = []
+    left = [value]
+    while left:
+        one = left.pop()
+        if type(one) is dict:
+            found.append((dict, *one))
+            left += one.values()
+        elif type(one) is list:
+            found.append((list, len(one)))
+            left += one
+        elif type(one) is Typed:
+            found.append((Typed, one.name, one.version))
+            left.append(one.value)
+        else:
+            found.append(_atom(one))
+    return tuple(found)
+
+
+_NESTED = (dict, list, Typed)
+
+
+def _atom(value: Any) -> Any:
     if type(value) is float:
         return (float, value.hex())
     if type(value) is datetime:

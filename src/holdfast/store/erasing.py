@@ -38,7 +38,7 @@ from holdfast.store.handles import StoreHandle
 from holdfast.store.items import Erased
 from holdfast.store.ledger import Ledger
 from holdfast.store.marked import refuse_held
-from holdfast.store.outcomes import Outcome, id_tag
+from holdfast.store.outcomes import Outcome, id_tag, scope_tag
 from holdfast.store.pruner import taken_over
 from holdfast.store.scopes import Scope, beside
 from holdfast.store.tombstones import Tombstone, by_number, entomb, read_tombstone
@@ -340,14 +340,19 @@ class _Erasure:
             low = page[-1][0] + b"\0"
         low = b"I"
         while page := self.storage.scan(low, b"J", limit=SLICE):
-            self._drop([one for one in page if self._is_mine(one, before, tombstone.last)])
+            self._drop([one for one in page if self._alone(one, before, tombstone.last)])
             self._show(tombstone.number)
             low = page[-1][0] + b"\0"
 
-    def _is_mine(self, found: tuple[bytes, bytes], before: int, last: int) -> bool:
-        """Whether a change row speaks of this scope's entries alone."""
+    def _alone(self, found: tuple[bytes, bytes], before: int, last: int) -> bool:
+        """Whether a change row speaks of this scope alone; one that names others, too, is noted."""
         try:
-            places = Outcome(*self._opened(found)).places
+            outcome = Outcome(*self._opened(found))
         except StateIntegrityError:
             return False  # whose it was cannot be known; `verify` names it
-        return all(scope == str(self.scope) and before < n <= last for scope, _, n, *_ in places)
+        scope, tag = str(self.scope), scope_tag(self.core, str(self.scope))
+        named = [name == scope and before < n <= last for name, _, n, *_ in outcome.places]
+        mine = [*named, *(one == tag for one, _ in outcome.others)]
+        if any(named) and not all(mine):
+            self.shared.add(found[0])
+        return all(mine)

@@ -318,7 +318,10 @@ class Follower:
                 self._others.add(item.scope)
         if item.scope not in self._mine or self._timeline in (None, "main"):
             return item.scope in self._mine
-        ledger = self._ledger(item.scope)
+        try:
+            ledger = self._ledger(item.scope)
+        except KeyMissingError:
+            return True  # it may be: who reads it is told, with the position to go on from
         return ledger is not None and self._name(ledger, item.timeline) == self._timeline
 
     def correlated(

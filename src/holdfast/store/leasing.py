@@ -88,7 +88,7 @@ class LeaseInfo:
     owner: str | None
     """Who took it last and has not given it back; None if it is free."""
     term: int
-    """How often it was taken or broken; it never falls."""
+    """How often it was taken or broken; it falls only if its cells were damaged and dropped."""
     duration: float
     beats: int
     """How often it was renewed in this term: who looks twice sees whether the holder lives."""
@@ -385,12 +385,18 @@ class Leases:
         """
         self.core.check_writable()
         damaged = {rows.token(key) for key, row in self.cells() if self._is_damaged(key, row)}
-        for key in damaged:
-            token, beat = self._cells(key)
-            self._swaps.run([(key, token, None), (rows.beat(key), beat, None)])
-        return len(damaged)
+        return sum(map(self._drop, damaged))
 
-    def _is_damaged(self, key: bytes, row: bytes) -> bool:
+    def _drop(self, key: bytes) -> bool:
+        """Remove a damaged lease; not if somebody mends it meanwhile, and may hold it."""
+        token, beat = self._cells(key)
+        if not self._is_damaged(key, token) and not self._is_damaged(rows.beat(key), beat):
+            return False
+        return self._swaps.run([(key, token, None), (rows.beat(key), beat, None)])
+
+    def _is_damaged(self, key: bytes, row: bytes | None) -> bool:
+        if row is None:
+            return False
         try:
             self.check(key, row)
         except DamagedRecordError:

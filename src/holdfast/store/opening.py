@@ -190,6 +190,10 @@ class Opening:
         self, storage: Storage, lineage: bytes, ring: Ring | None, ring_storage: Storage | None
     ) -> Core:
         """Write the row that makes it a store; if another process has, use the store it made."""
+        if ring is not None and ring_storage is not None and ring.lies_in(storage):
+            ring.discard()  # it was given by another name of the same place
+            ring_storage.close()
+            raise _ring_in_store()
         signer = self.make_signer(storage, ring)
         meta = Meta(
             FORMAT,
@@ -384,10 +388,12 @@ def ring_place(url: str) -> str:
         )
     ring = store.ring if ":" in store.ring else f"sqlite:{store.ring}"
     if on_server(ring) and address_of(ring).place == store.place:
-        raise InvalidInputError(
-            "the ring of a store cannot lie in the store's own schema or database"
-        )
+        raise _ring_in_store()
     return ring
+
+
+def _ring_in_store() -> InvalidInputError:
+    return InvalidInputError("the ring of a store cannot lie in the store's own schema or database")
 
 
 _OPTIONS = {"Registry": "registry", "ValueLimits": "limits", "Clock": "clock"}

@@ -69,10 +69,20 @@ def change_tag(core: Core, change: Change) -> bytes | None:
     return id_tag(core, ledger, change.id)
 
 
-def asked_for(change: Change) -> set[tuple[str, str]]:
-    """(scope, timeline) of each target that it does something to; others were only read."""
+def asked_for(core: Core, change: Change) -> set[tuple[bytes, bytes]]:
+    """`_tags` of each target that it does something to; others were only read."""
     doing = [one for one in change.targets if one.ops or one.special is not None]
-    return {(str(one.scope), one.timeline) for one in doing}
+    return {_tags(core, str(one.scope), one.timeline) for one in doing}
+
+
+def _tags(core: Core, scope: str, timeline: str) -> tuple[bytes, bytes]:
+    """What stands for a scope, and for its timeline."""
+    return scope_tag(core, scope), core.tag(b"written", f"{scope}\0{timeline}")
+
+
+def scope_tag(core: Core, scope: str) -> bytes:
+    """What stands for a scope that was written to."""
+    return core.tag(b"written", scope)
 
 
 class Outcome(msgspec.Struct, array_like=True, frozen=True):
@@ -82,14 +92,16 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
     """Of `content_of`; empty if the change rests on what it read, which differs each time."""
     places: list[tuple[str, str, int, bytes, int]]
     """(scope, timeline, sequence, hash, time) of its entries."""
-    others: list[tuple[str, str]] = []
-    """(scope, timeline) of what it wrote to without an entry: only to keys that are ephemeral."""
+    others: list[tuple[bytes, bytes]] = []
+    """`_tags` of what it wrote to without an entry: only to keys that are ephemeral. No names: no
+    entry leads here from a scope that is erased."""
 
-    def repeated(self, change: Change) -> list[Written]:
+    def repeated(self, core: Core, change: Change) -> list[Written]:
         """The entries of the first time; refused if that was another change, or elsewhere."""
-        used = {(scope, line) for scope, line, *_ in [*self.places, *self.others]}
+        used = {_tags(core, scope, line) for scope, line, *_ in self.places}
+        used |= {(scope, line) for scope, line in self.others}
         places = ", ".join(f"{scope} {line}@{number}" for scope, line, number, *_ in self.places)
-        elsewhere = {scope for scope, _ in asked_for(change) - used}
+        elsewhere = {scope for scope, _ in asked_for(core, change) - used}
         if used and elsewhere - {scope for scope, _ in used}:
             raise ChangeIdError(
                 f"the id {change.id!r} was used before, for a change of other scopes ({places}); "
@@ -112,10 +124,10 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
         ]
 
 
-def outcome(change: Change, written: Iterable[Written]) -> Outcome:
+def outcome(core: Core, change: Change, written: Iterable[Written]) -> Outcome:
     """What is remembered of a change."""
     places = [(str(w.scope), w.timeline, w.sequence, w.hash, w.time) for w in written]
-    others = asked_for(change) - {(scope, line) for scope, line, *_ in places}
+    others = asked_for(core, change) - {_tags(core, scope, line) for scope, line, *_ in places}
     return Outcome(change.content, places, sorted(others))
 
 

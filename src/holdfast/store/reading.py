@@ -223,7 +223,7 @@ class Reader:
             raise erased(self.scope, key)
         if slot.meta or self.core.gates.readers:
             self.told(timeline, [(key, slot)])
-        return convert(value, as_) if as_ is not None else value
+        return convert(value, as_, f"{self.scope}: {key!r}") if as_ is not None else value
 
     def value(self, timeline: Timeline, key: str, slot: Slot, plain: bool = False) -> Any:
         """The value of a key that a slot describes; `plain`: with objects as `Typed`."""

@@ -273,7 +273,7 @@ class ScopedChange:
         if as_ is not None:
             from holdfast.seal.codec import convert
 
-            return convert(value, as_)
+            return convert(value, as_, f"{self._reader.scope}: {key!r}")
         return value
 
     def exists(self, key: str) -> bool:
