@@ -37,9 +37,10 @@ def _ports(count: int) -> list[int]:
     those that the system gives to connections.
     """
     found: list[int] = []
+    chance = random.SystemRandom()  # not seeded, so that no two processes choose alike
     with ExitStack() as held:
         while len(found) < count:
-            port = random.randint(12_000, 22_000)
+            port = chance.randrange(12_000, 22_000)
             try:
                 for one in (port, port + 10_000):
                     held.enter_context(socket.create_server(("127.0.0.1", one)))
