@@ -224,7 +224,8 @@ class Engine(Gate):
         if self._trackers.get(tracker.scope.id) is not tracker:
             return
         self.catch_up()
-        event, tracker.event = tracker.event, TIMER
+        with self._lock:
+            event, tracker.event = tracker.event, TIMER
         try:
             if tracker.firing is not None:
                 self._fire(tracker, tracker.firing[1])
