@@ -45,7 +45,7 @@ class Past:
         self.space = space
         self._page = page
         self.life = thread.life_now()
-        self.order = thread.log(space)
+        self.order, self._newest_calls = thread.log(space)
         self._read: dict[int, Loaded] = {}
         if known is not None and self.order[: len(known.order)] == known.order:
             # What was put before is what it was; only the newest may have got more writes.
@@ -147,8 +147,7 @@ class Past:
             self._read[entry] = Loaded(record, own, entry, life=self.life)
         if newest:
             record = self._found(found.records, order[at])
-            calls = thread.calls(space, record)
-            self._read[order[at]] = Loaded(record, calls, order[at], True, self.life)
+            self._read[order[at]] = Loaded(record, self._newest_calls, order[at], True, self.life)
 
 
 class Scan:

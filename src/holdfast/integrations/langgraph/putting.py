@@ -112,9 +112,10 @@ def _head(made: Draft, space: Space, record: Record, before: Loaded | None) -> N
             recent = (*recent, before.entry)
         if before.record.id > record.id and not made.reader.exists(space.mixed):
             made.note("set", space.mixed, True)
-        twin = Past(thread, space).get(record.id) if before.record.id > record.id else None
-        if twin is not None:  # put again: the newer one counts
-            _log(made, space, [entry for entry in thread.log(space) if entry != twin.entry])
+        past = Past(thread, space) if before.record.id > record.id else None
+        twin = past.get(record.id) if past is not None else None
+        if past is not None and twin is not None:  # put again: the newer one counts
+            _log(made, space, [entry for entry in past.order if entry != twin.entry])
             recent = ()
         elif len(recent) >= LOT:
             made.note("append", space.log, [short_entries(recent)])
