@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from holdfast.errors import Conflict
 from holdfast.integrations.langgraph.kept import Kept
 from holdfast.integrations.langgraph.messages import BEGIN, short_list
 from holdfast.integrations.langgraph.past import Loaded
@@ -35,6 +36,7 @@ class Draft:
         """By namespace, the checkpoint that this change puts."""
         self.calls: dict[str, list[Any]] = {}
         """Writes that this change adds."""
+        self._whole = False
         self._start_parts()
 
     def _start_parts(self) -> None:
@@ -67,6 +69,16 @@ class Draft:
         self.calls.setdefault(key, []).append(call)
         self.note("append", key, [call])
 
+    def rest_on_all(self) -> None:
+        """Let nothing else be written together with what follows, nor come between.
+
+        For what puts lists of writes in the place of those that are stored: one that is added to
+        them meanwhile would be lost. `Conflict` if this change holds something already.
+        """
+        if self.operations:
+            raise Conflict(f"thread {self.thread.id!r}: this has to be a change of its own")
+        self._whole = True
+
     def commit(self, cause: Cause | None) -> list[Written]:
         """Write it; `Conflict` if somebody was faster."""
         thread = self.thread
@@ -78,7 +90,8 @@ class Draft:
         # Numbers were given out or used: they must still mean what they meant.
         self.expects |= self._versions
         # That there is no new entry is told faster than that keys are the same.
-        expects, head = ({}, self._before) if self._alone else (self.expects, None)
+        same = self._alone or self._whole
+        expects, head = ({}, self._before) if same else (self.expects, None)
         target = (thread.scope, "main", self.operations, expects, head)
         written = thread.core.run(build_change(thread.core, [target], cause=cause))
         thread.parts.stored(written[0].sequence)

@@ -67,15 +67,10 @@ class Past:
         if entry not in self._read:
             self._load(position)
         loaded = self._read[entry]
-        if not self._late:
+        if not self._late or loaded.newest or self.space.late(loaded.record.id) not in self._late:
             return loaded
-        key = self.space.late(loaded.record.id)
-        if key not in self._late:
-            return loaded
-        late = self.thread.reader.get(key, [], None, True)
-        instead = late[:1] == [INSTEAD]
-        more = [Writes.unpack(call, self.thread.names) for call in late[instead:]]
-        return loaded._replace(calls=more if instead else loaded.calls + more)
+        late, instead = self.thread.late(self.space, loaded.record.id, self.thread.pinned())
+        return loaded._replace(calls=late if instead else loaded.calls + late)
 
     def __iter__(self) -> Iterator[Loaded]:
         """All checkpoints, the newest first."""
@@ -147,7 +142,9 @@ class Past:
             self._read[entry] = Loaded(record, own, entry, life=self.life)
         if newest:
             record = self._found(found.records, order[at])
-            self._read[order[at]] = Loaded(record, self._newest_calls, order[at], True, self.life)
+            late, _ = thread.late(space, record.id, thread.pinned())
+            calls = self._newest_calls + late
+            self._read[order[at]] = Loaded(record, calls, order[at], True, self.life)
 
 
 class Scan:

@@ -23,7 +23,7 @@ from holdfast.integrations.langgraph.messages import (
     runs,
     whole,
 )
-from holdfast.integrations.langgraph.past import Loaded, Past
+from holdfast.integrations.langgraph.past import INSTEAD, Loaded, Past
 from holdfast.integrations.langgraph.records import (
     COPYING,
     COUNTERS,
@@ -189,8 +189,14 @@ class Thread:
     def _calls(self, space: Space, id: str, reader: Reader) -> list[Writes]:
         """What was written on top of the newest checkpoint, and perhaps of one to come."""
         found = reader.get(space.writes, [], None, True)
-        found += reader.get(space.late(id), [], None, True)
-        return self.unpacked(found, reader)
+        return self.unpacked(found, reader) + self.late(space, id, reader)[0]
+
+    def late(self, space: Space, id: str, reader: Reader) -> tuple[list[Writes], bool]:
+        """What tasks wrote on a checkpoint when it was the newest no more; whether this holds all
+        that they wrote before, too."""
+        found = reader.get(space.late(id), [], None, True)
+        instead = found[:1] == [INSTEAD]
+        return self.unpacked(found[instead:], reader), instead
 
     def unpacked(self, found: list[Any], reader: Reader) -> list[Writes]:
         """Calls of `put_writes`, as they are stored."""
