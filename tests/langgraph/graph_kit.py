@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.base import uuid6
 from langgraph.graph import START, MessagesState, StateGraph
 
 from holdfast.integrations.langgraph import HoldfastSaver
@@ -41,3 +43,15 @@ def inputs(saver: HoldfastSaver, id: str = "one") -> list[Any]:
     # A run puts its input before anything is done with it: then nothing is among the messages yet.
     messages = found.checkpoint["channel_values"].get("messages", [])
     return [message.content for message in messages if isinstance(message, HumanMessage)]
+
+
+def checkpoint(**values: Any) -> Any:
+    """A checkpoint as LangGraph makes them, newer than all before."""
+    return {
+        "v": 4,
+        "id": str(uuid6()),
+        "ts": datetime.now(UTC).isoformat(),
+        "channel_values": values,
+        "channel_versions": {},
+        "versions_seen": {},
+    }

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from graph_kit import checkpoint
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
@@ -30,16 +31,8 @@ class Line:
         self.config: Any = found.config if found else WHERE
 
     def put(self, *, run: str = "", **values: Any) -> None:
-        checkpoint: Any = {
-            "v": 4,
-            "id": str(uuid6()),
-            "ts": datetime.now(UTC).isoformat(),
-            "channel_values": values,
-            "channel_versions": {},
-            "versions_seen": {},
-        }
         metadata: Any = {"source": "loop", "run_id": run}
-        self.config = self.saver.put(self.config, checkpoint, metadata, {})
+        self.config = self.saver.put(self.config, checkpoint(**values), metadata, {})
 
     def messages(self) -> list[Any]:
         found = self.saver.get_tuple(WHERE)

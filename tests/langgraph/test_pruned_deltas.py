@@ -18,9 +18,9 @@ def fold(state: list[str], writes: list[list[str]]) -> list[str]:
     return [*(state or []), *(item for items in writes for item in items)]
 
 
-def graph(store: Any, often: int) -> Any:
-    channel = DeltaChannel(fold, list, snapshot_frequency=often)
-    state: Any = TypedDict("state", {"log": Annotated[list[str], channel]})  # type: ignore[misc]
+def graph(store: Any, often: int, *more: str) -> Any:
+    channel = Annotated[list[str], DeltaChannel(fold, list, snapshot_frequency=often)]
+    state: Any = TypedDict("state", dict.fromkeys(("log", *more), channel))  # type: ignore[misc]
     builder = StateGraph(state)
     builder.add_node("step", lambda values: {"log": [f"step {len(values['log'])}"]})
     builder.add_edge(START, "step")
@@ -66,24 +66,51 @@ def test_the_newest_state_stays_whatever_is_pruned(often: int, way: str) -> None
 
 
 def test_an_older_state_that_was_pruned_in_part_is_refused() -> None:
+    """Two lines that go on in turn: one stored its value late, the other one when it began."""
     with sync.open("memory:") as store:
-        made = graph(store, 4)
-        for turn in range(9):
-            made.invoke({"log": [f"in {turn}"]}, thread())
+        made = graph(store, 6)
+
+        def go_on(config: Any, *inputs: str) -> Any:
+            for said in inputs:
+                made.invoke({"log": [said]}, config)
+                config = made.get_state(thread()).config
+            return config
+
+        line = go_on(thread(), "a", "b")
+        early = [*made.get_state_history(thread())][-2]
+        branch = go_on(early.config, "branch")
+        line = go_on(line, "c", "d", "e", "f", "g")
+        branch = go_on(branch, "more")
+        line = go_on(line, "h")
         whole = {
             point.config["configurable"]["checkpoint_id"]: point.values["log"]
             for point in made.get_state_history(thread())
         }
         prune(store, "prune")
-        refused = 0
+        refused = set()
         for found in HoldfastSaver(store).list(thread()):
             try:
-                state = graph(store, 4).get_state(found.config)
-            except PrunedError:
-                refused += 1
+                state = graph(store, 6).get_state(found.config)
+            except PrunedError as error:
+                assert "what checkpoint" in str(error)
+                refused.add(found.checkpoint["id"])
             else:
                 assert state.values["log"] == whole[found.checkpoint["id"]]
-        assert refused < 9
+        assert branch["configurable"]["checkpoint_id"] in refused
+        assert line["configurable"]["checkpoint_id"] not in refused
+
+
+@pytest.mark.parametrize("turns", [8, 9])
+def test_a_channel_that_a_graph_got_since_is_empty(turns: int) -> None:
+    """The newest state holds the other one's value, or rests on one that does."""
+    with sync.open("memory:") as store:
+        for turn in range(turns):
+            graph(store, 4).invoke({"log": [f"in {turn}"]}, thread())
+        before = values(store, 4)
+        prune(store, "prune")
+        assert floor(store) > 0
+        found = graph(store, 4, "new").get_state(thread()).values
+        assert found == {"log": before, "new": []}
 
 
 def test_a_branch_off_an_older_state_needs_what_that_is_made_of() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from holdfast.integrations.langgraph.kept import Growth, Kept
+from holdfast.errors import Conflict
+from holdfast.integrations.langgraph.kept import Kept
 from holdfast.integrations.langgraph.messages import BEGIN, short_list
 from holdfast.integrations.langgraph.past import Loaded
 from holdfast.integrations.langgraph.records import INLINE, NAMES, PARTS, Record, Space
@@ -35,6 +36,7 @@ class Draft:
         """By namespace, the checkpoint that this change puts."""
         self.calls: dict[str, list[Any]] = {}
         """Writes that this change adds."""
+        self._whole = False
         self._start_parts()
 
     def _start_parts(self) -> None:
@@ -67,6 +69,16 @@ class Draft:
         self.calls.setdefault(key, []).append(call)
         self.note("append", key, [call])
 
+    def rest_on_all(self) -> None:
+        """Let nothing else be written together with what follows, nor come between.
+
+        For what puts lists of writes in the place of those that are stored: one that is added to
+        them meanwhile would be lost. `Conflict` if this change holds something already.
+        """
+        if self.operations:
+            raise Conflict(f"thread {self.thread.id!r}: this has to be a change of its own")
+        self._whole = True
+
     def commit(self, cause: Cause | None) -> list[Written]:
         """Write it; `Conflict` if somebody was faster."""
         thread = self.thread
@@ -78,7 +90,8 @@ class Draft:
         # Numbers were given out or used: they must still mean what they meant.
         self.expects |= self._versions
         # That there is no new entry is told faster than that keys are the same.
-        expects, head = ({}, self._before) if self._alone else (self.expects, None)
+        same = self._alone or self._whole
+        expects, head = ({}, self._before) if same else (self.expects, None)
         target = (thread.scope, "main", self.operations, expects, head)
         written = thread.core.run(build_change(thread.core, [target], cause=cause))
         thread.parts.stored(written[0].sequence)
@@ -89,8 +102,7 @@ class Draft:
             thread.heads[ns] = (written[0].sequence, record)
             thread.note_life(record.id, life)
         for ns, kept in self.kept.items():
-            known = {k: v.kept() if type(v) is Growth else v for k, v in kept.items()}
-            thread.kept[ns] = (written[0].sequence, known)
+            thread.kept[ns] = (written[0].sequence, kept)
         return written
 
     # channels
@@ -107,13 +119,13 @@ class Draft:
         apart: list[str] = []
         for name, value in given.items():
             with thread.naming(name):
-                same = known.get(name)
-                growth = None
+                same: Any = known.get(name)
+                grown = None
                 if type(same) is Kept and type(value) is list:
-                    growth = same.grown(value, thread.parts.digest)
-                if growth is not None:
-                    kept[name] = growth
-                    plain = self._grown(space.channel(name), value, growth)
+                    grown = same.grown(value, thread.parts.digest)
+                if grown is not None:
+                    kept[name] = grown
+                    plain = self._grown(space.channel(name), value[same.count :], grown)
                 elif thread.lists_messages(value):
                     if before is not None:
                         thread.learn(space, name, before.record, self.reader)
@@ -149,24 +161,24 @@ class Draft:
         version, known = kept.get(space.ns, (0, {}))
         return known if version == before.entry else {}
 
-    def _grown(self, key: str, value: list[Any], growth: Growth) -> Any:
+    def _grown(self, key: str, more: list[Any], grown: Kept) -> Any:
         """The plain form of a list of messages that is the known one with more at its end.
 
         If it has a key of its own, only what is new is added there.
         """
-        places = self._places(value[growth.start :])
-        if growth.places is not None:
-            return _plain_list([*growth.places, *places], growth)
+        places = self._places(more)
+        if grown.places is not None:
+            return _plain_list([*grown.places, *places], grown)
         if places:
             self.note("append", key, places)
         return _APPENDED
 
     def _listed(self, value: list[Any], kept: dict[str, Any], name: str) -> Any:
         """The plain form of a list of messages that is another than the known one."""
-        growth = Kept().grown(value, self.thread.parts.digest)
-        if growth is not None:
-            kept[name] = growth
-        return _plain_list(self._places(value), growth)
+        found = Kept.of(value, self.thread.parts.digest)
+        if found is not None:
+            kept[name] = found
+        return _plain_list(self._places(value), found)
 
     def _places(self, messages: list[Any]) -> list[Any]:
         """The places of messages; those that are new are stored with the change."""
@@ -174,11 +186,11 @@ class Draft:
         return [self.thread.parts.place(plain(message)) for message in messages]
 
 
-def _plain_list(places: list[Any], growth: Growth | None) -> Any:
+def _plain_list(places: list[Any], kept: Kept | None) -> Any:
     """A list of messages, in the form for the head or for a key of its own."""
     short = len(places) <= MESSAGES
-    if growth is not None:
-        growth.places = places if short else None
+    if kept is not None:
+        kept.places = places if short else None
     return short_list(places) if short else [BEGIN, *places]
 
 

@@ -11,7 +11,7 @@ from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
 
 from holdfast.integrations.langgraph.past import PAGE, Loaded, Past
 from holdfast.integrations.langgraph.putting import RECORDS
-from holdfast.integrations.langgraph.records import Space, merged, run_in
+from holdfast.integrations.langgraph.records import Space, deltas_in, merged, run_in
 from holdfast.integrations.langgraph.thread import Thread
 from holdfast.store.arguments import check_limit
 
@@ -86,7 +86,7 @@ def delta_history(
     wanted = set(channels)
     writes: dict[str, list[PendingWrite]] = {name: [] for name in channels}
     seeds: dict[str, Any] = {}
-    loaded = past.parent(target) if target else None
+    loaded = _before(past, target, wanted) if target else None
     while loaded is not None and wanted:
         for write in reversed(merged(loaded.calls, loaded.record.id)):
             if write[1] in wanted:
@@ -95,11 +95,16 @@ def delta_history(
         if here:
             seeds |= thread.some_values(space, loaded, here)
             wanted -= here
-        before = past.parent(loaded)
-        if before is None and wanted and loaded.record.parent is not None:
-            thread.check_unpruned(loaded.record)
-        loaded = before
+        loaded = _before(past, loaded, wanted)
     return {name: _channel(thread, target, writes[name], name, seeds) for name in channels}
+
+
+def _before(past: Past, loaded: Loaded, wanted: set[str]) -> Loaded | None:
+    """The checkpoint that one rests on; refused if channels that are made of it were pruned."""
+    before = past.parent(loaded)
+    if before is None and loaded.record.parent is not None and wanted & deltas_in(loaded.record):
+        past.thread.check_unpruned(loaded.record)
+    return before
 
 
 def _channel(

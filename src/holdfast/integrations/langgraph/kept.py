@@ -12,7 +12,6 @@ a digest of what would be stored is compared.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
@@ -48,22 +47,38 @@ Exact = Callable[[BaseMessage], bytes]
 
 
 class Kept:
-    """A list of messages as it was last put or read, in a form that nobody else can change."""
+    """A list of messages as it was last put or read, in a form that nobody else can change.
 
-    __slots__ = ("_classes", "_data", "_extras", "_lock", "_odd", "_sets", "places")
+    It never changes itself, but for `places` while it is made: who reads a checkpoint builds its
+    messages of it while the next one, with more of them, is put.
+    """
 
-    def __init__(self) -> None:
-        self._classes: list[type] = []
-        self._data: list[bytes] = []
-        """Their fields, encoded, in chunks; the last one may grow."""
-        self._extras: list[Any] = []
+    __slots__ = ("_classes", "_data", "_extras", "_odd", "_sets", "places")
+
+    def __init__(
+        self,
+        classes: list[type],
+        data: list[bytes],
+        extras: list[bytes],
+        sets: list[frozenset[str]],
+        odd: frozenset[int],
+        places: list[Any] | None = None,
+    ) -> None:
+        self._classes = classes
+        self._data = data
+        """Their fields, encoded, in chunks."""
+        self._extras = extras
         """Extra fields of each, encoded; empty while no message has any."""
-        self._sets: list[frozenset[str]] = []
-        self._odd: frozenset[int] = frozenset()
+        self._sets = sets
+        self._odd = odd
         """Positions of messages that are known by a digest."""
-        self._lock = threading.Lock()
-        self.places: list[Any] | None = None
+        self.places = places
         """Of the messages, while the list is short."""
+
+    @property
+    def count(self) -> int:
+        """How many messages there are."""
+        return len(self._classes)
 
     @property
     def simple(self) -> bool:
@@ -76,17 +91,16 @@ class Kept:
 
         exact: without it, messages that have to be known by a digest are such.
         """
-        growth = cls().grown(messages, exact)
-        return growth.kept() if growth is not None else None
+        return cls([], [], [], [], frozenset()).grown(messages, exact)
 
     @property
     def size(self) -> int:
         """Bytes held, roughly."""
-        return sum(map(len, self._data)) + 100 * len(self._classes)
+        return sum(map(len, self._data)) + 100 * self.count
 
-    def grown(self, value: list[Any], exact: Exact | None) -> Growth | None:
-        """What is new, if a list is this one or this one with more at its end, else None."""
-        count = len(self._classes)
+    def grown(self, value: list[Any], exact: Exact | None) -> Kept | None:
+        """What to keep of a list that is this one or this one with more at its end, else None."""
+        count = self.count
         classes = list(map(type, value))
         if classes[:count] != self._classes or not all(map(_comparable, set(classes[count:]))):
             return None
@@ -108,58 +122,18 @@ class Kept:
         known = self._extras or ([_NO_EXTRAS] * count if extras else [])
         if extras[:count] != known:
             return None
-        more = list(map(frozenset, map(_fields_set, value[count:])))
-        return Growth(self, count, classes[count:], tail, extras, more, odd)
-
-    def grow(self, growth: Growth) -> None:
-        """Take over what is new, once it is stored."""
-        with self._lock:
-            self._classes += growth.classes
-            self._data[growth.start // CHUNK :] = growth.tail
-            self._extras = growth.extras
-            self._sets += growth.sets
-            self._odd, self.places = growth.odd, growth.places
+        sets = [*self._sets, *map(frozenset, map(_fields_set, value[count:]))]
+        return Kept(classes, [*self._data[:whole], *tail], extras, sets, odd, self.places)
 
     def build(self) -> list[BaseMessage]:
         """The messages again, as new objects."""
-        with self._lock:
-            made: list[Any] = list(map(object.__new__, self._classes))
-            _each(map(_set_fields, made, chain.from_iterable(map(_decode, self._data))))
-            extras = map(_decode, self._extras or [_NO_EXTRAS] * len(made))
-            _each(map(_set_extra, made, extras))
-            _each(map(_set_set, made, map(set, self._sets)))
+        made: list[Any] = list(map(object.__new__, self._classes))
+        _each(map(_set_fields, made, chain.from_iterable(map(_decode, self._data))))
+        extras = map(_decode, self._extras or [_NO_EXTRAS] * len(made))
+        _each(map(_set_extra, made, extras))
+        _each(map(_set_set, made, map(set, self._sets)))
         _each(map(_set_private, made, [None] * len(made)))
         return made
-
-
-class Growth:
-    """What a list of messages has more than one that is kept."""
-
-    __slots__ = ("_base", "classes", "extras", "odd", "places", "sets", "start", "tail")
-
-    def __init__(
-        self,
-        base: Kept,
-        start: int,
-        classes: list[type],
-        tail: list[bytes],
-        extras: list[Any],
-        sets: list[frozenset[str]],
-        odd: frozenset[int],
-    ) -> None:
-        self._base = base
-        self.start = start
-        self.classes = classes
-        self.tail = tail
-        self.extras = extras
-        self.sets = sets
-        self.odd = odd
-        self.places = base.places
-
-    def kept(self) -> Kept:
-        """The list with what is new; to be called once that is stored."""
-        self._base.grow(self)
-        return self._base
 
 
 def _comparable(kind: type) -> bool:

@@ -73,7 +73,7 @@ class Looking:
         spaces = thread.namespaces()
         heads = [loaded.record for space in spaces if (loaded := thread.newest(space))]
         newest = max(heads, key=lambda record: record.id, default=None)
-        count = sum(len(thread.log(space)) for space in spaces)
+        count = sum(len(thread.log(space)[0]) for space in spaces)
         return Summary(id, [space.ns for space in spaces], count, newest)
 
     def past(self, thread: Thread, ns: str) -> Past:

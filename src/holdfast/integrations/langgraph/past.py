@@ -45,7 +45,7 @@ class Past:
         self.space = space
         self._page = page
         self.life = thread.life_now()
-        self.order = thread.log(space)
+        self.order, self._newest_calls = thread.log(space)
         self._read: dict[int, Loaded] = {}
         if known is not None and self.order[: len(known.order)] == known.order:
             # What was put before is what it was; only the newest may have got more writes.
@@ -67,15 +67,10 @@ class Past:
         if entry not in self._read:
             self._load(position)
         loaded = self._read[entry]
-        if not self._late:
+        if not self._late or loaded.newest or self.space.late(loaded.record.id) not in self._late:
             return loaded
-        key = self.space.late(loaded.record.id)
-        if key not in self._late:
-            return loaded
-        late = self.thread.reader.get(key, [], None, True)
-        instead = late[:1] == [INSTEAD]
-        more = [Writes.unpack(call, self.thread.names) for call in late[instead:]]
-        return loaded._replace(calls=more if instead else loaded.calls + more)
+        late, instead = self.thread.late(self.space, loaded.record.id, self.thread.pinned())
+        return loaded._replace(calls=late if instead else loaded.calls + late)
 
     def __iter__(self) -> Iterator[Loaded]:
         """All checkpoints, the newest first."""
@@ -147,7 +142,8 @@ class Past:
             self._read[entry] = Loaded(record, own, entry, life=self.life)
         if newest:
             record = self._found(found.records, order[at])
-            calls = thread.calls(space, record)
+            late, _ = thread.late(space, record.id, thread.pinned())
+            calls = self._newest_calls + late
             self._read[order[at]] = Loaded(record, calls, order[at], True, self.life)
 
 

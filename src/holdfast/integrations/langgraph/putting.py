@@ -61,6 +61,9 @@ def put(
                     "was one, or the thread was deleted since; nothing of this step is stored"
                 ) from None
             raise
+        twin = _twin(thread, space, checkpoint["id"], before)
+        if twin is not None:
+            draft.rest_on_all()
         short, apart = draft.channels(space, checkpoint.get("channel_values", {}), before)
         more = {name: value for name, value in checkpoint.items() if name not in _FIELDS}
         record = Record(
@@ -76,8 +79,8 @@ def put(
             apart,
             more=RECORDS.plain(more) if more else None,
         )
-        _pass_over(draft, space, checkpoint["id"])
-        _head(draft, space, record, before)
+        _pass_over(draft, space, checkpoint["id"], twin)
+        _head(draft, space, record, before, twin)
 
     cause = cause_now(correlation=run_in(metadata))
     thread.turns.run(Job(apply, cause, puts=space.ns))
@@ -87,22 +90,41 @@ def _copied(updated: Any) -> Any:
     return list(updated) if isinstance(updated, (list, tuple)) else updated
 
 
-def _pass_over(draft: Draft, space: Space, id: str) -> None:
+def _twin(thread: Thread, space: Space, id: str, before: Loaded | None) -> Loaded | None:
+    """The checkpoint that is put again, if others were put since."""
+    if before is None or before.record.id <= id:
+        return None
+    return Past(thread, space).get(id)
+
+
+def _pass_over(draft: Draft, space: Space, id: str, twin: Loaded | None) -> None:
     """Take away what was written on top of other checkpoints than the one that is put.
 
     Tasks may be faster than the checkpoint that they run on: their writes come before it, and stay.
+    What was written on top of one that is put again stays, too, and is no longer late.
     """
     reader = draft.reader
     draft.expects[space.writes] = version = reader.version(space.writes)
     known = reader.get(space.writes, [], None, True) if version else []
     known += draft.calls.get(space.writes, [])
-    early = [call for call in known if str(long_id(call[0])) >= id]
-    draft.calls[space.writes] = early
-    if len(early) < len(known):
-        draft.note("set" if early else "delete", space.writes, early or None)
+    stay = _packed(draft, twin) if twin is not None else []
+    stay += [call for call in known if str(long_id(call[0])) >= id]
+    draft.calls[space.writes] = stay
+    if stay != known:
+        draft.note("set" if stay else "delete", space.writes, stay or None)
+    if twin is not None and reader.exists(space.late(id)):
+        draft.note("delete", space.late(id))
 
 
-def _head(made: Draft, space: Space, record: Record, before: Loaded | None) -> None:
+def _packed(draft: Draft, loaded: Loaded) -> list[Any]:
+    """What was written on top of a checkpoint, as it is stored."""
+    calls = [call for call in loaded.calls if call.checkpoint == loaded.record.id]
+    return [call.pack(draft.thread.names) for call in calls]
+
+
+def _head(
+    made: Draft, space: Space, record: Record, before: Loaded | None, twin: Loaded | None
+) -> None:
     """Write the record; the one before it goes into the log."""
     thread = made.thread
     made.expects[space.head] = before.entry if before else 0
@@ -112,9 +134,8 @@ def _head(made: Draft, space: Space, record: Record, before: Loaded | None) -> N
             recent = (*recent, before.entry)
         if before.record.id > record.id and not made.reader.exists(space.mixed):
             made.note("set", space.mixed, True)
-        twin = Past(thread, space).get(record.id) if before.record.id > record.id else None
         if twin is not None:  # put again: the newer one counts
-            _log(made, space, [entry for entry in thread.log(space) if entry != twin.entry])
+            _log(made, space, [entry for entry in thread.log(space)[0] if entry != twin.entry])
             recent = ()
         elif len(recent) >= LOT:
             made.note("append", space.log, [short_entries(recent)])
@@ -216,9 +237,11 @@ def put_calls(
             with thread.naming(name):
                 plain.append((n, name, thread.types.plain(value, thread.parts.ref)))
         head = draft.heads.get(space.ns) or (before.record if before else None)
-        newest = head is None or checkpoint >= head.id
+        # One that is not there yet has a newer id; but clocks go back, and some are put again.
+        to_come = checkpoint not in thread.lives and (head is None or checkpoint > head.id)
+        newest = to_come or (head is not None and checkpoint == head.id)
         # On a checkpoint that is not there yet, only the run that puts it can write.
-        own = newest and (head is None or head.id != checkpoint or run_in(head.metadata) == run)
+        own = to_come or (newest and head is not None and run_in(head.metadata) == run)
         call = Writes(checkpoint, task, path, plain, None if own else run)
         key = space.writes if newest else space.late(checkpoint)
         draft.write(key, call.pack(thread.names))
@@ -242,6 +265,7 @@ def remove(
     """
 
     def apply(draft: Draft) -> None:
+        draft.rest_on_all()
         past = Past(thread, space)
         found = [loaded for loaded in past if loaded.record.id not in gone]
         stay = [_without(loaded, runs) for loaded in reversed(found)]
@@ -254,7 +278,6 @@ def remove(
             if unquote(key.rpartition("/")[2]) in gone:
                 draft.note("delete", key)
         before = past.at(-1)
-        draft.expects[space.head] = before.entry
         thread.forget(space)
         if not stay:
             _clear(draft, space, before)
@@ -290,9 +313,7 @@ def _shorten(
     thread = made.thread
     for loaded in stay[:-1]:
         if loaded.record.id in fewer:  # the entries still have all that was written
-            calls = [call for call in loaded.calls if call.checkpoint == loaded.record.id]
-            packed = [call.pack(thread.names) for call in calls]
-            made.note("set", space.late(loaded.record.id), [INSTEAD, *packed])
+            made.note("set", space.late(loaded.record.id), [INSTEAD, *_packed(made, loaded)])
     if newest.entry != before.entry:
         values = thread.long_values(space, newest.record, thread.at(newest.entry))
         for name in set(before.record.apart).difference(newest.record.apart):
@@ -301,7 +322,6 @@ def _shorten(
             made.note("set", space.channel(name), values[name])
     if newest.entry != before.entry or newest.record.id in fewer:
         packed = [call.pack(thread.names) for call in newest.calls]
-        made.expects[space.writes] = thread.reader.version(space.writes)
         if packed or thread.reader.exists(space.writes):
             made.note("set" if packed else "delete", space.writes, packed or None)
         late = space.late(newest.record.id)

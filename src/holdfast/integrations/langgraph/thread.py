@@ -23,7 +23,7 @@ from holdfast.integrations.langgraph.messages import (
     runs,
     whole,
 )
-from holdfast.integrations.langgraph.past import Loaded, Past
+from holdfast.integrations.langgraph.past import INSTEAD, Loaded, Past
 from holdfast.integrations.langgraph.records import (
     COPYING,
     COUNTERS,
@@ -165,18 +165,24 @@ class Thread:
     ) -> Loaded | None:
         """The newest checkpoint of a namespace; `writes`: with what was written on top of it."""
         reader = reader or self.pinned()
-        version, record = self.heads.get(space.ns, (0, None))
-        if record is None or version != reader.version(space.head):
-            self.check_whole(reader)  # a copy began by deleting all heads
-            found = reader.versioned([space.head])
-            if not found:
-                return None
-            self.learn_names(reader)
-            head, version = found[space.head]
-            record = Record.unpack(head, self.names)
-            self.heads[space.ns] = (version, record)
-        loaded = Loaded(record, [], version, newest=True)
-        return loaded._replace(calls=self.calls(space, record)) if writes else loaded
+        while True:
+            version, record = self.heads.get(space.ns, (0, None))
+            if record is None or version != reader.version(space.head):
+                self.check_whole(reader)  # a copy began by deleting all heads
+                found = reader.versioned([space.head])
+                if not found:
+                    return None
+                self.learn_names(reader)
+                head, version = found[space.head]
+                record = Record.unpack(head, self.names)
+                self.heads[space.ns] = (version, record)
+            loaded = Loaded(record, [], version, newest=True)
+            if not writes:
+                return loaded
+            loaded = loaded._replace(calls=self._calls(space, record.id, reader))
+            # A checkpoint that is put meanwhile takes away what was written on the one before.
+            if reader.versions([space.head]) == [version]:
+                return loaded
 
     def check_whole(self, reader: Reader) -> None:
         """Refuse to read a thread that another one was copied to in part."""
@@ -190,11 +196,20 @@ class Thread:
         _, record = self.heads.get(space.ns, (0, None))
         return record is not None and COUNTERS in record.metadata
 
-    def calls(self, space: Space, record: Record) -> list[Writes]:
-        """What was written on top of the newest checkpoint."""
-        reader = self.pinned()
+    def _calls(self, space: Space, id: str, reader: Reader) -> list[Writes]:
+        """What was written on top of the newest checkpoint, and perhaps of one to come."""
         found = reader.get(space.writes, [], None, True)
-        found += reader.get(space.late(record.id), [], None, True)
+        return self.unpacked(found, reader) + self.late(space, id, reader)[0]
+
+    def late(self, space: Space, id: str, reader: Reader) -> tuple[list[Writes], bool]:
+        """What tasks wrote on a checkpoint when it was the newest no more; whether this holds all
+        that they wrote before, too."""
+        found = reader.get(space.late(id), [], None, True)
+        instead = found[:1] == [INSTEAD]
+        return self.unpacked(found[instead:], reader), instead
+
+    def unpacked(self, found: list[Any], reader: Reader) -> list[Writes]:
+        """Calls of `put_writes`, as they are stored."""
         if found:
             self.learn_names(reader)
         return [Writes.unpack(call, self.names) for call in found]
@@ -321,20 +336,22 @@ class Thread:
 
     # older ones
 
-    def log(self, space: Space) -> list[int]:
+    def log(self, space: Space) -> tuple[list[int], list[Writes]]:
         """The entries that put the checkpoints of a namespace, oldest first; those that were
-        pruned are not among them, but for the newest, which needs no entry."""
+        pruned are not among them, but for the newest, which needs no entry. And what was written
+        on top of the newest."""
         reader = self.pinned()
         self.check_whole(reader)
-        found = reader.versioned([space.head, space.log])
+        found = reader.versioned([space.head, space.log, space.writes])
         self.learn_names(reader)
         if space.head not in found:
-            return []
+            return [], []
         head, version = found[space.head]
         lots = chain.from_iterable(map(long_entries, found.get(space.log, ([], 0))[0]))
         before = [*lots, *Record.unpack(head, self.names).recent]
         pruned = reader.at.floor.sequence if reader.at is not None else 0
-        return [*(before if not pruned else (e for e in before if e > pruned)), version]
+        order = [*(before if not pruned else (e for e in before if e > pruned)), version]
+        return order, self.unpacked(found.get(space.writes, ([], 0))[0], reader)
 
     def check_unpruned(self, record: Record) -> None:
         """Tell that what a checkpoint rests on is missing because the scope was pruned."""

@@ -1,0 +1,192 @@
+"""What was written on top of a checkpoint stays: whatever is deleted or put again meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from graph_kit import SECONDS, checkpoint
+
+from holdfast import sync
+from holdfast.integrations.langgraph import HoldfastSaver
+from holdfast.integrations.langgraph.drafts import Draft
+from holdfast.integrations.langgraph.turns import Job
+
+WHERE: Any = {"configurable": {"thread_id": "one", "checkpoint_ns": ""}}
+Act = Callable[[], Any]
+
+
+def by(run: str) -> Any:
+    return {"source": "loop", "run_id": run}
+
+
+def write(saver: HoldfastSaver, config: Any, run: str) -> None:
+    """A task named after its run writes on a checkpoint."""
+    saver.put_writes({**config, "metadata": {"run_id": run}}, [("x", run)], run)
+
+
+def tasks(saver: HoldfastSaver, config: Any) -> list[str]:
+    """Whose writes a checkpoint has, whether it is listed or asked for."""
+    found = saver.get_tuple(config)
+    assert found is not None
+    (one,) = (one for one in saver.list(WHERE) if one.checkpoint["id"] == found.checkpoint["id"])
+    assert one.pending_writes == found.pending_writes
+    return [task for task, _, _ in found.pending_writes or []]
+
+
+@pytest.fixture(params=["process", "saver"])
+def others(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[HoldfastSaver]]:
+    """Two savers that know nothing of each other: as in two processes, or over one store."""
+    url = f"sqlite:{tmp_path / 'threads.db'}"
+    with sync.open(url) as one, sync.open(url) as two:
+        yield [HoldfastSaver(one), HoldfastSaver(two if request.param == "process" else one)]
+
+
+@contextmanager
+def before_commit(
+    monkeypatch: pytest.MonkeyPatch, saver: HoldfastSaver, act: Act
+) -> Iterator[None]:
+    """Let something happen when a saver has put its next change together."""
+    thread, real = saver._thread("one"), Draft.commit
+    done: list[bool] = []
+
+    def commit(self: Draft, cause: Any) -> Any:
+        if self.thread is thread and not done:
+            done.append(True)
+            act()
+        return real(self, cause)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Draft, "commit", commit)
+        yield
+    assert done
+
+
+@contextmanager
+def together(saver: HoldfastSaver) -> Iterator[list[Act]]:
+    """What is added is done by threads whose changes wait for the same turn, in this order."""
+    turns = saver._thread("one").turns
+    go = threading.Event()
+    acts: list[Act] = []
+    yield acts
+    first = Job(lambda _: _wait(go))
+    threads = [threading.Thread(target=act) for act in [lambda: turns.run(first), *acts]]
+    for waiting, one in enumerate(threads):
+        one.start()
+        until(lambda waiting=waiting: turns._busy and len(turns._waiting) == waiting)
+    go.set()
+    for one in threads:
+        one.join(SECONDS)
+
+
+def _wait(go: threading.Event) -> None:
+    assert go.wait(SECONDS)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def two_checkpoints(saver: HoldfastSaver) -> tuple[Any, Any, Any]:
+    """The first one, its config and that of the second: of the first, run B wrote something."""
+    first = checkpoint(x=1)
+    one = saver.put(WHERE, first, by("A"), {})
+    write(saver, one, "B")
+    return first, one, saver.put(one, checkpoint(x=2), by("C"), {})
+
+
+@pytest.mark.parametrize("runs", ["B", "BC"])
+def test_a_write_beside_the_deletion_of_runs_stays(
+    monkeypatch: pytest.MonkeyPatch, others: list[HoldfastSaver], runs: str
+) -> None:
+    """Also if the checkpoint becomes the newest again."""
+    ours, theirs = others
+    _, one, _ = two_checkpoints(theirs)
+    write(theirs, one, "D")
+    ours.get_tuple(WHERE)
+    with before_commit(monkeypatch, ours, lambda: write(theirs, one, "E")):
+        ours.delete_for_runs([*runs])
+    assert tasks(ours, one) == tasks(theirs, one) == ["D", "E"]
+
+
+@pytest.mark.parametrize(("runs", "newest"), [("B", False), ("B", True), ("BC", False)])
+def test_a_write_of_the_same_turn_as_the_deletion_of_runs_stays(runs: str, newest: bool) -> None:
+    with HoldfastSaver.open("memory:") as saver:
+        _, one, two = two_checkpoints(saver)
+        config = two if newest else one
+        with together(saver) as acts:
+            acts += [lambda: write(saver, config, "D"), lambda: saver.delete_for_runs([*runs])]
+        assert tasks(saver, config) == ["D"]
+        assert "B" not in tasks(saver, one)
+
+
+def test_writes_stay_with_a_checkpoint_that_is_put_again() -> None:
+    with HoldfastSaver.open("memory:") as saver:
+        first, one, two = two_checkpoints(saver)
+        write(saver, one, "C")
+        assert tasks(saver, one) == ["B", "C"]
+        saver.put(WHERE, first, by("A"), {})
+        assert tasks(saver, WHERE) == ["B", "C"]
+        write(saver, one, "D")
+        saver.put(two, checkpoint(x=3), by("A"), {})
+        assert tasks(saver, one) == ["B", "C", "D"]
+
+
+def test_a_checkpoint_is_put_again_after_the_deletion_of_a_run() -> None:
+    with HoldfastSaver.open("memory:") as saver:
+        first, one, two = two_checkpoints(saver)
+        write(saver, one, "D")
+        saver.delete_for_runs(["B"])
+        saver.put(WHERE, first, by("A"), {})
+        assert tasks(saver, WHERE) == ["D"]
+        write(saver, one, "E")
+        assert tasks(saver, WHERE) == ["D", "E"]
+        saver.put(two, checkpoint(x=3), by("A"), {})
+        assert tasks(saver, one) == ["D", "E"]
+
+
+def test_a_write_beside_a_checkpoint_that_is_put_again_stays(
+    monkeypatch: pytest.MonkeyPatch, others: list[HoldfastSaver]
+) -> None:
+    ours, theirs = others
+    first, one, _ = two_checkpoints(theirs)
+    write(theirs, one, "C")
+    ours.get_tuple(WHERE)
+    with before_commit(monkeypatch, ours, lambda: write(theirs, one, "D")):
+        ours.put(WHERE, first, by("A"), {})
+    assert tasks(ours, WHERE) == tasks(theirs, WHERE) == ["B", "C", "D"]
+
+
+def test_a_write_of_the_same_turn_as_a_checkpoint_that_is_put_again_stays() -> None:
+    with HoldfastSaver.open("memory:") as saver:
+        first, one, _ = two_checkpoints(saver)
+        with together(saver) as acts:
+            acts.append(lambda: write(saver, one, "D"))
+            acts.append(lambda: saver.put(WHERE, first, by("A"), {}))
+        assert tasks(saver, WHERE) == ["B", "D"]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_write_on_a_checkpoint_with_a_newer_id_than_the_newest_is_there_at_once(
+    again: bool,
+) -> None:
+    """Ids are not in the order of putting if a clock went back, or one is put again."""
+    with HoldfastSaver.open("memory:") as saver:
+        first, second = checkpoint(x=1), checkpoint(x=2)
+        if again:
+            saver.put(WHERE, first, by("A"), {})
+        two = saver.put(WHERE, second, by("A"), {})
+        one = saver.put(WHERE if again else two, first, by("A"), {})
+        write(saver, two, "B")
+        assert tasks(saver, two) == ["B"]
+        assert tasks(saver, one) == []
+        saver.put(one, checkpoint(x=3), by("A"), {})
+        assert tasks(saver, two) == ["B"]
