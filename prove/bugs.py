@@ -1138,8 +1138,8 @@ BUGS = (
     Bug(
         "what a service held is given back at every start",
         "checkpoints/participants.py",
-        'self._write(Operation("delete", COLLECTED))',
-        "pass",
+        "        core.run(change)",
+        "        pass",
         "tests/store/test_participants.py",
     ),
     Bug(

@@ -13,7 +13,12 @@ from store_kit import Between, Place, put_row, rows_of
 
 import holdfast
 from holdfast import Configuration, sync
-from holdfast.errors import ConfigurationError, InvalidInputError, PolicyValidationError
+from holdfast.errors import (
+    ConfigurationError,
+    InvalidInputError,
+    PolicyValidationError,
+    StoreClosedError,
+)
 
 DOCUMENT = """
 state_management:
@@ -115,6 +120,24 @@ def test_connections_are_never_shown() -> None:
     keyed = Configuration.of(made(storage={"primary": {"key": "passphrase:secret"}}))
     assert keyed.key is not None
     assert "secret" not in repr(keyed)
+    for backup in ({"bucket": "id:secret@b"}, {"endpoint": "https://id:secret@host:9000"}):
+        read = Configuration.of(made(storage={"backup": {"bucket": "b"} | backup}))
+        assert "secret" not in repr(read)
+
+
+@pytest.mark.parametrize("name", ["pool_size", "timeout"])
+def test_options_of_the_driver_are_not_taken_for_those_of_the_document(name: str) -> None:
+    def read(query: str) -> Configuration:
+        primary = {"connection": f"postgresql://host/db?{query}", name: 7}
+        return Configuration.of(made(storage={"primary": primary}))
+
+    theirs = f"connect_{name}=5&tcp_user_{name}=5"
+    assert read(theirs).url == f"postgresql://host/db?{theirs}&{name}=7"
+    for query in (f"{theirs}&{name}=8", f"{name}=8"):
+        with pytest.raises(ConfigurationError, match=rf"primary\.{name} stands in the connection"):
+            read(query)
+    with pytest.raises(ConfigurationError, match=rf"primary\.connection: .* gives {name} twice"):
+        read(f"{name}=8&{name}=9")
 
 
 @pytest.mark.spec("K255", "K256", "K257", "K258")
@@ -521,6 +544,35 @@ def test_slips_of_set_up_leave_nothing_open(tmp_path: Path) -> None:
         sync.set_up(Configuration.of(made(storage=sealed)))
     with sync.open(f"sqlite:{path}") as store:  # nobody holds it
         assert store.verify().ok
+
+
+def test_a_close_that_goes_wrong_or_is_cancelled_leaves_nothing_open() -> None:
+    config = Configuration.of(made(integrity={"scrub_interval": "1h"}))
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    managed = sync.set_up(config)
+    managed.scrubber.stop = managed.policies.close = fail  # type: ignore[union-attr,method-assign]
+    with pytest.raises(ZeroDivisionError):
+        managed.close()
+    with pytest.raises(StoreClosedError):
+        managed.state.set("k", 1)
+
+    async def work() -> None:
+        managed = await holdfast.set_up(config)
+        closing = asyncio.create_task(managed.close())
+        while not closing.done():  # in the middle of each part of it
+            await asyncio.sleep(0)
+            closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        with pytest.raises(InvalidInputError, match="policies are closed"):
+            await managed.policies.report("agent:7", "error")
+        with pytest.raises(StoreClosedError):
+            await managed.state.set("k", 1)
+
+    asyncio.run(work())
 
 
 @pytest.mark.spec("K283", "K285")

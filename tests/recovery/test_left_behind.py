@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 from store_kit import Place, put_row, rows_of
 
-from holdfast import sync
+from holdfast import Scope, sync
+from holdfast.checkpoints.lineage import Lineage
 from holdfast.errors import CheckpointNotFoundError, RecoveryFailedError
+from holdfast.recovery import moments
+from holdfast.store.handles import LineHandle
 
 FAILURE = "state_corruption"
 
@@ -99,6 +102,27 @@ def test_a_group_that_was_left_is_passed_over(store: sync.Store) -> None:
     assert [state.get("k") for state in states] == ["second", "second"]
     report = recovery.recover_group(states, FAILURE)
     assert "second" not in report.passed
+
+
+def test_the_restores_of_an_agent_are_read_once_for_all_groups(
+    store: sync.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states, read = [store.agent(name) for name in "ab"], list[Scope]()
+    for state in states:
+        state.set("k", 1)
+    for number in range(5):
+        sync.CheckpointGroups(store).create(states, f"left-{number}")
+    for state in states:
+        state.restore(1)
+
+    def reading(handle: LineHandle) -> Lineage:
+        read.append(handle.scope)
+        return Lineage(handle)
+
+    monkeypatch.setattr(moments, "Lineage", reading)
+    with pytest.raises(RecoveryFailedError, match="left it behind"):
+        sync.Recovery(store).recover_group(states, FAILURE)
+    assert len(read) == len(set(read)) >= 1
 
 
 def test_what_is_lost_is_counted_without_what_changed_nothing(store: sync.Store) -> None:

@@ -9,6 +9,8 @@ from store_kit import Place, put_row, rows_of
 
 from holdfast import sync
 from holdfast.errors import RecoveryFailedError
+from holdfast.recovery.quarantine import PLACE
+from holdfast.recovery.records import write
 
 
 def damage(place: Place, kind: bytes, number: int) -> None:
@@ -27,6 +29,24 @@ def work(state: sync.State, count: int = 10) -> dict[str, Any]:
         state.set(f"k{n}", {"n": n})
         expected[f"k{n}"] = {"n": n}
     return expected
+
+
+def test_a_row_set_aside_without_its_digest_is_known_again(place: Place) -> None:
+    """As stores have them of versions that kept none."""
+    work(place.open().agent("7"))
+    damage(place, b"E", 3)
+    store = place.open()
+    recovery = sync.Recovery(store)
+    assert recovery.recover("agent:7", "corruption_detected").success
+    quarantine = recovery.quarantine("agent:7")
+    [aside] = quarantine.list()
+    old = quarantine._handle.reader.get(PLACE + aside.id, None, None, False)
+    del old["digest"]
+    write(quarantine._handle, {PLACE + aside.id: old})
+    assert quarantine.list() == [aside]
+    assert recovery.recover("agent:7", "corruption_detected").success
+    assert quarantine.list() == [aside]
+    assert quarantine.release(aside.id).digest == aside.digest
 
 
 @pytest.mark.spec("M54", "X11")

@@ -5,15 +5,21 @@ from __future__ import annotations
 import logging
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from store_kit import Place, put_row, rows_of
+from store_kit import Hands, Place, put_row, rows_of
 
-from holdfast import Failure, sync
+import holdfast
+from holdfast import Failure, RecoveryReport, Scope, sync
 from holdfast.cli.main import main
-from holdfast.errors import InvalidInputError
+from holdfast.errors import GateRefusedError, InvalidInputError, RecoveryFailedError
+from holdfast.recovery import engine
+from holdfast.recovery.builtin import STANDARD
 from holdfast.recovery.records import RUNNING, Records, recovered_agents
+from holdfast.recovery.watching import Sighting
 from holdfast.store.cause import cause_now
 from holdfast.store.core import Core
 from holdfast.store.handles import ChangeParts, StoreHandle
@@ -125,6 +131,64 @@ def test_recovering_the_records_themselves_changes_nothing_but_damage(store: syn
     with pytest.raises(InvalidInputError, match="keeps what recoveries did"):
         recovery.recover("custom:$recovery/agent:7", point="good")
     assert "agent:7" in map(str, recovered_agents(store._handle))
+
+
+class Closed(holdfast.Gate):
+    """Lets nobody write to what is kept of the recoveries of one agent."""
+
+    def before(self, request: holdfast.Request) -> None:
+        if request.scope.id == "$recovery/agent:7":
+            raise GateRefusedError("closed")
+
+
+def test_records_that_cannot_be_mended_fail_the_recovery_of_their_agent_alone(
+    place: Place, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "STANDARD", replace(STANDARD, retries=0))  # and so no pauses
+    store, failure, closed = place.open(clock=hands.clock), Failure("agent_crash"), Closed()
+    for name in "78":
+        store.agent(name).set("plan", 1)
+        assert sync.Recovery(store).recover(f"agent:{name}", failure).success
+    damage(place, "custom:$recovery/agent:7", -1)
+    store = place.open(clock=hands.clock)
+    store.add_gate(closed)
+    recovery = sync.Recovery(store)
+    with pytest.raises(RecoveryFailedError, match=r"^agent:7: recoveries cannot be kept") as error:
+        recovery.recover("agent:7", failure)
+    assert error.value.recovery == "", "none of this agent was begun"
+    done = recovery.recover_each(["agent:7", "agent:8"], failure)
+    assert isinstance(done[Scope("agent", "7")], RecoveryFailedError)
+    assert isinstance(done[Scope("agent", "8")], RecoveryReport)
+
+    watchdog = sync.Watchdog(store, recovery)
+    for name in "78":
+        watchdog._sightings.add(Sighting(Scope("agent", name), failure))
+    told = {one.agent.id: one.outcome for one in watchdog.look()}
+    assert told == {"7": "failed", "8": "recovered"}
+    [left] = watchdog.unanswered()
+    assert (left.agent.id, left.tries) == ("7", 1)
+    store.remove_gate(closed)
+    hands.move(2)
+    assert [one.outcome for one in watchdog.look()] == ["recovered"]
+
+
+def test_an_error_that_names_the_recovery_of_another_hides_no_answer(store: sync.Store) -> None:
+    """As one that passes through a strategy or a step that recovers somebody else."""
+    recovery = sync.Recovery(store)
+
+    def recover(scope: Scope, *_: Any, **__: Any) -> Any:
+        raise RecoveryFailedError(f"{scope}: no", "20260101T000000.000000-abcd")
+
+    for name in "78":
+        store.agent(name).set("plan", 1)
+    recovery._recover = recovery.recover = recover  # type: ignore[assignment,method-assign]
+    done = recovery.recover_each(["agent:7"])
+    assert isinstance(done[Scope("agent", "7")], RecoveryFailedError)
+    watchdog = sync.Watchdog(store, recovery)
+    for name in "78":
+        watchdog._sightings.add(Sighting(Scope("agent", name), Failure("corruption_detected")))
+    assert [one.outcome for one in watchdog.look()] == ["failed", "failed"]
+    assert [one.tries for one in watchdog.unanswered()] == [1, 1]
 
 
 def test_a_recovery_whose_procedure_is_lost_is_ended_and_undone(place: Place) -> None:

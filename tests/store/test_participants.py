@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,8 @@ import pytest
 from store_kit import Place
 
 import holdfast
-from holdfast import Condition, Policy, ShutdownCheckpoints, sync
+from holdfast import Condition, Gate, Policy, Request, ShutdownCheckpoints, sync
+from holdfast.checkpoints.participants import COLLECTED
 from holdfast.errors import InvalidInputError
 
 
@@ -66,30 +69,164 @@ def test_none_is_something_to_hold(store: sync.Store) -> None:
         assert seen == [None]
 
 
-def test_who_cannot_take_up_what_was_kept_does_not_lose_it(store: sync.Store) -> None:
-    class Broken(Queue):
-        def restore(self, kept: list[str]) -> None:
-            raise ZeroDivisionError
+class Broken(Queue):
+    """One that cannot take up what was kept."""
 
+    def restore(self, kept: list[str]) -> None:
+        raise ZeroDivisionError
+
+
+def entered(how: str, place: Place, participants: dict[Any, Any]) -> None:
+    """Run a block with those who take part, on one face."""
+
+    async def main() -> None:
+        async with (
+            holdfast.open(place.url, **place.options()) as store,
+            ShutdownCheckpoints(store, participants=participants),
+        ):
+            pass
+
+    if how == "async":
+        asyncio.run(main())
+    else:
+        with place.open() as store, ShutdownCheckpoints(store, participants=participants):
+            pass
+
+
+@pytest.mark.parametrize("how", ["blocking", "async"])
+def test_who_cannot_take_up_what_was_kept_loses_nothing_of_anybody(
+    tmp_path: Path, how: str
+) -> None:
+    place = Place("sqlite", tmp_path, sealed=False)
+    scopes = ("custom:1", "custom:2", "custom:3")
+    entered(how, place, {one: Queue(one) for one in scopes})
+    before = signal.getsignal(signal.SIGTERM)
+    first = Queue()
+    with pytest.raises(ZeroDivisionError):
+        entered(how, place, {"custom:1": first, "custom:2": Broken(), "custom:3": Queue()})
+    assert first.given == [["custom:1"]]
+    assert signal.getsignal(signal.SIGTERM) is before
+    again = {one: Queue() for one in scopes}
+    entered(how, place, again)
+    assert {one: queue.given for one, queue in again.items()} == {one: [[one]] for one in scopes}
+
+
+def test_a_block_that_cannot_begin_where_it_is_gives_nothing(store: sync.Store) -> None:
     with ShutdownCheckpoints(store, participants={"custom:queue": Queue("a")}):
         pass
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(ZeroDivisionError):
-        ShutdownCheckpoints(store, participants={"custom:queue": Broken()}).__enter__()
-    assert signal.getsignal(signal.SIGTERM) is before
     queue = Queue()
+
+    def elsewhere() -> None:
+        with pytest.raises(InvalidInputError, match="main thread"):
+            ShutdownCheckpoints(store, participants={"custom:queue": queue}).__enter__()
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert queue.given == []
     with ShutdownCheckpoints(store, participants={"custom:queue": queue}):
-        assert queue.waiting == ["a"]
+        assert queue.given == [["a"]]
+
+
+class Noting(Gate):
+    """Does something when it is about to be noted who has what was kept."""
+
+    def __init__(self, then: Callable[[], object]) -> None:
+        self._then = then
+
+    def before(self, request: Request) -> None:
+        if [(one.kind, one.key) for one in request.operations] == [("delete", COLLECTED)]:
+            self._then()
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["while they are given", "while it is noted"])
+def test_a_task_that_is_cancelled_as_it_begins_loses_nothing(plain: Place, late: bool) -> None:
+    async def main() -> None:
+        async with holdfast.open(plain.url, **plain.options()) as store:
+            async with ShutdownCheckpoints(store, participants={"custom:queue": Queue("a")}):
+                pass
+            loop, cancelled = asyncio.get_running_loop(), threading.Event()
+
+            async def begin() -> None:
+                async with ShutdownCheckpoints(store, participants={"custom:queue": queue}):
+                    pytest.fail("it was cancelled before")
+
+            def cancel() -> None:
+                task.cancel()
+                cancelled.set()
+
+            def noting() -> None:
+                loop.call_soon_threadsafe(cancel)
+                assert cancelled.wait(60)
+
+            class Given(Queue):
+                def restore(self, kept: list[str]) -> None:
+                    super().restore(kept)
+                    if not late:
+                        cancel()
+
+            queue, gate = Given(), Noting(noting if late else lambda: None)
+            store.add_gate(gate)
+            before = signal.getsignal(signal.SIGTERM)
+            task = asyncio.create_task(begin())
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            store.remove_gate(gate)
+            assert signal.getsignal(signal.SIGTERM) is before
+            again = Queue()
+            async with ShutdownCheckpoints(store, participants={"custom:queue": again}):
+                assert again.given == [queue.given[0]] == [["a"]]
+
+    asyncio.run(main())
+
+
+@pytest.fixture
+def going_on() -> Iterator[threading.Event]:
+    """A handler of one's own on SIGTERM, which only says that the program is to end."""
+    stop = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    yield stop
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_signal_while_it_is_noted_finds_what_was_given(
+    store: sync.Store, going_on: threading.Event
+) -> None:
+    with ShutdownCheckpoints(store, participants={"custom:queue": Queue("a")}):
+        pass
+    gate = Noting(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    store.add_gate(gate)
+    queue, killed = Queue(), Queue()
+    with ShutdownCheckpoints(store, participants={"custom:queue": queue}):
+        assert going_on.wait(60)
+        assert queue.given == [["a"]]
+        store.remove_gate(gate)
+        with ShutdownCheckpoints(store, participants={"custom:queue": killed}, signals=()):
+            assert killed.given == [["a"]], "it is collected behind the note, not before"
+
+
+def test_what_was_collected_on_a_signal_stays_until_it_is_collected_again(
+    store: sync.Store, going_on: threading.Event
+) -> None:
+    queue, killed, after = Queue("a", "b"), Queue(), Queue()
+    with ShutdownCheckpoints(store, participants={"custom:queue": queue}):
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert going_on.wait(60)
+        queue.waiting = ["b"]
+        with ShutdownCheckpoints(store, participants={"custom:queue": killed}, signals=()):
+            assert killed.given == [["a", "b"]], "as if it were killed here"
+    with ShutdownCheckpoints(store, participants={"custom:queue": after}):
+        assert after.given == [["b"]]
 
 
 def test_one_that_fails_keeps_no_other_from_being_kept(store: sync.Store) -> None:
-    class Broken(Queue):
+    class Silent(Queue):
         def collect(self) -> list[str]:
             raise ZeroDivisionError
 
     odd = Queue()
     odd.waiting = object()  # type: ignore[assignment]
-    participants = {"custom:1": Broken(), "custom:2": odd, "custom:3": Queue("a")}
+    participants = {"custom:1": Silent(), "custom:2": odd, "custom:3": Queue("a")}
     with ShutdownCheckpoints(store, participants=participants):
         store.agent("7").set("k", 1)
     assert len(store.agent("7").checkpoints()) == 1
@@ -158,6 +295,7 @@ def test_what_cannot_take_part_is_refused(store: sync.Store) -> None:
 
     wrong: list[Any] = [[Queue()], {"custom:queue": object()}, {"custom:queue": Waits()}]
     wrong.append({"queue": Queue()})
+    wrong.append({"custom:queue": Queue(), store.custom("queue"): Queue()})
     for participants in wrong:
         with pytest.raises(InvalidInputError):
             ShutdownCheckpoints(store, participants=participants)

@@ -9,16 +9,18 @@ crash finds nothing that was done before.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast.checkpoints.schedules import target_of
 from holdfast.errors import InvalidInputError
 from holdfast.store.arguments import check_plain_function, ran
+from holdfast.store.cause import cause_now
 from holdfast.store.core import Core
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle
 from holdfast.store.scopes import Scope
+from holdfast.store.writing import Asked, build_change
 
 COLLECTED = "$shutdown/collected"
 _log = logging.getLogger("holdfast.shutdown")
@@ -28,10 +30,18 @@ class Participant(Protocol):
     """Something that holds what is worth keeping in memory only, such as a queue at work."""
 
     def collect(self) -> Any:
-        """What is to be kept of it: a value as `set` takes it."""
+        """What is to be kept of it: a value as `set` takes it.
+
+        It must change nothing: where a signal is not the end, it is called again at the end, and
+        what it gives then takes the place of what it gave before.
+        """
 
     def restore(self, kept: Any, /) -> Any:
-        """Take up again what `collect` gave before the last end."""
+        """Take up again what `collect` gave before the last end.
+
+        It may get the same once more: if the block does not begin after all, or the process is
+        killed before it is noted who has it.
+        """
 
 
 class Participation:
@@ -55,10 +65,6 @@ class Participation:
         """Let it have that again."""
         ran(self._participant.restore(kept), "restore of a participant")
 
-    def taken(self) -> None:
-        """Note that it has it."""
-        self._write(Operation("delete", COLLECTED))
-
     def collect(self) -> list[Any]:
         """What it holds now, as the only item; empty if it cannot say."""
         try:
@@ -71,13 +77,11 @@ class Participation:
         """Store what was collected. What cannot be stored keeps nothing else from being stored."""
         try:
             for value in held:
-                self._write(Operation("set", COLLECTED, {"value": value}))
+                operation = Operation("set", COLLECTED, {"value": value})
+                change, _ = self._handle._plan([operation], self._handle._version)
+                self._handle.core.run(change)
         except Exception as error:
             _log.error("%s: what was collected is not kept: %s", self.line[0], error)
-
-    def _write(self, operation: Operation) -> None:
-        change, _ = self._handle._plan([operation], self._handle._version)
-        self._handle.core.run(change)
 
 
 def participations(core: Core, given: Mapping[Any, Participant] | None) -> list[Participation]:
@@ -86,4 +90,16 @@ def participations(core: Core, given: Mapping[Any, Participant] | None) -> list[
         return []
     if not isinstance(given, Mapping):
         raise InvalidInputError("participants are objects by their scopes, as in 'custom:queue'")
-    return [Participation(core, target, one) for target, one in given.items()]
+    made = [Participation(core, target, one) for target, one in given.items()]
+    if len({one.line for one in made}) < len(made):
+        raise InvalidInputError("participants have a timeline each: what one holds is kept there")
+    return made
+
+
+def note_taken(core: Core, by: Sequence[Participation]) -> None:
+    """Note that these have what was kept for them: all, or none."""
+    asked: list[Asked] = [(*one.line, [Operation("delete", COLLECTED)], {}, None) for one in by]
+    if asked:
+        change = build_change(core, asked, cause=cause_now())
+        change.linked = False  # they have nothing to do with each other
+        core.run(change)

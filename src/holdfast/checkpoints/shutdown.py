@@ -12,12 +12,17 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoints.participants import Participant, Participation, participations
+from holdfast.checkpoints.participants import (
+    Participant,
+    Participation,
+    note_taken,
+    participations,
+)
 from holdfast.checkpoints.saving import Wanted, save_all, switched_off
 from holdfast.checkpoints.schedules import Target, target_of
 from holdfast.errors import InvalidInputError
 from holdfast.store.arguments import listed
-from holdfast.store.cancelling import surely
+from holdfast.store.cancelling import read_away, surely, to_the_end
 from holdfast.store.cause import acting
 from holdfast.store.change import Change, Written
 from holdfast.store.core import Core
@@ -46,8 +51,10 @@ class ShutdownCheckpoints:
 
     `participants`, by scopes, are asked by `collect()` for what they hold in memory only, which is
     stored and covered by the checkpoint of their scope; at the beginning of the next block it is
-    given back by `restore(kept)`, once: again only if the process is killed before that is noted.
-    They are plain functions; on a signal `collect` is called in another thread.
+    given back by `restore(kept)`, once: again only if the block does not begin or the process is
+    killed before that is noted, or is killed behind a signal that did not end it. They are plain
+    functions; on a signal `collect` is called in another thread, and again at the end of the block
+    if that is reached: it must change nothing.
     """
 
     def __init__(
@@ -75,22 +82,37 @@ class ShutdownCheckpoints:
 
     def __enter__(self) -> ShutdownCheckpoints:
         self._core.check_writable()
-        for one in self._taking_part():
-            for kept in one.kept():
+        try:
+            self._begin()
+            found = self._kept()
+            for one, kept in found:
                 one.give(kept)
-                one.taken()
-        return self._begin()
+            self._given([one for one, _ in found])
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
 
     def _taking_part(self) -> list[Participation]:
         return [] if switched_off() else self._participants
 
-    def _begin(self) -> ShutdownCheckpoints:
+    def _begin(self) -> None:
         self._signals.take()
-        self._over = False
         if self._noting is not None:
             self._core.gates.add(self._noting)
         self._core.closing.append(self._end)
-        return self
+
+    def _kept(self) -> list[tuple[Participation, Any]]:
+        return [(one, kept) for one in self._taking_part() for kept in one.kept()]
+
+    def _given(self, to: list[Participation]) -> None:
+        """Note that all have what was kept for them: the last step, for then nobody else has it.
+
+        From here on they are asked again at the end, also if that comes before the block is run.
+        """
+        with self._lock:
+            self._over = False
+            note_taken(self._core, to)
 
     def __exit__(
         self,
@@ -105,11 +127,16 @@ class ShutdownCheckpoints:
 
     async def __aenter__(self) -> ShutdownCheckpoints:
         self._core.check_writable()
-        for one in self._taking_part():
-            for kept in await surely(one.kept):
+        try:
+            self._begin()
+            found = await read_away(self._kept)
+            for one, kept in found:
                 one.give(kept)  # here, where what it holds is at home
-                await surely(one.taken)
-        return self._begin()
+            await to_the_end(self._given, [one for one, _ in found])
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
+        return self
 
     async def __aexit__(
         self,
@@ -118,7 +145,8 @@ class ShutdownCheckpoints:
         trace: TracebackType | None,
     ) -> None:
         try:
-            await surely(self._end, [one.collect() for one in self._taking_part()])
+            taking_part = [] if self._over else self._taking_part()
+            await surely(self._end, [one.collect() for one in taking_part])
         finally:
             self._leave()
 

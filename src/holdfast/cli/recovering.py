@@ -89,8 +89,9 @@ def recover(session: Session, /, scope: str, **given: Any) -> int:
         try:
             done = recovery.recover(state, wait=given["wait"], progress=_progress(session), **asked)
         except RecoveryFailedError as error:
-            if error.recovery:
-                write_page(recovery.report(state, error.recovery), given["page"])
+            report = recovery._named_by(state, error)
+            if report is not None:
+                write_page(report, given["page"])
             raise
         write_page(done, given["page"])
     say_report(session, done)

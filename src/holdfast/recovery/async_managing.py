@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -51,11 +52,12 @@ class Managed:
 
     async def close(self) -> None:
         """Watch no longer; a store that was opened for it is closed."""
-        if self.scrubber is not None:
-            await self.scrubber.stop()
-        await self.policies.close()
-        if self._own:
-            await self.store.close()
+        async with AsyncExitStack() as ends:  # each of them, whatever becomes of the others
+            if self._own:
+                ends.push_async_callback(self.store.close)
+            ends.push_async_callback(self.policies.close)
+            if self.scrubber is not None:
+                ends.push_async_callback(self.scrubber.stop)
 
 
 def backups_of(config: Configuration, store: Store) -> Backups | None:

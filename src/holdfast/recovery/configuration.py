@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 
 from holdfast.checkpoints.conditions import is_number
 from holdfast.checkpoints.policy import Policy, invalid, milliseconds
-from holdfast.errors import ConfigurationError, HoldfastError
+from holdfast.errors import ConfigurationError, HoldfastError, InvalidInputError
 from holdfast.recovery.procedure import Procedure
+from holdfast.storage.servers import take_options
 from holdfast.store.arguments import is_seconds
 from holdfast.store.asking import LONGEST
 from holdfast.store.scopes import Scope
@@ -53,11 +54,14 @@ _KNOWN = {
 
 @dataclass(frozen=True, slots=True)
 class BackupPlace:
-    """Where a configuration has backups go; the arguments of `Backups`."""
+    """Where a configuration has backups go; the arguments of `Backups`.
 
-    url: str
+    What may hold credentials, though it should not, is never shown.
+    """
+
+    url: str = field(repr=False)
     region: str | None = None
-    endpoint: str | None = None
+    endpoint: str | None = field(default=None, repr=False)
     encryption: bool = False
 
 
@@ -235,10 +239,15 @@ class _Reading:
             self.problems.append(
                 f"storage.primary.connection is {kind}://USER:PASSWORD@HOST:PORT/DATABASE"
             )
+        try:
+            said = take_options(url)[1]
+        except InvalidInputError as error:
+            self.problems.append(f"storage.primary.connection: {error}")
+            said = {}
         for name in ("pool_size", "timeout"):
             if name not in data:
                 continue
-            if f"{name}=" in url.partition("?")[2]:
+            if name in said:
                 self.problems.append(f"storage.primary.{name} stands in the connection, too")
             length = milliseconds(data[name]) if name == "timeout" else data[name]
             if is_number(length):

@@ -58,11 +58,7 @@ from holdfast.recovery.records import (
     notices_scope,
     recovered_agents,
 )
-from holdfast.recovery.reports import (
-    RecoveryReport,
-    report_of,
-    with_tail,
-)
+from holdfast.recovery.reports import RecoveryReport, report_of, with_tail
 from holdfast.recovery.running import Progress, Running, recovering_lease
 from holdfast.recovery.setting_aside import as_if_healed, copies_of
 from holdfast.recovery.steps import STEPS, action_problems
@@ -269,8 +265,12 @@ class Recovery(Looking):
         """
         records = Records(self._handle, scope)
         why = records.look()[1]
-        if why is not None:
+        if why is None:
+            return
+        try:
             self.recover(records.handle.scope, Failure("corruption_detected", why[:1000]))
+        except RecoveryFailedError as error:  # it names a recovery of the records
+            raise RecoveryFailedError(f"{scope}: recoveries cannot be kept: {error}") from error
 
     def _check_there(self, scope: Scope) -> None:
         """Refuse a scope that is not there and cannot be begun anew."""
@@ -315,7 +315,7 @@ class Recovery(Looking):
             try:
                 return self._recover(scope, asked, procedure, wait, looked=True)
             except RecoveryFailedError as error:
-                return self.report(scope, error.recovery) if error.recovery else error
+                return self._named_by(scope, error) or error
             except HoldfastError as error:
                 return error
 

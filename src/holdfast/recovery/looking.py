@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+from holdfast.errors import MissingError, RecoveryFailedError, StateIntegrityError
 from holdfast.recovery.group_reports import GroupRecoveryReport
 from holdfast.recovery.health import BUDGET, Health, health_of
 from holdfast.recovery.notices import PAGE, Notice, deliver, notices
@@ -54,6 +56,13 @@ class Looking:
         """What became of one recovery."""
         check_text(id, "the id of a recovery", 100, least=1)
         return report_of(Records(self._handle, given_scope(self._handle, agent)).get(id))
+
+    def _named_by(self, agent: Any, error: RecoveryFailedError) -> RecoveryReport | None:
+        """The report that an error names, as far as there is one of this agent to be read."""
+        with suppress(MissingError, StateIntegrityError):
+            if error.recovery:
+                return self.report(agent, error.recovery)
+        return None
 
     def group_reports(self, limit: int | None = None) -> list[GroupRecoveryReport]:
         """What became of the recoveries of groups, the newest first."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -120,11 +121,12 @@ class Managed:
 
     def close(self) -> None:
         """Watch no longer; a store that was opened for it is closed."""
-        if self.scrubber is not None:
-            self.scrubber.stop()
-        self.policies.close()
-        if self._own:
-            self.store.close()
+        with ExitStack() as ends:  # each of them, whatever becomes of the others
+            if self._own:
+                ends.callback(self.store.close)
+            ends.callback(self.policies.close)
+            if self.scrubber is not None:
+                ends.callback(self.scrubber.stop)
 
 
 def set_up(

@@ -167,6 +167,7 @@ class Moments:
         self, scopes: Sequence[Scope], strategy: str, named: Any, passed: dict[str, str]
     ) -> Iterator[tuple[str, Moment]]:
         first = self._store.line(scopes[0])
+        known: dict[Scope, Lineage] = {}
         for one in _of_groups(first, named):
             try:
                 members = {made.scope: made for made in group_of(self._store, one).checkpoints}
@@ -177,7 +178,7 @@ class Moments:
                 passed[one.name or one.id] = "not all of the agents are part of that group"
                 continue
             points = {scope: (members[scope].timeline, members[scope].sequence) for scope in scopes}
-            if named is None and self._left(points):
+            if named is None and self._left(points, known):
                 passed[one.name or one.id] = (
                     "a restore left it behind; name it as the point to return to it"
                 )
@@ -185,10 +186,17 @@ class Moments:
             yield one.name or one.id, Moment(strategy, points)
         passed.setdefault("group", "no other checkpoint is of a group with all of them")
 
-    def _left(self, points: Mapping[Scope, tuple[str, int]]) -> bool:
-        """Whether a restore of any of them left a moment behind."""
-        lines = ((self._store.line(scope), sequence) for scope, (_, sequence) in points.items())
-        return any(sequence not in Lineage(line) for line, sequence in lines)
+    def _left(self, points: Mapping[Scope, tuple[str, int]], known: dict[Scope, Lineage]) -> bool:
+        """Whether a restore of any of them left a moment behind.
+
+        `known` has those of the scopes that were asked about before: one reads all its restores.
+        """
+        for scope, (_, sequence) in points.items():
+            if scope not in known:
+                known[scope] = Lineage(self._store.line(scope))
+            if sequence not in known[scope]:
+                return True
+        return False
 
     def _check(self, scope: Scope, point: tuple[str, int] | None) -> None:
         handle = self._store.line(scope)

@@ -68,7 +68,7 @@ class Quarantine:
         now = moment(self._core.clock.claimed())
         new: list[str] = []
         for found, content in zip(rows.values(), contents, strict=True):
-            digest = hashlib.sha256(content).hexdigest() if content is not None else ""
+            digest = _digest_of(content)
             before = known.get(found.row, [])
             if len(new) == MOST_ROWS:
                 break
@@ -125,9 +125,14 @@ class Quarantine:
     def _digest(self, key: str) -> str | None:
         """Of a row that was set aside; None if that is damaged in its turn."""
         try:
-            return str(self._value(key)["digest"])
+            return self._read("", self._value(key)).digest
         except StateIntegrityError:
             return None
 
     def _read(self, id: str, value: Mapping[str, Any]) -> Quarantined:
-        return Quarantined(id, self.agent, **value)
+        first = {"digest": _digest_of(value["content"])}  # it was not kept from the beginning
+        return Quarantined(id, self.agent, **{**first, **value})
+
+
+def _digest_of(content: bytes | None) -> str:
+    return hashlib.sha256(content).hexdigest() if content is not None else ""

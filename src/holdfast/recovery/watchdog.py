@@ -243,8 +243,7 @@ class Watchdog:
             cause = error.__cause__ if isinstance(error, _NotStarted) else error
             recovered = one.recovered or cause is not error
             text = f"{type(cause).__name__}: {cause}"
-            undone = isinstance(error, RecoveryFailedError) and self._was_undone(one, error)
-            term = self._started_again(one) if undone else one.term
+            term = self._started_again(one) if self._was_undone(one, error) else one.term
             head = self._head(one.agent)
             self._sightings.failed(one, text, term=term, head=head, recovered=recovered)
             return Answered(one.agent, one.failure, "failed", error=text)
@@ -280,10 +279,11 @@ class Watchdog:
         except Exception as error:
             raise _NotStarted from error
 
-    def _was_undone(self, one: Unanswered, error: RecoveryFailedError) -> bool:
-        if not error.recovery:
+    def _was_undone(self, one: Unanswered, error: Exception) -> bool:
+        if not isinstance(error, RecoveryFailedError):
             return False
-        return self._recovery.report(one.agent, error.recovery).status == ROLLED_BACK
+        report = self._recovery._named_by(one.agent, error)
+        return report is not None and report.status == ROLLED_BACK
 
     def _started_again(self, one: Unanswered) -> int:
         """Start an agent that ran, if astray, until it was to be recovered, and that is where it
