@@ -87,9 +87,10 @@ class Agents:
         return await self._register(id, given)
 
     async def _register(self, id: str, given: Mapping[str, Any]) -> Identity:
-        plan, made = self._core.plan_register(id, given)
+        state = self._store.agent(id)
+        plan, made = await state._do(self._core.plan_register, id, given)
         if plan is not None:
-            await self._store.agent(id)._run(plan)
+            await state._run(plan)
         return made
 
     async def identity(self, id: str) -> Identity | None:
