@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
+from holdfast.errors import MissingError
 from holdfast.storage.memory import MemoryStorage
 
 
@@ -112,6 +113,9 @@ async def use_agents(store: Any) -> None:
     await agents.register("worker", kind="kept")
     assert await agents.identity("worker") is not None
     assert len(await agents.list()) == 1
+    for missing in (agents.spawn, agents.run):
+        with suppress(MissingError):
+            await missing("nobody")
 
 
 def test_no_call_that_is_awaited_holds_the_event_loop(tmp_path: Path) -> None:
