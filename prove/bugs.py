@@ -1145,7 +1145,7 @@ BUGS = (
     Bug(
         "letters of a folder that are taken up twice",
         "agents/folder_importing.py",
-        "if letter.id not in there]",
+        "if letter.id not in known]",
         "if letter.id]",
         "tests/agents/test_folder_importing.py",
     ),
