@@ -112,6 +112,53 @@ def test_files_of_one_second_and_of_like_names(tmp_path: Path) -> None:
         assert names[4] == "a%2Fb_20231114221320_manual.checkpoint"
 
 
+def test_forks_of_one_second_have_files_of_their_own(tmp_path: Path) -> None:
+    """Their entries have the same numbers."""
+    clock = holdfast.Clock(lambda: 1_700_000_000.0, lambda: 0.0)
+    with sync.open("memory:", clock=clock) as store:
+        main = busy(store, "7")
+        made = {}
+        for name in ("one", "two", "t" * 100):
+            fork = main.fork(name)
+            fork.set("own", name)
+            id = fork.checkpoint("noon").id
+            path = export_agent(fork, tmp_path)
+            assert export_agent(fork, tmp_path) == path
+            made[path] = id
+        assert len(made) == 3
+        assert {path: read(path)["checkpoint"] for path in made} == made
+        Path(path).write_text("of somebody else")
+        assert export_agent(fork, tmp_path) != path
+        assert Path(path).read_text() == "of somebody else"
+
+
+@pytest.mark.parametrize("id", ["ä" * 60, "a" * 240, "x/y" * 50], ids=["quoted", "long", "slashes"])
+def test_ids_that_are_too_long_for_a_name_of_a_file(tmp_path: Path, id: str) -> None:
+    """Two that begin alike have files of their own."""
+    clock = holdfast.Clock(lambda: 1_700_000_000.0, lambda: 0.0)
+    with sync.open("memory:", clock=clock) as store:
+        paths = []
+        for name in (id, id + "2"):
+            state = busy(store, name)
+            state.checkpoint("noon")
+            paths.append(export_agent(state, tmp_path))
+            assert export_agent(state, tmp_path) == paths[-1]
+        assert [read(path)["agent_id"] for path in paths] == [id, id + "2"]
+        assert len(os.listdir(tmp_path)) == 2
+
+
+def test_a_current_task_that_is_sensitive_is_not_said_to_be_none(
+    store: sync.Store, tmp_path: Path
+) -> None:
+    state = busy(store)
+    state.declare(Classed("$agent/current_task", "sensitive"))
+    state.checkpoint("noon")
+    shown = read(export_agent(state, tmp_path, plain=True))["state"]
+    assert shown["current_task"] == {"$sensitive": True}
+    revealed = read(export_agent(state, tmp_path, plain=True, reveal=True))["state"]
+    assert revealed["current_task"]["id"] == "t1"
+
+
 def test_what_is_sensitive_is_masked(store: sync.Store, tmp_path: Path) -> None:
     state = busy(store)
     state.declare(Classed("$agent/memory/session/", "sensitive"))

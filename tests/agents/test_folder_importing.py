@@ -168,9 +168,94 @@ def test_after_a_restore_to_before_it_letters_are_not_taken_up_twice(
     safe = state.checkpoint()
     import_folder(state, folder)
     state.restore(safe)
+    assert [one.id for one in Mailbox(state).waiting()] == ["msg-003.json", "note.md"]
     made = import_folder(state, folder)
     assert (made.tasks, made.waiting, made.processed) == (3, 0, 0)
-    assert Mailbox(state).status().received == 4
+    status = Mailbox(state).status()
+    assert (status.received, status.processed, status.waiting) == (4, 2, 2)
+
+
+def test_letters_processed_in_the_folder_never_wait_behind_those_that_were_here(
+    store: sync.Store, folder: Path
+) -> None:
+    state = store.agent("agent-1")
+    Mailbox(state).send("own", id="own")
+    safe = state.checkpoint()
+    for _ in range(2):
+        import_folder(state, folder)
+        assert [one.id for one in Mailbox(state).waiting()] == ["own", "msg-003.json", "note.md"]
+        assert Mailbox(state).process(lambda mail: None) == 3
+        state.restore(safe)
+    status = Mailbox(state).status()
+    assert (status.received, status.processed, status.waiting) == (5, 2, 3)
+
+
+def test_another_message_under_a_known_name_is_refused(store: sync.Store, folder: Path) -> None:
+    state = store.agent("agent-1")
+    import_folder(state, folder)
+    before = state.place()[2]
+    other = folder / "runtime/agent_comms/agent_mailboxes/agent-10/inbox"
+    other.mkdir(parents=True)
+    for path, agent in ((inbox_of(folder) / "note.md", None), (other / "note.md", "agent-10")):
+        path.write_text("do it now")
+        write(folder / "runtime/working_tasks.json", [])
+        with pytest.raises(AgentValidationError, match="nothing was imported") as caught:
+            import_folder(state, folder, agent=agent)
+        [problem] = caught.value.problems
+        assert problem.startswith(f"{path}: ")
+        assert state.place()[2] == before
+    (inbox_of(folder) / "note.md").rename(inbox_of(folder) / "note-2.md")
+    assert import_folder(state, folder).waiting == 1
+    assert [one.content for one in Mailbox(state).waiting()][1:] == ["read me", "do it now"]
+
+
+def test_a_message_may_be_rewritten_once_it_is_processed(store: sync.Store, folder: Path) -> None:
+    """There is nothing to be done with it; it is by its name the one that is here."""
+    state = store.agent("agent-1")
+    import_folder(state, folder)
+    write(inbox_of(folder) / "processed" / "msg-001.json", {"content": "old", "done": "at noon"})
+    assert not import_folder(state, folder).changed
+
+
+def test_what_the_files_no_longer_have_goes(place: Place, folder: Path) -> None:
+    state = place.open().agent("agent-1")
+    typed = AgentState(state)
+    typed.put("tasks", "own", {"id": "own"})
+    typed.put("session_memory", "own", 1)
+    import_folder(state, folder)
+    typed.remove("session_memory", "habits")
+    memory = folder / "runtime/agent_data/agent-1/memory.json"
+    write(memory, {"short_term": ["a.py"], "session": {"user": "Ada"}})
+    write(folder / "runtime/working_tasks.json", TASKS[2:])
+    made = import_folder(state, folder)
+    assert (made.tasks, made.memory, made.removed) == (2, 2, 3)
+    assert typed.get("short_term_memory") == {"000001": "a.py"}
+    assert typed.get("session_memory") == {"user": "Ada", "own": 1}
+    assert typed.ids("tasks") == ["T-2", "T-3", "own"]
+    assert typed.get("tasks").current.id == "T-2", "the one before has gone"
+    write(memory, {})
+    write(folder / "runtime/working_tasks.json", [])
+    made = import_folder(state, folder)
+    assert (made.changed, made.removed) == (True, 4)
+    assert typed.get("short_term_memory") == {}
+    assert typed.get("session_memory") == {"own": 1}
+    assert typed.ids("tasks") == ["own"]
+    memory.unlink()
+    assert not import_folder(state, folder).changed
+    assert typed.problems() == []
+
+
+def test_what_came_from_another_agents_files_stays(store: sync.Store, folder: Path) -> None:
+    state = store.agent("agent-1")
+    data = folder / "runtime/agent_data/agent-10"
+    data.mkdir()
+    write(data / "memory.json", {"short_term": ["ten"], "session": {"ten": 10}})
+    import_folder(state, folder)
+    assert import_folder(state, folder, agent="agent-10").removed == 0
+    write(folder / "runtime/agent_data/agent-1/memory.json", {})
+    assert import_folder(state, folder).removed == 4
+    assert AgentState(state).get("short_term_memory") == {"000001": "ten"}
+    assert AgentState(state).get("session_memory") == {"ten": 10}
 
 
 def test_what_is_new_in_the_folder_is_added(store: sync.Store, folder: Path) -> None:

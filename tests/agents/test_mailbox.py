@@ -162,6 +162,69 @@ def test_no_restore_makes_a_letter_that_fails_a_new_one(store: sync.Store) -> No
     assert state.get("answers") == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("tries", [1, 2])
+def test_a_letter_that_fails_during_a_restore_takes_none_before_it_along(
+    store: sync.Store, tries: int
+) -> None:
+    """Those before it are to be processed again: what they wrote was undone."""
+    state = store.agent("7")
+    mailbox = sync.Mailbox(state, retry=RetryPolicy.every(tries))
+    state.set("k", 1)
+    safe = state.checkpoint()
+    for number in range(5):
+        mailbox.send(number)
+    mailbox.process(answer, limit=3)
+    with pytest.raises(ZeroDivisionError), mailbox.next():
+        state.restore(safe)
+        raise ZeroDivisionError
+    wanted = [0, 1, 2, 4] if tries == 1 else [0, 1, 2, 3, 4]
+    assert [letter.content for letter in mailbox.waiting()] == wanted
+    assert mailbox.process(answer) == len(wanted)
+    assert state.get("answers") == wanted
+    assert mailbox.status().set_aside == 5 - len(wanted)
+
+
+def test_letters_that_were_processed_are_not_those_that_clear_all_removes(
+    store: sync.Store,
+) -> None:
+    """After a restore to before them they come again, and what was removed does not."""
+    state = store.agent("7")
+    mailbox = sync.Mailbox(state, retry=RetryPolicy.every(1))
+    state.set("k", 1)
+    safe = state.checkpoint()
+    for content in (0, "bad", 1, 2, 3):
+        mailbox.send(content)
+    with pytest.raises(ZeroDivisionError):
+        mailbox.process(refuse_bad)
+    mailbox.process(answer, limit=1)
+    assert mailbox.clear_all() == 3, "two that wait and one set aside"
+    for number in (4, 5):
+        mailbox.send(number)
+    mailbox.process(answer, limit=1)
+    assert mailbox.clear_all() == 1
+    assert mailbox.status().waiting == 0
+    state.restore(safe)
+    assert [letter.content for letter in mailbox.waiting()] == [0, 1, 4]
+    status = mailbox.status()
+    assert (status.received, status.processed, status.waiting) == (7, 4, 3)
+    assert mailbox.process(answer) == 3
+    mailbox.send(6)
+    assert mailbox.process(answer) == 1
+    assert state.get("answers") == [0, 1, 4, 6]
+
+
+def test_what_is_kept_of_letters_that_were_cleared_is_bounded(store: sync.Store) -> None:
+    state = store.agent("7")
+    mailbox = sync.Mailbox(state, keep=4)
+    for number in range(30):
+        mailbox.send(number)
+        mailbox.send("no")
+        mailbox.process(answer, limit=1)
+        assert mailbox.clear_all() == 1
+    assert state.get("answers") == list(range(30))
+    assert state.length("$mailbox/inbox/cleared") < 10
+
+
 def test_a_letter_that_is_tried_again_is_processed_once(store: sync.Store) -> None:
     """Also after a restore to a time at which it still stood at its first place."""
     state = store.agent("7")
@@ -343,7 +406,18 @@ def test_what_cannot_be_meant_is_refused(store: sync.Store) -> None:
 
 STEPS = st.lists(
     st.sampled_from(
-        ["send", "send", "process", "fail", "remove", "clear", "checkpoint", "restore", "reopen"]
+        [
+            "send",
+            "send",
+            "process",
+            "fail",
+            "fail, restored",
+            "remove",
+            "clear",
+            "checkpoint",
+            "restore",
+            "reopen",
+        ]
     ),
     max_size=25,
 )
@@ -353,16 +427,14 @@ class Model:
     """Letters that only come, a position and answers that go back, and what never goes back."""
 
     def __init__(self) -> None:
-        self.sent = self.done = self.first = self.cleared = 0
+        self.sent = self.done = self.first = 0
         self.answers: list[int] = []
         self.fails: dict[int, int] = {}
         self.skipped: set[int] = set()
 
-    def next(self) -> int | None:
-        number = max(self.done, self.first, self.cleared)
-        while number in self.skipped:
-            number += 1
-        return number if number < self.sent else None
+    def waiting(self) -> list[int]:
+        numbers = range(max(self.done, self.first), self.sent)
+        return [number for number in numbers if number not in self.skipped]
 
     def process(self, number: int) -> None:
         self.answers, self.done = [*self.answers, number], number + 1
@@ -371,8 +443,8 @@ class Model:
     def fail(self, number: int) -> None:
         self.fails[number] = self.fails.get(number, 0) + 1
         if self.fails[number] == 2:
+            self.done = number + 1 if self.waiting()[0] == number else self.done
             self.skipped.add(number)
-            self.done = number + 1
 
 
 @given(STEPS)
@@ -384,7 +456,7 @@ def test_it_does_what_a_plain_model_does(steps: list[str]) -> None:
     safe: Any = None
     kept: tuple[int, list[int]] = (0, [])
     for step in steps:
-        number = model.next()
+        number = next(iter(model.waiting()), None)
         if step == "send":
             mailbox.send(model.sent)
             model.sent += 1
@@ -395,14 +467,20 @@ def test_it_does_what_a_plain_model_does(steps: list[str]) -> None:
             with suppress(ZeroDivisionError), mailbox.next():
                 raise ZeroDivisionError
             model.fail(number)
+        elif step == "fail, restored" and number is not None and safe is not None:
+            with suppress(ZeroDivisionError), mailbox.next():
+                state.restore(safe)
+                raise ZeroDivisionError
+            model.done, model.answers = kept
+            model.fail(number)
         elif step == "remove" and number is not None:
             mailbox.remove(number + 1)
             model.skipped.add(number)
         elif step == "clear":
-            waiting, aside = len(mailbox.waiting()), len(mailbox.set_aside())
-            assert mailbox.clear_all() == waiting + aside
+            aside = len(mailbox.set_aside())
+            assert mailbox.clear_all() == len(model.waiting()) + aside
             assert mailbox.set_aside() == []
-            model.cleared = model.sent if waiting else model.cleared
+            model.skipped.update(model.waiting())
         elif step == "checkpoint":
             safe, kept = state.checkpoint(), (model.done, model.answers)
         elif step == "restore" and safe is not None:
@@ -411,9 +489,11 @@ def test_it_does_what_a_plain_model_does(steps: list[str]) -> None:
         elif step == "reopen":
             mailbox = sync.Mailbox(store.agent("7"), **options)
         assert state.get("answers", []) == model.answers
-        found = mailbox.waiting(limit=1)
-        assert [one.content for one in found] == [n for n in [model.next()] if n is not None]
-        assert mailbox.status().waiting == len(mailbox.waiting())
+        assert [one.content for one in mailbox.waiting()] == model.waiting()
+        assert [one.content for one in mailbox.waiting(limit=2)] == model.waiting()[:2]
+        status = mailbox.status()
+        assert status.waiting == len(model.waiting())
+        assert status.processed + status.waiting + status.missed == status.received == model.sent
     store.close()
 
 

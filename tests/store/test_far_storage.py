@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import holdfast
+from holdfast.errors import MissingError
 from holdfast.storage.memory import MemoryStorage
 
 
@@ -69,12 +70,52 @@ async def use(store: Any, folder: Path) -> None:
     await b.set("k", 4)
     watch = await asyncio.to_thread(store.watch, since=position, timeout=0.1)
     assert [entry.scope.id async for entry in watch] == ["b"]
+    await use_agents(store)
     await store.verify()
     await store.stats()
     await store.scopes()
     await store.delete("agent:b")
     await store.erase("agent:a")
     await store.sweep()
+
+
+class Kept:
+    """An agent, of a kind."""
+
+    x = 0
+
+
+async def use_agents(store: Any) -> None:
+    """The same for what agents have."""
+    state = store.agent("worker")
+    mailbox = holdfast.Mailbox(state, retry=holdfast.RetryPolicy(kinds=()))
+    for number in range(6):
+        await mailbox.send(number, id=str(number))
+    assert await mailbox.process(lambda mail: mail.change.set("last", mail.content), limit=1) == 1
+    with suppress(ZeroDivisionError):
+        async with mailbox.next():
+            raise ZeroDivisionError
+    assert [one.number for one in await mailbox.set_aside()] == [2]
+    assert await mailbox.retry(2) == "1"
+    await mailbox.remove(3)
+    assert await mailbox.interrupted() == []
+    assert await mailbox.clear_failed() == 0
+    assert len(await mailbox.waiting()) == 4
+    assert await mailbox.clear_all() == 4
+    assert (await mailbox.status()).waiting == 0
+    drift = holdfast.Drift(state)
+    async with drift.cycle("look"):
+        pass
+    assert (await drift.status()).cycles == 1
+    assert await drift.alarms() == []
+    await drift.reset()
+    agents = holdfast.Agents(store, {"kept": lambda _: Kept()}, fields={"kept": ["x"]})
+    await agents.register("worker", kind="kept")
+    assert await agents.identity("worker") is not None
+    assert len(await agents.list()) == 1
+    for missing in (agents.spawn, agents.run):
+        with suppress(MissingError):
+            await missing("nobody")
 
 
 def test_no_call_that_is_awaited_holds_the_event_loop(tmp_path: Path) -> None:

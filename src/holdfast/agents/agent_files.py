@@ -14,21 +14,24 @@ the store.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
 
 from holdfast.agents.components import table
-from holdfast.agents.keys import AGENT
+from holdfast.agents.keys import AGENT, CURRENT_TASK
 from holdfast.agents.mailbox_keeping import Box
 from holdfast.checkpoints.export_records import public_export
 from holdfast.checkpoints.exporting import export_state, line_of
 from holdfast.errors import InvalidInputError
 from holdfast.store.files import check_path
 from holdfast.store.json_values import tagged, write
+from holdfast.store.masking import MASK
 from holdfast.store.proving import checkpoint_view
 
 if TYPE_CHECKING:
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
 
 VERSION = "1.0"
 """Of the document."""
+LONGEST = 80
+"""Characters of an id, and of a timeline's name, in the name of a file."""
 
 
 def export_agent(
@@ -53,8 +58,9 @@ def export_agent(
     """Write a checkpoint of an agent (default: the newest) to a file for people; returns its path.
 
     The folder is there. A checkpoint that is exported again replaces its file; another one of the
-    same second and type has the number of its entry behind the type. From an encrypted store only
-    with `plain=True`. All of the state is read and checked; the components are held whole.
+    same second and type has its timeline and the number of its entry behind the type. Of a long id
+    the beginning and a digest stand in the name. From an encrypted store only with `plain=True`.
+    All of the state is read and checked; the components are held whole.
     """
     return export_file(line_of(state), folder, at=at, plain=plain, reveal=reveal)
 
@@ -137,7 +143,8 @@ def _components(source: Source, reveal: bool) -> dict[str, Any]:
         context = {name: context.get(name, []) for name in ("goals", "constraints", "decisions")}
     memory = {"short_term": found["short_term_memory"], "session": found["session_memory"]}
     shown: dict[str, Any] = tagged({"operational_context": context, "memory": memory})
-    task = found["tasks"].get("current")
+    # Which task it is may be sensitive, too: then there is one, and more is not said.
+    task = MASK if own.get(CURRENT_TASK) is MASK else found["tasks"].get("current")
     return {"current_task": _task(task), **shown} if task is not None else shown
 
 
@@ -154,19 +161,32 @@ def _task(task: Any) -> Any:
 
 def _path(folder: str, checkpoint: Checkpoint) -> str:
     """Where its file is: not where that of another checkpoint is already."""
-    agent, time = quote(checkpoint.scope.id, safe=" "), f"{checkpoint.time:%Y%m%d%H%M%S}"
-    path = os.path.join(folder, f"{agent}_{time}_{checkpoint.type}")
-    if _held(f"{path}.checkpoint") in (None, checkpoint.id):
-        return f"{path}.checkpoint"
-    return f"{path}_{checkpoint.sequence}.checkpoint"
+    name = f"{_part(checkpoint.scope.id)}_{checkpoint.time:%Y%m%d%H%M%S}_{checkpoint.type}"
+    more = f"{name}_{_part(checkpoint.timeline)}_{checkpoint.sequence}"
+    for one in chain((name, more), (f"{more}_{number}" for number in count(2))):
+        path = os.path.join(folder, f"{one}.checkpoint")
+        if _held(path) in (None, (checkpoint.scope.id, checkpoint.id)):
+            return path
+    raise AssertionError("there is always another number")
 
 
-def _held(path: str) -> str | None:
-    """The checkpoint that a file is of; empty if that is not known, None if there is no file."""
+def _part(text: str) -> str:
+    """A text as part of a file's name, which has 255 bytes at most on common file systems."""
+    quoted = quote(text, safe=" ")
+    if len(quoted) <= LONGEST:
+        return quoted
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return f"{quoted[: LONGEST - 17]}~{digest}"
+
+
+def _held(path: str) -> tuple[str, str] | None:
+    """The agent and checkpoint that a file is of; empty if that is not known, None if there is no
+    file."""
     try:
         with open(path, "rb") as file:
-            return str(msgspec.json.decode(file.read())["checkpoint"])
+            found = msgspec.json.decode(file.read())
+            return str(found["agent_id"]), str(found["checkpoint"])
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError, KeyError, TypeError):
-        return ""
+        return "", ""

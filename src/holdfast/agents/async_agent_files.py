@@ -22,7 +22,8 @@ async def export_agent(
     """Write a checkpoint of an agent (default: the newest) to a file for people; returns its path.
 
     The folder is there. A checkpoint that is exported again replaces its file; another one of the
-    same second and type has the number of its entry behind the type. From an encrypted store only
-    with `plain=True`. All of the state is read and checked; the components are held whole.
+    same second and type has its timeline and the number of its entry behind the type. Of a long id
+    the beginning and a digest stand in the name. From an encrypted store only with `plain=True`.
+    All of the state is read and checked; the components are held whole.
     """
     return await to_the_end(export_file, line_of(state), folder, at=at, plain=plain, reveal=reveal)

@@ -73,7 +73,7 @@ class Drift:
 
     async def _note(self, fields: Mapping[str, Any]) -> list[Alarm]:
         async def step() -> list[Alarm]:
-            plan, alarms = self._keeping.note(fields)
+            plan, alarms = await self._state._do(self._keeping.note, fields)
             await self._state._run(plan)
             return alarms
 
@@ -97,18 +97,18 @@ class Drift:
 
     async def status(self) -> DriftStatus:
         """How the work goes: counts and rates of the cycles that are looked at."""
-        return self._keeping.status()
+        return await self._state._do(self._keeping.status)
 
     async def alarms(self, *, limit: int | None = None) -> list[NotedAlarm]:
         """The last alarms, at most a hundred, newest first."""
         check_limit(limit)
-        return self._keeping.alarms(limit)
+        return await self._state._do(self._keeping.alarms, limit)
 
     async def reset(self) -> None:
         """Begin anew after a refresh: what was usual before counts no more, the count goes on."""
 
         async def step() -> None:
-            plan = self._keeping.reset()
+            plan = await self._state._do(self._keeping.reset)
             if plan is not None:
                 await self._state._run(plan)
 

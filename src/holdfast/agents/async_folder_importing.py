@@ -15,7 +15,9 @@ async def import_folder(state: State, folder: Path, *, agent: str | None = None)
     `agent` is its name there, if it is another than the id of the state. Every file is read and
     checked first; if one is bad, `AgentValidationError` lists all that are, and nothing is
     written. The same files are taken up once. Of files that have changed since, letters that are
-    new are added, and tasks, context and memory are set to what the files say. The folder must
-    not be written to meanwhile; it is not changed. At most 64 MiB at once.
+    new are added, and context, tasks and memory are set to what the files say: what an import
+    brought and they no longer have is removed, what the agent has of its own stays. A letter that
+    waits under the name of another one is refused, too. The folder must not be written to
+    meanwhile; it is not changed. At most 64 MiB at once.
     """
     return await to_the_end(import_line, line_of(state), folder, agent)

@@ -59,7 +59,7 @@ class Mailbox:
 
         Another content under a known id is refused with `ChangeIdError`.
         """
-        plan, made = self._box.plan_send(content, sender, id)
+        plan, made = await self._state._do(self._box.plan_send, content, sender, id)
         await self._state._run(plan)
         return made
 
@@ -81,18 +81,18 @@ class Mailbox:
         except Exception as error:
             await self._failed(taken, error)
             raise
-        await self._state._run(self._box.plan_done(taken))
+        await self._state._make(self._box.plan_done, taken)
 
     async def _take(self) -> Taken | None:
-        taken = self._box.take()
-        plan = self._box.plan_begin(taken) if taken is not None else None
+        taken = await self._state._do(self._box.take)
+        plan = await self._state._do(self._box.plan_begin, taken) if taken is not None else None
         if plan is not None:
             await self._state._run(plan)
         return taken
 
     async def _failed(self, taken: Taken, error: Exception) -> None:
         async def step() -> None:
-            plan = self._box.plan_failed(taken, error)
+            plan = await self._state._do(self._box.plan_failed, taken, error)
             if plan is not None:
                 await self._state._run(plan)
 
@@ -115,7 +115,7 @@ class Mailbox:
             try:
                 answer = function(Mail(self._state, taken))
                 ran(await answer if inspect.isawaitable(answer) else answer, "what it calls")
-                await self._state._run(self._box.plan_done(taken))
+                await self._state._make(self._box.plan_done, taken)
             except Exception as error:
                 pause = reruns.pause(taken, error)
                 if pause is None:
@@ -129,15 +129,15 @@ class Mailbox:
     async def waiting(self, *, limit: int | None = None) -> list[Letter]:
         """Letters that are not processed yet, the next one first."""
         check_limit(limit)
-        return self._box.waiting(limit)
+        return await self._state._do(self._box.waiting, limit)
 
     async def set_aside(self) -> list[Letter]:
         """Letters that failed too often, oldest first."""
-        return self._box.set_aside()
+        return await self._state._do(self._box.set_aside)
 
     async def retry(self, number: int) -> str:
         """Put a letter that was set aside behind all others; returns its id."""
-        plan, id = self._box.plan_retry(number)
+        plan, id = await self._state._do(self._box.plan_retry, number)
         await self._state._run(plan)
         return id
 
@@ -150,7 +150,7 @@ class Mailbox:
         """
 
         async def step() -> list[str]:
-            found = self._box.plan_interrupted()
+            found = await self._state._do(self._box.plan_interrupted)
             if found is None:
                 return []
             await self._state._run(found[0])
@@ -162,7 +162,7 @@ class Mailbox:
         """Let nobody process a letter that waits or was set aside; it stays in the history."""
 
         async def step() -> None:
-            await self._state._run(self._box.plan_remove(number))
+            await self._state._make(self._box.plan_remove, number)
 
         await again_async(step)
 
@@ -176,7 +176,9 @@ class Mailbox:
 
     async def _clear(self, *, failed_only: bool) -> int:
         async def step() -> int:
-            plan, count = self._box.plan_clear(failed_only=failed_only)
+            plan, count = await self._state._do(
+                lambda: self._box.plan_clear(failed_only=failed_only)
+            )
             if plan is not None:
                 await self._state._run(plan)
             return count
@@ -185,4 +187,4 @@ class Mailbox:
 
     async def status(self) -> MailboxStatus:
         """How many came, are processed, wait, are set aside or were missed."""
-        return self._box.status()
+        return await self._state._do(self._box.status)

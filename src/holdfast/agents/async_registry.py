@@ -12,10 +12,9 @@ from holdfast.agents.async_agent import Agent
 from holdfast.agents.async_attaching import Attached, attach
 from holdfast.agents.async_loop import Loop
 from holdfast.agents.looping import LoopResult
-from holdfast.agents.registering import AgentInfo, Make, Registering, refuse_beside
+from holdfast.agents.registering import AgentInfo, Make, Registering, Wanting, refuse_beside
 from holdfast.agents.shapes import Identity
 from holdfast.errors import InvalidInputError, MissingError
-from holdfast.store.asking import Asking
 from holdfast.store.async_leasing import taken
 from holdfast.store.async_state import State
 from holdfast.store.async_store import Store
@@ -87,9 +86,10 @@ class Agents:
         return await self._register(id, given)
 
     async def _register(self, id: str, given: Mapping[str, Any]) -> Identity:
-        plan, made = self._core.plan_register(id, given)
+        state = self._store.agent(id)
+        plan, made = await state._do(self._core.plan_register, id, given)
         if plan is not None:
-            await self._store.agent(id)._run(plan)
+            await state._run(plan)
         return made
 
     async def identity(self, id: str) -> Identity | None:
@@ -152,9 +152,8 @@ class Agents:
             if (found := self._here(id)) is not None:
                 return found
             refuse_beside(id, self._loops)
-            make, fields = self._core.maker(id)
-            asked = Asking(self._store._core, self._core.lease(id), self._core.duration, wait, None)
-            lease = await taken(asked)
+            make, fields = await self._store.agent(id)._do(self._core.maker, id)
+            lease = await taken(Wanting(self._core, id, wait))
             try:
                 made = make()
                 made = await made if hasattr(made, "__await__") else made
@@ -181,10 +180,11 @@ class Agents:
         See `Loop` for the options. While it runs, `loops()` has it; a refresh makes it anew by
         its kind.
         """
-        make, fields = self._core.maker(id)
+        make, fields = await self._store.agent(id)._do(self._core.maker, id)
         if "settings" not in options:
             options.setdefault("lease", self._core.duration)
         loop = Loop(self._store.agent(id), lambda _: make(), fields=fields, **options)
+        self._core.check_open()  # by now; nobody comes between this and what follows
         if id in self._loops or self._here(id) is not None:
             raise InvalidInputError(f"agent:{id} runs here already; stop() it first")
         over = asyncio.Event()
@@ -204,31 +204,39 @@ class Agents:
 
         A loop ends after the step at work, and this does not wait for it: `run` returns then.
         """
+        if not await self._stop(id):
+            raise MissingError(f"agent:{id} does not run here")
+
+    async def _stop(self, id: str) -> bool:
+        """The same; whether it ran here."""
+        id = Scope("agent", id).id
         async with self._lock:
-            if Scope("agent", id).id in self._loops:
-                self._loops[id][0].stop()
-                return
-            if Scope("agent", id).id not in self._running:
-                raise MissingError(f"agent:{id} does not run here")
+            if (looping := self._loops.get(id)) is not None:
+                looping[0].stop()
+                return True
+            if id not in self._running:
+                return False
             kept, lease = self._running.pop(id)
             try:
                 if kept.status in ("running", "paused"):
                     await kept.stop()
             finally:
                 await surely(lease.release)
+            return True
 
     async def close(self) -> None:
         """Stop all that run here, and wait until they have ended: loops, after the step at work.
 
-        From now on none is spawned or run. Of several errors, the first is raised at the end; those
-        of loops are raised by `run`.
+        From now on none is spawned or run: who waits for a lease to spawn one is refused, too. Of
+        several errors, the first is raised at the end; those of loops are raised by `run`.
         """
         self._core.closed = True
         errors: list[Exception] = []
-        loops = list(self._loops.values())
-        for id in (*self._running, *self._loops):
+        async with self._lock:  # who spawns or runs one at this moment has done so, or is refused
+            ids, loops = (*self._running, *self._loops), list(self._loops.values())
+        for id in ids:
             try:
-                await self.stop(id)
+                await self._stop(id)
             except Exception as error:
                 errors.append(error)
         for _, task, over in loops:

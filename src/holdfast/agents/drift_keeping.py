@@ -81,8 +81,8 @@ class Keeping:
     def __init__(self, handle: LineHandle, signs: Signs) -> None:
         self._handle = handle
         self._signs = signs
-        self._cycles: list[Cycle] = []
-        self._known = Status()
+        self._known: tuple[Status, list[Cycle]] = Status(), []
+        """The last status that was seen and its cycles, as one: several threads may come by."""
 
     def note(self, fields: Mapping[str, Any]) -> tuple[Plan, list[Alarm]]:
         """A change that notes a cycle, and the alarms that it raises."""
@@ -90,9 +90,9 @@ class Keeping:
         parts = own_change(self)
         part = parts.part(self._handle)
         found = part.get(STATUS)
-        status = self._load(found, part.expects[STATUS])
-        cycle = msgspec.structs.replace(cycle, number=status.cycles + 1).after(self._cycles)
-        cycles = [*self._cycles[1 - WINDOW :], cycle]
+        status, before = self._load(found, part.expects[STATUS])
+        cycle = msgspec.structs.replace(cycle, number=status.cycles + 1).after(before)
+        cycles = [*before[1 - WINDOW :], cycle]
         said = status.progress or cycle.progress is not None
         alarms = self._signs.judge(cycles, status.alarmed, status.begun, progress=said)
         alarmed = status.alarmed | {alarm.kind: alarm.cycle for alarm in alarms}
@@ -113,7 +113,7 @@ class Keeping:
         change, finish = plan
 
         def finished(written: Any) -> Any:
-            self._cycles, self._known = cycles, after
+            self._known = after, cycles
             return finish(written)
 
         return (change, finished), alarms
@@ -123,7 +123,7 @@ class Keeping:
         parts = own_change(self, reason="refresh")
         part = parts.part(self._handle)
         found = part.get(STATUS)
-        status = self._load(found, part.expects[STATUS])
+        status, _ = self._load(found, part.expects[STATUS])
         if status.begun == status.cycles:
             return None
         part.set(STATUS, msgspec.to_builtins(status.anew()))
@@ -142,21 +142,28 @@ class Keeping:
         part.set(STATUS, msgspec.to_builtins(status))
         return parts.plan()
 
-    def _load(self, found: Any, version: int) -> Status:
-        """The status; the cycles are read again if they are not those that are remembered."""
+    def _load(self, found: Any, version: int) -> tuple[Status, list[Cycle]]:
+        """The status and its cycles; these are read again if they are not those remembered."""
+        known = self._known
         status = msgspec.convert(found or {}, Status)
         line = self._handle.reader.now()
         if line is not None and version <= line.origin:  # the state was put back since
-            self._cycles, self._known = [], status.anew()
-            return self._known
-        if _place(status) != _place(self._known) or not self._cycles:
+            known = status.anew(), []
+        elif _place(status) != _place(known[0]) or not known[1]:
             items = self._handle.reader.tail(CYCLES, WINDOW, False)
-            self._cycles = [
-                Cycle(number=one.number, failed=one.failed) if one.number <= status.undone else one
-                for one in msgspec.convert(items, list[Cycle])
-            ]
-            self._known = status
-        return status
+            known = (
+                status,
+                [
+                    Cycle(number=one.number, failed=one.failed)
+                    if one.number <= status.undone
+                    else one
+                    for one in msgspec.convert(items, list[Cycle])
+                ],
+            )
+        else:
+            known = status, known[1]
+        self._known = known
+        return known
 
     def _data(self, alarm: Alarm) -> dict[str, Any]:
         time = moment(self._handle.core.clock.claimed())
@@ -174,8 +181,7 @@ class Keeping:
     def status(self) -> DriftStatus:
         """How the work goes."""
         found = self._handle.reader.versioned([STATUS], False)
-        status = self._load(*found.get(STATUS, (None, 0)))
-        cycles = self._cycles
+        status, cycles = self._load(*found.get(STATUS, (None, 0)))
         times = [one.seconds for one in cycles if one.seconds is not None]
         moves = [one.moved for one in cycles if one.moved is not None]
         return DriftStatus(

@@ -54,19 +54,22 @@ class FoundLetter:
     sender: str
     time: datetime
     processed: bool
+    path: str
 
 
 @dataclass(slots=True)
 class FoundAgent:
-    """What the folder has of an agent; None or empty where a file is not there."""
+    """What the folder has of an agent; None where a file is not there."""
 
-    tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    name: str
+    """Of the agent, there."""
+    tasks: dict[str, dict[str, Any]] | None = None
     current: str | None = None
     letters: list[FoundLetter] = field(default_factory=list)
     """Those that were processed first, each in the order of their names."""
     context: dict[str, Any] | None = None
-    short_term: dict[str, Any] = field(default_factory=dict)
-    session: dict[str, Any] = field(default_factory=dict)
+    short_term: dict[str, Any] | None = None
+    session: dict[str, Any] | None = None
     cycles: int | None = None
     drift_threshold: int | None = None
 
@@ -97,7 +100,7 @@ class _Reader:
         self._wrong: list[str] = []
         self._bytes = 0
         self._any = False
-        self.found = FoundAgent()
+        self.found = FoundAgent(agent)
 
     def read(self) -> FoundAgent:
         for path, take in (
@@ -192,7 +195,7 @@ class _Reader:
         names = (said.get(one) for one in ("sender", "from"))
         sender = next((one for one in names if isinstance(one, str)), "")
         time = _time(said.get("timestamp")) or datetime.fromtimestamp(os.path.getmtime(path), UTC)
-        return FoundLetter(name, content, sender[:256], time, processed)
+        return FoundLetter(name, content, sender[:256], time, processed, path)
 
     # parts
 
@@ -200,6 +203,7 @@ class _Reader:
         items = data.get("tasks") if isinstance(data, dict) else data
         if not isinstance(items, list) or not all(isinstance(one, dict) for one in items):
             raise _Bad("is no list of tasks")
+        tasks = self.found.tasks = {}
         for item in items:
             if self._agent not in (item.get(name) for name in _ASSIGNED):
                 continue
@@ -208,9 +212,9 @@ class _Reader:
             if not isinstance(id, str):
                 raise _Bad("a task has no task_id")
             id = _key(id, "a task_id")
-            if id in self.found.tasks:
+            if id in tasks:
                 raise _Bad(f"the task {id!r} stands in it twice")
-            self.found.tasks[id] = task = _task(id, item)
+            tasks[id] = task = _task(id, item)
             if self.found.current is None and task["status"] in ("pending", "running"):
                 self.found.current = id
 
@@ -231,11 +235,11 @@ class _Reader:
         memory = dict(_mapping(data))
         self._any = True
         self.found.short_term = dict(_items(memory.pop("short_term", {}), "short_term"))
-        self.found.session = dict(_items(memory.pop("session", {}), "session"))
+        session = self.found.session = dict(_items(memory.pop("session", {}), "session"))
         for name, item in _items(memory, "memory"):
-            if name in self.found.session:
+            if name in session:
                 raise _Bad(f"{name!r} stands beside session, and in it")
-            self.found.session[name] = item
+            session[name] = item
 
     def _status(self, data: Any) -> None:
         status = _mapping(data)

@@ -25,6 +25,7 @@ from holdfast.agents.mailbox_keeping import (
     TRIES,
     UNSENT,
 )
+from holdfast.agents.mailbox_stretches import Stretches
 from holdfast.store.blocking import State
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle
@@ -95,7 +96,8 @@ def mend_numbers(state: State) -> bool:
     new = first
     if number > first:
         new = number - _processed(handle, done["id"], number - first, length)
-    new = max(new, part.get(CLEARED, 0) - length)  # none that comes is one of those cleared
+    cleared = Stretches(part.get(CLEARED, []))
+    new = max(new, cleared.last - length)  # none that comes is one of those cleared
     if new != first:
         part.operations.append(Operation("set", FIRST, new))
     for prefix in (SKIPPED, TRIES, BEGUN):  # of lost ones: nothing is to come upon new ones

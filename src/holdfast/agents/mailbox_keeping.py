@@ -7,7 +7,7 @@ agent's state. So under `$mailbox/`:
     inbox/                sticky: no restore makes a letter unsent, or one that fails a new one
     inbox/messages        a list, oldest first
     inbox/first           how many were trimmed from its front
-    inbox/cleared         up to which number nobody wants them processed any more
+    inbox/cleared         stretches of numbers that nobody wants processed (`mailbox_stretches`)
     inbox/begun/NUMBER    that an attempt has begun, and what becomes of it if its process ends
     inbox/tries/NUMBER    how often one has failed so far, and when it may be tried again
     inbox/aside/NUMBER    one that failed too often
@@ -25,11 +25,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import inf
 from typing import Any
 
 import msgspec
 
 from holdfast.agents.keys import MAILBOX, own_change, sticky
+from holdfast.agents.mailbox_stretches import Stretches
 from holdfast.agents.retry_policy import RESTART, RetryPolicy
 from holdfast.errors import Conflict, InvalidInputError, MissingError
 from holdfast.store.arguments import check_count, check_text
@@ -195,18 +197,15 @@ class Box:
         for _ in range(LOOKS):
             parts = ChangeParts(StoreHandle(self._handle.core), cause_now(), None)
             part = parts.part(self._handle)
-            first, done = part.get(FIRST, 0), part.get(DONE, {})
-            at = max(done.get("number", 0) - first, part.get(CLEARED, 0) - first, 0)
-            while part.exists(SKIPPED + str(first + at + 1)):
-                at += 1
-            found = self._handle.reader.slice(MESSAGES, at, at + 1, False)
+            first, number = _next(part)
+            at = number - first
+            found = self._handle.reader.slice(MESSAGES, at - 1, at, False)
             if self._handle.reader.get(FIRST, 0, None, False) == first:
                 break
         else:
             raise Conflict(f"{self._handle.scope}: the mailbox was always trimmed; try again")
         if not found:
             return None
-        number = first + at + 1
         failed = part.get(TRIES + str(number), {})
         if not self._is_due(failed):
             return None
@@ -249,6 +248,10 @@ class Box:
             gone = [one for one in self._skipped() if one <= taken.first + over]
             for one in gone:
                 note(Operation("delete", SKIPPED + str(one)))
+            cleared = Stretches(self._handle.reader.get(CLEARED, [], None, False))
+            left = cleared.behind(taken.first + over).kept
+            if left != cleared.kept:
+                note(Operation("set", CLEARED, left))
         plan = taken.parts.plan()
         assert plan is not None
         return plan
@@ -265,9 +268,11 @@ class Box:
         count = part.get(TRIES + str(letter.number), {}).get("count", 0) + 1
         failed = {"count": count, "error": type(error).__name__, "kind": kind}
         again, wait = self._retry.again(kind, count), self._retry.pause(count)
+        # A restore meanwhile brings those before it back; then it is skipped when they are done.
+        passes = not again and _next(part)[1] == letter.number
         if not self._fail(part, letter, failed, again, wait):
             return None
-        if not again:  # it was the next one
+        if passes:
             part.set(DONE, {"number": letter.number, "id": letter.id})
         return parts.plan()
 
@@ -278,8 +283,9 @@ class Box:
         number = str(letter.number)
         if part.exists(BEGUN + number):
             part.delete(BEGUN + number)
-        done = max(part.get(DONE, {}).get("number", 0), part.get(CLEARED, 0))
-        if done >= letter.number or part.exists(SKIPPED + number):
+        done = part.get(DONE, {}).get("number", 0)
+        cleared = Stretches(part.get(CLEARED, []))
+        if done >= letter.number or cleared.end(letter.number) or part.exists(SKIPPED + number):
             return False
         if again:
             now = moment(self._handle.core.clock.claimed())
@@ -349,10 +355,13 @@ class Box:
         gone = list(aside)
         status = self.status()
         if not failed_only and status.waiting:
-            part.get(DONE)
-            part.set(CLEARED, status.received)
-            for prefix in (TRIES, SKIPPED):  # of those that wait; behind it there are none
-                gone += self._handle.reader.keys(prefix, None, "")
+            # Not of those before: what they wrote may be undone, and then they are wanted again.
+            done = part.get(DONE, {}).get("number", 0)
+            cleared = Stretches(part.get(CLEARED, []))
+            part.set(CLEARED, cleared.added(done, status.received).kept)
+            for prefix in (TRIES, SKIPPED):
+                keys = self._handle.reader.keys(prefix, None, "")
+                gone += [key for key in keys if int(key.removeprefix(prefix)) > done]
         for key in gone:
             part.delete(key)
         count = len(aside) + (0 if failed_only else status.waiting)
@@ -379,32 +388,37 @@ class Box:
     def waiting(self, limit: int | None) -> list[Letter]:
         """Letters that are not processed yet, the next one first."""
         reader = self._handle.reader
-        first, done, _ = self._far()
-        at = max(done - first, 0)
-        skipped = self._skipped(first + at)
-        stop = None if limit is None else at + limit + len(skipped)
-        items: Sequence[Any] = reader.slice(MESSAGES, at, stop, False)
+        first, done, cleared, _ = self._far()
+        skipped = self._skipped()
         failed = {
             int(key.removeprefix(TRIES)): told for key, told in reader.items(TRIES, None, "", False)
         }
-        waiting = [
-            _letter(item, number, failed.get(number, {}))
-            for number, item in enumerate(items, first + at + 1)
-            if number not in skipped
-        ]
+        waiting: list[Letter] = []
+        for low, high in cleared.between(max(done, first)):
+            if limit is not None:
+                high = min(high, low + limit + len(skipped))
+            stop = None if high == inf else int(high) - first
+            items: Sequence[Any] = reader.slice(MESSAGES, low - first, stop, False)
+            waiting += [
+                _letter(item, number, failed.get(number, {}))
+                for number, item in enumerate(items, low + 1)
+                if number not in skipped
+            ]
+            if limit is not None and len(waiting) >= limit:
+                break
         return waiting[:limit]
 
-    def _far(self) -> tuple[int, int, str | None]:
-        """How many were trimmed, the last that is processed or not wanted, the last one's id."""
+    def _far(self) -> tuple[int, int, Stretches, str | None]:
+        """How many were trimmed, the last one processed, those that were cleared, its id."""
         found = self._handle.reader.get_many([FIRST, DONE, CLEARED], False)
         done = found.get(DONE, {})
-        number = max(done.get("number", 0), found.get(CLEARED, 0))
-        return found.get(FIRST, 0), number, done.get("id")
+        cleared = Stretches(found.get(CLEARED, []))
+        return found.get(FIRST, 0), done.get("number", 0), cleared, done.get("id")
 
-    def _skipped(self, after: int = 0) -> set[int]:
-        """Numbers of those that were set aside or removed, behind one."""
+    def _skipped(self) -> set[int]:
+        """Numbers of those that were set aside, or removed one by one."""
         keys = self._handle.reader.keys(SKIPPED, None, "")
-        return {number for key in keys if (number := int(key.removeprefix(SKIPPED))) > after}
+        return {int(key.removeprefix(SKIPPED)) for key in keys}
 
     def set_aside(self) -> list[Letter]:
         """Letters that failed too often, oldest first."""
@@ -417,18 +431,32 @@ class Box:
     def status(self) -> MailboxStatus:
         """How far it is."""
         reader = self._handle.reader
-        first, number, id = self._far()
+        first, done, cleared, id = self._far()
         received = first + reader.length(MESSAGES)
-        missed = max(first - number, 0)
-        skipped = len(self._skipped(number + missed))
+        missed = cleared.left(done, first)
+        at = max(done, first)
+        skipped = [one for one in self._skipped() if one > at and not cleared.end(one)]
+        waiting = cleared.left(at, received) - len(skipped)
         return MailboxStatus(
             received,
-            number + skipped,
-            received - number - missed - skipped,
+            received - missed - waiting,
+            waiting,
             id,
             len(reader.keys(ASIDE, None, "")),
             missed,
         )
+
+
+def _next(part: ScopedChange) -> tuple[int, int]:
+    """How many were trimmed, and the number of the next letter, which may be yet to come.
+
+    What this rests on is expected by the change.
+    """
+    first, cleared = part.get(FIRST, 0), Stretches(part.get(CLEARED, []))
+    number = max(part.get(DONE, {}).get("number", 0), first) + 1
+    while (end := cleared.end(number)) or part.exists(SKIPPED + str(number)):
+        number = max(end, number) + 1
+    return first, number
 
 
 def post(

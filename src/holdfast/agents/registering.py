@@ -24,12 +24,14 @@ from holdfast.errors import (
 )
 from holdfast.store import json_values
 from holdfast.store.arguments import check_filters, check_limit, check_prefixes, check_run
+from holdfast.store.asking import Asking
 from holdfast.store.core import Core
 from holdfast.store.files import write_whole
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.history import Plan
 from holdfast.store.lease_names import running_lease
+from holdfast.store.leasing import Lease
 from holdfast.store.reading import Reader
 from holdfast.store.scopes import Scope
 
@@ -177,10 +179,14 @@ class Registering:
 
     # running
 
-    def maker(self, id: str) -> tuple[Callable[[], Any], tuple[str, ...] | None]:
-        """What makes an agent of the kind that its identity names, and which fields are kept."""
+    def check_open(self) -> None:
+        """Refuse to run anything once these are closed."""
         if self.closed:
             raise InvalidInputError("these Agents are closed and run nothing more; make others")
+
+    def maker(self, id: str) -> tuple[Callable[[], Any], tuple[str, ...] | None]:
+        """What makes an agent of the kind that its identity names, and which fields are kept."""
+        self.check_open()
         identity = self.identity(id)
         if identity is None:
             raise MissingError(f"agent:{id} is not registered; register it first")
@@ -239,6 +245,19 @@ class Registering:
             id: {name: getattr(one, name) for name in Identity.__struct_fields__}
             for id, one in found.agents.items()
         }
+
+
+class Wanting(Asking):
+    """Somebody who wants the lease of an agent, until the agents are closed."""
+
+    def __init__(self, agents: Registering, id: str, wait: float | None) -> None:
+        super().__init__(agents.core, agents.lease(id), agents.duration, wait, None)
+        self._agents = agents
+
+    def take(self) -> Lease | None:
+        """The lease; None if it is to be waited for."""
+        self._agents.check_open()
+        return super().take()
 
 
 def refuse_beside(id: str, loops: Mapping[str, Any]) -> None:

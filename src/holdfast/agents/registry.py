@@ -12,11 +12,11 @@ from holdfast.agents.agent import Agent
 from holdfast.agents.attaching import Attached, attach
 from holdfast.agents.loop import Loop
 from holdfast.agents.looping import LoopResult
-from holdfast.agents.registering import AgentInfo, Make, Registering, refuse_beside
+from holdfast.agents.registering import AgentInfo, Make, Registering, Wanting, refuse_beside
 from holdfast.agents.shapes import Identity
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.store.arguments import ran
-from holdfast.store.asking import Asking, taken
+from holdfast.store.asking import taken
 from holdfast.store.blocking import State, Store
 from holdfast.store.leasing import Lease
 from holdfast.store.scopes import Scope
@@ -151,8 +151,7 @@ class Agents:
                 return found
             refuse_beside(id, self._loops)
             make, fields = self._core.maker(id)
-            asked = Asking(self._store._core, self._core.lease(id), self._core.duration, wait, None)
-            lease = taken(asked)
+            lease = taken(Wanting(self._core, id, wait))
             try:
                 made = ran(make(), "what makes an agent")
                 kept = self._attached(made, self._store.agent(id), fields, lease)
@@ -183,6 +182,7 @@ class Agents:
             options.setdefault("lease", self._core.duration)
         loop = Loop(self._store.agent(id), lambda _: make(), fields=fields, **options)
         with self._lock:
+            self._core.check_open()  # by now
             if id in self._loops or self._here(id) is not None:
                 raise InvalidInputError(f"agent:{id} runs here already; stop() it first")
             over = threading.Event()
@@ -195,38 +195,47 @@ class Agents:
 
     def loops(self) -> Mapping[str, Loop]:
         """The loops that `run` runs here, by the ids of their agents."""
-        return {id: loop for id, (loop, _, _) in self._loops.items()}
+        known = tuple(self._loops.items())  # another thread may end one meanwhile
+        return {id: loop for id, (loop, _, _) in known}
 
     def stop(self, id: str) -> None:
         """Stop an agent that runs here, which saves it, and give its lease back.
 
         A loop ends after the step at work, and this does not wait for it: `run` returns then.
         """
+        if not self._stop(id):
+            raise MissingError(f"agent:{id} does not run here")
+
+    def _stop(self, id: str) -> bool:
+        """The same; whether it ran here."""
+        id = Scope("agent", id).id
         with self._lock:
-            if Scope("agent", id).id in self._loops:
-                self._loops[id][0].stop()
-                return
-            if Scope("agent", id).id not in self._running:
-                raise MissingError(f"agent:{id} does not run here")
+            if (looping := self._loops.get(id)) is not None:
+                looping[0].stop()
+                return True
+            if id not in self._running:
+                return False
             kept, lease = self._running.pop(id)
             try:
                 if kept.status in ("running", "paused"):
                     kept.stop()
             finally:
                 lease.release()
+            return True
 
     def close(self) -> None:
         """Stop all that run here, and wait until they have ended: loops, after the step at work.
 
-        From now on none is spawned or run. Of several errors, the first is raised at the end; those
-        of loops are raised by `run`.
+        From now on none is spawned or run: who waits for a lease to spawn one is refused, too. Of
+        several errors, the first is raised at the end; those of loops are raised by `run`.
         """
         self._core.closed = True
         errors: list[Exception] = []
-        loops = list(self._loops.values())
-        for id in (*self._running, *self._loops):
+        with self._lock:  # who spawns or runs one at this moment has done so, or is refused
+            ids, loops = (*self._running, *self._loops), list(self._loops.values())
+        for id in ids:
             try:
-                self.stop(id)
+                self._stop(id)
             except Exception as error:
                 errors.append(error)
         for _, thread, over in loops:
