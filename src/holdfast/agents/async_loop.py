@@ -11,10 +11,11 @@ from typing import Any
 from holdfast.agents.async_drift import Drift
 from holdfast.agents.async_mailbox import Mail, Mailbox
 from holdfast.agents.loop import Stopping, check_agent, chosen, own_state
+from holdfast.agents.loop_asking import Asked, Call, Wait
 from holdfast.agents.loop_checking import MOST, LoopReport, check_line
 from holdfast.agents.loop_running import Running
 from holdfast.agents.loop_store import LoopStore
-from holdfast.agents.loop_turns import Asked, Call, Turns, Wait
+from holdfast.agents.loop_turns import Turns
 from holdfast.agents.looping import LoopResult, LoopSettings
 from holdfast.checkpoints.rules import Rule
 from holdfast.errors import InvalidInputError

@@ -10,10 +10,11 @@ from types import FrameType
 from typing import Any
 
 from holdfast.agents.drift import Drift
+from holdfast.agents.loop_asking import Asked, Call, Wait
 from holdfast.agents.loop_checking import MOST, LoopReport, check_line
 from holdfast.agents.loop_running import Running
 from holdfast.agents.loop_store import LoopStore
-from holdfast.agents.loop_turns import Asked, Call, Turns, Wait
+from holdfast.agents.loop_turns import Turns
 from holdfast.agents.looping import LoopResult, LoopSettings
 from holdfast.agents.mailbox import Mail, Mailbox
 from holdfast.checkpoints.rules import Rule
