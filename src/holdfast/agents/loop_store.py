@@ -138,19 +138,15 @@ class LoopStore:
         made = make(self._handle, request)
         log.warning("%s: Recovery point created: %s", self._handle.scope, made.id)
         if self._report_to is not None:
-            told = {"event": trigger, "checkpoint": made.id} | about
+            agent = str(self._handle.scope)
+            content = {"agent": agent, "event": trigger, "checkpoint": made.id} | about
             try:
-                again(partial(self._report, self._report_to, told))
+                self.commit(self._report_to.plan_send(content, agent, made.id)[0])
             except ENDS:
                 raise
             except Exception as error:
                 log.error("%s: no report of %s: %s", self._handle.scope, made.id, error)
         return made
-
-    def _report(self, box: Box, told: dict[str, Any]) -> None:
-        agent = str(self._handle.scope)
-        plan, _ = box.plan_send({"agent": agent} | told, agent, told["checkpoint"])
-        self.commit(plan)
 
     def last_good(self) -> Checkpoint | None:
         """The newest checkpoint that was not made because something went wrong.
