@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from store_kit import Place
 
 import holdfast
 from holdfast import sync
@@ -97,22 +99,32 @@ def test_where_it_takes_none_an_unknown_end_is_reported() -> None:
     assert crash(asking).ok, "and who settles what is unknown comes to the undisturbed end"
 
 
+FORKING = """
+import os, signal, sys
+from holdfast import sync
+url, signer = sys.argv[1:]
+with sync.Effects(sync.open(url, signer=signer).agent("7")).once("mail", key="k") as effect:
+    assert effect.due
+    if os.fork():
+        os.kill(os.getpid(), signal.SIGKILL)
+    signal.alarm(60)  # it has no parent that would end it
+    effects = sync.Effects(sync.open(url, signer=signer).agent("7"))
+    seen = [one.status for one in effects.unfinished()]
+    done = effects.call("mail", lambda effect: "sent", key="k")
+    print(seen, done, flush=True)
+    os._exit(0)
+"""
+
+
 def test_what_a_parent_does_is_not_done_by_its_child(tmp_path: Path) -> None:
     """A child that was forked inside a block sees it as any other process does."""
-    url = f"sqlite:{tmp_path / 'store.db'}"
-    reading, writing = os.pipe()
-    parent = os.fork()
-    if not parent:
-        with sync.Effects(sync.open(url).agent("7")).once("mail", key="k") as effect:
-            assert effect.due
-            if os.fork():
-                os.kill(os.getpid(), signal.SIGKILL)
-            effects = sync.Effects(sync.open(url).agent("7"))
-            seen = [one.status for one in effects.unfinished()]
-            done = effects.call("mail", lambda effect: "sent", key="k")
-            os.write(writing, f"{seen} {done}".encode())
-            os._exit(0)
-    os.close(writing)
-    os.waitpid(parent, 0)
-    with os.fdopen(reading) as told:
-        assert told.read() == "['unknown'] sent"
+    place = Place("sqlite", tmp_path, sealed=False)
+    process = subprocess.run(
+        [sys.executable, "-c", FORKING, place.url, place.signer],
+        env=place.environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert process.stdout == "['unknown'] sent\n", process.stderr
+    assert process.returncode == -signal.SIGKILL

@@ -124,6 +124,90 @@ def test_sigterm_ends_it_cleanly(
     assert state.get("$agent/execution_state")["status"] == "stopped"
 
 
+WAITING = """
+import asyncio, signal, sys, threading, time
+import holdfast
+from holdfast import ShutdownCheckpoints, Worked, sync
+url, key, signer = sys.argv[1], sys.argv[2] or None, sys.argv[3]
+def later():
+    time.sleep(1)
+    print("waits", flush=True)
+    time.sleep(3600)
+class Idle:
+    def step(self):
+        threading.Thread(target=later, daemon=True).start()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # it comes to another thread
+        return Worked(idle=True)
+"""
+AT_WORK = """
+import asyncio, signal, sys, time
+import holdfast
+from holdfast import ShutdownCheckpoints, Worked, sync
+url, key, signer = sys.argv[1], sys.argv[2] or None, sys.argv[3]
+class Idle:
+    def step(self):
+        print("waits", flush=True)
+        while not loop._turns.stopped:
+            time.sleep(0.01)
+        time.sleep(1)  # for what others would do
+        return Worked(idle=True)
+"""
+RUNS = {
+    "blocking": """
+with sync.open(url, key=key, signer=signer) as store, ShutdownCheckpoints(store):
+    loop = sync.Loop(store.agent("7"), Idle(), idle=3600.0)
+    result = loop.run()
+print(result.outcome, flush=True)
+""",
+    "async": """
+async def main():
+    global loop
+    async with holdfast.open(url, key=key, signer=signer) as store, ShutdownCheckpoints(store):
+        loop = holdfast.Loop(store.agent("7"), Idle(), idle=3600.0)
+        result = await loop.run()
+    print(result.outcome, flush=True)
+asyncio.run(main())
+""",
+}
+
+
+@pytest.mark.parametrize("face", RUNS)
+@pytest.mark.parametrize("program", [WAITING, AT_WORK], ids=["waiting", "at work"])
+def test_sigterm_is_heard_while_it_waits_and_beside_checkpoints_of_a_shutdown(
+    shared: Place, start: Callable[[str], subprocess.Popen[str]], program: str, face: str
+) -> None:
+    """Also one that comes just before it begins to wait, which a test cannot time."""
+    process = start(program + RUNS[face])
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waits\n"
+    os.kill(process.pid, signal.SIGTERM)
+    said, _ = process.communicate(timeout=60)
+    assert (process.returncode, said.strip()) == (0, "stopped")
+
+
+def test_a_second_signal_does_what_it_did_before(plain: Place) -> None:
+    came: list[str] = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: came.append("before"))
+
+    class Signalled:
+        def step(self) -> Worked:
+            for _ in range(3):
+                signal.raise_signal(signal.SIGUSR1)
+                came.append("step")
+            return Worked("x")
+
+    try:
+        own = signal.getsignal(signal.SIGUSR1)
+        state = plain.open().agent("7")
+        for _ in range(2):
+            result = sync.run(Signalled(), state, signals=[signal.SIGUSR1])
+            assert (result.outcome, result.cycles) == ("stopped", 1)
+            assert signal.getsignal(signal.SIGUSR1) == own
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert came == ["step", "before", "step", "before", "step"] * 2
+
+
 def test_killed_again_and_again_it_loses_and_repeats_nothing(
     shared: Place, start: Callable[[str], subprocess.Popen[str]]
 ) -> None:

@@ -130,6 +130,123 @@ def test_a_restart_that_was_cut_short_is_not_restored_twice(place: Place) -> Non
     result = sync.run(lambda: Worker(1), again, **QUICK)
     assert (result.outcome, result.restarts) == ("done", 1)
     assert (again.get("plan"), again.get("order")) == (1, "from a customer")
+    assert sync.Checkpoints(again).held() == [], "the backup is let go, by whoever finishes it"
+
+
+def asked(state: sync.State, checkpoint: Any, reason: str = "by hand") -> None:
+    """Ask for a restart as another program does."""
+    sync.Loop(state, Worker(0), **QUICK).restart(checkpoint, reason=reason)
+
+
+class Asking:
+    """Asks in its second step for what becomes of its plan; says what that was in each step."""
+
+    def __init__(self, state: sync.State, ask: Callable[[], None], failing: bool = False) -> None:
+        self._state, self._ask, self._failing = state, ask, failing
+        self.seen: list[str] = []
+
+    def step(self) -> Worked:
+        self.seen.append(self._state.get("plan"))
+        if len(self.seen) == 2:
+            self._ask()
+            if self._failing:
+                raise ValueError
+        return Worked(f"step {len(self.seen)}", done=len(self.seen) == 3)
+
+
+def replanned(state: sync.State) -> Any:
+    """A checkpoint of the plan that is wanted, which is not the one that is there."""
+    state.set("plan", "wanted")
+    wanted = state.checkpoint("wanted")
+    state.set("plan", "later")
+    return wanted
+
+
+@pytest.mark.parametrize("drifts", [False, True])
+@pytest.mark.parametrize("failing", [False, True])
+def test_what_the_loop_wants_itself_takes_no_place_of_what_is_asked_for(
+    store: sync.Store, failing: bool, drifts: bool
+) -> None:
+    state = store.agent("7")
+    wanted = replanned(state)
+    agent = Asking(state, lambda: asked(state, wanted), failing)
+    drift = sync.Drift(state, max_cycles=2) if drifts else False
+    result = sync.run(agent, state, on_error="restore", backoff=0.001, drift=drift)
+    assert (result.outcome, result.restarts, result.errors) == ("done", 1, failing)
+    assert ("drift" in [one.metadata.get("trigger") for one in state.checkpoints()]) is drifts
+    assert agent.seen == ["later", "later", "wanted"]
+    assert sync.Retention(store, rules={}).marked("agent:7") == {}
+
+
+def test_a_refresh_takes_no_place_of_what_is_asked_for_meanwhile(place: Place) -> None:
+    between = Between(place.storage())
+    here, there = place.open(storage=between).agent("7"), place.open().agent("7")
+    wanted = replanned(here)
+
+    def ask() -> None:  # before the checkpoint of the refresh, when the turn has begun
+        between.before = lambda: asked(there, wanted)
+
+    agent = Asking(here, ask)
+    assert sync.run(agent, here, refresh=1e-9, **QUICK).outcome == "done"
+    assert agent.seen == ["later", "later", "wanted"]
+
+
+def test_a_refresh_that_is_withdrawn_at_once_is_no_error(place: Place) -> None:
+    there = place.open().agent("7")
+    withdrew: list[bool] = []
+
+    class Withdrawing(Between):
+        """After the refresh is asked for, and before the loop looks what to do."""
+
+        def commit(self, batch: Any) -> None:
+            super().commit(batch)
+            if not withdrew and there.exists("$loop/restart"):
+                withdrew.append(sync.Loop(there, Worker(0), **QUICK).withdraw_restart())
+
+    here = place.open(storage=Withdrawing(place.storage())).agent("7")
+    result = sync.run(lambda: Worker(2), here, refresh=1e-9, **QUICK)
+    assert (result.outcome, result.errors, withdrew) == ("done", 0, [True])
+
+
+@pytest.mark.parametrize("reason", ["by hand", "another"])
+def test_what_is_asked_for_during_a_restart_is_the_next(store: sync.Store, reason: str) -> None:
+    state = store.agent("7")
+    first = replanned(state)
+    second = state.checkpoint("second")
+    state.set("plan", "now")
+    seen: list[str] = []
+
+    class Recovering(Worker):
+        def handle_recovery(self) -> None:
+            seen.append(state.get("plan"))
+            if len(seen) == 1:
+                asked(state, first, reason)
+
+    asked(state, second)
+    assert sync.run(lambda: Recovering(1), state, **QUICK).restarts == 2
+    assert (seen, state.get("plan")) == (["later", "wanted"], "wanted")
+    assert sync.Checkpoints(state).held() == []
+
+
+def test_what_is_asked_for_before_a_restart_has_restored_is_the_next(place: Place) -> None:
+    between = Between(place.storage())
+    here, there = place.open(storage=between).agent("7"), place.open().agent("7")
+    first = replanned(here)
+    second = here.checkpoint("second")
+    here.set("plan", "now")
+    asked(here, second)
+
+    loop = sync.Loop(here, lambda: Worker(1), **QUICK)
+    put_back = loop._store.put_back
+
+    def later(restart: Any) -> None:
+        loop._store.put_back = put_back  # type: ignore[method-assign]
+        between.before = lambda: asked(there, first)  # with the same reason
+        put_back(restart)
+
+    loop._store.put_back = later  # type: ignore[method-assign]
+    assert loop.run().restarts == 2
+    assert here.get("plan") == "wanted"
 
 
 def test_a_clean_restart_from_another_timeline(store: sync.Store) -> None:
@@ -224,7 +341,10 @@ class Notes:
     title: str = ""
 
 
-OWN = [Component("notes", Notes, version=2, upgrade=lambda version, data: {"title": data["name"]})]
+OWN = [
+    Component("notes", Notes, version=2, upgrade=lambda version, data: {"title": data["name"]}),
+    Component("attached_files", Notes),
+]
 
 
 @pytest.mark.spec("D48")
@@ -242,6 +362,7 @@ def test_what_is_to_survive_is_whole_and_the_rest_is_gone(store: sync.Store, nam
     agent.append("conversation", Message(role="user", content="x"))
     agent.append("context_window/messages", Message(role="user", content="x"))
     agent.set("notes", Notes("mine"))
+    agent.set("attached_files", Notes("mine"))
     before = agent.load()
     loop = sync.Loop(state, lambda: Worker(1), survive=[name], **QUICK)
     loop.restart(state.checkpoint("mine"), clean=True)

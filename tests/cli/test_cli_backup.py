@@ -59,6 +59,9 @@ def test_where_the_store_is_lost(cli: Cli, place: str, tmp_path: Path) -> None:
     untrusted = cli(f"{lost} backup verify {place} {id} --no-store")
     assert untrusted.code == 1
     assert "not trusted" in untrusted.out
+    assert "give it with --trust" in untrusted.out
+    asked = cli(f"{lost} backup verify {place} {id} --no-store --json").json
+    assert "give it with --trust" in asked["findings"][0]
     trust = f"--no-store --trust {made['signer']}"
     assert cli(f"{lost} backup verify {place} {id} {trust}").code == 0
     assert cli(f"{lost} backup restore {place} {id} {tmp_path}/a.db --no-store").code == 2
@@ -83,3 +86,64 @@ def test_damage_has_an_exit_code(cli: Cli, place: str, tmp_path: Path) -> None:
     assert "is damaged" in cli(f"backup list {place}").err
     assert cli(f"backup create {place} --encryption").code == 2
     assert cli("backup list nowhere").code == 2
+
+
+def test_newest_is_never_an_older_one_because_that_is_damaged(
+    cli: Cli, place: str, tmp_path: Path
+) -> None:
+    cli("init")
+    cli("key set agent:7 plan 1")
+    old = cli(f"backup create {place} --json").json["id"]
+    cli("key set agent:7 plan 2")
+    new = cli(f"backup create {place} --json").json["id"]
+    (tmp_path / "backups" / "backups" / f"{new}.json").write_bytes(b"{}")
+    url = f"{tmp_path}/again.db"
+    for words in (f"verify {place} newest", f"restore {place} newest {url}"):
+        for more in ("", " --no-store"):
+            refused = cli(f"backup {words}{more}")
+            assert (refused.code, refused.out) == (6, "")
+            assert new in refused.err
+    assert cli(f"backup verify {place} {new}").code == 1
+    assert cli(f"backup restore {place} {old} {url}").code == 0, "it is named"
+    (tmp_path / "backups" / "backups" / f"{new}.json").unlink()
+    (tmp_path / "backups" / "backups" / f"{old}.json").write_bytes(b"{}")
+    cli(f"backup create {place}")
+    assert cli(f"backup verify {place} newest").code == 0, (
+        "a damaged one that is older is no matter"
+    )
+
+
+def test_newest_is_of_this_store_at_a_place_of_several(
+    cli: Cli, place: str, tmp_path: Path
+) -> None:
+    other = f"--store {tmp_path}/other.db"
+    for which, value in (("", 1), (other, 2)):
+        cli(f"{which} init --signer file:{tmp_path}/signer")
+        cli(f"{which} key set agent:7 plan {value}")
+    signer = f"--signer file:{tmp_path}/signer"
+    mine = cli(f"backup create {place} {signer} --json").json
+    theirs = cli(f"{other} backup create {place} {signer} --json").json
+    assert mine["signer"] == theirs["signer"]
+    assert cli(f"backup verify {place} newest --json").json["id"] == mine["id"]
+    url = f"{tmp_path}/again.db"
+    assert cli(f"backup restore {place} newest {url}").code == 0
+    assert cli(f"--store {url} key get agent:7 plan").out == "1\n"
+    for words in (f"verify {place} newest", f"restore {place} newest {tmp_path}/more.db"):
+        refused = cli(f"backup {words} --no-store --trust {mine['signer']}")
+        assert refused.code == 2
+        assert "several stores" in refused.err
+    refused = cli(f"backup delete {place} newest")
+    assert refused.code == 2
+    assert "by its id, as `holdfast backup list` shows it" in refused.err
+    assert len(cli(f"backup list {place} --json").json["backups"]) == 2
+    cli(f"backup delete {place} {mine['id']}")
+    none = cli(f"backup verify {place} newest")
+    assert (none.code, "of this store" in none.err) == (4, True)
+
+
+@pytest.mark.parametrize("days", ["nan", "1e12", "-inf"])
+def test_days_are_a_number_of_them(cli: Cli, place: str, days: str) -> None:
+    cli("init")
+    refused = cli(f"backup prune {place} --keep 1 --days={days}")
+    assert refused.code == 2
+    assert "--days" in refused.err

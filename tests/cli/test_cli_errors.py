@@ -289,3 +289,15 @@ def test_a_file_that_is_no_store(cli: Cli, here: Path) -> None:
 
 def test_texts_are_one_line() -> None:
     assert text_of(errors.RefusedError("one\n  two")) == "one two"
+
+
+# ---- its own words -------------------------------------------------------------------------
+
+
+def test_it_speaks_of_its_own_options(cli: Cli) -> None:
+    cli("init")
+    cli("key set agent:7 plan 1")
+    said = cli("agent mailbox 7 --remove 99").err
+    assert "`holdfast agent mailbox` shows those that wait, and with --set-aside" in said
+    assert "()" not in said
+    assert "say with --at which is meant" in cli("agent export 7").err

@@ -23,8 +23,8 @@ Glossary of this layer:
 - **Cycle**: one round of an agent's work as it is noted; **signs** say when cycles have changed for
   the worse (`drift_signs`), and an **alarm** is what they say (`drift_keeping`, and a face each).
 - **Loop**: what runs an agent (`looping`: when what is due; `loop_running`: what it runs;
-  `loop_turns`: the run, told once; `loop_store`: checkpoints and restarts; `loop_checking`: whether
-  it did its work; a face each).
+  `loop_turns`: the run, told once; `loop_asking`: what it asks of a face; `loop_store`: checkpoints
+  and restarts; `loop_checking`: whether it did its work; a face each).
   **Worked**: what an agent says of a step.
 
 Import the modules themselves; this package re-exports nothing.

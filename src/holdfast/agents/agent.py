@@ -53,7 +53,10 @@ class Agent:
         return None
 
     def handle_recovery(self) -> None:
-        """Called after its state was restored when the run before did not end in order."""
+        """Called when the run before did not end in order; it holds what was saved, if anything.
+
+        A loop calls it after each refresh and restart, too.
+        """
         return
 
     # keeping it

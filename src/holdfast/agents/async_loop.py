@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -11,10 +12,11 @@ from typing import Any
 from holdfast.agents.async_drift import Drift
 from holdfast.agents.async_mailbox import Mail, Mailbox
 from holdfast.agents.loop import Stopping, check_agent, chosen, own_state
+from holdfast.agents.loop_asking import Asked, Call, Wait
 from holdfast.agents.loop_checking import MOST, LoopReport, check_line
 from holdfast.agents.loop_running import Running
 from holdfast.agents.loop_store import LoopStore
-from holdfast.agents.loop_turns import Asked, Call, Turns, Wait
+from holdfast.agents.loop_turns import Turns
 from holdfast.agents.looping import LoopResult, LoopSettings
 from holdfast.checkpoints.rules import Rule
 from holdfast.errors import InvalidInputError
@@ -114,19 +116,26 @@ class Loop:
 
     async def _do(self, asked: Asked) -> Any:
         if isinstance(asked, Wait):
-            if self._turns is not None and not self._turns.stopped:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), asked.seconds)
-            return None
+            return await self._wait(asked.seconds)
         if isinstance(asked, Call):
             answer = asked.function(*asked.arguments)
             return await answer if hasattr(answer, "__await__") else answer
         return await surely(asked.function, *asked.arguments, undo=asked.undo)
 
+    async def _wait(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while self._turns is not None and not self._turns.stopped:
+            left = end - time.monotonic()
+            if left <= 0:
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), min(left, self._signals.look))
+                return
+
     def stop(self) -> None:
         """Let the loop end after the step at work; from any thread.
 
-        If it does not run yet, it ends as soon as it does.
+        If it does not run, the next run ends as soon as it begins.
         """
         self._stop = True
         if self._turns is not None:

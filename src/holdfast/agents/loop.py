@@ -10,10 +10,11 @@ from types import FrameType
 from typing import Any
 
 from holdfast.agents.drift import Drift
+from holdfast.agents.loop_asking import Asked, Call, Wait
 from holdfast.agents.loop_checking import MOST, LoopReport, check_line
 from holdfast.agents.loop_running import Running
 from holdfast.agents.loop_store import LoopStore
-from holdfast.agents.loop_turns import Asked, Call, Turns, Wait
+from holdfast.agents.loop_turns import Turns
 from holdfast.agents.looping import LoopResult, LoopSettings
 from holdfast.agents.mailbox import Mail, Mailbox
 from holdfast.checkpoints.rules import Rule
@@ -26,7 +27,8 @@ OPTIONS = ("fields", "drift", "report_to", "retention", "signals", "settings")
 NEVER = {getattr(signal, name, None) for name in ("SIGKILL", "SIGSTOP")}
 """Signals that end or stop a process without asking it."""
 LOOK = 0.25
-"""Seconds after which a loop that waits sees that a signal wants it to end."""
+"""Seconds after which a loop that waits sees that a signal wants it to end: one that comes just
+before the main thread begins to wait, or to another thread, does not end the wait."""
 
 
 class Loop:
@@ -124,13 +126,13 @@ class Loop:
         end = time.monotonic() + seconds
         while self._turns is not None and not self._turns.stopped:
             left = end - time.monotonic()
-            if left <= 0 or self._wake.wait(min(left, LOOK)):
+            if left <= 0 or self._wake.wait(min(left, self._signals.look)):
                 return
 
     def stop(self) -> None:
         """Let the loop end after the step at work; from any thread.
 
-        If it does not run yet, it ends as soon as it does.
+        If it does not run, the next run ends as soon as it begins.
         """
         self._stop = True
         self._stopped()
@@ -223,8 +225,11 @@ class Stopping:
             if number in NEVER:
                 raise InvalidInputError(f"no program can take the signal {number:d}")
         self._numbers = numbers
+        self.look = LOOK if numbers else threading.TIMEOUT_MAX
+        """Seconds for which a loop waits at most without a look whether one came."""
         self._stop = stop
         self._before: dict[int, Any] = {}
+        self._came: set[int] = set()
 
     def take(self) -> None:
         """Be called on the signals, also on those that wait because they were blocked."""
@@ -243,7 +248,13 @@ class Stopping:
             if signal.getsignal(number) == self._called:
                 signal.signal(number, before if before is not None else signal.SIG_DFL)
         self._before = {}
+        self._came = set()
 
     def _called(self, number: int, frame: FrameType | None) -> None:
-        signal.signal(number, self._before.get(number) or signal.SIG_DFL)
+        before = self._before.get(number) or signal.SIG_DFL
+        if not callable(before):
+            signal.signal(number, before)  # it does it also while a step keeps Python from running
+        elif number in self._came:
+            before(number, frame)
+        self._came.add(number)
         self._stop()

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -22,18 +23,20 @@ from holdfast.agents.keys import AGENT, LOOP, own_change, sticky
 from holdfast.agents.looping import LoopSettings
 from holdfast.agents.mailbox_keeping import Box
 from holdfast.agents.retrying import again
+from holdfast.checkpoints.holding import held, release
 from holdfast.checkpoints.making import make
 from holdfast.checkpoints.marks import stand
 from holdfast.checkpoints.requests import CheckpointRequest
-from holdfast.checkpoints.restoring import confirm
 from holdfast.checkpoints.retention import Retention
 from holdfast.checkpoints.rules import Rule
 from holdfast.checkpoints.saving import Wanted, save_all
 from holdfast.errors import (
+    LeaseLostError,
     MissingError,
     NotConfirmedError,
     PointNotFoundError,
     StateIntegrityError,
+    StoreClosedError,
 )
 from holdfast.store.arguments import check_own, check_text
 from holdfast.store.blocking import State, Store
@@ -41,7 +44,7 @@ from holdfast.store.compare import DELETED, same
 from holdfast.store.going_back import beside_pruning
 from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
 from holdfast.store.history import Plan
-from holdfast.store.items import Checkpoint, Restored
+from holdfast.store.items import Checkpoint, Entry
 from holdfast.store.marked import PREFIX
 from holdfast.store.marked import RESTART as ASKED
 from holdfast.store.reading import Reader, moment
@@ -50,6 +53,8 @@ from holdfast.store.writing import ScopedChange
 
 log = logging.getLogger("holdfast.loop")
 
+ENDS = (LeaseLostError, StoreClosedError)
+"""Errors after which trying again is in vain: another runs the agent, or the store is closed."""
 RESTART = LOOP + "restart"
 ATTACHED = AGENT + "attached"
 """The agent's own fields, of which the agent itself keeps or drops single ones."""
@@ -67,8 +72,15 @@ class Restart:
     """Because of an error: that the work failed is not forgotten."""
     restores: bool = True
     """Whether the state becomes that of the checkpoint; not of a refresh."""
-    asked_at: int = 0
-    """The entry that asked for it."""
+    time: datetime | None = None
+    """When it was asked for, by which one is told from another."""
+    asked_at: int = field(default=0, compare=False)
+    """The entry that asked for it; after a restore, that of the restore."""
+
+    @property
+    def cause(self) -> str:
+        """The reason that the entries carry by which it is carried out."""
+        return f"restart: {self.reason}"
 
 
 class LoopStore:
@@ -87,7 +99,6 @@ class LoopStore:
         self._retention = None
         if retention is not None:
             self._retention = Retention(self._store(), rules=retention)
-        self._restored: Restored | None = None
         check_own(handle.core, "the state that report_to names", report_to)
         self._report_to = Box(report_to, 0) if report_to is not None else None
 
@@ -119,15 +130,22 @@ class LoopStore:
         return made
 
     def recovery(self, trigger: str, **about: Any) -> Checkpoint:
-        """A recovery checkpoint, before anything is done about what went wrong."""
+        """A recovery checkpoint, before anything is done about what went wrong.
+
+        That somebody cannot be told of it keeps nothing from being done.
+        """
         request = CheckpointRequest(f"recovery: {trigger}", "recovery", trigger, metadata=about)
         made = make(self._handle, request)
         log.warning("%s: Recovery point created: %s", self._handle.scope, made.id)
         if self._report_to is not None:
-            content = {"agent": str(self._handle.scope), "event": trigger, "checkpoint": made.id}
-            sender = str(self._handle.scope)
-            plan, _ = self._report_to.plan_send(content | about, sender, made.id)
-            self.commit(plan)
+            agent = str(self._handle.scope)
+            content = {"agent": agent, "event": trigger, "checkpoint": made.id} | about
+            try:
+                self.commit(self._report_to.plan_send(content, agent, made.id)[0])
+            except ENDS:
+                raise
+            except Exception as error:
+                log.error("%s: no report of %s: %s", self._handle.scope, made.id, error)
         return made
 
     def last_good(self) -> Checkpoint | None:
@@ -144,32 +162,38 @@ class LoopStore:
 
     # restarts
 
-    def ask_restart(self, checkpoint: Any, clean: bool, reason: str, failed: bool = False) -> None:
-        """Note that the agent is to be started again from a checkpoint."""
-        self._ask(checkpoint, Restart("", clean, reason, failed))
+    def ask_restart(self, checkpoint: Any, clean: bool, reason: str) -> None:
+        """Note that somebody wants the agent to be started again from a checkpoint."""
+        self._ask(checkpoint, Restart("", clean, reason), instead=True)
+
+    def ask_return(self, checkpoint: Any, clean: bool, reason: str, failed: bool) -> None:
+        """The same for the loop itself; a restart that is asked for already comes first."""
+        self._ask(checkpoint, Restart("", clean, reason, failed), instead=False)
 
     def ask_refresh(self, checkpoint: Any, clean: bool, reason: str) -> None:
-        """Note that the agent is to be made anew; nothing of after the checkpoint is undone."""
-        self._ask(checkpoint, Restart("", clean, reason, restores=False))
+        """Note that the loop wants to make the agent anew; as `ask_return`, but undoes nothing."""
+        self._ask(checkpoint, Restart("", clean, reason, restores=False), instead=False)
 
-    def _ask(self, checkpoint: Any, wanted: Restart) -> None:
-        reason = wanted.reason
-        check_text(reason, "the reason of a restart", 1000)
+    def _ask(self, checkpoint: Any, wanted: Restart, *, instead: bool) -> None:
+        check_text(wanted.reason, "the reason of a restart", 1000)
         timeline, sequence = self._handle.history.points.find(checkpoint)
         point = f"{timeline}@{sequence}"
-        note = {"checkpoint": point, "clean": wanted.clean, "reason": reason}
+        note = {"checkpoint": point, "clean": wanted.clean, "reason": wanted.reason}
         note |= {"failed": wanted.failed, "restores": wanted.restores}
         note["timeline"] = self._handle.timeline
         note["time"] = moment(self._handle.core.clock.claimed())
 
         def step() -> None:  # as a pin does, it stands on the state that it is about
-            parts = own_change(self._state, reason=f"restart: {reason}")
-            part = self._unasked(parts)
+            parts = own_change(self._state, reason=wanted.cause)
+            part = parts.part(self._handle)
+            if self._is_own(part.get(RESTART)) and not instead:
+                return
+            self._unasked(parts)
             part.operations += sticky(self._handle, LOOP)
             part.set(RESTART, note)
             main = self._main(parts)
             main.operations += sticky(self._line(), PREFIX)
-            main.set(_mark(point), reason)
+            main.set(_mark(point), wanted.reason)
             plan = parts.plan()
             assert plan is not None
             stand(self._line(), plan[0], point)
@@ -177,14 +201,13 @@ class LoopStore:
 
         beside_pruning(step)
 
-    def _unasked(self, parts: ChangeParts) -> ScopedChange:
+    def _unasked(self, parts: ChangeParts, asked_at: int | None = None) -> None:
         """Note in a change that no restart is asked for, and that no checkpoint is held for one."""
         part = parts.part(self._handle)
         note = part.get(RESTART)
         if self._is_own(note):
-            part.delete(RESTART)
+            part.delete(RESTART, if_version=asked_at)
             self._main(parts).delete(_mark(note["checkpoint"]))
-        return part
 
     def _main(self, parts: ChangeParts) -> ScopedChange:
         """Where the marks of retention lie, whichever timeline this is."""
@@ -198,11 +221,9 @@ class LoopStore:
 
     def withdraw_restart(self) -> bool:
         """Take back that a restart is asked for; whether one was."""
-        return self._no_restart("restart withdrawn")
 
-    def _no_restart(self, reason: str) -> bool:
         def step() -> bool:
-            parts = own_change(self._state, reason=reason)
+            parts = own_change(self._state, reason="restart withdrawn")
             self._unasked(parts)
             plan = parts.plan()
             self.commit(plan)
@@ -222,6 +243,7 @@ class LoopStore:
             note["reason"],
             note["failed"],
             note["restores"],
+            note["time"],
             version,
         )
 
@@ -246,25 +268,26 @@ class LoopStore:
     def _restore(self, restart: Restart) -> None:
         """Return to the checkpoint, once, and let tasks be where they were handed to since."""
         alone = sticky_prefixes(self._handle.reader.declared())
-        reason = f"restart: {restart.reason}"
         found = self._state.diff(restart.checkpoint).keys
-        if any(not key.startswith(alone) for key in found) and not self._did(reason, restart):
-            self._restored = self._state.restore(restart.checkpoint, reason=reason)
+        # If it was restored before the restart was cut short, once more would undo more.
+        if any(not key.startswith(alone) for key in found) and not self._restores(restart):
+            self._state.restore(restart.checkpoint, reason=restart.cause)
         if self._handle.timeline == "main":  # a fork takes no part in handovers
             try:
                 HandoverBook(self._store()).reconcile(self._handle)
             except StateIntegrityError as error:  # of what another keeps: that stops nobody here
                 log.warning("%s: not reconciled with handovers: %s", self._handle.scope, error)
 
-    def _did(self, reason: str, restart: Restart) -> bool:
-        """Whether it was restored before the restart was cut short: once more would undo more."""
+    def _restores(self, restart: Restart) -> list[Entry]:
+        """The entries by which a restart was carried out, in whichever process."""
+        wanted = (restart.checkpoint, restart.cause)
         done = self._handle.history.log(kind="restore", since=restart.asked_at, limit=None)
-        return any(one.cause.reason == reason for one in done)
+        return [one for one in done if (one.point, one.cause.reason) == wanted]
 
     def _clean(self, restart: Restart) -> None:
         """Remove what does not survive, as far as the checkpoint has it."""
         then = self._handle.view(restart.checkpoint).reader
-        alone = (ATTACHED, *sticky_prefixes(self._handle.reader.declared()))
+        alone = (ATTACHED + "/", *sticky_prefixes(self._handle.reader.declared()))
         for prefix in ("", AGENT):
             after = ""
             while page := self._state.keys(prefix, limit=PAGE, after=after):
@@ -272,7 +295,9 @@ class LoopStore:
                 gone = [
                     key
                     for key in page
-                    if not key.startswith(alone) and not self._settings.survives(key)
+                    if key != ATTACHED
+                    and not key.startswith(alone)
+                    and not self._settings.survives(key)
                 ]
                 again(partial(self._let_go, gone, then))
 
@@ -287,12 +312,32 @@ class LoopStore:
                 _without(part, key, then.get(key))
         self.commit(parts.plan())
 
-    def restarted(self) -> None:
-        """Note that the restart is done, and has proved good: its backup is let go."""
-        self._no_restart("restarted")
-        if self._restored is not None:
-            confirm(self._handle, self._restored)
-            self._restored = None
+    def restarted(self, restart: Restart) -> None:
+        """Note that a restart is done, and has proved good: its backup is let go.
+
+        One that was asked for meanwhile stays, and is the next.
+        """
+        self._confirm(restart)
+
+        def step() -> None:
+            found = self.restart()
+            if found is not None and found == restart:
+                parts = own_change(self._state, reason="restarted")
+                self._unasked(parts, found.asked_at)
+                self.commit(parts.plan())
+
+        again(step)
+
+    def _confirm(self, restart: Restart) -> None:
+        """Before the note goes: whoever finishes a restart that was cut short does this, too."""
+        before = {one.sequence - 1 for one in self._restores(restart)}  # by the same commit
+        ids = [
+            one.checkpoint.id
+            for one in (held(self._handle, min(before)) if before else [])
+            if one.why == "restore" and one.checkpoint.sequence in before
+        ]
+        if ids:
+            release(self._handle, ids, "confirmed")
 
 
 def _without(part: ScopedChange, key: str, old: Any) -> None:

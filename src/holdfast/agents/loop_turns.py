@@ -1,14 +1,11 @@
 """The loop of an agent, told once for both faces.
 
-`Turns.run` is a generator that asks for what it cannot do itself: to `Call` a function of the
-agent, which may be async, to do `Work` on the store, which blocks, and to `Wait`. A face answers,
-or throws the error in.
+`Turns.run` is a generator that asks for what it cannot do itself; see `loop_asking`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,8 +13,9 @@ from holdfast.agents.attachment import Attachment
 from holdfast.agents.drift_keeping import Keeping
 from holdfast.agents.drift_signs import noted
 from holdfast.agents.living import Living
+from holdfast.agents.loop_asking import Asked, Call, Part, Wait, Work
 from holdfast.agents.loop_running import Running
-from holdfast.agents.loop_store import Restart, joined, log
+from holdfast.agents.loop_store import ENDS, Restart, joined, log
 from holdfast.agents.looping import (
     Clocks,
     LoopResult,
@@ -29,11 +27,7 @@ from holdfast.agents.looping import (
 from holdfast.agents.mailbox_keeping import Reruns, Taken
 from holdfast.agents.protocols import PersistentAgent
 from holdfast.agents.retrying import again
-from holdfast.errors import (
-    HoldfastError,
-    LeaseLostError,
-    StoreClosedError,
-)
+from holdfast.errors import HoldfastError
 from holdfast.store.arguments import NotRunError, ran
 from holdfast.store.asking import Asking, given_back
 from holdfast.store.copied import copied
@@ -41,10 +35,8 @@ from holdfast.store.history import Plan
 from holdfast.store.lease_names import running_lease
 from holdfast.store.leasing import Lease
 
-ENDS = (LeaseLostError, StoreClosedError)
-"""Errors after which trying again is in vain: another runs the agent, or the store is closed."""
 VAIN = (*ENDS, NotRunError)
-"""The same of a cycle: nor do functions run that were not written for this face."""
+"""The same, and functions that were not written for this face: they never run."""
 FIRST = ("session start", "session_start", "start")
 """Name, type and trigger of the checkpoint with which a loop begins."""
 ANEW = ("session start", "session_start", "restart")
@@ -56,35 +48,6 @@ UNSAVED = Restart("", False, "what was saved of it is gone", restores=False)
 
 WAITS = "%s: another runs it, or was killed: waiting until its lease is given back or runs out"
 """Said once, so that nobody takes a loop that waits for one that hangs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A function of the agent is to be called; if it is async, its answer is waited for."""
-
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A function that reads or writes the store, and blocks."""
-
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...] = ()
-    undo: Callable[[Any], object] | None = None
-    """Called with what it gave, if the loop was cancelled meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """So many seconds are to pass, or the loop is to be stopped."""
-
-    seconds: float
-
-
-Asked = Call | Work | Wait
-Part = Generator[Asked, Any, Any]
 
 
 class Turns:
@@ -148,11 +111,13 @@ class Turns:
     # beginning and ending
 
     def _begin(self) -> Part:
-        yield Work(self._interrupted)
         restart = yield Work(self._store.restart)
         if restart is not None:
             yield Work(self._restored, (restart,))
-        yield from self._made(restart)
+        yield from self._object()
+        if callable(getattr(self._agent, "on_letter", None)):
+            yield Work(self._interrupted)
+        yield from self._taken_up(restart)
         yield from self._saved(self._life.lives("running", started=True))
         yield from self._finished(restart)
         yield from self._note_checkpoint(Work(self._store.save, FIRST))
@@ -160,12 +125,20 @@ class Turns:
 
     def _made(self, restart: Restart | None) -> Part:
         """The agent, made or at hand, with what is stored of it."""
+        yield from self._object()
+        yield from self._taken_up(restart)
+
+    def _object(self) -> Part:
+        """The agent itself, as it was given or is made now."""
         given = self._running.agent
-        at_hand = self._running.at_hand
-        self._agent = given if at_hand else None
-        if not at_hand:
+        self._agent = given if self._running.at_hand else None
+        if not self._running.at_hand:
             self._agent = yield Call(agent_by, (given, self._running.state))
         self._running.check(self._agent)
+
+    def _taken_up(self, restart: Restart | None) -> Part:
+        """Let the agent hold what is stored of it, and see to it that this is sound."""
+        at_hand = self._running.at_hand
         self._kept = self._attachment()
         self._life = self._kept if self._kept is not None else Living(self._agent, self._handle)
         self._life.begin("start")
@@ -244,7 +217,7 @@ class Turns:
         self.result.restarts += 1
         if self._running.drift is not None and not restart.failed:
             yield Work(self._commit, (self._running.drift.reset,))
-        yield Work(self._store.restarted)
+        yield Work(self._store.restarted, (restart,))
 
     def _restored(self, restart: Restart) -> None:
         self._store.put_back(restart)
@@ -310,7 +283,8 @@ class Turns:
             made = yield from self._note_checkpoint(Work(self._store.recovery, ("refresh",)))
             yield Work(self._store.ask_refresh, (made.id, False, "refresh"))
             restart = yield Work(self._store.restart)
-            yield from self._restart(restart)
+            if restart is not None:  # not withdrawn meanwhile
+                yield from self._restart(restart)
 
     def _restart(self, restart: Restart) -> Part:
         """Go on from a checkpoint: here, with an agent made anew, or in another process."""
@@ -341,7 +315,9 @@ class Turns:
                 yield Wait(self._clocks.pause(self._ticks()))
             return
         self.result.cycles += 1
-        yield from self._judged(step, self._ticks() - begun, failed=False)
+        drifted = yield from self._judged(step, self._ticks() - begun, failed=False)
+        if drifted is not None:
+            yield Work(self._store.ask_refresh, (drifted.id, True, "drift"))
 
     def _letters(self) -> Generator[Asked, Any, int]:
         work = getattr(self._agent, "on_letter", None)
@@ -378,7 +354,7 @@ class Turns:
         return taken
 
     def _interrupted(self) -> None:
-        """Who holds the lease is the only one at work: what was begun was cut short."""
+        """Who runs an agent that takes letters is alone at it: what was begun was cut short."""
 
         def step() -> None:
             found = self._running.box.plan_interrupted()
@@ -394,30 +370,44 @@ class Turns:
         self._commit(lambda: self._running.box.plan_failed(taken, error))
 
     def _judged(self, step: Worked, seconds: float | None, *, failed: bool) -> Part:
-        """Note the cycle; if it shows a drift, do about it what is to be done.
+        """Note the cycle, and decide what is to be done about a drift that it shows.
 
-        Whether the agent is to be made anew with clean context.
+        The checkpoint with which the agent is to be made anew with clean context, or None.
         """
         drift = self._running.drift
         if drift is None:
-            return False
+            return None
         alarms = yield Work(self._noted, (drift, noted(step, seconds, failed=failed)))
         if not alarms or self.result.outcome:
-            return False
+            return None
         self.result.alarms = alarms
         log.warning("%s: drift: %s", self._handle.scope, ", ".join(one.kind for one in alarms))
         about = {"kinds": [one.kind for one in alarms], "why": [one.why for one in alarms]}
         made = yield from self._note_checkpoint(
             Work(lambda: self._store.recovery("drift", **about))
         )
-        asked = self._settings.on_drift
-        choice = decided((yield Call(asked, (alarms,)))) if callable(asked) else asked
-        if choice == "refresh" and self._clocks.drifted():
+        if (yield from self._choice(alarms, failed)) != "refresh":
+            return None
+        if self._clocks.drifted():
             self.result.outcome = "drifted"
-        elif choice == "refresh":
-            yield Work(self._store.ask_refresh, (made.id, True, "drift"))
-            return True
-        return False
+            return None
+        return made
+
+    def _choice(self, alarms: list[Any], failed: bool) -> Part:
+        """What is to be done about a drift, as it is set or as a function says."""
+        asked = self._settings.on_drift
+        if not callable(asked):
+            return asked
+        try:
+            return decided((yield Call(asked, (alarms,))))
+        except VAIN:
+            raise
+        except Exception as error:
+            if not failed:
+                raise
+            # The cycle has an error of its own, which is about to be seen to.
+            log.error("%s: on_drift decided nothing", self._handle.scope, exc_info=error)
+            return None
 
     def _noted(self, drift: Keeping, fields: dict[str, Any]) -> Any:
         found: list[Any] = []
@@ -459,11 +449,14 @@ class Turns:
                 Work(lambda: self._store.recovery("error", error=kind))
             )
             error.add_note(f"{self._handle.scope}: recovery checkpoint {made.id}")
+            good = None
             if wait is not None and self._settings.on_error == "restore":
                 good = yield Work(self._store.last_good)
-                why = "drift" if drifted else "error"
-                if good is not None:
-                    yield Work(self._store.ask_restart, (good.id, drifted, why, not drifted))
+            if good is not None:
+                clean, why = drifted is not None, "drift" if drifted else "error"
+                yield Work(self._store.ask_return, (good.id, clean, why, not clean))
+            elif drifted is not None:
+                yield Work(self._store.ask_refresh, (drifted.id, True, "drift"))
         except ENDS:
             raise
         except HoldfastError as failure:

@@ -13,8 +13,9 @@ class PersistentAgent(Protocol):
     """An agent that says itself what is kept of it.
 
     Beside these it may have `validate_state()`, which raises or returns a list of problems if the
-    agent is in no state to be saved; `handle_recovery()`, called after its state was restored when
-    the run before did not end in order; `state_version`, a whole number that is raised when what it
+    agent is in no state to be saved; `handle_recovery()`, called with what was saved of it, if
+    anything was, when the run before did not end in order, and by a loop after each refresh and
+    restart; `state_version`, a whole number that is raised when what it
     keeps changes, and `upgrade_state(version, values)`, which makes values of today of older ones.
     """
 

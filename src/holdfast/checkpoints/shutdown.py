@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 ATTEMPTS, PAUSE = 100, 0.1
 """How often, and after how many seconds, a signal that was not heard is sent again."""
+CALLED = 0x80
+"""Set in the number of a signal that was heard by the handler, not from the interpreter."""
 _log = logging.getLogger("holdfast.shutdown")
 
 
@@ -267,7 +269,7 @@ class _Signals:
     def _called(self, number: int, frame: FrameType | None) -> None:
         if not self._done and self._pipe is not None:
             with suppress(OSError):  # it is full, of signals
-                os.write(self._pipe[1], bytes([number]))
+                os.write(self._pipe[1], bytes([CALLED | number]))
             return
         self._passed_on = True
         before = self._before.get(number, signal.SIG_DFL)
@@ -280,8 +282,11 @@ class _Signals:
     def _wait(self, end: int) -> None:
         try:
             while told := os.read(end, 1):  # of all that have a handler, and of some twice
-                if told[0] in self._numbers and not self._done:
-                    self._pass_on(told[0])
+                number = told[0] & ~CALLED
+                # Where somebody else has taken it since, as a loop does, it is theirs.
+                mine = told[0] & CALLED or signal.getsignal(number) == self._called
+                if number in self._numbers and mine and not self._done:
+                    self._pass_on(number)
         finally:
             os.close(end)
 

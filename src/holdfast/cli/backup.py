@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,12 +12,14 @@ import click
 
 from holdfast.cli import output
 from holdfast.cli.commands import Group, pass_session
+from holdfast.cli.failures import in_options
 from holdfast.cli.session import Session
-from holdfast.errors import BackupNotFoundError
+from holdfast.errors import BackupNotFoundError, StateIntegrityError
 
 if TYPE_CHECKING:
     from holdfast.backup.backups import Backups, PrunedBackups
     from holdfast.backup.manifest import Backup
+    from holdfast.store.blocking import Store
 
 FOUND = 1
 NEWEST = "newest"
@@ -28,7 +31,8 @@ def backup() -> None:
     """Back whole stores up into a folder or a bucket, and make stores of backups.
 
     PLACE is file:///FOLDER, dir:FOLDER or s3://BUCKET/PREFIX. The credentials of a bucket are in
-    the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY. ID is that of a backup, or `newest`.
+    the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY. ID is that of a backup; verify and
+    restore also take `newest`, the newest of this store.
     """
 
 
@@ -132,8 +136,9 @@ def verify(
     trust: tuple[str, ...],
 ) -> int:
     """Read all of a backup, and say what is missing, damaged or not signed. Exit code 1 if so."""
-    with _opened(session, place, region, endpoint, no_store, trust) as backups:
-        report = backups.verify(_named(backups, id_))
+    with _opened(session, place, region, endpoint, no_store, trust) as (backups, store):
+        report = backups.verify(_named(backups, store, id_))
+    report = replace(report, findings=tuple(map(in_options, report.findings)))
     if session.json:
         output.document(
             {
@@ -171,8 +176,9 @@ def restore(
     untrusted: bool,
 ) -> None:
     """Make a new store of a backup at URL, where nothing is yet."""
-    with _opened(session, place, region, endpoint, no_store, trust) as backups:
-        done = backups.restore(_named(backups, id_), session.url_of(url), untrusted=untrusted)
+    with _opened(session, place, region, endpoint, no_store, trust) as (backups, store):
+        id_ = _named(backups, store, id_)
+        done = backups.restore(id_, session.url_of(url), untrusted=untrusted)
     if session.json:
         output.document(
             {
@@ -199,7 +205,7 @@ def delete(
     from holdfast.backup.backups import Backups
 
     backups = Backups(None, place, region=region, endpoint=endpoint)
-    _deleted(session, backups.delete(_named(backups, id_)))
+    _deleted(session, backups.delete(id_))
 
 
 @backup.command("prune")
@@ -218,7 +224,10 @@ def prune(
     """Delete all backups of the store but the newest."""
     from holdfast.backup.backups import Backups
 
-    age = timedelta(days=days) if days is not None else None
+    try:
+        age = timedelta(days=days) if days is not None else None
+    except (ValueError, OverflowError):
+        raise click.BadParameter(f"{days} is no number of days", param_hint="'--days'") from None
     with session.reading() as store:
         backups = Backups(store, place, region=region, endpoint=endpoint)
         _deleted(session, backups.prune(keep, max_age=age))
@@ -232,26 +241,45 @@ def _opened(
     endpoint: str | None,
     no_store: bool,
     trust: tuple[str, ...],
-) -> Iterator[Backups]:
+) -> Iterator[tuple[Backups, Store | None]]:
     """The backups, with the store if it is there: it knows its signer, and what was erased."""
     from holdfast.backup.backups import Backups
 
     more: dict[str, Any] = {"region": region, "endpoint": endpoint, "trust": trust or None}
     if no_store:
-        yield Backups(None, place, **more)
+        yield Backups(None, place, **more), None
         return
     with session.reading() as store:
-        yield Backups(store, place, **more)
+        yield Backups(store, place, **more), store
 
 
-def _named(backups: Backups, id: str) -> str:
-    """The id of a backup; of the newest, if it is named so."""
+def _named(backups: Backups, store: Store | None, id: str) -> str:
+    """The id of a backup; if it is `newest`, of the newest of this store, or of the only one's.
+
+    Never an older one in its place: who damages a manifest must not choose what is restored.
+    """
     if id != NEWEST:
         return id
     found = backups.list()
-    if not found:
-        raise BackupNotFoundError("there is no backup at this place; `backup create` makes one")
-    return found[0].id
+    if store is not None:
+        found = [one for one in found if one.lineage == store._core.lineage.hex()]
+    elif len({one.lineage for one in found}) > 1:
+        raise click.UsageError(
+            "backups of several stores are at this place; give the id of one, as "
+            "`holdfast backup list` shows it"
+        )
+    newest = found[0].id if found else ""
+    for damaged in backups.damaged():
+        if damaged > newest:  # they are ordered by time
+            raise StateIntegrityError(
+                f"the backup {damaged}, which may be the newest, is damaged; `holdfast backup "
+                "verify` of it says how. To take another one, give its id, as `holdfast backup "
+                "list` shows it"
+            )
+    if not newest:
+        whose = "of this store at this place" if store is not None else "at this place"
+        raise BackupNotFoundError(f"there is no backup {whose}; `holdfast backup create` makes one")
+    return newest
 
 
 def _deleted(session: Session, done: PrunedBackups) -> None:

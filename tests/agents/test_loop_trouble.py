@@ -1,0 +1,124 @@
+"""The loop while it deals with trouble: what fails then keeps it from nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import RetryPolicy, Worked, sync
+from holdfast.errors import GateRefusedError
+from holdfast.store.gates import Gate, Request
+
+QUICK: dict[str, Any] = {"backoff": 0.001, "idle": 0.001}
+
+
+class Failing:
+    """Fails in one of its steps."""
+
+    def __init__(self, at: int = 2) -> None:
+        self.count = 0
+        self._at = at
+
+    def step(self) -> Worked:
+        self.count += 1
+        if self.count == self._at:
+            raise ZeroDivisionError
+        return Worked(f"step {self.count}", done=self.count == 4)
+
+
+def triggers(state: sync.State) -> list[str]:
+    """Of the recovery checkpoints, oldest first."""
+    found = [one.metadata["trigger"] for one in state.checkpoints(type="recovery")]
+    return found[::-1]
+
+
+def refuse(alarms: Any) -> None:
+    raise KeyError("not found")
+
+
+@pytest.mark.parametrize("decide", [refuse, lambda alarms: "what?"], ids=["raises", "answers"])
+@pytest.mark.parametrize("at", [2, 3], ids=["the cycle failed", "the cycle was good"])
+def test_an_on_drift_that_fails_is_an_error_at_most(
+    store: sync.Store, at: int, decide: Callable[[Any], Any]
+) -> None:
+    state = store.agent("7")
+    drift = sync.Drift(state, max_cycles=2)
+    decisions = iter([decide])
+
+    def on_drift(alarms: Any) -> Any:
+        return next(decisions, lambda alarms: None)(alarms)
+
+    result = sync.run(Failing(at), state, drift=drift, on_drift=on_drift, **QUICK)
+    if at == 2:  # the error of the cycle is the one that counts
+        assert (result.outcome, result.errors) == ("done", 1)
+        assert triggers(state)[:2] == ["drift", "error"]
+    else:
+        assert (result.outcome, result.errors) == ("done", 2)
+    assert any(one == "error" for one in triggers(state))
+
+
+class Closed(Gate):
+    """Nothing can be written to one scope."""
+
+    def before(self, request: Request) -> None:
+        if str(request.scope) == "agent:captain":
+            raise GateRefusedError("agent:captain takes no letters")
+
+
+@pytest.mark.parametrize("settings", [{"on_error": "restore"}, {"refresh": 1e-9}])
+def test_a_report_that_cannot_be_sent_keeps_nothing_from_being_done(
+    store: sync.Store, settings: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    state, captain = store.agent("7"), store.agent("captain")
+    store._core.gates.add(Closed())
+    agent = Failing(2 if "on_error" in settings else 0)
+    result = sync.run(agent, state, drift=False, report_to=captain, **settings, **QUICK)
+    assert (result.outcome, result.errors) == ("done", int("on_error" in settings))
+    assert result.restarts >= 1
+    assert triggers(state)
+    told = [record.getMessage() for record in caplog.records]
+    assert any("no report of" in text and "takes no letters" in text for text in told)
+    assert not any("nothing could be saved" in text for text in told)
+
+
+def test_attempts_of_others_are_no_failures_of_an_agent_that_takes_no_letters(
+    store: sync.Store,
+) -> None:
+    state = store.agent("7")
+    mailbox = sync.Mailbox(state, retry=RetryPolicy(kinds=("timeout",)))
+    mailbox.send("charge")
+    with mailbox.next() as mail:
+        assert mail is not None
+        sync.run(Failing(0), state, **QUICK)
+    assert mailbox.status().processed == 1
+    assert mailbox.set_aside() == []
+
+
+@pytest.mark.parametrize("how", ["object", "class", "function"])
+def test_an_attempt_that_was_cut_short_is_counted_before_the_agent_recovers(
+    store: sync.Store, how: str
+) -> None:
+    state = store.agent("7")
+    mailbox = sync.Mailbox(state, retry=RetryPolicy(kinds=("timeout",)))
+    mailbox.send("charge")
+
+    class Killed(BaseException):
+        pass
+
+    seen: list[str | None] = []
+
+    class Answering(Failing):
+        def on_letter(self, mail: Any) -> None:
+            raise Killed
+
+        def handle_recovery(self) -> None:
+            seen.extend(letter.kind for letter in mailbox.set_aside())
+
+    retry = RetryPolicy(kinds=("timeout",))
+    agent: Any = {"object": Answering(0), "class": Answering, "function": lambda: Answering(0)}
+    with pytest.raises(Killed):
+        sync.run(agent[how], state, retry=retry, **QUICK)
+    sync.run(agent[how], state, retry=retry, **QUICK)
+    assert seen == ["daemon_restart"]
