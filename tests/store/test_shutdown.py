@@ -317,7 +317,6 @@ def test_a_signal_that_does_not_end_the_wait_of_the_main_thread(shared: Place) -
             while made(store.agent("1")) != SHUTDOWN:
                 assert time.monotonic() < end
                 time.sleep(0.01)
-            assert process.poll() is None
         finally:
             process.kill()
 
