@@ -155,7 +155,7 @@ def test_no_signal_is_sent_again_behind_the_block(
 
     def held_up(number: int) -> Any:
         found = get(number)
-        if threading.current_thread() is not main and not over.is_set():
+        if threading.current_thread() is not main and sent and not over.is_set():
             looked.set()
             over.wait(0.5)  # the block cannot end before this has sent it
         return found
