@@ -1528,6 +1528,20 @@ BUGS = (
         "tests/recovery/test_lost_tails_killed.py",
     ),
     Bug(
+        "a group that is called back though one of it cannot be read",
+        "recovery/together.py",
+        "        if bad:\n",
+        "        if False:\n",
+        "tests/recovery/test_damaged_members.py",
+    ),
+    Bug(
+        "an inbox that cannot be read, read to put a group back",
+        "recovery/together.py",
+        "letters_taken_back(way.line.reader, ",
+        "letters_taken_back(handle.reader, ",
+        "tests/recovery/test_damaged_members.py",
+    ),
+    Bug(
         "a group that is put back in any order",
         "recovery/together.py",
         "return list(TopologicalSorter(needs).static_order())",

@@ -31,7 +31,14 @@ from holdfast.errors import (
 from holdfast.recovery import failures
 from holdfast.recovery.checking import Trials, missing_text, refusal
 from holdfast.recovery.context import Context, StepFunction
-from holdfast.recovery.meanwhile import CHECK, changed_since, lost_text, named, of_others, theirs
+from holdfast.recovery.meanwhile import (
+    CHECK,
+    changed_since,
+    damage_text,
+    lost_text,
+    of_others,
+    theirs,
+)
 from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.records import PREFIX
 from holdfast.recovery.salvaging import Salvage
@@ -168,9 +175,8 @@ def _lost(context: Context, target: Target, damaged: list[str]) -> str:
         return target.lost
     count = sum(1 for _ in of_others(context.handle, context.record.id, head))
     known = [one for one in (target.lost, lost_text(0, count)) if one != "nothing"]
-    if damaged and not target.replay:  # what a replay loses, it says itself
-        known.append(f"what damaged rows held of {named(damaged)}")
-    return "; ".join(known) or "nothing"
+    lost = "; ".join(known) or "nothing"
+    return lost if target.replay else damage_text(lost, damaged)  # a replay says it itself
 
 
 def _copy(context: Context, number: int) -> LineHandle:
