@@ -93,9 +93,8 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
 
 def locate_checkpoint(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
     """Find a state to return to; `action` may give an order of `strategies` of its own."""
-    with Trials(context.handle) as context.trials:
-        looked = look(context, context.order(action))
-    context.trials = None
+    with Trials(context.handle) as trials:
+        looked = look(context.looking(trials), context.order(action))
     if looked.target is None:
         reasons = "; ".join(f"{name}: {why}" for name, why in looked.passed.items())
         kind = Unavailable if looked.unreached else CheckpointNotFoundError
