@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from store_kit import Place, put_row, rows_of
 
-from holdfast import Ephemeral, Sticky, sync
+from holdfast import Ephemeral, Sticky, Target, sync
 from holdfast.checkpoints import bringing
 from holdfast.checkpoints.past_damage import past_damage
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, RecoveryFailedError
 from holdfast.store.cause import acting
 
 DAMAGED = "corruption_detected"
@@ -357,3 +357,18 @@ def test_a_list_gets_what_was_appended_behind_its_lost_beginning(plain: Place) -
     assert report.lost == "what entries 3, 4 did; doubtful keys: new, short"
     found = dict(store.agent("7").items())
     assert found == {"new": ["behind"], "short": ["before", "behind"]}
+
+
+def test_what_the_first_repair_made_that_can_be_read_stands(plain: Place) -> None:
+    store = damaged(plain)
+    mine = {"mine": lambda _: Target("mine", "good", "a key", keys=("eff/paid",))}
+    order = ["mine", "newest_valid", "defaults"]
+    given = {"strategies": mine, "defaults": {"k": 0}, "validate": [lambda _: False]}
+    recovery = sync.Recovery(store, order=order, **given)
+    with pytest.raises(RecoveryFailedError, match="what newest_valid made stands"):
+        recovery.recover("agent:7", "agent_crash")
+    report = recovery.reports("agent:7")[0]
+    assert report.status == "failed"
+    assert "what damaged rows held of $mailbox/inbox/messages" in report.lost
+    found = dict(store.agent("7").items())
+    assert found == {"k": 1, "eff/paid": "before", "eff/other": "done"}
