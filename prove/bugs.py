@@ -569,8 +569,8 @@ BUGS = (
     Bug(
         "restore in many pieces that drops what others wrote meanwhile",
         "checkpoints/bringing.py",
-        "leave=lambda stage: self._since(begun, stage),",
-        "leave=lambda stage: [],",
+        "return [*(() if self.sticky else sticky_of(stage)), *self._since(begun, stage)]",
+        "return [*(() if self.sticky else sticky_of(stage))]",
         "tests/store/test_checkpoint_restores.py",
     ),
     Bug(
@@ -1437,6 +1437,34 @@ BUGS = (
         "tests/recovery/test_sticky_after_damage.py",
     ),
     Bug(
+        "a long copy that comes without its rules",
+        "checkpoints/bringing.py",
+        "[*(() if self.sticky else sticky_of(stage)), ",
+        "[*sticky_of(stage), ",
+        "tests/recovery/test_sticky_after_damage.py",
+    ),
+    Bug(
+        "sticky keys that are kept though they cannot be read",
+        "checkpoints/past_damage.py",
+        "    damaged = damaged_sticky(handle)\n",
+        "    damaged: list[str] = []\n",
+        "tests/recovery/test_sticky_after_damage.py",
+    ),
+    Bug(
+        "sticky keys dropped that came while damaged ones were replaced",
+        "checkpoints/past_damage.py",
+        "            lambda stage: _written_since(begun, stage, damaged),\n",
+        "            lambda stage: [],\n",
+        "tests/recovery/test_sticky_after_damage.py",
+    ),
+    Bug(
+        "letters lost behind a damaged one",
+        "recovery/salvaging.py",
+        "self._sure is not None and _no_tree(old):",
+        "self._sure is not None and False:",
+        "tests/recovery/test_sticky_after_damage.py",
+    ),
+    Bug(
         "letters that are processed in vain because others were lost",
         "recovery/steps.py",
         "    again(lambda: mend_numbers(context.state))\n",
@@ -1512,6 +1540,20 @@ BUGS = (
         "            self.record.note(tasks=tasks)  # before",
         "            self.record.note(tasks=tasks, hold=True)  # before",
         "tests/recovery/test_lost_tails_killed.py",
+    ),
+    Bug(
+        "a group that is called back though one of it cannot be read",
+        "recovery/together.py",
+        "        if bad:\n",
+        "        if False:\n",
+        "tests/recovery/test_damaged_members.py",
+    ),
+    Bug(
+        "an inbox that cannot be read, read to put a group back",
+        "recovery/together.py",
+        "letters_taken_back(way.line.reader, ",
+        "letters_taken_back(handle.reader, ",
+        "tests/recovery/test_damaged_members.py",
     ),
     Bug(
         "a group that is put back in any order",

@@ -69,7 +69,14 @@ def test_defaults_are_what_is_left_if_every_state_is_refused(store: sync.Store) 
     report = recoverer(store, "validate_state", **given).recover(state, "agent_crash")
     assert (report.strategy, report.attempts) == ("defaults", 1)
     assert state.get("n") == -1
-    assert list(report.passed) == ["as_it_is", "journal", "newest_valid", "timeline", "copy"]
+    assert list(report.passed) == [
+        "as_it_is",
+        "journal",
+        "keys",
+        "newest_valid",
+        "timeline",
+        "copy",
+    ]
     for one in ("main@2", "main@4", "main@6"):
         assert f"{one}: it was not accepted" in report.passed["newest_valid"]
 

@@ -88,7 +88,7 @@ def test_a_group_has_pages_and_times_too(store: sync.Store) -> None:
     team[0].set("plan", 2)
     failure = holdfast.Failure("state_corruption", NASTY)
     report = sync.Recovery(store).recover_group(team, failure)
-    assert set(report.steps) == {"set_aside", "look", "put_back", "reconcile"}
+    assert set(report.steps) == {"set_aside", "look", "put_back", "reconcile", "check"}
     page = Tags()
     page.feed(report.html())
     assert "script" not in page.tags

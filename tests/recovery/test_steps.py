@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 from store_kit import Place, put_row
 
-from holdfast import Failure, Task, sync
+from holdfast import Failure, Target, Task, Unfit, sync
 from holdfast.errors import CriticalStepFailureError, RecoveryFailedError
+from holdfast.recovery.builtin import STANDARD
+from holdfast.recovery.checking import TRIAL
+from holdfast.recovery.context import Context
+from holdfast.recovery.failures import given_failure
+from holdfast.recovery.records import Records
+from holdfast.recovery.steps import locate_checkpoint
 from holdfast.store import rows
 
 
@@ -152,3 +159,34 @@ def test_a_task_that_was_handed_over_is_not_had_by_two_afterwards(place: Place, 
     assert sync.Recovery(store).recover(giver, kind).success
     assert sync.AgentState(giver).ids("tasks") == []
     assert sync.AgentState(taker).ids("tasks") == ["t1"]
+
+
+def test_one_that_was_given_up_and_goes_on_leaves_the_next_its_trials(store: sync.Store) -> None:
+    state = agent(store)
+    waits, goes_on, seen = threading.Event(), threading.Event(), list[str]()
+
+    def mine(context: Context) -> Target:
+        if threading.current_thread() is late:
+            waits.set()
+            assert goes_on.wait(60)
+            return Target("mine", "main@2", "nothing")
+        goes_on.set()
+        late.join(60)
+        assert not late.is_alive()
+        raise Unfit("another is next")
+
+    def check(now: sync.State) -> bool:
+        seen.append(now.timeline)
+        return True
+
+    recovery = sync.Recovery(
+        store, strategies={"mine": mine}, order=["mine", "newest_valid"], validate=[check]
+    )
+    records = Records(recovery._handle, state.scope)
+    context = recovery._context(records.draft(given_failure("drift"), STANDARD))
+    late = threading.Thread(target=locate_checkpoint, args=(context, {}), daemon=True)
+    late.start()
+    assert waits.wait(60)
+    assert locate_checkpoint(context, {})["strategy"] == "newest_valid"
+    assert [name.startswith(TRIAL) for name in seen] == [True]  # no mere view
+    assert [one.name for one in state.timelines()] == ["main"]

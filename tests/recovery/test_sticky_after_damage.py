@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from store_kit import Place, put_row, rows_of
 
-from holdfast import Ephemeral, Sticky, sync
+from holdfast import Ephemeral, Sticky, Target, sync
+from holdfast.checkpoints import bringing
+from holdfast.checkpoints.past_damage import past_damage
+from holdfast.errors import Conflict, RecoveryFailedError
+from holdfast.store.cause import acting
 
 DAMAGED = "corruption_detected"
 
@@ -22,6 +27,45 @@ def damage(place: Place, *entries: int) -> None:
         key, row = found[entry - 1]
         put_row(storage, key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])
     storage.close()
+
+
+def damage_values(place: Place, *entries: int) -> None:
+    """Flip a bit of long values that entries of the only agent wrote."""
+    place.close()
+    storage = place.storage()
+    left = set(entries)
+    for key, row in rows_of(storage, b"V"):
+        if (entry := int.from_bytes(key[9:14], "big")) in left:
+            left.remove(entry)
+            put_row(storage, key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])
+    storage.close()
+    assert not left
+
+
+LONG = 50_000
+
+
+def damaged(place: Place) -> sync.Store:
+    """An agent with two sticky keys that cannot be read, a letter and an effect; all else can."""
+    state = place.open().agent("7")
+    state.declare(Sticky("eff/"))
+    state.set("eff/paid", "before")
+    state.set("k", 1)
+    sync.Mailbox(state).send("one")
+    state.checkpoint("good")
+    box, first = sync.Mailbox(state), state.place()[2]
+    box.send("x" * LONG)
+    letter = state.place()[2]
+    assert letter == first + 1
+    paid = state.set("eff/paid", os.urandom(LONG))
+    for n in range(300):  # so that the index is saved, which leads to the values
+        state.set("k", n)
+    state.set("k", 2)
+    state.set("eff/other", "done")
+    box.send("three")
+    state.checkpoint("later")
+    damage_values(place, letter, paid)
+    return place.open()
 
 
 def mail(state: sync.State, sent: list[str], id: str) -> None:
@@ -130,8 +174,13 @@ def test_a_damaged_sticky_value_goes_back_alone(plain: Place) -> None:
     assert found == expected
 
 
+@pytest.mark.parametrize("pieces", ["one", "many"])
 @pytest.mark.parametrize("here", ["nothing", "damage", "a state"])
-def test_what_a_copy_has_comes_with_its_rules(place: Place, tmp_path: Path, here: str) -> None:
+def test_what_a_copy_has_comes_with_its_rules(
+    place: Place, tmp_path: Path, here: str, pieces: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if pieces == "many":
+        monkeypatch.setattr(bringing, "MOST_KEYS", 2)
     folder = tmp_path / "there"
     folder.mkdir()
     there = Place("sqlite", folder, sealed=False)
@@ -167,3 +216,159 @@ def test_what_a_copy_has_comes_with_its_rules(place: Place, tmp_path: Path, here
     state.restore("c")
     assert state.get("eff/2") == "sent"
     there.close()
+
+
+def contents(state: sync.State) -> list[Any]:
+    """What the letters say that wait."""
+    return [one.content for one in sync.Mailbox(state).waiting()]
+
+
+@pytest.mark.parametrize("way", ["journal", "keys", "newest_valid", "named", "defaults"])
+def test_damaged_sticky_values_stop_no_recovery(plain: Place, way: str) -> None:
+    store = damaged(plain)
+    point = "good" if way == "named" else None
+    recovery = sync.Recovery(store, order=[way], defaults={"k": 0})
+    report = recovery.recover("agent:7", "agent_crash", point=point)
+    state = store.agent("7")
+    assert (report.success, report.strategy) == (True, way)
+    wanted = {"journal": 2, "keys": 2, "defaults": 0}.get(way, 1)
+    assert dict(state.items()) == {"k": wanted, "eff/paid": "before", "eff/other": "done"}
+    # `keys` takes the whole key from the checkpoint; what is replayed only lacks what is damaged.
+    assert contents(state) == (["one"] if way == "keys" else ["one", "three"])
+    if way in ("newest_valid", "named", "defaults"):
+        assert "what damaged rows held of $mailbox/inbox/messages, eff/paid" in report.lost
+    sync.Mailbox(state).send("four")
+    assert contents(state)[-1] == "four"
+
+
+@pytest.mark.parametrize("kind", ["agent_crash", "missed_beats", DAMAGED])
+def test_a_plan_says_what_is_done_past_damaged_sticky_values(plain: Place, kind: str) -> None:
+    store = damaged(plain)
+    recovery = sync.Recovery(store)
+    plan = recovery.plan("agent:7", kind)
+    report = recovery.recover("agent:7", kind)
+    assert (report.strategy, report.lost) == (plan.strategy, plan.lost)
+    assert store.agent("7").get("k") == 2
+    assert dict(store.agent("7").items("eff/")) == {"eff/paid": "before", "eff/other": "done"}
+
+
+def test_a_copy_gives_the_sticky_keys_that_cannot_be_read_here(
+    plain: Place, tmp_path: Path
+) -> None:
+    folder = tmp_path / "there"
+    folder.mkdir()
+    there = Place("sqlite", folder, sealed=False)
+    state = there.open().agent("7")
+    state.declare(Sticky("eff/"))
+    for key in ("k", "eff/paid", "eff/other"):
+        state.set(key, "copy")
+    store = damaged(plain)
+    recovery = sync.Recovery(store, copies=[there.open()], order=["copy"])
+    assert recovery.recover("agent:7", "storage_failure").strategy == "copy"
+    found = dict(store.agent("7").items())
+    assert found == {"k": "copy", "eff/paid": "copy", "eff/other": "done"}
+    there.close()
+
+
+def test_an_explicit_recovery_leaves_nothing_that_cannot_be_read(plain: Place) -> None:
+    store = damaged(plain)
+    state = store.agent("7")
+    done = sync.Checkpoints(state).recover()
+    told = (
+        "sticky keys that could not be read are those of main@5: $mailbox/inbox/messages, eff/paid"
+    )
+    assert done.result.restored_from == "main@5"
+    assert done.result.restored.passed_over == told
+    assert told in str(done)
+    assert done.result.restored.left == ("eff/other",)
+    assert dict(state.items()) == {"k": 1, "eff/paid": "before", "eff/other": "done"}
+    assert contents(state) == ["one"]
+    assert state.at(done.result.backup_created).get("k") == 2
+
+
+def test_sticky_keys_that_others_write_meanwhile_stay(plain: Place) -> None:
+    store = damaged(plain)
+    state = store.agent("7")
+    handle = state._handle
+    with acting("test"), past_damage(handle, "main@5", "full", None) as way:
+        state.set("eff/new", "done")
+        state.delete("eff/other")
+        change, finish = handle.plan_restore(way.point, "full", None, None, True, way.keep)
+        finish(handle.core.run(change))
+    assert dict(state.items()) == {"k": 1, "eff/paid": "before", "eff/new": "done"}
+
+
+@pytest.mark.parametrize("what", ["the damaged one", "one that begins it", "a rule"])
+def test_what_is_damaged_and_written_meanwhile_is_looked_at_again(plain: Place, what: str) -> None:
+    state = damaged(plain).agent("7")
+    handle = state._handle
+
+    def restore() -> None:
+        with past_damage(handle, "main@5", "full", None) as way:
+            if what == "a rule":
+                state.declare(Sticky("more/"))
+            else:
+                state.set("eff/paid" if what == "the damaged one" else "eff/p", "meanwhile")
+            change, _ = handle.plan_restore(way.point, "full", None, None, True, way.keep)
+            handle.core.run(change)
+
+    with pytest.raises(Conflict):
+        restore()
+    assert [one.name for one in handle.history.timelines()] == ["main"]
+    sync.Checkpoints(state).restore("good", past_damage=True)
+    paid = "meanwhile" if what == "the damaged one" else "before"
+    assert (state.get("k"), state.get("eff/paid")) == (1, paid)
+
+
+def test_damaged_sticky_values_of_more_than_one_entry_go_back(
+    plain: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bringing, "MOST_BYTES", 20_000)
+    state = plain.open().agent("7")
+    state.declare(Sticky("eff/"))
+    before = {f"eff/{n}": bytes([n]) * 10_000 for n in range(4)}
+    with state.change() as change:
+        for key, value in before.items():
+            change.set(key, value)
+    state.checkpoint("good")
+    entries = [state.set(key, os.urandom(LONG)) for key in before]
+    for n in range(300):
+        state.set("k", n)
+    damage_values(plain, *entries)
+    store = plain.open()
+    report = sync.Recovery(store).recover("agent:7", "partial_corruption")
+    assert (report.strategy, report.lost) == ("keys", "changes of 4 keys since main@3")
+    assert dict(store.agent("7").items()) == before | {"k": 299}
+
+
+def test_a_list_gets_what_was_appended_behind_its_lost_beginning(plain: Place) -> None:
+    state = plain.open().agent("7")
+    state.append("short", "before")
+    state.checkpoint("good")
+    entries = []
+    for key in ("new", "short"):
+        state.append(key, "x" * 5000)
+        entries.append(state.place()[2])
+    for key in ("new", "short"):
+        state.append(key, "behind")
+    damage(plain, *entries)
+    store = plain.open()
+    report = sync.Recovery(store).recover("agent:7", "agent_crash")
+    assert report.lost == "what entries 3, 4 did; doubtful keys: new, short"
+    found = dict(store.agent("7").items())
+    assert found == {"new": ["behind"], "short": ["before", "behind"]}
+
+
+def test_what_the_first_repair_made_that_can_be_read_stands(plain: Place) -> None:
+    store = damaged(plain)
+    mine = {"mine": lambda _: Target("mine", "good", "a key", keys=("eff/paid",))}
+    order = ["mine", "newest_valid", "defaults"]
+    given = {"strategies": mine, "defaults": {"k": 0}, "validate": [lambda _: False]}
+    recovery = sync.Recovery(store, order=order, **given)
+    with pytest.raises(RecoveryFailedError, match="what newest_valid made stands"):
+        recovery.recover("agent:7", "agent_crash")
+    report = recovery.reports("agent:7")[0]
+    assert report.status == "failed"
+    assert "what damaged rows held of $mailbox/inbox/messages" in report.lost
+    found = dict(store.agent("7").items())
+    assert found == {"k": 1, "eff/paid": "before", "eff/other": "done"}

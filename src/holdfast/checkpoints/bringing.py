@@ -48,7 +48,7 @@ from holdfast.store.lookups import count_keys, derived
 from holdfast.store.scopes import check_key
 from holdfast.store.slots import Slot, meta_of
 from holdfast.store.stage import Stage
-from holdfast.store.sticky import apart, sticky_prefixes
+from holdfast.store.sticky import apart, sticky_of, sticky_prefixes
 from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Node
 from holdfast.store.writing import Asked, build_change
@@ -293,7 +293,7 @@ class Bringing:
         if if_head is not None and if_head != head:
             raise Conflict(f"{handle.scope}: entry {head} was written since {if_head}")
         history = handle.history
-        fork, forked = history.plan_fork(_new_name(), head, self.cause)
+        fork, forked = history.plan_fork(new_name(), head, self.cause)
         trial = handle.on(forked(core.run(fork)))
         with ended_if_it_fails(trial, "the restore was not done"):
             begun = history.points.view(handle.timeline, head)
@@ -303,7 +303,7 @@ class Bringing:
                 verify="references",
                 cause=self.cause,
                 if_head=if_head,
-                leave=lambda stage: self._since(begun, stage),
+                keep=lambda stage: self._left_alone(begun, stage),
             )
             written = core.run(change)
         done: Restored = finish(written)
@@ -314,6 +314,11 @@ class Bringing:
         for piece in pieces:
             asked: Asked = (line.scope, line.timeline, self._operations(piece), {}, None)
             self.core.run(build_change(self.core, [asked], cause=self.cause))
+
+    def _left_alone(self, begun: Timeline, stage: Stage) -> list[str]:
+        """What stays as it is when the timeline is adopted: what came along is to be taken over,
+        sticky or not."""
+        return [*(() if self.sticky else sticky_of(stage)), *self._since(begun, stage)]
 
     def _since(self, begun: Timeline, stage: Stage) -> list[str]:
         """Other keys that were written since a timeline of its own was begun."""
@@ -361,14 +366,15 @@ def put_together(
     It begins at an entry of this one; with `prefixes`, other keys are as they are there. Gives the
     point on it, to return to in the block; if that fails, the timeline is ended.
     """
-    fork, forked = handle.history.plan_fork(_new_name(), point, cause_now(reason=reason))
+    fork, forked = handle.history.plan_fork(new_name(), point, cause_now(reason=reason))
     trial = handle.on(forked(handle.core.run(fork)))
     with ended_if_it_fails(trial, "the restore was not done"):
         Bringing(trial, source, label, None, prefixes, reason, sticky=True).spread()
         yield "{1}@{2}".format(*trial.place())
 
 
-def _new_name() -> str:
+def new_name() -> str:
+    """The name of a timeline on which a state is put together."""
     return f"restore-{os.urandom(6).hex()}"
 
 

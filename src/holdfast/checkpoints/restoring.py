@@ -11,6 +11,7 @@ from holdfast.checkpoints.bringing import Bringing
 from holdfast.checkpoints.holding import held_one, release
 from holdfast.checkpoints.locating import Tried, candidates, examine, good, locate
 from holdfast.checkpoints.making import Dependency, agent_id, check_dependencies, make, unmet
+from holdfast.checkpoints.past_damage import restore_past_damage
 from holdfast.checkpoints.requests import CheckpointRequest, Locator, RestoreRequest, said
 from holdfast.errors import (
     CheckpointNotFoundError,
@@ -71,6 +72,8 @@ class Recovered:
         ]
         head = f"recovered {self.result.restored_from}, of {len(self.tried)} tried"
         lines += [f"  it rests on {one}" for one in self.result.dependencies]
+        passed_over = self.result.restored.passed_over
+        lines += [f"  {passed_over}"] if passed_over else []
         return "\n".join([head, *lines])
 
 
@@ -132,9 +135,8 @@ def _whole(
 ) -> tuple[Restored, Written | None]:
     if request.dry_run:
         return handle.history.dry_restore(point, verify=request.verify), None
-    return restore_state(
-        handle, point, request.verify, request.reason, request.if_head, request.past_damage
-    )
+    how = restore_past_damage if request.past_damage else restore_state
+    return how(handle, point, request.verify, request.reason, request.if_head)
 
 
 def _bring(

@@ -104,6 +104,8 @@ class Trials:
         self._line: LineHandle | None = None
         self._head = 0
         """The newest entry of the agent that the timeline began with."""
+        self.asked: dict[Any, str | None] = {}
+        """What checks said of states."""
 
     def __enter__(self) -> Trials:
         return self
@@ -202,8 +204,8 @@ def refused_at(context: Context, handle: LineHandle, timeline: str, sequence: in
     if trials is None:
         unlike = _sticky_differ(context.handle, handle, timeline, sequence)
         return None if unlike else refusal(checks, then, later=True)
-    known = context.asked
-    place = (context.record.attempt, id(handle.core), timeline, sequence)
+    known = trials.asked
+    place = (id(handle.core), timeline, sequence)
     if place not in known:
         try:
             known[place] = trials.refused(checks, handle, timeline, sequence)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,14 +101,22 @@ class Context:
         self._store = store
         self.trials: Trials | None = None
         """Where checks are asked of states that may be returned to; None if nothing is written."""
-        self.asked: dict[Any, str | None] = {}
-        """What checks said of states that may be returned to."""
         self.record = record
         self.settings = settings
         self.agent: Scope = record.agent
         self.failure: Failure = record.failure
         self.results: dict[str, RecoveryStepResult] = {}
         """Of this attempt, by the ids of steps."""
+
+    def looking(self, trials: Trials) -> Context:
+        """The same for one step that looks for a state.
+
+        A step that was given up goes on beside the one that is done again: neither is to use the
+        trials of the other.
+        """
+        found = copy(self)
+        found.trials = trials
+        return found
 
     @property
     def handle(self) -> LineHandle:

@@ -40,7 +40,7 @@ class Kind:
     about: str
 
 
-_RESTART = (NOTHING, JOURNAL, NEWEST, TIMELINE, COPY, DEFAULTS)
+_RESTART = (NOTHING, JOURNAL, KEYS, NEWEST, TIMELINE, COPY, DEFAULTS)
 _ROLLBACK = (NEWEST, JOURNAL, TIMELINE, COPY, DEFAULTS)
 _REPAIR = (KEYS, JOURNAL, NEWEST, TIMELINE, COPY, DEFAULTS)
 
@@ -49,7 +49,9 @@ FAILURES: dict[str, Kind] = {
     "corruption_detected": Kind("critical", _REPAIR, "what is stored is not what was written"),
     "state_corruption": Kind("critical", _ROLLBACK, "the state makes no sense, though it is whole"),
     "memory_leak": Kind("medium", _RESTART, "its process holds more and more memory"),
-    "network_partition": Kind("medium", (NOTHING, COPY, JOURNAL, NEWEST), "others were not heard"),
+    "network_partition": Kind(
+        "medium", (NOTHING, COPY, JOURNAL, KEYS, NEWEST), "others were not heard"
+    ),
     "storage_failure": Kind(
         "critical", (COPY, KEYS, JOURNAL, NEWEST, DEFAULTS), "storage lost rows"
     ),

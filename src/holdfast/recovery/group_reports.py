@@ -23,7 +23,8 @@ class GroupRecoveryReport(Ending):
     agents: tuple[Scope, ...]
     """Those that others rest on before those: the order in which to start them again."""
     status: str
-    """running, succeeded or failed; one that failed has changed nothing"""
+    """running, succeeded or failed; one that failed has changed nothing, unless `why` says that all
+    are back and cannot be read whole"""
     failure: Failure
     strategy: str | None
     points: Mapping[str, str]
@@ -36,7 +37,8 @@ class GroupRecoveryReport(Ending):
     """By the scope: newest entries that were lost before it began, which the feed names, and what
     going back lost."""
     steps: Mapping[str, float]
-    """What was done (`set_aside`, `look`, `put_back`, `reconcile`), and the seconds it took."""
+    """What was done (`set_aside`, `look`, `put_back`, `reconcile`, `check`), and how many seconds
+    it took."""
     why: str
     """Why it failed; or, of one that succeeded, what was left undone, or why the agents, as they
     are, are not of one moment: one has lost entries, and there was nothing to return to."""

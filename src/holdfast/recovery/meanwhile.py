@@ -7,7 +7,7 @@ one that was killed is not taken up again over it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -181,6 +181,12 @@ def lost_text(after: int, others: int) -> str:
     parts = [f"{after} entries after it"] if after > 0 else []
     parts += [f"{others} entries that others wrote meanwhile"] if others else []
     return "; ".join(parts) or "nothing"
+
+
+def damage_text(lost: str, damaged: Collection[str]) -> str:
+    """What going back loses, with sticky keys that cannot be read and so do not stay."""
+    more = [f"what damaged rows held of {named(damaged)}"] if damaged else []
+    return "; ".join([*([lost] if lost != "nothing" else []), *more]) or "nothing"
 
 
 def named(keys: Iterable[str]) -> str:

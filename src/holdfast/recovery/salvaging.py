@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 
 from holdfast.checkpoints.bringing import put_together
 from holdfast.errors import PrunedError, StateIntegrityError
-from holdfast.store import entries, rows
+from holdfast.store import entries, refs, rows
 from holdfast.store.entries import Body, Envelope
 from holdfast.store.handles import LineHandle
+from holdfast.store.slots import Slot
 from holdfast.store.sticky import sticky_prefixes
 from holdfast.store.timeline import Timeline
 
@@ -131,6 +132,8 @@ class Salvage:
             return
         key = str(op[1])
         old = line.slot(key)
+        if code == entries.APPEND and self._sure is not None and _no_tree(old):
+            old = line.overlay[key] = self._grown(sequence, key, old)
         line.apply_op(sequence, op, feed)  # type: ignore[arg-type]
         if self._sure is None or key in self._sure:
             return
@@ -141,3 +144,21 @@ class Salvage:
         self._doubtful.add(key)
         if code != entries.APPEND:
             line.overlay[key] = old
+
+    def _grown(self, sequence: int, key: str, old: Slot | None) -> Slot:
+        """A list kept as a tree, to append to: the entry that made it one is lost."""
+        ledger = self._line.ledger
+        codec, items = ledger.codec, []
+        if old is not None and old.ref[0] <= refs.ATOM:
+            value = ledger.value_of(key, old, codec.plain_reader)
+            items = value if type(value) is list else []
+        # Their bytes are nowhere by themselves, so they are part of the tree, however long.
+        elements = [(None, refs.inline(codec.encode(codec.plain(one))), None) for one in items]
+        root = ledger.trees.build(elements)
+        ref = refs.tree(refs.LIST, root.hash, root.count, root.size)
+        meta = old.meta if old is not None else b""
+        return Slot(ref, root, self._line.number, sequence, None, meta)
+
+
+def _no_tree(slot: Slot | None) -> bool:
+    return slot is None or slot.length() is None

@@ -17,6 +17,7 @@ from holdfast.agents.mailbox_going_back import mend_numbers
 from holdfast.agents.retrying import again
 from holdfast.checkpoints.bringing import Bringing, put_together
 from holdfast.checkpoints.making import make
+from holdfast.checkpoints.past_damage import damaged_sticky
 from holdfast.checkpoints.requests import CheckpointRequest, RestoreRequest
 from holdfast.checkpoints.restoring import confirm, restore
 from holdfast.errors import (
@@ -30,7 +31,14 @@ from holdfast.errors import (
 from holdfast.recovery import failures
 from holdfast.recovery.checking import Trials, missing_text, refusal
 from holdfast.recovery.context import Context, StepFunction
-from holdfast.recovery.meanwhile import CHECK, changed_since, lost_text, of_others, theirs
+from holdfast.recovery.meanwhile import (
+    CHECK,
+    changed_since,
+    damage_text,
+    lost_text,
+    of_others,
+    theirs,
+)
 from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.records import PREFIX
 from holdfast.recovery.salvaging import Salvage
@@ -85,9 +93,8 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
 
 def locate_checkpoint(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
     """Find a state to return to; `action` may give an order of `strategies` of its own."""
-    with Trials(context.handle) as context.trials:
-        looked = look(context, context.order(action))
-    context.trials = None
+    with Trials(context.handle) as trials:
+        looked = look(context.looking(trials), context.order(action))
     if looked.target is None:
         reasons = "; ".join(f"{name}: {why}" for name, why in looked.passed.items())
         kind = Unavailable if looked.unreached else CheckpointNotFoundError
@@ -120,11 +127,12 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
         return {"restored": None, "lost": "nothing"}
     context.record.flush()
     reason = f"recovery {context.record.id}"
-    lost = _lost(context, target)
+    damaged = _damaged_sticky(context)
+    lost = _lost(context, target, damaged)
     if target.copy is not None:
         entry, backup = _from_copy(context, target, reason)
     elif target.strategy == failures.DEFAULTS:
-        entry, backup = _defaults(context, reason)
+        entry, backup = _defaults(context, reason, damaged)
     elif target.keys:
         entry, backup = _keys_of(context, target, reason)
     elif target.replay:
@@ -133,7 +141,7 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
         with salvage.put_together(reason) as point:
             entry, backup = _to(context, point, reason)
     else:
-        entry, backup = _back(context, target.point, reason)
+        entry, backup = _back(context, target.point, reason, damaged)
     return {"restored": entry, "backup": backup, "lost": lost, **_reconciled(context)}
 
 
@@ -151,14 +159,23 @@ def _reconciled(context: Context) -> dict[str, Any]:
     return {"reconciled": tasks} if tasks else {}
 
 
-def _lost(context: Context, target: Target) -> str:
+def _damaged_sticky(context: Context) -> list[str]:
+    """Sticky keys that cannot be read, and so do not stay."""
+    known = (context.had("backup_current") or {}).get("backup") is not None
+    if known or context.store.core.known(context.agent) is None:
+        return []
+    return damaged_sticky(context.handle)
+
+
+def _lost(context: Context, target: Target, damaged: list[str]) -> str:
     """What returning to a state loses; with what others wrote since the recovery began."""
     head = context.first_head()
     if target.keys:
         return target.lost
     count = sum(1 for _ in of_others(context.handle, context.record.id, head))
     known = [one for one in (target.lost, lost_text(0, count)) if one != "nothing"]
-    return "; ".join(known) or "nothing"
+    lost = "; ".join(known) or "nothing"
+    return lost if target.replay else damage_text(lost, damaged)  # a replay says it itself
 
 
 def _copy(context: Context, number: int) -> LineHandle:
@@ -169,19 +186,19 @@ def _copy(context: Context, number: int) -> LineHandle:
 
 
 def _to(context: Context, point: Any, reason: str) -> tuple[str, str | None]:
-    """Return to a point. Sticky keys stay, if they can be read; else those of the point stand."""
+    """Return to a point. Sticky keys stay; those that cannot be read are those of the point."""
     request = RestoreRequest(point, past_damage=True, dependencies="ignore", reason=reason)
     done = restore(context.handle, request)
     return done.restored_to, done.backup_created
 
 
-def _back(context: Context, point: Any, reason: str) -> tuple[str, str | None]:
-    """Return to a point. If the newest state cannot be read, its sticky keys are, as far as they
-    can be replayed from there: what has happened in the world is not undone."""
+def _back(context: Context, point: Any, reason: str, damaged: list[str]) -> tuple[str, str | None]:
+    """Return to a point. Sticky keys that cannot be read, all or some, are replayed from there as
+    far as they can be: what has happened in the world is not undone."""
     handle = context.handle
     line = handle.history.points.line()
     timeline, sequence = handle.history.points.find(point)
-    if line.stranded is None or timeline != handle.timeline:
+    if (line.stranded is None and not damaged) or timeline != handle.timeline:
         return _to(context, point, reason)
     salvage = Salvage(handle, sequence, line.sequence)
     salvage.replay()
@@ -225,9 +242,9 @@ def _from_copy(context: Context, target: Target, reason: str) -> tuple[str, str 
         return _to(context, point, reason)
 
 
-def _defaults(context: Context, reason: str) -> tuple[str, str | None]:
+def _defaults(context: Context, reason: str, damaged: list[str]) -> tuple[str, str | None]:
     there = context.store.core.known(context.agent) is not None
-    done = _back(context, 0, reason) if there else None
+    done = _back(context, 0, reason, damaged) if there else None
     state = context.state
     assert context.defaults is not None
     with state.change(reason=f"{reason}: defaults, because nothing else could be read") as change:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.checkpoints.bringing import is_put_together
 from holdfast.checkpoints.lineage import Lineage
 from holdfast.checkpoints.locating import candidates, examine
+from holdfast.checkpoints.past_damage import damaged_keys
 from holdfast.checkpoints.requests import Locator
 from holdfast.errors import (
     MissingError,
@@ -41,7 +42,6 @@ from holdfast.recovery.salvaging import Salvage
 from holdfast.recovery.tails import MAIN
 from holdfast.recovery.targets import Target, Unfit, Unreached, target_of
 from holdfast.store import entries, rows
-from holdfast.store.check import leaves
 from holdfast.store.feed_heads import names
 from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.losses import loss_text
@@ -274,28 +274,15 @@ def newest_valid(context: Context) -> Target:
 
 def keys(context: Context) -> Target:
     """The newest state, with damaged keys taken from the newest checkpoint that is whole."""
-    damaged = damaged_keys(context.handle)
+    handle = context.handle
+    damaged = damaged_keys(handle.history.points.view(handle.timeline, handle.place()[2]))
     if not damaged:
         raise _none_left(context, failures.KEYS, "no key of the newest state is damaged")
     for sequence in _valid_checkpoints(context, failures.KEYS):
-        point = f"{context.handle.timeline}@{sequence}"
+        point = f"{handle.timeline}@{sequence}"
         lost = f"changes of {len(damaged)} keys since {point}"
         return Target(failures.KEYS, point, lost, tuple(damaged))
     raise _none_left(context, failures.KEYS, NO_CHECKPOINT)
-
-
-def damaged_keys(handle: LineHandle) -> list[str]:
-    """Keys of the newest state whose values cannot be read; an index that is damaged raises."""
-    line = handle.history.points.view(handle.timeline, handle.place()[2])
-    found = []
-    for key, slot in line.scan():
-        settled = line.settled(slot)
-        try:
-            for ref, place in leaves(line.ledger, settled.ref, settled.location):
-                line.ledger.atom(ref, place)
-        except StateIntegrityError:
-            found.append(key)
-    return found
 
 
 def journal(context: Context) -> Target:

@@ -19,12 +19,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from graphlib import CycleError, TopologicalSorter
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.agents.handover_book import HandoverBook
 from holdfast.agents.keys import ATTEMPTS
 from holdfast.agents.mailbox_going_back import letters_taken_back
 from holdfast.checkpoints.locating import candidates
+from holdfast.checkpoints.past_damage import past_damage
 from holdfast.checkpoints.requests import Locator
 from holdfast.errors import (
     Conflict,
@@ -33,6 +34,7 @@ from holdfast.errors import (
     LeaseLostError,
     OutcomeUnknown,
     RecoveryFailedError,
+    StateIntegrityError,
     StoreClosedError,
     Unavailable,
 )
@@ -43,6 +45,7 @@ from holdfast.recovery.group_reports import GroupRecoveryReport, group_report
 from holdfast.recovery.meanwhile import (
     changes_after,
     correlation_of,
+    damage_text,
     first_of_others,
     lost_text,
     of_others,
@@ -67,7 +70,7 @@ from holdfast.recovery.strategies import lacking, unreadable
 from holdfast.recovery.tails import Tail, Tails, depth_for, mend_handovers, tell_tail
 from holdfast.store.blocking import Store
 from holdfast.store.cause import acting, cause_now
-from holdfast.store.change import Change, Target
+from holdfast.store.change import Change, Target, Written
 from holdfast.store.entries import Body
 from holdfast.store.gates import Operation
 from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
@@ -91,6 +94,17 @@ def _timed(steps: dict[str, float], name: str) -> Iterator[None]:
     begun = time.monotonic()
     yield
     steps[name] = steps.get(name, 0.0) + time.monotonic() - begun
+
+
+class _Plan(NamedTuple):
+    """How one agent of a group goes back."""
+
+    target: Target
+    finish: Callable[[list[Written]], Any]
+    unsent: int
+    """Letters that are taken out of its inbox."""
+    damaged: tuple[str, ...]
+    """Sticky keys that go back, too, since they cannot be read."""
 
 
 class Together:
@@ -215,6 +229,9 @@ class Together:
                 said = [kept.get("why", ""), f"{type(error).__name__}: {error}"]
                 kept["why"] = "; ".join(filter(None, said))[:2000]
                 self._finish(id_, kept, SUCCEEDED if "strategy" in kept else FAILED)
+                if isinstance(error, StateIntegrityError) and kept["status"] == FAILED:
+                    text = f"recovery {id_} of {len(kept['agents'])} agents failed, and changed"
+                    raise RecoveryFailedError(f"{text} nothing: {error}", id_) from error
             raise
 
     def reports(self, limit: int | None) -> list[GroupRecoveryReport]:
@@ -251,6 +268,13 @@ class Together:
             data["tasks"] = {one: texts for one, texts in lost.items() if texts}
             lines = [self._store.line(scope) for scope in scopes]
             HandoverBook(self._blocking).reconcile_all(lines)
+        with _timed(steps, "check"):
+            bad = list(filter(None, (unreadable(line) for line in lines if data["points"])))
+        if bad:
+            why = f"all are back, but that cannot be read whole: {'; '.join(bad)}"
+            data["why"] = "; ".join(filter(None, [data["why"], why]))[:2000]
+            self._finish(id_, data, FAILED)
+            raise RecoveryFailedError(f"recovery {id_} of {len(scopes)} agents failed: {why}", id_)
         self._finish(id_, data, SUCCEEDED)
         return group_report(id_, data)
 
@@ -281,47 +305,60 @@ class Together:
         data["why"] = found.why
         data["points"] = {str(scope): "{}@{}".format(*at) for scope, at in found.points.items()}
         for attempt in range(1, ATTEMPTS + 1):
-            plans = [self._plan(id_, scope, found) for scope in found.points]
-            data["unsent"] = {str(scope): n for scope, _, n in plans if n}
-            data["lost"] = {str(scope): self._lost(id_, data, scope, found) for scope, *_ in plans}
-            note = self._note(id_, data)
-            targets = [plan[0].targets[0] for _, plan, _ in plans]
             try:
-                written = self._store.core.run(Change([*targets, *note.targets], note.cause))
+                self._commit(id_, data, found)
+                return
             except Conflict:
                 if attempt == ATTEMPTS:
                     raise
-                continue
-            for (scope, plan, _), one in zip(plans, written[: len(plans)], strict=True):
-                plan[1]([one])
-                settle_after(self._store.line(scope))
-            return
 
-    def _lost(self, id_: str, data: Mapping[str, Any], scope: Scope, found: Moment) -> str:
+    def _commit(self, id_: str, data: dict[str, Any], found: Moment) -> None:
+        with ExitStack() as stack:
+            plans = {scope: self._plan(stack, id_, scope, found) for scope in found.points}
+            data["unsent"] = {str(scope): one.unsent for scope, one in plans.items() if one.unsent}
+            data["lost"] = {
+                str(scope): self._lost(id_, data, scope, found, one.damaged)
+                for scope, one in plans.items()
+            }
+            note = self._note(id_, data)
+            targets = [one.target for one in plans.values()]
+            written = self._store.core.run(Change([*targets, *note.targets], note.cause))
+        for (scope, plan), one in zip(plans.items(), written, strict=False):
+            plan.finish([one])
+            settle_after(self._store.line(scope))
+
+    def _lost(
+        self,
+        id_: str,
+        data: Mapping[str, Any],
+        scope: Scope,
+        found: Moment,
+        damaged: Sequence[str],
+    ) -> str:
         """What an agent loses by going back, with what others wrote since the recovery began."""
         handle, head = self._store.line(scope), data["heads"][str(scope)]
         timeline, sequence = found.points[scope]
         if timeline != handle.timeline:
-            return lacking(handle, timeline, head)
-        after = changes_after(handle, sequence, head)
-        return lost_text(after, sum(1 for _ in of_others(handle, id_, head)))
+            lost = lacking(handle, timeline, head)
+        else:
+            after = changes_after(handle, sequence, head)
+            lost = lost_text(after, sum(1 for _ in of_others(handle, id_, head)))
+        return damage_text(lost, damaged)
 
-    def _plan(self, id_: str, scope: Scope, found: Moment) -> tuple[Scope, Any, int]:
+    def _plan(self, stack: ExitStack, id_: str, scope: Scope, found: Moment) -> _Plan:
         handle = self._store.line(scope)
-        timeline, sequence = found.points[scope]
+        point, reason = "{}@{}".format(*found.points[scope]), f"recovery {id_}"
         head = handle.place()[2]
-        plan = handle.plan_restore(
-            f"{timeline}@{sequence}", "full", f"recovery {id_}", head, past_damage=True
-        )
-        target = plan[0].targets[0]
-        if target.stranded is not None:
-            return scope, plan, 0  # what cannot be read is not kept, its inbox is that of then
-        then = handle.view(f"{timeline}@{sequence}").reader
+        way = stack.enter_context(past_damage(handle, point, "full", reason))
+        change, finish = handle.plan_restore(way.point, "full", reason, head, True, way.keep)
+        target = change.targets[0]
+        if target.stranded is not None:  # what cannot be read is not kept: its inbox is of then
+            return _Plan(target, finish, 0, ())
         members = {str(one) for one in found.points}
-        operations, count = letters_taken_back(handle.reader, then, members)
+        operations, count = letters_taken_back(way.line.reader, handle.view(point).reader, members)
         if operations:
             self._also(handle, target, operations)
-        return scope, plan, count
+        return _Plan(target, finish, count, way.damaged)
 
     def _also(self, handle: LineHandle, target: Target, operations: list[Operation]) -> None:
         """Let the entry that restores be followed by one that changes the inbox, in its commit."""

@@ -39,6 +39,7 @@ from holdfast.store.marked import check_no_holds
 from holdfast.store.reading import Reader, microseconds, moment
 from holdfast.store.scopes import KINDS, Scope, check_key
 from holdfast.store.stage import Stage
+from holdfast.store.sticky import Keep, sticky_of
 from holdfast.store.timeline import Timeline
 from holdfast.store.tombstones import deletion
 from holdfast.store.writing import ScopedChange, build_change
@@ -160,6 +161,7 @@ class LineHandle:
         reason: str | None,
         if_head: int | None,
         past_damage: bool = False,
+        keep: Keep = sticky_of,
     ) -> Plan:
         """Return to a point."""
         check_flag(past_damage, "past_damage")
@@ -171,6 +173,7 @@ class LineHandle:
             cause=cause_now(reason=reason),
             if_head=if_head,
             past_damage=past_damage,
+            keep=keep,
         )
 
     def plan_fork(self, name: str, at: Any) -> Plan:

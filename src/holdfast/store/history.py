@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -44,7 +44,7 @@ from holdfast.store.reading import Reader, microseconds, moment
 from holdfast.store.saves import BEFORE
 from holdfast.store.scopes import Scope, check_key
 from holdfast.store.stage import Sign, Stage
-from holdfast.store.sticky import Kept, apart, keep_sticky, sticky_prefixes
+from holdfast.store.sticky import Keep, Kept, apart, keep_sticky, sticky_of, sticky_prefixes
 from holdfast.store.term_keeper import terms_of_kept
 from holdfast.store.timeline import Timeline
 from holdfast.store.trees import Node
@@ -211,11 +211,11 @@ class History:
         cause: Cause | None,
         if_head: int | None = None,
         past_damage: bool = False,
-        leave: Callable[[Stage], Iterable[str]] = lambda _: (),
+        keep: Keep = sticky_of,
     ) -> Plan:
         """Return to the state at a point; the state before is kept as a checkpoint.
 
-        `leave` gives, in the commit, how further keys begin that stay as they are.
+        `keep` gives, in the commit, how keys begin that stay as they are.
         Where damage keeps the state before from being read, that is done only on demand, and
         there is nothing to keep.
         """
@@ -240,8 +240,7 @@ class History:
                 note = f"before restore of {label}"
                 op = [entries.CHECKPOINT, note, "recovery", str(self.scope)]
                 backup[:] = [self.signed(stage, Body(body.time, [op], [], body.cause))]
-                prefixes = apart([*sticky_prefixes(stage.declared), *leave(stage)])
-                kept[:] = [keep_sticky(stage.ledger.trees, root, stage.fold(), prefixes)]
+                kept[:] = [keep_sticky(stage.ledger.trees, root, stage.fold(), apart(keep(stage)))]
             done = kept[0]
             stage.become(done.root, stage.sequence + 1)
             stage.save(BEFORE)

@@ -127,7 +127,8 @@ class Restored:
     left: tuple[str, ...] = ()
     """Sticky keys that differ from what they were at the point, and were left alone."""
     passed_over: str = ""
-    """Why the state before could not be read and was not kept; empty if it was."""
+    """Why the state before could not be read and was not kept; or which sticky keys of it could not
+    be read, and are those of the point. Empty if all of it could, or nobody asked."""
 
 
 class Left(NamedTuple):

@@ -7,15 +7,21 @@ stays short, however many sticky keys there are, and only where the two states d
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from holdfast.errors import InvalidInputError
 from holdfast.store.compare import tree_changes
 from holdfast.store.declared import PREFIX, Declared, PrefixDeclaration
 from holdfast.store.folding import fold
 from holdfast.store.trees import Node, Trees
+
+if TYPE_CHECKING:
+    from holdfast.store.stage import Stage
+
+Keep = Callable[["Stage"], Iterable[str]]
+"""Gives, in the commit of a restore, how keys begin that stay as they are."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,11 @@ class Kept(NamedTuple):
 def sticky_prefixes(declared: Declared) -> tuple[str, ...]:
     """The prefixes that a restore leaves alone, in the form that it needs."""
     return apart([PREFIX, *(one.prefix for one in declared.of(Sticky))])
+
+
+def sticky_of(stage: Stage) -> tuple[str, ...]:
+    """The same, of the state that the next entry rests on: what a restore keeps by itself."""
+    return sticky_prefixes(stage.declared)
 
 
 def apart(prefixes: Iterable[str]) -> tuple[str, ...]:

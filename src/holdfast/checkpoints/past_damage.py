@@ -1,0 +1,147 @@
+"""Going back past damage: sticky keys that cannot be read any more are those of the point.
+
+A restore leaves sticky keys as they are. If the value of one is damaged, what it leaves could not
+be read whole. So the state is put together on a timeline of its own, where those keys are what they
+were at the point and the others what they are now, and is adopted in one entry; sticky keys that
+others write meanwhile stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import NamedTuple
+
+from holdfast.checkpoints.bringing import MOST_LEFT, Bringing, new_name
+from holdfast.errors import Conflict, StateIntegrityError
+from holdfast.store.cause import cause_now
+from holdfast.store.change import Written
+from holdfast.store.check import leaves
+from holdfast.store.compare import tree_changes
+from holdfast.store.declared import PREFIX
+from holdfast.store.differing import index_of
+from holdfast.store.ending import ended_if_it_fails
+from holdfast.store.going_back import beside_pruning
+from holdfast.store.handles import LineHandle
+from holdfast.store.items import Restored
+from holdfast.store.lookup_building import settle_after
+from holdfast.store.stage import Stage
+from holdfast.store.sticky import Keep, sticky_of, sticky_prefixes
+from holdfast.store.timeline import Timeline
+
+
+class Way(NamedTuple):
+    """How to return to a point so that all of what is there then can be read."""
+
+    point: str
+    """The point to restore: the one that was asked for, or one that was put together from it."""
+    keep: Keep
+    """What that restore leaves alone."""
+    line: LineHandle
+    """Whose newest state has the sticky keys that there will be, unless others write some."""
+    damaged: tuple[str, ...] = ()
+    """Sticky keys that cannot be read now, and will be those of the point."""
+    left: tuple[str, ...] = ()
+    """Sticky keys that are other than at the point, and stay."""
+
+
+def damaged_keys(line: Timeline, prefix: str = "") -> list[str]:
+    """Keys that begin with a text and whose values cannot be read; a damaged index raises."""
+    found = []
+    for key, slot in line.scan(prefix):
+        settled = line.settled(slot)
+        try:
+            for ref, place in leaves(line.ledger, settled.ref, settled.location):
+                line.ledger.atom(ref, place)
+        except StateIntegrityError:
+            found.append(key)
+    return found
+
+
+def damaged_sticky(handle: LineHandle) -> list[str]:
+    """Sticky keys whose newest values cannot be read.
+
+    None if the newest state cannot be read at all: a restore does not keep its sticky keys.
+    """
+    points = handle.history.points
+    line = points.line()
+    if line.stranded is not None:
+        return []
+    now = points.view(handle.timeline, line.sequence)
+    return [key for prefix in sticky_prefixes(now.declared) for key in damaged_keys(now, prefix)]
+
+
+@contextmanager
+def past_damage(handle: LineHandle, point: str, verify: str, reason: str | None) -> Iterator[Way]:
+    """How to return to a point (TIMELINE@NUMBER), to be done in the block.
+
+    If it is not done, the timeline on which the state was put together is ended.
+    """
+    damaged = damaged_sticky(handle)
+    if not damaged:
+        yield Way(point, sticky_of, handle)
+        return
+    history, core, cause = handle.history, handle.core, cause_now(reason=reason)
+    timeline, sequence = history.points.find(point)
+    source = history.points.view(timeline, sequence)
+    history.check_point(source, sequence, verify)
+    begun = history.points.view(handle.timeline, handle.place()[2])
+    fork, forked = history.plan_fork(new_name(), begun.sequence, cause)
+    trial = handle.on(forked(core.run(fork)))
+    with ended_if_it_fails(trial, "the restore was not done"):
+        # First the damaged ones: what is kept of them may be looked at.
+        Bringing(trial, source, point, damaged, None, reason, sticky=True).spread()
+        change, finish = trial.history.plan_restore(point, verify="none", cause=cause)
+        left = finish(core.run(change)).left
+        yield Way(
+            "{1}@{2}".format(*trial.place()),
+            lambda stage: _written_since(begun, stage, damaged),
+            trial,
+            tuple(damaged),
+            left,
+        )
+
+
+def _written_since(begun: Timeline, stage: Stage, damaged: list[str]) -> list[str]:
+    """Sticky keys that others wrote since the state was put together."""
+    trees, before, now = stage.ledger.trees, index_of(begun), stage.fold()
+    found: list[str] = []
+    for prefix in sticky_of(stage):
+        for key, _, _ in tree_changes(trees, before, now, prefix):
+            # Keeping what begins with it would keep a damaged key, too; or other keys are sticky.
+            if key.startswith(PREFIX) or any(one.startswith(key) for one in damaged):
+                raise Conflict(f"{stage.ledger.scope}: {key!r} was written meanwhile; try again")
+            found.append(key)
+            if len(found) > MOST_LEFT:
+                raise Conflict(f"{stage.ledger.scope}: others wrote very many keys; try again")
+    return found
+
+
+def restore_past_damage(
+    handle: LineHandle, point: str, verify: str, reason: str | None, if_head: int | None
+) -> tuple[Restored, Written]:
+    """Return to a point, whatever is damaged now; also what that became."""
+
+    def step() -> tuple[Restored, Written]:
+        with past_damage(handle, point, verify, reason) as way:
+            change, finish = handle.plan_restore(way.point, verify, reason, if_head, True, way.keep)
+            written = handle.core.run(change)
+        return _told(finish(written), point, way), written[0]
+
+    done = beside_pruning(step) if if_head is None else step()
+    settle_after(handle)
+    return done
+
+
+def _told(done: Restored, point: str, way: Way) -> Restored:
+    """What a restore did, in terms of what was asked for."""
+    if not way.damaged:
+        return done
+    keys = ", ".join(way.damaged[:10]) + (" …" if len(way.damaged) > 10 else "")
+    return replace(
+        done,
+        point=point,
+        left=tuple(sorted({*way.left, *done.left})),
+        passed_over=f"sticky keys that could not be read are those of {point}: {keys}",
+    )

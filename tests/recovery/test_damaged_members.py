@@ -1,0 +1,110 @@
+"""Groups of which one has a value that cannot be read: all are back, whole, or it is said."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from store_kit import Place, put_row, rows_of
+
+from holdfast import Sticky, sync
+from holdfast.checkpoints.past_damage import Way
+from holdfast.errors import DamagedRecordError, RecoveryFailedError
+from holdfast.recovery import together
+from holdfast.store.handles import LineHandle
+from holdfast.store.sticky import sticky_of
+
+DAMAGED = "corruption_detected"
+TEAM = ("agent:a", "agent:b")
+
+
+def damaged(place: Place, what: str) -> sync.Store:
+    """Two agents of one moment, one of which has a letter or an effect that cannot be read."""
+    store = place.open()
+    a, b = states = [store.agent("a"), store.agent("b")]
+    for state in states:
+        state.declare(Sticky("eff/"))
+        state.set("plan", "good")
+        sync.Mailbox(state).send("first")
+    sync.CheckpointGroups(store).create(states, "together")
+    before = a.place()[2]
+    if what == "letter":
+        sync.Mailbox(a).send("x" * 50_000)
+    else:
+        a.set("eff/paid", os.urandom(50_000))
+    entry = a.place()[2]
+    assert entry == before + 1
+    a.set("eff/other", "done")
+    b.set("eff/other", "done")
+    sync.Mailbox(b).process(lambda mail: mail.send(a, "an answer"))
+    for n in range(300):  # so that the index is saved, which leads to the value
+        a.set("plan", n)
+    b.set("plan", "odd")
+    prefix = a._handle.history.points.line().prefix
+    place.close()
+    storage = place.storage()
+    rows = [
+        (key, row)
+        for key, row in rows_of(storage, b"V")
+        if key[1:9] == prefix[1:9] and int.from_bytes(key[9:14], "big") == entry
+    ]
+    key, row = rows[0]
+    put_row(storage, key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])
+    storage.close()
+    return place.open()
+
+
+@pytest.mark.parametrize("what", ["letter", "effect"])
+def test_a_group_goes_back_past_a_sticky_value_that_cannot_be_read(plain: Place, what: str) -> None:
+    store = damaged(plain, what)
+    report = sync.Recovery(store).recover_group(TEAM, DAMAGED)
+    assert (report.success, report.strategy) == (True, "newest_valid")
+    key = "$mailbox/inbox/messages" if what == "letter" else "eff/paid"
+    assert f"what damaged rows held of {key}" in report.lost["agent:a"]
+    assert "damaged" not in report.lost["agent:b"]
+    for name in ("a", "b"):
+        assert dict(store.agent(name).items()) == {"plan": "good", "eff/other": "done"}
+        waiting = [one.content for one in sync.Mailbox(store.agent(name)).waiting()]
+        assert waiting == ["first"]  # the answer is given again
+    assert dict(report.unsent) == ({} if what == "letter" else {"agent:a": 1})
+    sync.Mailbox(store.agent("b")).process(lambda mail: mail.send(store.agent("a"), "an answer"))
+    waiting = [one.content for one in sync.Mailbox(store.agent("a")).waiting()]
+    assert waiting == ["first", "an answer"]
+
+
+def test_a_group_that_cannot_be_read_afterwards_has_not_succeeded(
+    plain: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def as_it_is(handle: LineHandle, point: str, *_: Any) -> Iterator[Way]:
+        yield Way(point, sticky_of, handle)
+
+    monkeypatch.setattr(together, "past_damage", as_it_is)
+    store = damaged(plain, "effect")
+    recovery = sync.Recovery(store)
+    with pytest.raises(RecoveryFailedError, match="all are back, but that cannot be read whole"):
+        recovery.recover_group(TEAM, DAMAGED)
+    report = recovery.group_reports()[0]
+    assert report.status == "failed"
+    assert "all are back, but" in report.why
+
+
+def test_damage_that_nobody_saw_before_is_a_failed_recovery(
+    plain: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damage(*_: Any) -> None:
+        raise DamagedRecordError("a row cannot be opened")
+
+    monkeypatch.setattr(together, "letters_taken_back", damage)
+    store = damaged(plain, "effect")
+    recovery = sync.Recovery(store)
+    with pytest.raises(RecoveryFailedError, match="changed nothing: a row cannot be opened"):
+        recovery.recover_group(TEAM, DAMAGED)
+    report = recovery.group_reports()[0]
+    assert (report.status, report.strategy) == ("failed", None)
+    assert store.agent("b").get("plan") == "odd"
+    lines = store.agent("a")._handle.history.timelines()
+    assert [one.name for one in lines] == ["main"]  # nothing is left of what was put together
