@@ -814,9 +814,23 @@ BUGS = (
     Bug(
         "values of a kept checkpoint dropped by pruning",
         "store/pruning.py",
-        "found = {at for at in self.wanted if at <= self.last}",
-        "found: set[int] = set()",
+        "stay = self.wanted | self._needed()",
+        "stay = self._needed()",
         "tests/store/test_pruning_model.py",
+    ),
+    Bug(
+        "the past that a kept state is made of dropped by pruning",
+        "store/pruning.py",
+        "[*self.needs.of(newest), *self.needs.of_points(points)]",
+        "self.needs.of(newest)",
+        "tests/langgraph/test_kept_deltas.py",
+    ),
+    Bug(
+        "delta channels that begin empty because their past is pruned",
+        "integrations/langgraph/history.py",
+        "            if loaded.record.parent is not None:\n",
+        "            if loaded is not target and loaded.record.parent is not None:\n",
+        "tests/langgraph/test_kept_deltas.py",
     ),
     Bug(
         "a fork that rests on what is pruned meanwhile",
@@ -835,8 +849,8 @@ BUGS = (
     Bug(
         "a hold not looked at again when what goes is announced",
         "store/pruning.py",
-        "if not self.kept.issuperset(self._needed()):",
-        "if False:",
+        "        came |= self._needed()\n",
+        "",
         "tests/store/test_marks.py",
     ),
     Bug(

@@ -86,8 +86,14 @@ def delta_history(
     wanted = set(channels)
     writes: dict[str, list[PendingWrite]] = {name: [] for name in channels}
     seeds: dict[str, Any] = {}
-    loaded = past.parent(target) if target else None
+    loaded = target
     while loaded is not None and wanted:
+        before = past.parent(loaded)
+        if before is None:
+            if loaded.record.parent is not None:
+                thread.check_unpruned(loaded.record)
+            break
+        loaded = before
         for write in reversed(merged(loaded.calls, loaded.record.id)):
             if write[1] in wanted:
                 writes[write[1]].append(write)
@@ -95,10 +101,6 @@ def delta_history(
         if here:
             seeds |= thread.some_values(space, loaded, here)
             wanted -= here
-        before = past.parent(loaded)
-        if before is None and wanted and loaded.record.parent is not None:
-            thread.check_unpruned(loaded.record)
-        loaded = before
     return {name: _channel(thread, target, writes[name], name, seeds) for name in channels}
 
 
