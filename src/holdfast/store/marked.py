@@ -15,7 +15,7 @@ from holdfast.store.ranges import behind, stage_range
 
 if TYPE_CHECKING:
     from holdfast.store.handles import LineHandle
-    from holdfast.store.pruning import Pruned
+    from holdfast.store.items import Pruned
     from holdfast.store.scopes import Scope
     from holdfast.store.stage import Stage
 

@@ -42,13 +42,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
 import msgspec
 
-from holdfast.errors import Conflict, InvalidInputError, PrunedError, StateIntegrityError
+from holdfast.errors import (
+    Conflict,
+    InvalidInputError,
+    PrunedError,
+    StateIntegrityError,
+    StillNeededError,
+)
 from holdfast.storage.contract import Batch
 from holdfast.store import entries, rows
 from holdfast.store.arguments import check_flag, check_text
@@ -60,6 +65,7 @@ from holdfast.store.classes import any_sensitive
 from holdfast.store.entries import Body
 from holdfast.store.floors import NO_FLOOR, Floor, floor_of
 from holdfast.store.handles import LineHandle
+from holdfast.store.items import Pruned
 from holdfast.store.ledger import gone
 from holdfast.store.marking import Marks, mark_all, saves_of, sources_of
 from holdfast.store.needing import PastNeeds
@@ -67,7 +73,6 @@ from holdfast.store.packing import node_packs
 from holdfast.store.pins import SWEPT
 from holdfast.store.pruner import Pruner
 from holdfast.store.saves import INDEX, Save
-from holdfast.store.scopes import Scope
 from holdfast.store.slots import slots_in
 from holdfast.store.stage import Stage
 from holdfast.store.timeline import Timeline
@@ -87,35 +92,6 @@ Row = tuple[bytes, bytes]
 Needed = Callable[[], Iterable[int]]
 
 
-@dataclass(frozen=True, slots=True)
-class Pruned:
-    """What was pruned; of a dry run: what would be."""
-
-    scope: Scope
-    timeline: str
-    floor: int
-    """History begins behind this entry, whose state is still there; 0 if nothing was pruned."""
-    anchor: int
-    """The entry that announces it; 0 if there is none."""
-    kept: tuple[int, ...]
-    """Entries below the floor whose states stay: checkpoints, sources of restores and forks."""
-    entries: int
-    """Entries that lost their content now."""
-    rows: int
-    """Rows that were dropped besides: values, saved indexes, signatures."""
-    bytes: int
-    dry_run: bool = False
-
-    def __str__(self) -> str:
-        done = "would lose" if self.dry_run else "lost"
-        kept = f"; {len(self.kept)} states below it stay" if self.kept else ""
-        return (
-            f"{self.scope} {self.timeline}: history begins behind entry {self.floor}{kept}; "
-            f"{self.entries} entries {done} their content, {self.rows} other rows, "
-            f"{self.bytes} bytes in all"
-        )
-
-
 def prune_state(
     handle: LineHandle,
     before: Any,
@@ -125,12 +101,14 @@ def prune_state(
     reason: str | None,
     needed: Needed = frozenset,
     rested: Needed | None = None,
+    alone: bool = False,
 ) -> Pruned:
     """Drop the content of entries before a point; see `State.prune`.
 
     `needed` gives entries of the timeline whose states stay, too. It is asked again in the commit
     that announces what goes; whoever adds to them stands on the state (`floors.stand_on`). `rested`
-    gives more such entries; whoever adds to them later tells who prunes (`resting`).
+    gives more such entries; whoever adds to them later tells who prunes (`resting`). `alone`:
+    refused with `StillNeededError`, before anything goes, if any state but that at the point stays.
     """
     check_flag(dry_run, "dry_run")
     if reason is not None:
@@ -150,6 +128,8 @@ def prune_state(
     kept = None if wanted is None else {sequence for _, sequence in wanted}
     for _ in range(ATTEMPTS):
         work = _Pruning(handle, last, kept, needed, rested, dry_run)
+        if alone and work.kept != {last}:
+            raise StillNeededError(f"{handle.scope}: {timeline}@{min(work.kept)} has to stay")
         try:
             return work.count() if dry_run else work.run(reason)
         except _Again:
