@@ -541,7 +541,7 @@ BUGS = (
     Bug(
         "restore that takes sticky keys back",
         "store/sticky.py",
-        "return apart([PREFIX, *(one.prefix for one in declared.of(Sticky))])",
+        "return apart([PREFIX, MARKS, *(one.prefix for one in declared.of(Sticky))])",
         "return (PREFIX,)",
         "tests/store/test_sticky.py",
     ),
@@ -851,6 +851,20 @@ BUGS = (
         "store/pruning.py",
         "        came |= self._needed()\n",
         "",
+        "tests/store/test_marks.py",
+    ),
+    Bug(
+        "a hold undone by a revert",
+        "store/reverting.py",
+        "if key.startswith(MARKS) and not key.startswith(RESTARTS):",
+        "if False:",
+        "tests/store/test_marks.py",
+    ),
+    Bug(
+        "a hold lifted by a restore",
+        "store/sticky.py",
+        "apart([PREFIX, MARKS, *(",
+        "apart([PREFIX, *(",
         "tests/store/test_marks.py",
     ),
     Bug(
