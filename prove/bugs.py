@@ -541,7 +541,7 @@ BUGS = (
     Bug(
         "restore that takes sticky keys back",
         "store/sticky.py",
-        "return apart([PREFIX, *(one.prefix for one in declared.of(Sticky))])",
+        "return apart([PREFIX, MARKS, *(one.prefix for one in declared.of(Sticky))])",
         "return (PREFIX,)",
         "tests/store/test_sticky.py",
     ),
@@ -814,9 +814,23 @@ BUGS = (
     Bug(
         "values of a kept checkpoint dropped by pruning",
         "store/pruning.py",
-        "found = {at for at in self.wanted if at <= self.last}",
-        "found: set[int] = set()",
+        "stay = self.wanted | self._needed()",
+        "stay = self._needed()",
         "tests/store/test_pruning_model.py",
+    ),
+    Bug(
+        "the past that a kept state is made of dropped by pruning",
+        "store/pruning.py",
+        "[*self.needs.of(newest), *self.needs.of_points(points)]",
+        "self.needs.of(newest)",
+        "tests/langgraph/test_kept_deltas.py",
+    ),
+    Bug(
+        "delta channels that begin empty because their past is pruned",
+        "integrations/langgraph/history.py",
+        "            if loaded.record.parent is not None:\n",
+        "            if loaded is not target and loaded.record.parent is not None:\n",
+        "tests/langgraph/test_kept_deltas.py",
     ),
     Bug(
         "a fork that rests on what is pruned meanwhile",
@@ -835,8 +849,22 @@ BUGS = (
     Bug(
         "a hold not looked at again when what goes is announced",
         "store/pruning.py",
-        "if not self.kept.issuperset(self._needed()):",
+        "        came |= self._needed()\n",
+        "",
+        "tests/store/test_marks.py",
+    ),
+    Bug(
+        "a hold undone by a revert",
+        "store/reverting.py",
+        "if key.startswith(MARKS) and not key.startswith(RESTARTS):",
         "if False:",
+        "tests/store/test_marks.py",
+    ),
+    Bug(
+        "a hold lifted by a restore",
+        "store/sticky.py",
+        "apart([PREFIX, MARKS, *(",
+        "apart([PREFIX, *(",
         "tests/store/test_marks.py",
     ),
     Bug(

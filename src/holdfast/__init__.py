@@ -138,6 +138,7 @@ if TYPE_CHECKING:
         Left,
         LongValue,
         Page,
+        Pruned,
         Restored,
         Reverted,
         ScopeInfo,
@@ -152,7 +153,6 @@ if TYPE_CHECKING:
     from holdfast.store.merging import Merged
     from holdfast.store.metering import Latency, MetricAlert, Metrics
     from holdfast.store.proof_files import Proof
-    from holdfast.store.pruning import Pruned
     from holdfast.store.rekeying import Resealed
     from holdfast.store.scopes import Scope
     from holdfast.store.sticky import Sticky
@@ -444,8 +444,8 @@ _HOMES = {
     "holdfast.store.finding": "Begins Range",
     "holdfast.store.gates": "Gate Operation Reading Request",
     "holdfast.store.items": (
-        "Checkpoint Entry Erased ErasedSubject Item Left LongValue Page Position Restored Reverted "
-        "ScopeInfo Swept TimelineInfo"
+        "Checkpoint Entry Erased ErasedSubject Item Left LongValue Page Position Pruned Restored "
+        "Reverted ScopeInfo Swept TimelineInfo"
     ),
     "holdfast.store.proof_files": "Proof",
     "holdfast.store.keep": "Keep",
@@ -454,7 +454,6 @@ _HOMES = {
     "holdfast.store.merge_conflicts": "MergeConflict",
     "holdfast.store.merging": "Merged",
     "holdfast.store.metering": "Latency MetricAlert Metrics",
-    "holdfast.store.pruning": "Pruned",
     "holdfast.store.rekeying": "Resealed",
     "holdfast.store.lookups": "Lookup",
     "holdfast.store.scopes": "Scope",

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
-from store_kit import Place, put_row, rows_of
+from store_kit import Between, Place, put_row, rows_of
 
 import holdfast
 from holdfast import Keep, sync
 from holdfast.errors import (
+    CheckpointValidationError,
     Conflict,
     GateRefusedError,
     InvalidInputError,
+    PrunedError,
     ScopeNotFoundError,
     StillNeededError,
     TimelineNotFoundError,
     Unavailable,
 )
 from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store import rows
+from holdfast.store import ending, rows
 from holdfast.store.handles import StoreHandle
 from holdfast.store.opening import open_core
+from holdfast.store.pruning import prune_state
 from holdfast.sync import Checkpoints, Retention, export_checkpoint, import_checkpoint
 
 
@@ -156,6 +160,77 @@ def test_what_was_adopted_or_merged_stays(store: sync.Store) -> None:
     state.merge(other)
     with pytest.raises(StillNeededError, match="main was merged with it"):
         Retention(store).end(state, "other")
+    assert store.verify().ok
+
+
+COMMITS = 4
+"""More than an end makes before it announces what goes."""
+
+
+@pytest.mark.parametrize("what", ["hold", "fork", "restore", "rest"])
+@pytest.mark.parametrize("commit", range(COMMITS))
+def test_what_comes_to_need_it_meanwhile_leaves_it_as_it_was(
+    plain: Place, commit: int, what: str
+) -> None:
+    """Between any two commits of an end somebody else needs a state of it, or is too late."""
+    between = Between(plain.storage())
+    here, there = plain.open(storage=between), plain.open()
+    state, trial = begun(there)
+    trial.declare(holdfast.Sticky("spent/"))
+    trial.set("spent/1", 7)
+    point = trial.checkpoint("precious")
+    trial.set("since", 1)
+    before = dict(trial.items())
+    needs = {
+        "hold": lambda: Retention(there).hold(point, "case 7"),
+        "fork": lambda: trial.fork("child", at=point),
+        "restore": lambda: state.restore(point),
+        "rest": lambda: Checkpoints(there.agent("2")).create("rests", depends_on=[point]),
+    }
+    there.agent("2").set("k", 1)
+    needed: list[bool] = []
+
+    def come() -> None:
+        try:
+            needs[what]()
+        except (CheckpointValidationError, PrunedError, TimelineNotFoundError):
+            needed.append(False)
+        else:
+            needed.append(True)
+
+    between.before, between.passing = come, commit
+    try:
+        Retention(here).end("agent:1", "trial")
+        ended = True
+    except StillNeededError as error:
+        ended = False
+        assert "child" in str(error) or "case 7" in str(error) or "is what it was" in str(error)
+    assert needed == [not ended] or not needed
+    if not ended:
+        for store in (here, there):
+            assert dict(store.agent("1").on("trial").items()) == before
+            assert store.agent("1").on("trial").declared() == [holdfast.Sticky("spent/")]
+            assert store.agent("1").at(point).get("spent/1") == 7
+    assert there.verify().ok
+
+
+def test_what_somebody_wrote_meanwhile_is_not_taken_back(
+    store: sync.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, trial = begun(store)
+    point = trial.checkpoint("precious")
+    last = trial.place()[2]
+
+    def meanwhile(*given: Any, **named: Any) -> Any:
+        trial.set("late", 1)
+        Retention(store).hold(point, "case 7")
+        return prune_state(*given, **named)
+
+    monkeypatch.setattr(ending, "prune_state", meanwhile)
+    with pytest.raises(StillNeededError, match=f"left empty .*the state at trial@{last}"):
+        Retention(store).end(state, "trial")
+    assert dict(trial.items()) == {"late": 1}
+    assert state.at(f"trial@{last}").get("k59") == "trial 59 " * 60
     assert store.verify().ok
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from store_kit import Between, Place
 
-from holdfast import sync
-from holdfast.errors import Conflict, PrunedError, StillNeededError
+from holdfast import Ephemeral, Sticky, sync
+from holdfast.errors import Conflict, InvalidInputError, PrunedError, StillNeededError
 from holdfast.sync import Retention
 
 COMMITS = 12
@@ -96,6 +96,7 @@ def test_a_timeline_with_a_hold_is_not_ended_whenever_it_came(plain: Place, comm
     if outcome and outcome[0]:
         assert not ended
         assert there.agent("1").on("trial").at(one).get("x") == 2
+        assert there.agent("1").on("trial").get("x") == 7
     assert there.verify().ok
 
 
@@ -161,6 +162,76 @@ def test_a_scope_with_a_hold_is_neither_deleted_nor_erased(place: Place, how: st
         store.delete("agent:1")
     assert not store.scopes().items
     assert store.verify().findings == []
+
+
+@pytest.mark.parametrize("how", ["correlation", "actor", "entries", "store"])
+@pytest.mark.parametrize("what", ["put", "lifted"])
+def test_a_revert_leaves_marks_alone(place: Place, how: str, what: str) -> None:
+    store = place.open()
+    state, retention = store.agent("1"), Retention(store)
+    state.set("x", 1)
+    one = state.checkpoint("one")
+    if what == "lifted":
+        retention.hold(one, "case 7")
+        retention.pin(one, "shipped")
+    before = state.place()[2]
+    with store.acting("clerk", correlation="run 1"):
+        state.set("x", 2)
+        if what == "put":
+            retention.hold(one, "case 7")
+            retention.pin(one, "shipped")
+        else:
+            retention.lift(one)
+            retention.unpin(one)
+    marked = retention.marked(state)
+    assert bool(marked) is (what == "put")
+    if how == "store":
+        (done,) = store.revert(correlation="run 1")
+    else:
+        named = {"correlation": "run 1", "actor": "clerk"}
+        entries = range(before + 1, state.place()[2] + 1)
+        done = state.revert(**{how: named.get(how, entries)})
+    assert done.done == ["x"]
+    assert {left.key for left in done.left} == {f"$retention/{k}/{one.id}" for k in ("hold", "pin")}
+    assert all("`Retention.lift`" in left.why for left in done.left)
+    assert state.get("x") == 1
+    assert retention.marked(state) == marked
+    if what == "put":
+        with pytest.raises(StillNeededError, match=one.id):
+            store.delete("agent:1")
+
+
+@pytest.mark.parametrize("how", ["restore", "adopt", "merge"])
+def test_going_back_leaves_marks_alone_whatever_is_declared(place: Place, how: str) -> None:
+    store = place.open()
+    state, retention = store.agent("1"), Retention(store)
+    state.set("x", 1)
+    first = state.checkpoint("first")
+    trial = state.fork("trial")
+    trial.set("x", 2)
+    one = state.checkpoint("one")
+    retention.hold(one, "case 7")
+    marked = retention.marked(state)
+    assert one.id in marked
+    state.undeclare(Sticky("$retention/"))
+    if how == "restore":
+        state.restore(first)
+    else:
+        getattr(state, how)("trial")
+    assert retention.marked(state) == marked
+    with pytest.raises(StillNeededError, match=one.id):
+        store.delete("agent:1")
+    assert store.verify().findings == []
+
+
+@pytest.mark.parametrize("prefix", ["$retention/", "$retention/hold/", "$r", "$effects/"])
+def test_what_parts_rely_on_is_not_declared_ephemeral(store: sync.Store, prefix: str) -> None:
+    state, retention = store.agent("1"), Retention(store)
+    one = state.checkpoint("one")
+    with pytest.raises(InvalidInputError, match="parts of Holdfast"):
+        state.declare(Ephemeral(prefix))
+    retention.hold(one, "case 7")
+    assert one.id in retention.marked(state)
 
 
 def test_a_hold_put_while_somebody_deletes_holds_or_is_refused(plain: Place) -> None:

@@ -192,7 +192,6 @@ class LoopStore:
             part.operations += sticky(self._handle, LOOP)
             part.set(RESTART, note)
             main = self._main(parts)
-            main.operations += sticky(self._line(), PREFIX)
             main.set(_mark(point), wanted.reason)
             plan = parts.plan()
             assert plan is not None

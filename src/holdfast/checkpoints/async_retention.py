@@ -9,8 +9,7 @@ from holdfast.checkpoints import retention as blocking
 from holdfast.checkpoints.retention import RetentionPlan
 from holdfast.checkpoints.rules import Rule
 from holdfast.store.cancelling import read_away, to_the_end
-from holdfast.store.items import Checkpoint
-from holdfast.store.pruning import Pruned
+from holdfast.store.items import Checkpoint, Pruned
 
 
 class Retention:

@@ -12,7 +12,6 @@ from typing import Any
 
 from holdfast.store.arguments import check_text
 from holdfast.store.change import Change
-from holdfast.store.declaring import plan_declare
 from holdfast.store.entries import Body
 from holdfast.store.floors import stand_on
 from holdfast.store.gates import Operation
@@ -21,7 +20,6 @@ from holdfast.store.handles import LineHandle
 from holdfast.store.items import Checkpoint
 from holdfast.store.marked import PREFIX, marked
 from holdfast.store.stage import Stage
-from holdfast.store.sticky import Sticky
 
 
 class Marks:
@@ -45,9 +43,6 @@ class Marks:
         """Mark a checkpoint; refused if it is gone by the time of the commit."""
         check_text(reason, "the reason", 1000)
         self._main.history.points.find(checkpoint)
-        plan = plan_declare(self._main, (Sticky(PREFIX),))
-        if plan is not None:
-            self._main.core.run(plan[0])
         operation = Operation("set", f"{PREFIX}{kind}/{checkpoint.id}", reason)
         beside_pruning(lambda: self._stand(operation, checkpoint))
 

@@ -43,10 +43,10 @@ from holdfast.store.cancelling import safe_point
 from holdfast.store.ending import end_line
 from holdfast.store.gates import Operation
 from holdfast.store.handles import LineHandle, StoreHandle
-from holdfast.store.items import Checkpoint
+from holdfast.store.items import Checkpoint, Pruned
 from holdfast.store.keep import kept_past
 from holdfast.store.marked import PREFIX, marked_entries
-from holdfast.store.pruning import Needed, Pruned, prune_state
+from holdfast.store.pruning import Needed, prune_state
 from holdfast.store.reading import moment
 from holdfast.store.resting import forget_rests
 from holdfast.store.scopes import Scope

@@ -2,7 +2,8 @@
 
 The chain says so itself, in three entries: one that leaves the timeline empty, the anchor of a
 pruning up to there (`pruning`), and the end, behind which nobody writes. Killed in between, the
-timeline is there, perhaps empty, and is ended again.
+timeline is there, perhaps empty, and is ended again. If something comes to need a state of it
+between the first two, nothing is pruned, and it becomes again what it was.
 
 What stays are the envelopes of its entries, so that witnesses still fit and the feed's rows lead
 somewhere, and its name, which is not used again. Refused is one of which other timelines use
@@ -21,13 +22,15 @@ from holdfast.store.cancelling import undivided
 from holdfast.store.cause import cause_now
 from holdfast.store.change import Change, Target
 from holdfast.store.entries import Body
-from holdfast.store.floors import floor_of
+from holdfast.store.floors import floor_of, stand_on
 from holdfast.store.handles import LineHandle
+from holdfast.store.items import Pruned
 from holdfast.store.marking import Marks, mark_all, sources_of
-from holdfast.store.pruning import Needed, Pruned, prune_state
+from holdfast.store.pruning import Needed, prune_state
 from holdfast.store.saves import BEFORE
 from holdfast.store.stage import Stage
 from holdfast.store.timeline import Timeline
+from holdfast.store.trees import Node
 
 Special = Callable[[Stage, Body], None]
 
@@ -49,11 +52,13 @@ def end_line(
     handle.ask("prune", handle.timeline)
     _check_unused(handle, handle.history.points.line())
     empty = _entry(handle, reason, _empty)
-    done = prune_state(
-        handle, empty, keep=(), dry_run=False, reason=reason, needed=needed, rested=rested
-    )
-    if done.kept:
-        raise _needed(handle, f"its entry {done.kept[-1]} was forked, restored or marked meanwhile")
+    try:
+        done = prune_state(
+            handle, empty, keep=(), dry_run=False, reason=reason, needed=needed, rested=rested,
+            alone=True,
+        )  # fmt: skip
+    except StillNeededError as why:
+        raise _taken_back(handle, empty, reason, why) from None
     _entry(handle, reason, _end, head=done.anchor)  # else somebody wrote to it meanwhile
     return done
 
@@ -89,12 +94,41 @@ def _entry(
 
 def _empty(stage: Stage, body: Body) -> None:
     """Go back to the state before the first entry; also what a restore leaves alone goes."""
-    ledger = stage.ledger
-    stage.become(ledger.trees.empty, stage.sequence + 1)
+    _become(stage, body, stage.ledger.trees.empty, stage.ledger.before)
+
+
+def _become(stage: Stage, body: Body, root: Node, sequence: int) -> None:
+    """Go back to the whole state at an entry of the timeline; no checkpoint keeps that of now."""
+    stage.become(root, stage.sequence + 1)
     stage.save(BEFORE)
-    number = stage.timeline.number
-    body.ops = [[entries.RESTORE, number, ledger.before, ledger.trees.empty.hash]]
+    body.ops = [[entries.RESTORE, stage.timeline.number, sequence, root.hash]]
     stage.finish(body)
+
+
+def _taken_back(
+    handle: LineHandle, empty: int, reason: str | None, why: StillNeededError
+) -> StillNeededError:
+    """Undo that a timeline was left empty; the error that tells so."""
+    points, state = handle.history.points, "its state is what it was"
+    try:
+        before = points.view(handle.timeline, empty - 1)
+        anchors = points.anchors(handle.timeline, empty - 1)
+
+        def special(stage: Stage, body: Body) -> None:
+            stand_on(stage, before, empty - 1, anchors)
+            _become(stage, body, before.folded(), empty - 1)
+
+        _entry(handle, reason, special, head=empty)
+    except HoldfastError as error:  # as if somebody wrote to it since
+        state = (
+            f"it was left empty ({type(error).__name__}); what it was is the state at "
+            f"{handle.timeline}@{empty - 1}"
+        )
+    return StillNeededError(
+        f"{why}: it was marked, forked or restored while {handle.timeline} was being ended. That "
+        f"is not done, and {state}. Take the mark back (`Retention.unpin`, `Retention.lift`), or "
+        "end what began from it, and end it again"
+    )
 
 
 def _end(stage: Stage, body: Body) -> None:

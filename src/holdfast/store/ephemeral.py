@@ -26,6 +26,7 @@ from holdfast.errors import (
 from holdfast.store.declared import Declared, PrefixDeclaration
 from holdfast.store.entries import Cause
 from holdfast.store.lifetimes import KEEP, NONE, Meta, Terms
+from holdfast.store.scopes import RESERVED
 from holdfast.store.slots import Slot, meta_of
 from holdfast.store.splitting import Atom, Part
 from holdfast.store.trimming import going
@@ -61,7 +62,12 @@ class Ephemeral(PrefixDeclaration):
             )
 
     def check(self, handle: LineHandle) -> None:
-        """Keys that are stored would be hidden: they must go first."""
+        """Keys that are stored would be hidden: they must go first; and no part loses its own."""
+        if self.prefix.startswith(RESERVED):
+            raise InvalidInputError(
+                f"{handle.scope}: keys that begin with $ are those of parts of Holdfast, which "
+                f"rely on them: {self.prefix!r} cannot be declared ephemeral"
+            )
         found = handle.reader.stored_keys(self.prefix)
         if found:
             raise InvalidInputError(

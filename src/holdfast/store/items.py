@@ -169,6 +169,35 @@ class Reverted:
 
 
 @dataclass(frozen=True, slots=True)
+class Pruned:
+    """What was pruned; of a dry run: what would be."""
+
+    scope: Scope
+    timeline: str
+    floor: int
+    """History begins behind this entry, whose state is still there; 0 if nothing was pruned."""
+    anchor: int
+    """The entry that announces it; 0 if there is none."""
+    kept: tuple[int, ...]
+    """Entries below the floor whose states stay: checkpoints, sources of restores and forks."""
+    entries: int
+    """Entries that lost their content now."""
+    rows: int
+    """Rows that were dropped besides: values, saved indexes, signatures."""
+    bytes: int
+    dry_run: bool = False
+
+    def __str__(self) -> str:
+        done = "would lose" if self.dry_run else "lost"
+        kept = f"; {len(self.kept)} states below it stay" if self.kept else ""
+        return (
+            f"{self.scope} {self.timeline}: history begins behind entry {self.floor}{kept}; "
+            f"{self.entries} entries {done} their content, {self.rows} other rows, "
+            f"{self.bytes} bytes in all"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Erased:
     """What `erase` removed, and what it cannot reach.
 

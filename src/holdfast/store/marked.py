@@ -1,8 +1,9 @@
 """Checkpoints that are marked to stay, and who may not remove them.
 
-Marks are keys of the main timeline that no restore takes back; the layer above puts them there and
-takes them back. Here is what has to look at them: nobody prunes what is pinned or on hold, and no
-scope with a hold is deleted, or erased unless that is said.
+Marks are keys of the main timeline that no restore takes back, whatever is declared (`sticky`), and
+no revert, but for a restart that was asked for; the layer above puts them there and takes them
+back. Here is what has to look at them: nobody prunes what is pinned or on hold, and no scope with a
+hold is deleted, or erased unless that is said.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from holdfast.store.ranges import behind, stage_range
 
 if TYPE_CHECKING:
     from holdfast.store.handles import LineHandle
-    from holdfast.store.pruning import Pruned
+    from holdfast.store.items import Pruned
     from holdfast.store.scopes import Scope
     from holdfast.store.stage import Stage
 
@@ -23,6 +24,7 @@ PREFIX = "$retention/"
 RESTART = "restart"
 """Marks a checkpoint from which an agent is to be started again, until that is done."""
 NEEDED = {"pin": "pinned", "hold": "on hold", RESTART: "a restart"}
+RESTARTS = f"{PREFIX}{RESTART}/"
 _HOLDS = f"{PREFIX}hold/"
 
 

@@ -42,12 +42,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import msgspec
 
-from holdfast.errors import Conflict, InvalidInputError, PrunedError, StateIntegrityError
+from holdfast.errors import (
+    Conflict,
+    InvalidInputError,
+    PrunedError,
+    StateIntegrityError,
+    StillNeededError,
+)
 from holdfast.storage.contract import Batch
 from holdfast.store import entries, rows
 from holdfast.store.arguments import check_flag, check_text
@@ -59,14 +65,14 @@ from holdfast.store.classes import any_sensitive
 from holdfast.store.entries import Body
 from holdfast.store.floors import NO_FLOOR, Floor, floor_of
 from holdfast.store.handles import LineHandle
+from holdfast.store.items import Pruned
 from holdfast.store.ledger import gone
 from holdfast.store.marking import Marks, mark_all, saves_of, sources_of
-from holdfast.store.needing import oldest_needed
+from holdfast.store.needing import PastNeeds
 from holdfast.store.packing import node_packs
 from holdfast.store.pins import SWEPT
 from holdfast.store.pruner import Pruner
 from holdfast.store.saves import INDEX, Save
-from holdfast.store.scopes import Scope
 from holdfast.store.slots import slots_in
 from holdfast.store.stage import Stage
 from holdfast.store.timeline import Timeline
@@ -86,35 +92,6 @@ Row = tuple[bytes, bytes]
 Needed = Callable[[], Iterable[int]]
 
 
-@dataclass(frozen=True, slots=True)
-class Pruned:
-    """What was pruned; of a dry run: what would be."""
-
-    scope: Scope
-    timeline: str
-    floor: int
-    """History begins behind this entry, whose state is still there; 0 if nothing was pruned."""
-    anchor: int
-    """The entry that announces it; 0 if there is none."""
-    kept: tuple[int, ...]
-    """Entries below the floor whose states stay: checkpoints, sources of restores and forks."""
-    entries: int
-    """Entries that lost their content now."""
-    rows: int
-    """Rows that were dropped besides: values, saved indexes, signatures."""
-    bytes: int
-    dry_run: bool = False
-
-    def __str__(self) -> str:
-        done = "would lose" if self.dry_run else "lost"
-        kept = f"; {len(self.kept)} states below it stay" if self.kept else ""
-        return (
-            f"{self.scope} {self.timeline}: history begins behind entry {self.floor}{kept}; "
-            f"{self.entries} entries {done} their content, {self.rows} other rows, "
-            f"{self.bytes} bytes in all"
-        )
-
-
 def prune_state(
     handle: LineHandle,
     before: Any,
@@ -124,12 +101,14 @@ def prune_state(
     reason: str | None,
     needed: Needed = frozenset,
     rested: Needed | None = None,
+    alone: bool = False,
 ) -> Pruned:
     """Drop the content of entries before a point; see `State.prune`.
 
     `needed` gives entries of the timeline whose states stay, too. It is asked again in the commit
     that announces what goes; whoever adds to them stands on the state (`floors.stand_on`). `rested`
-    gives more such entries; whoever adds to them later tells who prunes (`resting`).
+    gives more such entries; whoever adds to them later tells who prunes (`resting`). `alone`:
+    refused with `StillNeededError`, before anything goes, if any state but that at the point stays.
     """
     check_flag(dry_run, "dry_run")
     if reason is not None:
@@ -149,6 +128,8 @@ def prune_state(
     kept = None if wanted is None else {sequence for _, sequence in wanted}
     for _ in range(ATTEMPTS):
         work = _Pruning(handle, last, kept, needed, rested, dry_run)
+        if alone and work.kept != {last}:
+            raise StillNeededError(f"{handle.scope}: {timeline}@{min(work.kept)} has to stay")
         try:
             return work.count() if dry_run else work.run(reason)
         except _Again:
@@ -182,10 +163,11 @@ class _Pruning:
         self.rested = None if rested is None else set(rested())
         """All that there are, as long as the cell is the same."""
         self.old = self.line.floor
-        self.last = max(self._spared(last), self.old.sequence, self.ledger.before)
+        self.needs = PastNeeds(self.line)
+        self.last = max(last, self.old.sequence, self.ledger.before)
         self.lines = [number for number, _, _, _ in self.core.timelines(self.ledger)]
         self.heads = {number: self._head(number) for number in self.lines}
-        self.wanted = self._checkpoints() if wanted is None else wanted
+        self.wanted = self._wanted(wanted)
         self.needed = needed
         self.kept = self._kept()
         self.entries = self.rows = self.bytes = 0
@@ -198,40 +180,54 @@ class _Pruning:
         found = self.storage.scan(line, rows.after(line), limit=1, reverse=True)
         return rows.sequence_of(found[0][0]) if found else self.ledger.before
 
-    def _spared(self, last: int) -> int:
-        """The floor, lowered to what the newest state is made of: see `needing`."""
-        needed = oldest_needed(self.line)
-        return last if needed is None else min(last, needed - 1)
-
-    def _checkpoints(self) -> set[int]:
-        return {sequence for _, sequence, _, _ in self.handle.history.points.statements()}
+    def _wanted(self, named: set[int] | None) -> set[int]:
+        """Points that are to stay: all checkpoints, or those named and all behind the floor."""
+        statements = self.handle.history.points.statements
+        if named is None:
+            return {self.last, *(at for _, at, _, _ in statements())}
+        newest_first = (at for _, at, _, _ in statements(passed=[]))
+        return {self.last, *named, *takewhile(lambda at: at > self.last, newest_first)}
 
     def _kept(self) -> set[int]:
         """Entries up to the floor whose states are needed, the floor itself included.
 
-        The floor is lowered to where no more are needed than an anchor can name.
+        The floor is lowered to where no state that stays is made of anything below it, and no
+        more are needed than an anchor can name.
         """
         while True:
-            found = {at for at in self.wanted if at <= self.last} | self._needed()
+            stay = self.wanted | self._needed()
             for number in self.lines:
-                found.update(self._sources(number, floor_of(self.ledger, number).sequence))
-            found.add(self.last)
+                stay.update(self._sources(number, floor_of(self.ledger, number).sequence))
+            if (spared := self._spared(stay, self.line)) < self.last:
+                self.last = spared
+                continue
+            found = {at for at in stay if at <= self.last} | {self.last}
             if len(found) <= MOST_BASES or self.last == self.old.sequence:
                 return {at for at in found if at > self.ledger.before}
             self.last = max(sorted(found)[MOST_BASES - 1], self.old.sequence)
 
+    def _spared(self, stay: set[int], newest: Timeline | Stage) -> int:
+        """The floor, lowered to what the newest state and those that stay need: see `needing`."""
+        points = [(self.line.number, at) for at in stay]
+        for number in self.lines:
+            if number != self.line.number:
+                kept = floor_of(self.ledger, number).bases
+                points += [(number, at) for at in (*kept, self.heads[number])]
+        needed = [*self.needs.of(newest), *self.needs.of_points(points)]
+        return min([self.last, *(entry - 1 for entry in needed)])
+
     def _needed(self) -> set[int]:
-        """Entries up to the floor that others need, but those that are gone already."""
+        """Entries that others need, but those that are gone already."""
         before = self.ledger.before
         found = {*(self.rested or ()), *self.needed()}
-        return {at for at in found if at <= self.last and self.old.holds(at, before)}
+        return {at for at in found if self.old.holds(at, before)}
 
     def _sources(self, number: int, behind: int) -> Iterator[int]:
-        """Entries up to the floor that restores and forks of a timeline begin from."""
+        """Entries of the timeline that restores and forks of one begin from."""
         own = number == self.line.number
         low = max(behind, self.last if own else 0) + 1
         for timeline, entry in sources_of(self.ledger, number, low):
-            if timeline == self.line.number and entry <= self.last:
+            if timeline == self.line.number:
                 yield entry
 
     # running
@@ -261,7 +257,8 @@ class _Pruning:
             self._commit(batch)
             self._tally(batch, dropped)
             for key in given_up:
-                self._count(*self.core.pins.drop(key))
+                dropped, size = self.core.pins.drop(key)
+                self.rows, self.bytes = self.rows + dropped, self.bytes + size
             safe_point()
             time.sleep(PAUSE)
         self.pruner.leave()
@@ -278,10 +275,6 @@ class _Pruning:
         self.entries += len(batch.swaps)
         self.rows += len(batch.drops)
         self.bytes += sum(len(old) - len(new) for _, old, new in batch.swaps) + dropped
-
-    def _count(self, dropped: int, size: int) -> None:
-        self.rows += dropped
-        self.bytes += size
 
     def _commit(self, batch: Batch) -> None:
         if not self.pruner.commit(batch):
@@ -332,7 +325,7 @@ class _Pruning:
             ledger, number = self.ledger, self.line.number
             if stage.ledger.number != ledger.number:
                 raise gone(ledger.scope)
-            self._check_since()
+            self._check_since(stage)
             key = rows.anchor(ledger.number, number, self.old.number + 1)
             leads = _encode(stage.sequence + 1)
             stage.rows += [*made, (key, ledger.seal_row(key, leads, ledger.commit_line))]
@@ -348,20 +341,21 @@ class _Pruning:
 
         return special
 
-    def _check_since(self) -> None:
+    def _check_since(self, stage: Stage) -> None:
         """Refuse if a restore, fork or mark that came meanwhile rests on what is not kept."""
+        came: set[int] = set()
         for number, head in self.heads.items():
             self.heads[number] = self._head(number)
-            if not self.kept.issuperset(self._sources(number, head)):
-                raise Conflict(f"{self.ledger.scope}: restored or forked meanwhile; try again")
-        if self._spared(self.last) < self.last and self.last > self.old.sequence:
-            raise Conflict(f"{self.ledger.scope}: its state rests on older entries; try again")
+            came.update(self._sources(number, head))
         if self.pruner.look() != self.cell:  # others came to rest on the scope: on what is kept?
             self.cell = self.pruner.cell
             if self.rested is not None:
                 self.rested |= self.pruner.came(self.line.number)
-        if not self.kept.issuperset(self._needed()):
-            raise Conflict(f"{self.ledger.scope}: marked as needed meanwhile; try again")
+        came |= self._needed()
+        if not self.kept.issuperset(at for at in came if self.ledger.before < at <= self.last):
+            raise Conflict(f"{self.ledger.scope}: restored, forked or marked meanwhile; try again")
+        if self._spared(came, stage) < self.last:
+            raise Conflict(f"{self.ledger.scope}: its state rests on older entries; try again")
 
     def _clear_bases(self, bases: dict[int, bytes]) -> None:
         """Drop bases that no anchor names: of one that was released, or never came to be."""
@@ -438,7 +432,8 @@ class _Pruning:
             for page in self._pages(line, high):
                 gone = [(key, row) for key, row in page if not stays(key)]
                 if gone:
-                    yield _dropping(gone)
+                    size = sum(len(key) + len(row) for key, row in gone)
+                    yield Batch(drops=[key for key, _ in gone]), size
 
     def _stays(self, marks: Marks, floor: Floor) -> list[tuple[bytes, Callable[[bytes], bool]]]:
         """For each kind of row up to the floor, which of them stay."""
@@ -465,7 +460,8 @@ class _Pruning:
             envelope, body = self.ledger.open_entry(key, row)
         except (PrunedError, StateIntegrityError):
             return  # done before; or damaged, which `verify` names
-        uploads = [op[2][3] for op in body.ops if _is_ahead(op) and op[2][3]]
+        long = [op[2] for op in body.ops if op[0] == entries.SET and type(op[2]) is list]
+        uploads = [value[3] for value in long if value[0] == AHEAD and value[3]]
         if any(op[0] in entries.STAY for op in body.ops) or not marks.uploads.isdisjoint(uploads):
             return
         # As with one that was never finished: who finds the cell may drop the rows; see `pins`.
@@ -481,12 +477,3 @@ class _Pruning:
             key = rows.correlation(tag, self.ledger.number, self.line.number, sequence)
             if key not in batch.drops:
                 batch.drops.append(key)
-
-
-def _dropping(found: list[Row]) -> tuple[Batch, int]:
-    size = sum(len(key) + len(row) for key, row in found)
-    return Batch(drops=[key for key, _ in found]), size
-
-
-def _is_ahead(op: list[Any]) -> bool:
-    return op[0] == entries.SET and type(op[2]) is list and op[2][0] == AHEAD

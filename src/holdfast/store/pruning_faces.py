@@ -9,7 +9,7 @@ from holdfast.store.cancelling import to_the_end
 
 if TYPE_CHECKING:
     from holdfast.store.handles import LineHandle
-    from holdfast.store.pruning import Pruned
+    from holdfast.store.items import Pruned
 
 
 class StatePruning:

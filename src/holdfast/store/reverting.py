@@ -32,6 +32,8 @@ from holdfast.store.handles import UPDATES, LineHandle, StoreHandle
 from holdfast.store.items import Entry, Left, Reverted
 from holdfast.store.lifetimes import terms_of
 from holdfast.store.lookups import derived
+from holdfast.store.marked import PREFIX as MARKS
+from holdfast.store.marked import RESTARTS
 from holdfast.store.scopes import Scope
 from holdfast.store.slots import Slot, meta_of, said_of
 from holdfast.store.sticky import sticky_prefixes
@@ -203,6 +205,8 @@ def _ruled(key: str, declared: Declared, operation: bool) -> str:
     """Why a key is left alone whatever was written to it; empty if it is not."""
     if key.startswith(PREFIX):
         return "it is a declaration, which stays: `declare` and `undeclare` change it"
+    if key.startswith(MARKS) and not key.startswith(RESTARTS):
+        return "it is a mark, which stays: `Retention.unpin` and `Retention.lift` take it back"
     if key.startswith(ephemeral_prefixes(declared)):
         return "it is ephemeral by now: what was stored under it does not come back"
     if operation and key.startswith(sticky_prefixes(declared)):

@@ -15,6 +15,7 @@ from holdfast.errors import InvalidInputError
 from holdfast.store.compare import tree_changes
 from holdfast.store.declared import PREFIX, Declared, PrefixDeclaration
 from holdfast.store.folding import fold
+from holdfast.store.marked import PREFIX as MARKS
 from holdfast.store.trees import Node, Trees
 
 if TYPE_CHECKING:
@@ -53,8 +54,11 @@ class Kept(NamedTuple):
 
 
 def sticky_prefixes(declared: Declared) -> tuple[str, ...]:
-    """The prefixes that a restore leaves alone, in the form that it needs."""
-    return apart([PREFIX, *(one.prefix for one in declared.of(Sticky))])
+    """The prefixes that a restore leaves alone, in the form that it needs.
+
+    Declarations and marks are among them whatever is declared: nobody lifts a hold by going back.
+    """
+    return apart([PREFIX, MARKS, *(one.prefix for one in declared.of(Sticky))])
 
 
 def sticky_of(stage: Stage) -> tuple[str, ...]:

@@ -359,7 +359,7 @@ class Thread:
         if line is not None and line.floor.number:
             raise PrunedError(
                 f"{self.scope}: delta channels cannot be put together, for what checkpoint "
-                f"{record.id} rests on was pruned; the newest checkpoint is whole"
+                f"{record.id} rests on was pruned; if a restore led here, restore its backup"
             )
 
     def find(self, space: Space, id: str) -> Loaded | None:
