@@ -134,6 +134,11 @@ def test_no_password_shows_anywhere(
     )
     url = f"postgresql://guarded:hunter2@127.0.0.1:{postgres.port}/postgres?schema={schema}"
     said = [shown(url), shown("postgresql:hunter2"), shown("postgresql//u:hunter2@h")]
+    for sign in "/?@#":
+        written = f"postgresql://u:1{sign}hunter2@127.0.0.1/d"
+        with pytest.raises(InvalidInputError, match="write @ as %40") as told:
+            sync.open(written)
+        said += [shown(written), str(told.value)]
     with sync.open(url) as store:
         storage = store._core.storage
         said += [repr(store), str(store.metrics()), str(store.stats()), str(store.identity())]
