@@ -15,7 +15,7 @@ STEPS = range(1, 7)
 
 def run(*options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(DEMO), "--turns", "6", "--kills", "1", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 def headings(output: str) -> list[int]:

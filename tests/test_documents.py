@@ -23,7 +23,7 @@ import holdfast
 from holdfast import errors, sync
 from holdfast.errors import Conflict, HoldfastError, InvalidInputError
 from holdfast.storage import open_storage
-from holdfast.storage.contract import Batch
+from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.wrappers import Counting
 
 TALK = [
@@ -501,15 +501,39 @@ def test_versions_and_rollbacks_of_others_by_our_names(store: sync.Store) -> Non
 # ---- the async face ------------------------------------------------------------------------
 
 
+class Held(Counting):
+    """A disk that is slow: commits wait until they may go on."""
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__(storage)
+        self.go_on = threading.Event()
+        self.go_on.set()
+
+    def commit(self, batch: Batch) -> None:
+        """Commit, when it is time."""
+        assert self.go_on.wait(60)
+        super().commit(batch)
+
+
 @pytest.mark.spec("M108")
 def test_changes_that_wait_share_a_commit(url: str) -> None:
-    counting = Counting(open_storage(url))
+    held = Held(open_storage(url))
 
     async def main() -> None:
-        async with holdfast.open(url, storage=counting) as store:
-            counting.reset()
+        async with holdfast.open(url, storage=held) as store:
+            held.reset()
+            held.go_on.clear()
+            submit, given = store._core.committer.submit, []
+
+            def noted(ticket: Any) -> None:
+                given.append(ticket)
+                submit(ticket)
+                if len(given) == 200:  # however slowly they came
+                    held.go_on.set()
+
+            store._core.committer.submit = noted  # type: ignore[method-assign]
             await asyncio.gather(*(store.agent(str(n)).set("k", n) for n in range(200)))
-            assert counting.calls["commit"] <= 20
+            assert held.calls["commit"] <= 20
             assert await store.agent("199").get("k") == 199
 
     asyncio.run(main())
@@ -517,20 +541,15 @@ def test_changes_that_wait_share_a_commit(url: str) -> None:
 
 @pytest.mark.spec("S84")
 def test_the_loop_goes_on_while_the_disk_is_slow(url: str) -> None:
-    class Slow(Counting):
-        def commit(self, batch: Batch) -> None:
-            time.sleep(0.2)
-            super().commit(batch)
-
     async def main() -> None:
-        slow = Slow(open_storage(url))
-        async with holdfast.open(url, storage=slow) as store:
+        held = Held(open_storage(url))
+        async with holdfast.open(url, storage=held) as store:
+            held.go_on.clear()
             saving = asyncio.ensure_future(store.agent("a").checkpoint("c"))
-            ticks = 0
-            while not saving.done():
+            for _ in range(10):
                 await asyncio.sleep(0.005)
-                ticks += 1
-            assert ticks >= 10
+            assert not saving.done()
+            held.go_on.set()
             assert (await saving).name == "c"
 
     asyncio.run(main())

@@ -328,7 +328,7 @@ sys.path.insert(0, sys.argv[1])
 from test_agent_registry import registry
 from holdfast import sync
 store = sync.open(sys.argv[2], durability="normal")
-agents = registry(store, duration=0.5)
+agents = registry(store, duration=10)
 agent = agents.get("7", wait=60)
 agent.greet("ann")
 agents.running()["7"].save()
@@ -341,7 +341,7 @@ time.sleep(60)
 @pytest.mark.spec("M5", "M7", "M12", "M14")
 def test_a_killed_process_loses_its_agents_to_another(tmp_path: Path) -> None:
     place = Place("sqlite", tmp_path, sealed=False)
-    agents = registry(place.open(), duration=0.5)
+    agents = registry(place.open(), duration=10)
     agents.register("7", kind="greeter")
     folders = str(Path(__file__).parent)
     child = subprocess.Popen(

@@ -1026,7 +1026,8 @@ def test_the_async_face_with_sync_and_async_agents(place: Place) -> None:
             task = asyncio.create_task(loop.run())
             await asyncio.sleep(0.05)
             await loop.restart((await state.checkpoints())[0])
-            await asyncio.sleep(0.05)
+            while await state.exists("$loop/restart"):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
             loop.stop()
             assert (await task).restarts == 1
             task = asyncio.create_task(loop.run())

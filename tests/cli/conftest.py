@@ -49,7 +49,7 @@ def program() -> Cli:
 
     def run(*words: str, stdin: bytes = b"") -> Result:
         words = tuple(shlex.split(words[0])) if len(words) == 1 else words
-        done = subprocess.run([*PROGRAM, *words], input=stdin, capture_output=True, timeout=60)
+        done = subprocess.run([*PROGRAM, *words], input=stdin, capture_output=True, timeout=300)
         return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     return run

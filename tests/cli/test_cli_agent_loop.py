@@ -217,12 +217,12 @@ def test_a_signal_ends_it(agent: str, here: Path) -> None:
         )
         with sync.open("sqlite:holdfast.db") as store:
             state = store.agent("7")
-            end = time.monotonic() + 30
+            end = time.monotonic() + 60
             while state.get("$agent/attached/count") != runs:  # one step, then it waits
                 assert time.monotonic() < end
                 time.sleep(0.02)
         process.send_signal(number)
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=60)
         assert (process.returncode, fields(out)["outcome"]) == (0, "stopped")
 
 

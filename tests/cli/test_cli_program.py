@@ -138,8 +138,9 @@ def on_terminal(
     os.close(other)
     shown, waiting, deadline = "", list(answers), time.monotonic() + 60
     while time.monotonic() < deadline:
+        ended = child.poll() is not None  # asked first: what it showed before its end is there then
         if not select.select([main], [], [], 0.2)[0]:
-            if child.poll() is not None:
+            if ended:
                 break
             continue
         try:
@@ -151,7 +152,7 @@ def on_terminal(
         shown += chunk.decode(errors="replace")
         if waiting and waiting[0][0] in shown.rpartition("\n")[2]:
             os.write(main, f"{waiting.pop(0)[1]}\n".encode())
-    code = child.wait(10)
+    code = child.wait(60)
     os.close(main)
     return code, shown
 
@@ -219,7 +220,7 @@ def test_ctrl_c_is_clean(agent: str, here: Path) -> None:
     writer = open_when_read("phrase")
     time.sleep(0.2)  # it has it open; a moment later it waits for the passphrase
     waiting.send_signal(signal.SIGINT)
-    out, err = waiting.communicate(timeout=30)
+    out, err = waiting.communicate(timeout=60)
     os.close(writer)
     assert waiting.returncode == 130
     assert (out, err) == ("", "error: interrupted\n")
@@ -227,7 +228,7 @@ def test_ctrl_c_is_clean(agent: str, here: Path) -> None:
 
 def open_when_read(fifo: str) -> int:
     """Open a pipe for writing as soon as somebody has it open for reading."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         try:
             return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)

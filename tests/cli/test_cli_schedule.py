@@ -80,7 +80,7 @@ def test_run_until_it_is_told_to_end(cli: Cli, agent: str) -> None:
         assert process.stdout is not None
         assert process.stdout.readline().startswith(b"agent:7\t")
         process.send_signal(number)
-        _, told = process.communicate(timeout=30)
+        _, told = process.communicate(timeout=60)
         assert (process.returncode, told) == (0, b"")
         with sync.open("sqlite:holdfast.db", read_only=True) as store:
             assert [info.owner for info in store.leases()] == [None], "it is given back"

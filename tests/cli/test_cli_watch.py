@@ -90,7 +90,7 @@ def test_others_are_heard_until_ctrl_c(agent: str, form: str) -> None:
         assert "news" in line
         assert form == "text" or json.loads(line)["entry"] == 5
         child.send_signal(signal.SIGINT)
-        out, err = child.communicate(timeout=30)
+        out, err = child.communicate(timeout=60)
     assert (child.returncode, out, err) == (0, "", "")
 
 

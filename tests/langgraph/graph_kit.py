@@ -38,5 +38,6 @@ def inputs(saver: HoldfastSaver, id: str = "one") -> list[Any]:
     """What people said, as the newest checkpoint has it."""
     found = saver.get_tuple(thread(id))
     assert found is not None
-    messages = found.checkpoint["channel_values"]["messages"]
+    # A run puts its input before anything is done with it: then nothing is among the messages yet.
+    messages = found.checkpoint["channel_values"].get("messages", [])
     return [message.content for message in messages if isinstance(message, HumanMessage)]

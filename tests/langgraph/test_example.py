@@ -17,7 +17,7 @@ def test_the_agent_is_killed_and_goes_on() -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "✗" not in done.stdout

@@ -127,6 +127,53 @@ def test_what_a_run_writes_after_its_thread_was_deleted_is_not_stored(
     assert b"SECRET-OUTPUT" not in (tmp_path / "threads.db").read_bytes()
 
 
+class Overtaken(HoldfastSaver):
+    """Puts the checkpoint of the first step only when its task has written."""
+
+    written: asyncio.Event
+
+    async def aput(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+        if metadata["step"] == 0:
+            await self.written.wait()
+        return await super().aput(config, checkpoint, metadata, new_versions)
+
+    async def aput_writes(self, config: Any, writes: Any, *task: Any) -> None:
+        try:
+            await super().aput_writes(config, writes, *task)
+        finally:
+            if "SECRET-OUTPUT" in str(writes):
+                self.written.set()
+
+
+def test_what_a_task_writes_sooner_than_its_checkpoint_is_not_stored_either(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'threads.db'}"
+
+    async def main() -> None:
+        async with holdfast.open(url) as store, HoldfastSaver.open(url) as other:
+            saver = Overtaken(store)
+            saver.written, go = asyncio.Event(), asyncio.Event()
+
+            async def work(state: Work) -> dict[str, Any]:
+                await go.wait()
+                return {"done": ["SECRET-OUTPUT"]}
+
+            builder = StateGraph(Work)
+            builder.add_node("work", work)
+            builder.add_edge(START, "work")
+            graph = builder.compile(checkpointer=saver)
+            run = asyncio.create_task(graph.ainvoke({"done": ["in"]}, thread()))
+            while await other.aget_tuple(thread()) is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            await other.adelete_thread("one")
+            go.set()
+            with pytest.raises(Conflict, match="deleted"):
+                await run
+            assert list(other.thread_ids()) == []
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert b"SECRET-OUTPUT" not in (tmp_path / "threads.db").read_bytes()
+
+
 def test_what_was_listed_of_a_deleted_thread_is_no_damage(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path / 'threads.db'}"
     with HoldfastSaver.open(url) as saver, HoldfastSaver.open(url) as other:
@@ -319,7 +366,7 @@ def test_async_calls_in_a_forked_process_say_so(tmp_path: Path) -> None:
         if not child:
             code = 1
             try:
-                asyncio.run(asyncio.wait_for(graph.ainvoke(said("y"), thread()), 20))
+                asyncio.run(asyncio.wait_for(graph.ainvoke(said("y"), thread()), 60))
             except StoreForkedError:
                 code = 0
             finally:

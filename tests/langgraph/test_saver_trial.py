@@ -67,7 +67,7 @@ def test_a_run_under_way_does_not_bring_back_a_thread_that_was_deleted() -> None
 
         def wait(state: Notes) -> dict[str, Any]:
             begun.set()
-            go_on.wait(10)
+            go_on.wait(60)
             return {"xs": ["x"]}
 
         chain(saver, "a").invoke({"xs": ["PRIVATE"]}, CONFIG)
@@ -82,10 +82,10 @@ def test_a_run_under_way_does_not_bring_back_a_thread_that_was_deleted() -> None
 
         thread = threading.Thread(target=run)
         thread.start()
-        assert begun.wait(10)
+        assert begun.wait(60)
         saver.delete_thread("t")
         go_on.set()
-        thread.join(10)
+        thread.join(60)
         assert "deleted" in str(errors[0])
         assert saver.get_tuple(CONFIG) is None
 

@@ -271,11 +271,11 @@ def test_all_calls_in_both_faces_over_both_kinds(place: tuple[str, dict[str, Any
     async def over_both() -> None:
         for commit in ("thread", "inline"):
             async with holdfast.open(url, commit=commit, **options) as store:
-                await asyncio.wait_for(use(HoldfastStore(store)), 30)
+                await asyncio.wait_for(use(HoldfastStore(store)), 60)
         with sync.open(url, **options) as blocking:
-            await asyncio.wait_for(use(HoldfastStore(blocking)), 30)
+            await asyncio.wait_for(use(HoldfastStore(blocking)), 60)
         async with HoldfastStore.open(url, **options) as items:
-            await asyncio.wait_for(use(items), 30)
+            await asyncio.wait_for(use(items), 60)
 
     asyncio.run(over_both())
 

@@ -40,11 +40,11 @@ def test_what_comes_together_is_one_commit_and_two_checkpoints_of_a_namespace_ar
     def slow(draft: Any) -> None:
         draft.applied.append("slow")
         begun.set()
-        go_on.wait(10)
+        go_on.wait(60)
 
     threads = [threading.Thread(target=turns.run, args=(Job(slow),))]
     threads[0].start()
-    assert begun.wait(10)
+    assert begun.wait(60)
     for waiting in (
         job("write"),
         job("first", puts=""),
@@ -57,7 +57,7 @@ def test_what_comes_together_is_one_commit_and_two_checkpoints_of_a_namespace_ar
             pass
     go_on.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert committed == [["slow"], ["write", "first", "child"], ["second"]]
 
 
@@ -68,7 +68,7 @@ def test_one_that_is_refused_does_not_spoil_the_others() -> None:
 
     def slow(draft: Any) -> None:
         begun.set()
-        go_on.wait(10)
+        go_on.wait(60)
 
     def refused(draft: Any) -> None:
         raise InvalidInputError("no")
@@ -84,13 +84,13 @@ def test_one_that_is_refused_does_not_spoil_the_others() -> None:
     for thread, one in zip(threads, jobs, strict=True):
         thread.start()
         if one is jobs[0]:
-            assert begun.wait(10)
+            assert begun.wait(60)
         else:
             while one not in turns._waiting:
                 pass
     go_on.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert len(errors) == 1
     assert sorted(name for names in committed for name in names) == ["fine", "good"]
 
@@ -101,7 +101,7 @@ def test_a_writer_that_is_interrupted_leaves_the_others_to_write_their_own() -> 
 
     def interrupted(draft: Any) -> None:
         begun.set()
-        go_on.wait(10)
+        go_on.wait(60)
         raise KeyboardInterrupt
 
     def run() -> None:
@@ -110,15 +110,15 @@ def test_a_writer_that_is_interrupted_leaves_the_others_to_write_their_own() -> 
 
     first = threading.Thread(target=run)
     first.start()
-    assert begun.wait(10)
+    assert begun.wait(60)
     waiting = job("kept")
     second = threading.Thread(target=turns.run, args=(waiting,))
     second.start()
     while waiting not in turns._waiting:
         pass
     go_on.set()
-    first.join(10)
-    second.join(10)
+    first.join(60)
+    second.join(60)
     assert committed == [["kept"]]
     turns.run(job("later"))
     assert committed == [["kept"], ["later"]]

@@ -204,18 +204,33 @@ def test_who_waited_in_vain_gets_the_conflict_not_who_has_the_turn() -> None:
 def test_blocking_runs_in_all_threads_of_a_loop_do_not_cost_the_awaited_one_its_turn() -> None:
     """A plain function as a node of an awaited run needs one of the loop's own threads."""
 
-    async def main() -> None:
-        async with HoldfastSaver.open("memory:", busy="wait", patience=0.5) as saver:
-            graph = compiled(saver)
-            many = min(32, (os.cpu_count() or 1) + 4)
-            awaited, *_ = await asyncio.gather(
-                graph.ainvoke(said("awaited"), thread()),
-                *(asyncio.to_thread(graph.invoke, said("blocking"), thread()) for _ in range(many)),
-                return_exceptions=True,
-            )
-            assert awaited["messages"][0].content == "awaited"
+    many = min(32, (os.cpu_count() or 1) + 4)
+    begun: list[int] = []
+    beside: list[asyncio.Task[Any]] = []
 
-    asyncio.run(asyncio.wait_for(main(), SECONDS))
+    class First(HoldfastSaver):
+        async def aget_tuple(self, config: Any) -> Any:
+            found = await super().aget_tuple(config)
+            if not beside:  # it is the turn of the awaited one now, and then all threads are taken
+                beside.extend(asyncio.create_task(asyncio.to_thread(block)) for _ in range(many))
+                while len(begun) < many:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            return found
+
+    with sync.open("memory:") as store:
+        graph = compiled(First(store, busy="wait", patience=5))
+
+        def block() -> None:
+            begun.append(1)
+            with pytest.raises(Conflict, match="waited 5 seconds"):
+                graph.invoke(said("blocking"), thread())
+
+        async def main() -> None:
+            found = await graph.ainvoke(said("awaited"), thread())
+            assert found["messages"][0].content == "awaited"
+            await asyncio.gather(*beside)
+
+        asyncio.run(asyncio.wait_for(main(), SECONDS))
 
 
 class Elsewhere(HoldfastSaver):

@@ -52,6 +52,6 @@ def test_every_seeded_bug_can_be_patched() -> None:
 def test_command_repeats_a_row() -> None:
     script = str(ROOT / "prove" / "run.py")
     command = [sys.executable, script, "--only", "forgeries", "--seed", "3", "--short"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "repeat:  python prove/run.py --only forgeries --seed 3 --short" in done.stdout

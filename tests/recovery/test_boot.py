@@ -283,7 +283,7 @@ def test_nothing_is_done_before_the_system_is_ready(place: Place) -> None:
     seen: list[str] = []
 
     def wait() -> None:
-        assert ready.wait(30)
+        assert ready.wait(60)
         seen.append("ready")
 
     threading.Timer(0.05, ready.set).start()

@@ -323,7 +323,7 @@ def test_what_is_damaged_later_is_found_in_the_background(place: Place) -> None:
 
 
 def _until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not true():
         assert time.monotonic() < end
         time.sleep(0.01)

@@ -105,11 +105,12 @@ def test_each_trigger_leads_to_the_steps_of_its_procedure(store: sync.Store) -> 
 def test_every_field_of_a_step_counts(store: sync.Store) -> None:
     state = agent(store)
     seen: list[tuple[str, Any]] = []
+    free = threading.Event()
 
     def step(context: Any, action: Mapping[str, Any]) -> dict[str, Any]:
         seen.append((action["as"], sorted(context.results)))
         if action.get("waits"):
-            threading.Event().wait(5)
+            free.wait(60)
         if action.get("fails"):
             raise ValueError("it does not work")
         return {"sound": action["as"]}
@@ -148,6 +149,7 @@ def test_every_field_of_a_step_counts(store: sync.Store) -> None:
     report, _ = recovered(made("a", action=fails), made("b", dependencies=("a",)))
     assert report.status == "rolled_back"
     assert "step a" in report.why
+    free.set()
 
 
 @pytest.mark.spec("K198")
@@ -253,7 +255,7 @@ def test_a_step_that_never_ends_is_ended_at_the_time_of_its_procedure(store: syn
     assert not over.is_set()
     assert recovery.reports(state)[0].attempts == 1
     free.set()
-    assert over.wait(20)
+    assert over.wait(60)
     assert wrote
     assert state.get("late") is None
 
@@ -266,8 +268,10 @@ def test_whatever_way_a_recovery_ends_nothing_of_it_runs_on(store: sync.Store, w
     def fail(context: Any, action: Any) -> None:
         raise ValueError("no")
 
+    free = threading.Event()
+
     def wait(context: Any, action: Any) -> None:
-        threading.Event().wait(0.5)
+        free.wait(60)
 
     types = [*STEPS, *{"step": ["fail"], "rollback": ["fail"], "time": ["wait"]}.get(way, [])]
     made = procedure(*types, rollback=[{"type": "fail"}] if way == "rollback" else [])
@@ -286,6 +290,7 @@ def test_whatever_way_a_recovery_ends_nothing_of_it_runs_on(store: sync.Store, w
     assert [one.name for one in store.leases() if one.owner] == []
     assert recovery.resume(state) == []
     assert len(recovery.notices()) == 1
+    free.set()
 
 
 @pytest.mark.spec("X20")

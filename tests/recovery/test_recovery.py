@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from typing import Any
 
 import pytest
@@ -105,10 +105,14 @@ def test_a_recovery_that_fails_its_check_is_undone_and_says_so(store: sync.Store
 @pytest.mark.spec("K186")
 def test_what_a_step_writes_after_its_time_is_refused(store: sync.Store) -> None:
     state = agent(store)
+    go_on, over = threading.Event(), threading.Event()
 
     def slow(context: Any, action: Any) -> None:
-        time.sleep(0.3)
-        context.state.set("late", True)
+        go_on.wait(60)
+        try:
+            context.state.set("late", True)
+        finally:
+            over.set()
 
     steps = [{"type": "slow", "timeout": 50, "critical": False}]
     recovery = Recovery(
@@ -117,7 +121,9 @@ def test_what_a_step_writes_after_its_time_is_refused(store: sync.Store) -> None
     report = recovery.recover(state, procedure="p")
     assert report.success
     assert "took more than" in report.steps[0][1].error
-    time.sleep(0.4)
+    assert not over.is_set()
+    go_on.set()
+    assert over.wait(60)
     assert state.get("late") is None
 
 

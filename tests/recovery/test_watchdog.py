@@ -493,7 +493,7 @@ def test_in_the_background(place: Place) -> None:
     store = place.open()
     kept = spawned(store)
     again: list[str] = []
-    with sync.Watchdog(store, restart=again.append, interval=0.01, lease=5) as watchdog:
+    with sync.Watchdog(store, restart=again.append, interval=0.01, lease=60) as watchdog:
         drift = sync.Drift(store.agent("7"), max_cycles=3)
         for _ in range(3):
             drift.note()

@@ -17,6 +17,7 @@ from store_kit import SOURCE
 from holdfast import sync
 from holdfast.errors import Conflict, OutcomeUnknown, StoreLockedError, Unavailable
 from holdfast.storage import open_storage
+from holdfast.storage.mongodb_client import STOPPED
 from holdfast.testing import CHECKS
 
 _numbers = itertools.count()
@@ -64,7 +65,7 @@ def test_connections_that_are_cut_until_the_end(
     """Before the commit is sent nothing was applied, and never will be; then it is not known."""
     direct = open_storage(mongodb.place(name))
     with CuttingCommands(mongodb.port) as cutting:
-        storage = open_storage(cutting.place(name, timeout=1500))
+        storage = open_storage(cutting.place(name, timeout=4000))
         batch = batch_of(1)
         batch.absent.append(b"another")
         cutting.arm(command, side, 1_000_000)
@@ -104,7 +105,8 @@ def test_a_writer_that_is_killed_in_the_middle_does_not_hold_up_the_others(
     command = [sys.executable, "-c", _STOP, url, "9"]
     killed = subprocess.run(command, env={"PYTHONPATH": ":".join([SOURCE, *sys.path])})
     assert killed.returncode == -9
-    hasty = open_storage(mongodb.place(name, timeout=300))
+    # Long enough to be opened on a slow machine, shorter than what is waited for one that stopped.
+    hasty = open_storage(mongodb.place(name, timeout=1000 * (STOPPED - 1)))
     with pytest.raises(StoreLockedError, match="nothing was applied"):
         hasty.commit(batch_of(1))
     storage.commit(batch_of(2))
@@ -115,7 +117,7 @@ def test_a_writer_that_is_killed_in_the_middle_does_not_hold_up_the_others(
 
 
 def test_a_server_killed_before_and_after_a_commit(mortal: Server, name: str) -> None:
-    storage = open_storage(mortal.place(name, timeout=1500))
+    storage = open_storage(mortal.place(name, timeout=4000))
     storage.commit(batch_of(1))
     before = storage.version()
     mortal.kill()

@@ -117,7 +117,8 @@ def test_no_answer_in_time_is_an_unknown_outcome_and_ends_the_connection(schema:
         # Meanwhile it holds the store: others are told that nothing of theirs was applied.
         with pytest.raises(Unavailable):
             storage.commit(batch_of(3))
-        server.run(f"SELECT pg_terminate_backend(pid) {WAITING}")
+        # And waits for its end: only then is seen what it has applied.
+        server.run(f"SELECT pg_terminate_backend(pid, 60000) {WAITING}")
         assert not is_there(storage, 3)
         assert is_there(storage, 2)  # it was applied here, and nowhere else
         storage.close()

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -30,16 +31,21 @@ def program() -> str:
 
 
 def _ports(count: int) -> list[int]:
-    """Free ports; the server takes for each another one, 10000 above it."""
+    """Free ports; the server takes for each another one, 10000 above it.
+
+    All are held until there are enough: no two are the same, nor 10000 apart. And all lie below
+    those that the system gives to connections.
+    """
     found: list[int] = []
-    while len(found) < count:
-        port = random.randint(15_000, 30_000)
-        try:
-            for one in (port, port + 10_000):
-                socket.create_server(("127.0.0.1", one)).close()
-        except OSError:
-            continue
-        found.append(port)
+    with ExitStack() as held:
+        while len(found) < count:
+            port = random.randint(12_000, 22_000)
+            try:
+                for one in (port, port + 10_000):
+                    held.enter_context(socket.create_server(("127.0.0.1", one)))
+            except OSError:
+                continue
+            found.append(port)
     return found
 
 

@@ -40,6 +40,8 @@ def copy(source: Thread, target: Thread) -> None:
     if not last:
         return
     source.check_whole(source.reader)
+    # Before it is looked at: what is written to it from now on refuses what rests on the look.
+    head = target.line.place()[2]
     if target.namespaces() and not target.reader.exists(COPYING):
         raise Conflict(
             f"thread {target.id!r} has checkpoints already; delete it first, or copy to another"
@@ -48,7 +50,7 @@ def copy(source: Thread, target: Thread) -> None:
     held = [*target.reader.keys(NEEDS), *target.reader.keys("")]
     left = [Operation("delete", key) for key in held if key != COPYING]
     begin = [*left, Operation("set", COPYING, source.id)]
-    done = own = _change(target, [begin], target.line.place()[2])
+    done = own = _change(target, [begin], head)
     group: list[list[Operation]] = []
     for number, operations in _entries(source, last):
         places[number] = done + len(group) + 1

@@ -171,10 +171,11 @@ def put_writes(
     task: str,
     path: str,
     run: str | None,
+    life: int,
 ) -> None:
     """Note what a task wrote on top of a checkpoint, which may be put only later.
 
-    If the thread was deleted since the checkpoint was put, `Conflict`.
+    If the thread was deleted since the checkpoint was put, or its run has seen it, `Conflict`.
     """
     given = [
         # An error is kept as the text that LangGraph's own savers give back.
@@ -182,7 +183,7 @@ def put_writes(
         for n, (name, value) in enumerate(writes)
     ]
     if given:
-        put_calls(thread, space, checkpoint, given, task, path, run)
+        put_calls(thread, space, checkpoint, given, task, path, run, life)
 
 
 def _told(error: Any) -> Any:
@@ -197,13 +198,14 @@ def put_calls(
     task: str,
     path: str,
     run: str | None,
+    life: int = 0,
 ) -> None:
     """The same, with the index of each write."""
 
     def apply(draft: Draft) -> None:
-        life = thread.lives.get(checkpoint, draft.life)
-        if life != draft.life:
-            why = "could not be put" if life == REFUSED else "was put, and its thread deleted since"
+        known = thread.lives.get(checkpoint, life or draft.life)
+        if known != draft.life:
+            why = "could not be put" if known == REFUSED else "is of a thread deleted since"
             raise Conflict(
                 f"thread {thread.id!r}: checkpoint {checkpoint} {why}; nothing of this step is "
                 "stored"

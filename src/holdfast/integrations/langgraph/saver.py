@@ -170,6 +170,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     def _get(
         self, thread: Thread, space: Space, id: str | None, config: RunnableConfig
     ) -> CheckpointTuple | None:
+        thread.note_run(config, thread.life_now())
         loaded = thread.newest(space, writes=True) if id is None else thread.find(space, id)
         if loaded is None:
             return None
@@ -321,6 +322,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         if self._queue is not None:
             self._queue.check_turn(thread.id, config)
         putting.put(thread, space, cast(dict[str, Any], checkpoint), stored, parent, check)
+        thread.note_run(config, thread.lives.get(id, 0))
         if self._queue is not None and not space.ns:
             self._queue.noticed(thread.id, config, checkpoint)
         thread.weigh()
@@ -349,7 +351,8 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         if id is None:
             raise InvalidInputError("put_writes needs config['configurable']['checkpoint_id']")
         run = run_in(get_checkpoint_metadata(config, {}))
-        putting.put_writes(thread, space, id, writes, task_id, task_path, run)
+        life = thread.life_of_run(config)
+        putting.put_writes(thread, space, id, writes, task_id, task_path, run, life)
         if self._queue is not None and not space.ns:
             self._queue.noticed(thread.id, config)
 

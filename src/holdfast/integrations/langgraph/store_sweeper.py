@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 
 from holdfast.errors import StoreClosedError
 
@@ -44,7 +45,7 @@ class Sweeper:
                 break
             except Exception:  # a sweep that fails is tried again; nothing depends on it
                 _log.exception("sweeping expired items failed; it is tried again")
-        if not future.cancelled():
+        with suppress(InvalidStateError):  # it was cancelled, perhaps just now
             future.set_result(None)
 
     def stop(self, timeout: float | None) -> bool:

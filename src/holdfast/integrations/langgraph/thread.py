@@ -38,7 +38,7 @@ from holdfast.integrations.langgraph.records import (
     scope_of,
     thread_of,
 )
-from holdfast.integrations.langgraph.runs import remember
+from holdfast.integrations.langgraph.runs import remember, run_of
 from holdfast.integrations.langgraph.snapshots import Snapshot
 from holdfast.integrations.langgraph.turns import Turns
 from holdfast.integrations.langgraph.types import MESSAGE, Types
@@ -85,7 +85,8 @@ class Thread:
         self.size = 0
         """Bytes held in memory, roughly, when it was weighed last."""
         self.lives = {} if lives is None else lives
-        """By checkpoints that were put or read, the number of the scope that they lie in."""
+        """By checkpoints that were put or read, and by runs, the number of the scope that they lie
+        in, or have seen: which tasks write to whose checkpoint is not put yet."""
         self.last = 0
         """The entry that was written last from here; while it is the newest of all, what was known
         then still holds."""
@@ -133,6 +134,15 @@ class Thread:
     def note_life(self, id: str, life: int) -> None:
         """Note which scope a checkpoint lies in; what was noted first is forgotten."""
         remember(self.lives, id, life, MOST_LIVES)
+
+    def note_run(self, config: Any, life: int) -> None:
+        """Note which scope a run has seen last, 0 if there was none."""
+        if (run := run_of(config)) is not None:
+            remember(self.lives, f"run {id(run)}", life, MOST_LIVES)
+
+    def life_of_run(self, config: Any) -> int:
+        """The scope that a run has seen last; 0 if that is not known."""
+        return self.lives.get(f"run {id(run_of(config))}", 0)
 
     def check_life(self, life: int) -> None:
         """Refuse to go on reading a thread that was deleted: what is missing is no damage."""
