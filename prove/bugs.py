@@ -68,7 +68,7 @@ BUGS = (
         "backup/making.py",
         "[one for one in known if one not in gone]",
         "known",
-        "tests/backup/test_backups.py",
+        "tests/backup/test_backups_deleted.py",
     ),
     Bug(
         "a warning while PostgreSQL commits is passed over",
@@ -101,8 +101,8 @@ BUGS = (
     Bug(
         "a commit to MongoDB whose outcome is not known is begun again",
         "storage/mongodb_batch.py",
-        'if error.has_error_label("TransientTransactionError"):',
-        "if error.has_error_label:",
+        "if _may_be_tried_again(error):",
+        "if _may_be_tried_again:",
         "tests/storage/test_mongodb_faults.py",
     ),
     Bug(

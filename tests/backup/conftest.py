@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from backup_kit import fill
 from s3_kit import Server
 from store_fixtures import hands, place, plain, store, timed
+from store_kit import Place
+
+from holdfast import sync
 
 __all__ = ["hands", "place", "plain", "s3", "store", "timed"]
 
@@ -17,3 +22,13 @@ def s3() -> Iterator[Server]:
     server = Server()
     yield server
     server.remove()
+
+
+@pytest.fixture
+def simple(tmp_path: Path) -> Iterator[tuple[sync.Store, sync.Backups]]:
+    """A small store in memory, and its backups."""
+    place = Place("memory", tmp_path, sealed=False)
+    store = place.open()
+    fill(store, 2, 10)
+    yield store, sync.Backups(store, f"dir:{tmp_path}/backups")
+    place.close()

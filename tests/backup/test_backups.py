@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
-from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from backup_kit import Failing, fill, open_at, restored, there, values
-from store_kit import Hands, Place, put_row, rows_of
+from backup_kit import fill, open_at, restored, there, values
+from store_kit import Place, put_row, rows_of
 
 import holdfast
 from holdfast import sync
-from holdfast.backup import claims
 from holdfast.errors import (
     BackupNotFoundError,
     DamagedBackupError,
@@ -32,16 +29,6 @@ from holdfast.errors import (
 def backups(store: sync.Store, tmp_path: Path) -> sync.Backups:
     fill(store)
     return sync.Backups(store, f"file://{tmp_path}/backups")
-
-
-@pytest.fixture
-def simple(tmp_path: Path) -> Iterator[tuple[sync.Store, sync.Backups]]:
-    """A small store in memory, and its backups."""
-    place = Place("memory", tmp_path, sealed=False)
-    store = place.open()
-    fill(store, 2, 10)
-    yield store, sync.Backups(store, f"dir:{tmp_path}/backups")
-    place.close()
 
 
 def files(tmp_path: Path) -> dict[str, bytes]:
@@ -246,14 +233,6 @@ def test_a_manifest_that_was_changed_is_refused(
             backups.restore(made.id, f"sqlite:{tmp_path}/again.db")
         assert backups.list() == []
         assert backups.damaged() == (made.id,)
-    # What it names may be needed: nothing is deleted while it cannot be read.
-    path.write_bytes(whole)
-    other = backups.create()
-    path.write_bytes(whole[:50])
-    before = files(tmp_path).keys()
-    with pytest.raises(DamagedBackupError):
-        backups.delete(other.id)
-    assert {name for name in before if name.startswith("objects/")} <= files(tmp_path).keys()
     path.write_bytes(whole)
     assert backups.verify(made.id).ok
 
@@ -282,141 +261,6 @@ def test_only_backups_of_those_who_are_trusted_are_taken(tmp_path: Path) -> None
     assert trusting.verify(made.id).ok
     trusting.restore(made.id, f"sqlite:{tmp_path}/again.db")
     alone.restore(bare.id, f"sqlite:{tmp_path}/bare.db", untrusted=True)
-
-
-@pytest.mark.spec("L108", "L116", "L117", "L118")
-def test_old_backups_are_pruned_and_some_always_stay(tmp_path: Path, hands: Hands) -> None:
-    place = Place("memory", tmp_path, sealed=False)
-    store = place.open(clock=hands.clock)
-    backups = sync.Backups(store, f"dir:{tmp_path}/backups")
-    month, day = timedelta(days=30), 86_400
-    made = []
-    for number in range(8):
-        store.agent("a").set("n", number)
-        made.insert(0, backups.create(f"b{number}"))
-        hands.move(6 * day)
-    # The newest is 6 days old, the fifth 30, and three are older.
-    assert backups.prune(1, max_age=month).deleted == tuple(one.id for one in made[5:])
-    assert backups.list() == made[:5]
-    # A clock ten years ahead: by age alone none would stay.
-    hands.move(3650 * day)
-    assert backups.prune(5, max_age=month).deleted == ()
-    assert backups.prune(4, max_age=month).deleted == (made[4].id,)
-    assert len(backups.prune(2).deleted) == 2
-    assert backups.list() == made[:2]
-    assert all(backups.verify(one.id).ok for one in made[:2])
-    for wrong in (0, -1, True, "2"):
-        with pytest.raises(InvalidInputError):
-            backups.prune(wrong)  # type: ignore[arg-type]
-    for one in made[:2]:
-        backups.delete(one.id)
-    assert files(tmp_path) == {}
-    with pytest.raises(BackupNotFoundError):
-        backups.delete(made[0].id)
-    place.close()
-
-
-def test_stores_that_share_a_place_leave_each_other_alone(tmp_path: Path) -> None:
-    found = []
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        place = Place("memory", tmp_path / name, sealed=False)
-        store = place.open()
-        fill(store, 1, 5)
-        found.append((store, sync.Backups(store, f"dir:{tmp_path}/backups")))
-    (one, first), (_, second) = found
-    kept = second.create()
-    for _ in range(3):
-        first.create()
-    assert len(first.prune(1).deleted) == 2
-    assert second.verify(kept.id).ok
-    assert first.list()[0].lineage != kept.lineage
-    url = f"sqlite:{tmp_path}/again.db"
-    with pytest.raises(UntrustedSignerError):
-        first.restore(kept.id, url)
-    second.restore(kept.id, url)
-    one.close()
-
-
-def test_deleting_takes_nothing_from_who_makes_a_backup_meanwhile(
-    simple: tuple[sync.Store, sync.Backups], tmp_path: Path
-) -> None:
-    """At whatever moment of the making the backup is deleted that it rests on."""
-    store, backups = simple
-    other = sync.Backups(store, f"dir:{tmp_path}/backups")
-    for nth in range(1, 100):
-        first = backups.create(full=True)
-        store.agent("agent-0").set("facts/1", nth)
-        beside = Failing(
-            backups._place, nth, onward=False, fail=lambda id=first.id: other.delete(id)
-        )
-        backups._place = beside  # type: ignore[assignment]
-        made = backups.create()
-        backups._place = beside._inner
-        assert backups.verify(made.id).ok, nth
-        if not beside.failed:
-            break
-        backups.delete(made.id)
-        assert not [name for name in files(tmp_path) if name.startswith(("pending", "doomed"))]
-    assert nth > 5
-
-
-def test_making_a_backup_takes_nothing_from_what_is_deleted_meanwhile(
-    simple: tuple[sync.Store, sync.Backups], tmp_path: Path
-) -> None:
-    """The other way round: a backup is made at whatever moment of a deletion."""
-    store, backups = simple
-    other = sync.Backups(store, f"dir:{tmp_path}/backups")
-    for nth in range(1, 100):
-        first = backups.create(full=True)
-        made: list[Any] = []
-        beside = Failing(
-            backups._place, nth, onward=False, fail=lambda into=made: into.append(other.create())
-        )
-        backups._place = beside  # type: ignore[assignment]
-        backups.delete(first.id)
-        backups._place = beside._inner
-        if not made:
-            break
-        assert backups.verify(made[0].id).ok, nth
-        backups.delete(made[0].id)
-        store.agent("agent-0").set("facts/1", nth)
-    assert nth > 5
-
-
-def test_two_who_delete_at_once_get_along(
-    simple: tuple[sync.Store, sync.Backups], tmp_path: Path
-) -> None:
-    store, backups = simple
-    other = sync.Backups(store, f"dir:{tmp_path}/backups")
-    for nth in range(1, 100):
-        ids = []
-        for number in range(3):
-            store.agent("agent-0").set("facts/1", [nth, number])
-            ids.append(backups.create().id)
-        beside = Failing(backups._place, nth, onward=False, fail=lambda id=ids[1]: other.delete(id))
-        backups._place = beside  # type: ignore[assignment]
-        backups.delete(ids[0])
-        backups._place = beside._inner
-        assert backups.verify(ids[2]).ok
-        for one in backups.list():
-            backups.delete(one.id)
-        assert files(tmp_path) == {}
-        if not beside.failed:
-            break
-    assert nth > 5
-
-
-def test_a_claim_of_somebody_who_was_killed_ends(
-    simple: tuple[sync.Store, sync.Backups], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, backups = simple
-    made = backups.create()
-    claims.claim(backups._place, "20200101T000000000000Z-00000000", [made.id])
-    assert backups.delete(made.id).objects == 0
-    monkeypatch.setattr(claims, "DEAD", timedelta(seconds=-1))
-    assert claims.collect(backups._place)[0] >= 2
-    assert files(tmp_path) == {}
 
 
 @pytest.mark.parametrize(

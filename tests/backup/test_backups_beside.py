@@ -6,13 +6,15 @@ import re
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from backup_kit import fill, open_at, restored, values
 from store_kit import Place
 
 from holdfast import sync
-from holdfast.errors import InvalidInputError
+from holdfast.backup import restoring
+from holdfast.errors import InvalidInputError, RefusedError, Unavailable
 
 WRITERS = 3
 
@@ -90,3 +92,55 @@ def test_a_store_is_made_on_the_same_engine(
     if place.sealed and "ring=" in url:
         with pytest.raises(InvalidInputError, match="ring="):
             backups.restore(made.id, url.partition("&ring=")[0])
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_of_two_who_restore_to_one_place_one_is_refused(
+    tmp_path: Path, sealed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have seen that nothing is there; who is refused drops nothing of the other's."""
+    place = Place("sqlite", tmp_path, sealed=sealed)
+    store = place.open()
+    fill(store)
+    backups = sync.Backups(store, f"dir:{tmp_path}/backups")
+    made, before = backups.create(keys=sealed), values(store)
+    url, both, found = f"sqlite:{tmp_path}/again.db", threading.Barrier(2), []
+    look = restoring._Turn.begin
+
+    def begin(turn: Any, url: str) -> None:
+        both.wait(60)
+        look(turn, url)
+
+    def restore() -> None:
+        try:
+            found.append(backups.restore(made.id, url))
+        except RefusedError as error:
+            found.append(error)
+
+    monkeypatch.setattr(restoring._Turn, "begin", begin)
+    threads = [threading.Thread(target=restore) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    (refused,) = [one for one in found if isinstance(one, RefusedError)]
+    assert "somebody else restores" in str(refused)
+    with sync.open(url, key=place.key, create=False) as again:
+        assert values(again) == before
+        assert again.verify().findings == []
+    place.close()
+
+
+def test_a_file_that_was_put_in_place_of_the_store_is_not_backed_up(tmp_path: Path) -> None:
+    with sync.open(f"sqlite:{tmp_path}/other.db") as other:
+        other.agent("other").set("k", 1)
+    store = sync.open(f"sqlite:{tmp_path}/mine.db")
+    store.agent("mine").set("k", 1)
+    (tmp_path / "mine.db-wal").unlink()
+    (tmp_path / "mine.db-shm").unlink()
+    (tmp_path / "other.db").replace(tmp_path / "mine.db")
+    backups = sync.Backups(store, f"dir:{tmp_path}/backups")
+    with pytest.raises(Unavailable, match="replaced or removed"):
+        backups.create()
+    assert backups.list() == []
+    store.close()

@@ -49,6 +49,16 @@ def test_a_store_is_backed_up_and_made_again(cli: Cli, place: str, tmp_path: Pat
     assert cli(f"backup verify {place} newest").code == 4
 
 
+def test_deleting_says_why_objects_stay(cli: Cli, place: str, tmp_path: Path) -> None:
+    cli("init")
+    ids = [cli(f"backup create {place} --full --json").json["id"] for _ in range(3)]
+    (tmp_path / "backups" / "backups" / f"{ids[0]}.json").write_bytes(b"{}")
+    done = cli(f"backup delete {place} {ids[1]} --json")
+    assert (done.code, done.json["deleted"], done.json["objects"]) == (0, [ids[1]], 0)
+    assert ids[0] in done.json["notes"][0]
+    assert "no object was deleted" in cli(f"backup delete {place} {ids[2]}").err
+
+
 def test_where_the_store_is_lost(cli: Cli, place: str, tmp_path: Path) -> None:
     cli("init")
     cli("key set agent:7 plan 1")

@@ -11,12 +11,28 @@ from collections.abc import Iterator
 import pytest
 from mongodb_kit import Server, Servers
 from mongodb_proxy import CuttingCommands
+from pymongo.client_session import ClientSession
+from pymongo.errors import (
+    ExecutionTimeout,
+    NetworkTimeout,
+    OperationFailure,
+    PyMongoError,
+    ServerSelectionTimeoutError,
+)
 from server_kit import APPEND, CREATE, batch_of, is_there, outcome, together, write_while
 from store_kit import SOURCE
 
 from holdfast import sync
-from holdfast.errors import Conflict, OutcomeUnknown, StoreLockedError, Unavailable
-from holdfast.storage import open_storage
+from holdfast.errors import (
+    Conflict,
+    HoldfastError,
+    OutcomeUnknown,
+    StorageReadOnlyError,
+    StoreLockedError,
+    Unavailable,
+)
+from holdfast.storage import mongodb_batch, open_storage
+from holdfast.storage.mongodb_batch import Commit
 from holdfast.storage.mongodb_client import STOPPED
 from holdfast.testing import CHECKS
 
@@ -116,14 +132,68 @@ def test_a_writer_that_is_killed_in_the_middle_does_not_hold_up_the_others(
     storage.close()
 
 
+@pytest.mark.parametrize(
+    ("late", "said", "words"),
+    [
+        (ExecutionTimeout("no time is left", 50), StoreLockedError, "others kept committing"),
+        (NetworkTimeout("timed out"), StoreLockedError, "others kept committing"),
+        (ServerSelectionTimeoutError("none found"), Unavailable, "cannot be reached"),
+        (OperationFailure("no rights", 13), StorageReadOnlyError, "rights"),
+    ],
+)
+def test_who_gives_up_says_what_the_reason_is(
+    mongodb: Server,
+    name: str,
+    late: PyMongoError,
+    said: type[HoldfastError],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Others commit, and then comes an error: one that says that time is over tells less."""
+    storage = open_storage(mongodb.place(name))
+    real, asked = Commit._count, []
+
+    def count(commit: Commit, session: ClientSession) -> None:
+        asked.append(commit)
+        if len(asked) > 1:
+            raise late
+        real(commit, session)
+
+    monkeypatch.setattr(Commit, "_count", count)
+    client = mongodb.client(replicaSet="rs0")
+    with client, client.start_session() as other, other.start_transaction():
+        client[name]["store"].update_one({}, {"$inc": {"commits": 1}}, session=other)
+        with pytest.raises(said, match=words) as caught:
+            storage.commit(batch_of(1))
+    assert type(caught.value) is said
+    assert len(asked) == 2
+    assert not is_there(storage, 1)
+    storage.close()
+
+
+def test_a_connection_cut_while_looking_who_stopped_is_no_error_of_the_commit(
+    mongodb: Server, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mongodb_batch, "STOPPED", 0)  # it looks at once
+    with CuttingCommands(mongodb.port) as cutting:
+        storage = open_storage(cutting.place(name, timeout=4000))
+        cutting.arm("aggregate", "asked", 1_000_000)
+        client = mongodb.client(replicaSet="rs0")
+        with client, client.start_session() as other, other.start_transaction():
+            client[name]["store"].update_one({}, {"$inc": {"commits": 1}}, session=other)
+            said = outcome(lambda: storage.commit(batch_of(1)))
+            assert said in (StoreLockedError, Unavailable)  # and none of the driver's own
+        storage.close()
+
+
 def test_a_server_killed_before_and_after_a_commit(mortal: Server, name: str) -> None:
     storage = open_storage(mortal.place(name, timeout=4000))
     storage.commit(batch_of(1))
     before = storage.version()
     mortal.kill()
-    with pytest.raises(Unavailable):
+    with pytest.raises(Unavailable, match="cannot be reached"):
         storage.commit(batch_of(2))
-    with pytest.raises(Unavailable):
+    with pytest.raises(Unavailable, match="cannot be reached"):
         storage.get([b"x"])
     mortal.start()
     storage.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 import os
 import sys
 import time
@@ -134,6 +135,11 @@ def test_no_password_shows_anywhere(
     )
     url = f"postgresql://guarded:hunter2@127.0.0.1:{postgres.port}/postgres?schema={schema}"
     said = [shown(url), shown("postgresql:hunter2"), shown("postgresql//u:hunter2@h")]
+    for sign in "/?@#":
+        written = f"postgresql://u:1{sign}hunter2@127.0.0.1/d"
+        with pytest.raises(InvalidInputError, match="write @ as %40") as told:
+            sync.open(written)
+        said += [shown(written), str(told.value)]
     with sync.open(url) as store:
         storage = store._core.storage
         said += [repr(store), str(store.metrics()), str(store.stats()), str(store.identity())]
@@ -319,8 +325,9 @@ def test_commits_are_synchronous_whatever_a_role_says(postgres: Server, url: str
     storage = PostgresStorage(url.replace("postgres@", "hasty@"))
     with storage._pool.link(storage._pool.deadline()) as link:
         ask = ("SELECT current_setting('synchronous_commit')", [])
-        statements = [*storage._begin(), ask, ("ROLLBACK", []), ask]
-        results = link.flight(statements, storage._pool.deadline())
+        deadline = storage._pool.deadline()
+        statements = [*storage._begin(deadline), ask, ("ROLLBACK", []), ask]
+        results = link.flight(statements, deadline)
     assert results[3].rows() == [(b"on",)]
     assert results[5].rows() == [(b"off",)]  # nothing is left of it
     storage.close()
@@ -441,9 +448,10 @@ def test_a_turn_that_is_held_too_long_is_ended_by_the_server(url: str) -> None:
     one.commit(Batch(puts=[(b"k", b"v")]))
     with pytest.raises(Conflict):
         one.commit(Batch(absent=[b"k"]))  # from now on it takes its turn
+    assert one._contested > 0
+    one._contested = math.inf  # for however long it takes until it does
     with one.turn():
         assert one._held is not None
-        assert one._held.link.quiet()
         two.commit(Batch(puts=[(b"a", b"v")]))  # waits until the server has ended the turn
         assert not one._held.link.quiet()
         one.commit(Batch(puts=[(b"b", b"v")], absent=[b"b"]))

@@ -81,12 +81,17 @@ class Backups:
         return await to_the_end(self._blocking.restore, id, url, untrusted=untrusted)
 
     async def delete(self, id: str) -> PrunedBackups:
-        """Delete a backup, and the objects that no other one needs."""
+        """Delete a backup, and the objects that no other one needs.
+
+        If another one cannot be read, all objects stay, and `notes` of what is returned say why.
+        """
         return await to_the_end(self._blocking.delete, id)
 
     async def prune(self, keep: int, *, max_age: timedelta | None = None) -> PrunedBackups:
         """Delete all backups but the newest `keep`; with `max_age`, only those that are older.
 
-        Backups of other stores at the same place are left alone.
+        Backups of other stores at the same place are left alone; without a store, `keep` of each
+        stay. So many stay of each signer, too, and of those that nobody signed: what somebody
+        else puts there does not count as a newer backup of this store.
         """
         return await to_the_end(self._blocking.prune, keep, max_age=max_age)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -60,6 +61,8 @@ class PrunedBackups:
     deleted: tuple[str, ...]
     objects: int
     bytes: int
+    notes: tuple[str, ...] = ()
+    """Why objects that no backup may need were left; the next deletion looks at them again."""
 
 
 class Backups:
@@ -178,7 +181,10 @@ class Backups:
         return restore(self._core, self._place, backup, url)
 
     def delete(self, id: str) -> PrunedBackups:
-        """Delete a backup, and the objects that no other one needs."""
+        """Delete a backup, and the objects that no other one needs.
+
+        If another one cannot be read, all objects stay, and `notes` of what is returned say why.
+        """
         manifest.path_of(id)
         if id not in manifest.ids(self._place):
             manifest.read(self._place, id)
@@ -187,7 +193,9 @@ class Backups:
     def prune(self, keep: int, *, max_age: timedelta | None = None) -> PrunedBackups:
         """Delete all backups but the newest `keep`; with `max_age`, only those that are older.
 
-        Backups of other stores at the same place are left alone.
+        Backups of other stores at the same place are left alone; without a store, `keep` of each
+        stay. So many stay of each signer, too, and of those that nobody signed: what somebody
+        else puts there does not count as a newer backup of this store.
         """
         if type(keep) is not int or keep < 1:
             raise InvalidInputError("keep is a number of backups, 1 or more")
@@ -197,12 +205,23 @@ class Backups:
         if self._core is not None:
             found = [one for one in found if one.lineage == self._core.lineage.hex()]
             now = datetime.fromtimestamp(self._core.clock.claimed() / 1_000_000, UTC)
-        old = [one.id for one in found[keep:] if max_age is None or now - one.created > max_age]
+        seen: Counter[tuple[str, str]] = Counter()
+        old: list[str] = []
+        for one in found:
+            # A manifest is read only if the signer that it names has signed it.
+            seen[one.lineage, one.signer] += 1
+            newest = seen[one.lineage, one.signer] <= keep
+            if not newest and (max_age is None or now - one.created > max_age):
+                old.append(one.id)
         return self._delete(old)
 
     def _delete(self, ids: Sequence[str]) -> PrunedBackups:
         self._place.drop([manifest.path_of(id) for id in ids])
-        objects, size = claims.collect(self._place)
+        try:
+            objects, size = claims.collect(self._place)
+        except (StateIntegrityError, NewerFormatError, BackupNotFoundError) as error:
+            # The backups are gone all the same, and what is damaged is another one.
+            return PrunedBackups(tuple(ids), 0, 0, (f"no object was deleted: {error}",))
         return PrunedBackups(tuple(ids), objects, size)
 
 

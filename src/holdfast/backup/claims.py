@@ -6,35 +6,45 @@ then looks what is claimed, then what backups name, and deletes only what is nei
 at least one sees the other. A claim goes behind the manifest, so that one of both is there.
 
 A process that was killed leaves its claim, or its dooms, behind. After a day, by the clock of the
-place, they count no more: nobody takes that long who lives (`making` gives up before).
+place, they count no more, and whoever deletes next removes them. One that lives all the same (its
+machine slept) finds that out before it relies on them (`_alive`). A restore need not: every
+object is compared with its hash, and one that is gone ends it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 
 import msgspec
 
 from holdfast.backup import manifest
 from holdfast.backup.parts import damaged
-from holdfast.backup.place import Place
+from holdfast.backup.place import Found, Place
 from holdfast.errors import BackupNotFoundError, Unavailable
 
 DEAD = timedelta(days=1)
 _LARGEST = 64 << 20
+_MANY = 1000
+"""Objects that are deleted between two looks whether that is still allowed."""
 
 
 def claim(place: Place, run: str, rests_on: Iterable[str]) -> None:
     """Say that objects of these runs may not be deleted while this run lasts."""
-    place.create(f"pending/{run}", msgspec.json.encode([run, *rests_on]))
+    place.create(_pending(run), msgspec.json.encode([run, *rests_on]))
+
+
+def check_claim(place: Place, run: str) -> None:
+    """Refuse to go on if others took this run for dead: what it rests on may be deleted."""
+    _alive(place, "pending", [_pending(run)])
 
 
 def release(place: Place, run: str) -> None:
     """Say that a run is over."""
-    place.drop([f"pending/{run}"])
+    place.drop([_pending(run)])
 
 
 @contextmanager
@@ -74,19 +84,38 @@ def collect(place: Place) -> tuple[int, int]:
     try:
         for mark in marks:
             place.put(mark, b"")
-        kept = _claimed(place)
+        kept = _claimed(place, marks)
         named = _named(place)
         found = [one for run in left if run not in kept for one in place.objects(f"objects/{run}")]
         unnamed = [one for one in found if one.name not in named]
-        place.drop([one.name for one in unnamed])
+        waiting = iter(unnamed)
+        while batch := list(islice(waiting, _MANY)):
+            _alive(place, "doomed", marks)
+            place.drop([one.name for one in batch])
         return len(unnamed), sum(one.size for one in unnamed)
     finally:
         place.drop(marks)
 
 
-def _claimed(place: Place) -> set[str]:
+def _pending(run: str) -> str:
+    return f"pending/{run}"
+
+
+def _alive(place: Place, folder: str, mine: Sequence[str]) -> list[Found]:
+    """What lies in a folder; refuses to go on if something of one's own is gone from there, which
+    others took for a dead process's."""
+    found = list(place.objects(folder))
+    if not {one.name for one in found}.issuperset(mine):
+        raise Unavailable(
+            f"it lasted over a day by the clock of {place.address}, and others go by that: it "
+            "was ended before it could do harm; try again"
+        )
+    return found
+
+
+def _claimed(place: Place, marks: Sequence[str]) -> set[str]:
     """The runs that are claimed by somebody who lives."""
-    doomed = list(place.objects("doomed"))
+    doomed = _alive(place, "doomed", marks)
     now = max(one.written for one in doomed)
     found: set[str] = set()
     dead = [one.name for one in doomed if now - one.written > DEAD]

@@ -143,6 +143,7 @@ class _Making:
         )
         if time.monotonic() - self._begun > LONGEST:
             raise Unavailable("it took more than twelve hours; what was sent is not sent again")
+        claims.check_claim(self._place, self._run)
         with undivided():
             if not self._place.create(
                 manifest.path_of(backup.id), manifest.sign(backup, core.signer)

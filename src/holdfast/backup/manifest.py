@@ -42,9 +42,11 @@ class Backup(msgspec.Struct, frozen=True, kw_only=True):
     created: datetime
     """By the clock of the process that made it."""
     type: str
-    """full, or incremental: then it names objects of backups before."""
+    """full, or incremental: then it names objects that were sent before, by other backups or by
+    one that was cut short."""
     parent: str
-    """The backup whose objects it was compared with; empty if there was none."""
+    """Of an incremental one, the newest backup of the store before it; empty if there is none,
+    because all that was sent before was cut short."""
     lineage: str
     """Of which store it is."""
     encrypted: bool

@@ -8,6 +8,7 @@ and its keys are not put into the ring.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from holdfast.backup import claims, manifest
 from holdfast.backup.manifest import Backup
 from holdfast.backup.parts import CELLS, RECORDS, RING, Row, damaged
 from holdfast.backup.place import Place
-from holdfast.errors import HoldfastError, InvalidInputError, RefusedError
+from holdfast.errors import Conflict, HoldfastError, InvalidInputError, RefusedError
 from holdfast.seal.wrapping import GONE, scope_of
 from holdfast.storage import open_storage, shown
 from holdfast.storage.contract import MAX_KEY, Batch, Storage
@@ -28,6 +29,7 @@ from holdfast.store.handles import StoreHandle
 from holdfast.store.opening import META, open_core, ring_place
 
 _LAST = b"\xff" * (MAX_KEY + 1)
+_TURN = b"restoring"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +64,12 @@ def restore(core: Core | None, place: Place, backup: Backup, url: str) -> Restor
         ring = _empty(opened, ring_url) if backup.keys else None
         opened.enter_context(claims.held(place, {part.run for part in parts}))
         found = (manifest.rows_of(place, part) for part in parts)
+        turn = _Turn([storage] if ring is None else [storage, ring])
         try:
-            new = _fill(storage, ring, found, _Gone(core))
+            turn.begin(url)
+            new = _fill(turn, found, _Gone(core))
         except BaseException:
-            _undo(storage, ring)
+            turn.undo()
             raise
         if not backup.encrypted and new:
             _finish(url)
@@ -126,12 +130,67 @@ def _all(storage: Storage, low: bytes, high: bytes) -> Iterator[tuple[bytes, byt
         low = page[-1][0] + b"\0"
 
 
-def _fill(
-    storage: Storage,
-    ring: Storage | None,
-    found: Iterable[list[Row]],
-    gone: _Gone,
-) -> int:
+class _Turn:
+    """Who restores into a place in which nothing was: a cell there holds a token of theirs.
+
+    All that is written expects it, and so does undoing: of two who begin at once, one is refused,
+    and nobody drops rows of another.
+    """
+
+    def __init__(self, places: list[Storage]) -> None:
+        self._places = places
+        self._token = os.urandom(16)
+        self._begun: list[Storage] = []
+
+    def begin(self, url: str) -> None:
+        """Put the token there."""
+        for storage in self._places:
+            try:
+                storage.commit(Batch(cells=[(_TURN, None, self._token)]))
+            except Conflict:
+                raise RefusedError(
+                    f"somebody else restores into {shown(url)}; nothing was changed: wait for "
+                    "that, or name another place"
+                ) from None
+            self._begun.append(storage)
+
+    def write(self, batch: Batch) -> None:
+        """Commit rows of the store."""
+        self._commit(self._places[0], batch)
+
+    def write_keys(self, batch: Batch) -> None:
+        """Commit rows of its ring, if that is restored."""
+        for ring in self._places[1:]:
+            self._commit(ring, batch)
+
+    def _commit(self, storage: Storage, batch: Batch) -> None:
+        if batch.puts or batch.cells:
+            batch.cells.append((_TURN, self._token, self._token))
+            storage.commit(batch)
+
+    def finish(self, last: Batch) -> None:
+        """Commit the rows that make it a store, and take the token away."""
+        last.cells.append((_TURN, self._token, None))
+        self._places[0].commit(last)
+        for ring in self._places[1:]:
+            ring.commit(Batch(cells=[(_TURN, self._token, None)]))
+
+    def undo(self) -> None:
+        """Leave nothing behind, as far as that can be done."""
+        with suppress(HoldfastError):
+            if not self._begun or self._places[0].get([META])[0] is not None:
+                return
+            mine = (_TURN, self._token, self._token)
+            for storage in self._begun:
+                while page := storage.scan(b"", _LAST):
+                    storage.commit(Batch(drops=[key for key, _ in page], cells=[mine]))
+                while cells := [one for one in storage.cells(b"", _LAST) if one[0] != _TURN]:
+                    gone = [(key, content, None) for key, content in cells]
+                    storage.commit(Batch(cells=[*gone, mine]))
+                storage.commit(Batch(cells=[(_TURN, self._token, None)]))
+
+
+def _fill(turn: _Turn, found: Iterable[list[Row]], gone: _Gone) -> int:
     """Write all rows, the one that makes it a store last; how many tombstones were new."""
     last: list[tuple[bytes, bytes]] = []
     new = dict(gone.rows)
@@ -151,31 +210,13 @@ def _fill(
                     into.puts.append((row.key, row.content))
                 else:
                     into.cells.append((row.key, None, row.content))
-        _commit(storage, batch)
-        if ring is not None:
-            _commit(ring, keys)
+        turn.write(batch)
+        turn.write_keys(keys)
     if not last:
         raise damaged("the backup")
-    if ring is not None:
-        _commit(ring, Batch(puts=list(gone.keys.items())))
-    storage.commit(Batch(puts=[*last, *new.items()], absent=[META]))
+    turn.write_keys(Batch(puts=list(gone.keys.items())))
+    turn.finish(Batch(puts=[*last, *new.items()], absent=[META]))
     return len(new)
-
-
-def _undo(storage: Storage, ring: Storage | None) -> None:
-    """Leave nothing behind, as far as that can be done: nothing was there before."""
-    with suppress(HoldfastError):
-        if storage.get([META])[0] is None:
-            for one in (storage, ring):
-                while one is not None and (page := one.scan(b"", _LAST)):
-                    one.commit(Batch(drops=[key for key, _ in page]))
-                while one is not None and (cells := one.cells(b"", _LAST)):
-                    one.commit(Batch(cells=[(key, content, None) for key, content in cells]))
-
-
-def _commit(storage: Storage, batch: Batch) -> None:
-    if batch.puts or batch.cells:
-        storage.commit(batch)
 
 
 def _finish(url: str) -> None:

@@ -285,12 +285,19 @@ def _named(backups: Backups, store: Store | None, id: str) -> str:
 def _deleted(session: Session, done: PrunedBackups) -> None:
     if session.json:
         output.document(
-            {"deleted": list(done.deleted), "objects": done.objects, "bytes": done.bytes}
+            {
+                "deleted": list(done.deleted),
+                "objects": done.objects,
+                "bytes": done.bytes,
+                "notes": list(done.notes),
+            }
         )
         return
     for id in done.deleted:
         output.say(f"{id} is deleted")
     output.note(f"{done.objects} objects, {done.bytes} bytes went")
+    for note in done.notes:
+        output.note(note)
 
 
 def _shape(made: Backup) -> dict[str, Any]:

@@ -7,8 +7,9 @@ Glossary of this layer:
 - **batch**: puts, drops, expectations and cells that are applied together or not at all;
 - **expectation**: what must hold at commit time: a record absent or present, a cell's bytes;
 - **engine**: what keeps the bytes (`memory`, `sqlite`, …); it states its limits by name;
-- **handle**: one open engine; it is *dead* after a failed write and then refuses everything;
-- **version**: a token that stays equal while nobody commits;
+- **handle**: one open engine; that of a file is *dead* after a failed read or write and then
+  refuses everything, that of a server replaces its connection and goes on;
+- **version**: a token that stays equal while nobody else commits;
 - **turn**: the right to commit, taken early;
 - **wrapper**: something with the same contract around an engine: counting, faults.
 

@@ -16,10 +16,15 @@ from itertools import islice
 from pymongo import DeleteMany, InsertOne, ReadPreference, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
-from pymongo.errors import BulkWriteError, PyMongoError
+from pymongo.errors import (
+    BulkWriteError,
+    OperationFailure,
+    PyMongoError,
+    ServerSelectionTimeoutError,
+)
 from pymongo.read_concern import ReadConcern
 
-from holdfast.errors import OutcomeUnknown, StoreLockedError
+from holdfast.errors import HoldfastError, OutcomeUnknown, StoreLockedError
 from holdfast.storage.batches import conflict, differs
 from holdfast.storage.contract import Batch
 from holdfast.storage.mongodb_client import COUNT, STOPPED, Client, Document, row
@@ -43,6 +48,8 @@ class Commit:
         """Look also at what is put: something of it is there, equal, other, or unexpected."""
         self._new: dict[bytes, bytes] = {}
         """What is put and not there."""
+        self._why: PyMongoError | None = None
+        """What keeps it from being applied."""
 
     def run(self) -> None:
         """Apply the batch, or raise what became of it."""
@@ -52,11 +59,7 @@ class Commit:
             while not self._attempt(session):
                 now = time.monotonic()
                 if now + wait > self._deadline:
-                    raise StoreLockedError(
-                        f"others kept committing to {self._client.address}, or one of them "
-                        "stopped in the middle, and the server has not yet ended what it began; "
-                        "nothing was applied: try again"
-                    )
+                    raise self._given_up()
                 if now > look:
                     look = now + 1
                     self._client.end_stopped()
@@ -76,10 +79,33 @@ class Commit:
             session.abort_transaction()
             if isinstance(error, BulkWriteError) and not self._careful and _is_twice(error):
                 self._careful = True
-            elif not error.has_error_label("TransientTransactionError"):
-                raise self._client.error(error) from None
+                return False
+            self._note(error)
+            if not _may_be_tried_again(error):
+                raise self._given_up() from None
             return False
         return self._finish(session)
+
+    def _note(self, error: PyMongoError) -> None:
+        """Remember what keeps it from being applied.
+
+        That the time is over tells less than the error before. But one that finds no server has
+        looked for one all of its time.
+        """
+        mute = error.timeout and not isinstance(error, ServerSelectionTimeoutError)
+        if self._why is None or not mute:
+            self._why = error
+
+    def _given_up(self) -> HoldfastError:
+        """The error for a batch that was not applied."""
+        error = self._why
+        others = isinstance(error, OperationFailure) and _may_be_tried_again(error)
+        if error is not None and not others:
+            return self._client.error(error)
+        return StoreLockedError(
+            f"others kept committing to {self._client.address}, or one of them stopped in the "
+            "middle, and the server has not yet ended what it began; nothing was applied: try again"
+        )
 
     def _finish(self, session: ClientSession) -> bool:
         while True:
@@ -87,7 +113,8 @@ class Commit:
                 session.commit_transaction()
                 return True
             except PyMongoError as error:
-                if error.has_error_label("TransientTransactionError"):
+                if _may_be_tried_again(error):
+                    self._note(error)
                     return False  # the server knows of no such transaction, and never will
                 late = time.monotonic() > self._deadline
                 if late or not error.has_error_label("UnknownTransactionCommitResult"):
@@ -182,6 +209,11 @@ def _insert(key: bytes, value: bytes) -> InsertOne[Document]:
 
 def _update(key: bytes, value: bytes) -> UpdateOne:
     return UpdateOne({"_id": key.hex()}, {"$set": {"v": value}})
+
+
+def _may_be_tried_again(error: PyMongoError) -> bool:
+    """Whether the whole transaction may: the server has ended it, or never heard of it."""
+    return error.has_error_label("TransientTransactionError")
 
 
 def _is_twice(error: BulkWriteError) -> bool:

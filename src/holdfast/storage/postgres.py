@@ -249,9 +249,17 @@ class PostgresStorage:
 
     # -- committing --------------------------------------------------------------------
 
-    def _begin(self) -> list[Statement]:
-        patience = text(str(self.address.timeout * 9 // 10))  # the server gives up first
-        return [(_BEGIN, []), (_SETTINGS, [patience, text(self._level)]), (self._count, [])]
+    def _begin(self, deadline: float) -> list[Statement]:
+        # The server gives up first, also where waiting for a link has taken most of the time:
+        # then it is known that nothing was applied.
+        patience = int((deadline - time.monotonic()) * 900)
+        if patience < 1:
+            raise Unavailable(
+                f"waiting for a connection to {self.address} took all of the time; nothing was "
+                "applied: try again, or give a larger pool_size or a longer timeout"
+            )
+        settings = [text(str(patience)), text(self._level)]
+        return [(_BEGIN, []), (_SETTINGS, settings), (self._count, [])]
 
     def _send(self, statement: Statement) -> tuple[Sequence[Result], str]:
         """Send the whole transaction, or what is left of it in a turn; the results that came, and
@@ -265,7 +273,7 @@ class PostgresStorage:
                 results, link = held.link.flight(rest, deadline), held.link
             else:
                 with self._pool.link(deadline) as link:
-                    results = link.flight([*self._begin(), *rest], deadline)
+                    results = link.flight([*self._begin(deadline), *rest], deadline)
         except Lost as lost:
             return [*begun, *lost.results], str(lost)
         doubt = "the server warned while it committed" if link.warned else ""
@@ -276,7 +284,7 @@ class PostgresStorage:
         deadline = self._pool.deadline()
         with self._pool.link(deadline) as link:
             try:
-                begun = link.flight([*self._begin(), (_IDLE, [])], deadline)
+                begun = link.flight([*self._begin(deadline), (_IDLE, [])], deadline)
                 if not link.spoiled:
                     self._held = _Held(threading.get_ident(), link, begun[:3])
             except Lost:

@@ -16,6 +16,8 @@ POOL_SIZE = 20
 TIMEOUT = 30_000
 """Milliseconds that a call may take."""
 _OPTIONS = ("pool_size", "timeout", "ring")
+_HOST = r"(?:\[[^\]@/]*\]|[^:@/#\[\]]*)(?::[0-9]*)?"
+_PLACE = re.compile(rf"//(?:[^@/#]*@)?(?P<place>{_HOST}(?:,{_HOST})*(?:/[^@/#]*)?)")
 
 
 def on_server(url: str) -> bool:
@@ -27,16 +29,32 @@ def shown(url: str) -> str:
     """A URL of any storage as errors may show it: without user, password and options."""
     if not on_server(url):
         return re.sub(r":[^:@/]*@", ":***@", url)
-    scheme, _, rest = url.partition("?")[0].partition(":")
+    scheme = url.partition(":")[0]
     scheme = "postgresql" if scheme == "postgres" else scheme
-    if not rest.startswith("//"):
-        return f"{scheme}:"
-    # A password may hold a slash, though it should be written as %2F there.
-    return f"{scheme}://{rest[2:].rpartition('@')[2]}"
+    found = _hosts_and_path(url)
+    return f"{scheme}://{found}" if found is not None else f"{scheme}:"
+
+
+def _hosts_and_path(url: str) -> str | None:
+    """What a URL says behind user and password; None if it cannot be told where those end.
+
+    A password with a sign that ends it in a URL would be taken for a host, path or option.
+    """
+    rest, _, query = url.partition(":")[2].partition("?")
+    given = _PLACE.fullmatch(rest)
+    if given is None or not all("=" in part for part in query.split("&") if query):
+        return None
+    return given["place"]
 
 
 def take_options(url: str, *more: str) -> tuple[str, dict[str, str]]:
     """The URL as the server's driver understands it, and the options in it that are ours."""
+    if _hosts_and_path(url) is None:
+        raise InvalidInputError(
+            "the URL of the store is not of the form SCHEME://USER:PASSWORD@HOST:PORT/DATABASE?"
+            "OPTION=VALUE; in a user's name and a password write @ as %40, / as %2F, ? as %3F, "
+            "# as %23"
+        )
     start, _, query = url.partition("?")
     ours: dict[str, str] = {}
     theirs = []

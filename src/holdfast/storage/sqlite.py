@@ -146,7 +146,7 @@ class SqliteStorage:
 
     def moment(self) -> AbstractContextManager[Moment]:
         self._usable()
-        return sqlite_moment.moment(self.path, self._on_busy)
+        return sqlite_moment.moment(self.path, self._on_busy, (self._file, self._wal))
 
     def size(self) -> int:
         self._usable()

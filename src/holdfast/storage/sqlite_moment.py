@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import apsw
 
+from holdfast.errors import Unavailable
 from holdfast.storage import sqlite_files as files
 from holdfast.storage import sqlite_guard as guard
 from holdfast.storage.batches import check_range
@@ -24,17 +25,32 @@ SCAN_DOWN = f"SELECT {K}, {V} FROM records WHERE k>=? AND k<? ORDER BY k DESC LI
 CELLS = f"SELECT {K}, {V} FROM cells WHERE k>=? AND k<? ORDER BY k LIMIT ?"
 
 
+Pair = tuple[guard.Identity | None, guard.Identity | None]
+"""A database's file and its log."""
+
+
 @contextmanager
-def moment(path: str, patience: files.Patience) -> Iterator[Still]:
-    """The rows as they are now, however long that is looked at."""
+def moment(path: str, patience: files.Patience, mine: Pair) -> Iterator[Still]:
+    """The rows as they are now, however long that is looked at; of the files that are `mine`."""
     connection = files.connect(path, patience, write=False)
     try:
         still = Still(connection, path)
         still.rows("BEGIN")
         still.rows("SELECT 1 FROM cells LIMIT 1")  # from the first read on
+        _check_same(path, mine)
         yield still
     finally:
         files.close_all([connection])
+
+
+def _check_same(path: str, mine: Pair) -> None:
+    """Refuse files that were put there since the storage was opened: they may be of another."""
+    here = guard.identity(path), guard.identity(path + "-wal")
+    if here[0] != mine[0] or (mine[1] is not None and here[1] != mine[1]):
+        raise Unavailable(
+            f"{path!r} or its -wal file was replaced or removed since the store was opened; open "
+            "it again"
+        )
 
 
 class Still:
