@@ -828,8 +828,8 @@ BUGS = (
     Bug(
         "delta channels that begin empty because their past is pruned",
         "integrations/langgraph/history.py",
-        "            if loaded.record.parent is not None:\n",
-        "            if loaded is not target and loaded.record.parent is not None:\n",
+        "    loaded = _before(past, target, wanted) if target else None\n",
+        "    loaded = past.parent(target) if target else None\n",
         "tests/langgraph/test_kept_deltas.py",
     ),
     Bug(
