@@ -270,7 +270,7 @@ class Engine(Gate):
         with self._lock:
             head = handle.place()[2]
             more = operations_behind(handle, found.head, head)
-            if more is None or any(key.startswith(PREFIX) for key in more[1]):
+            if more is None or sets_policies(more):
                 (own, policies, found), more = self._stored(handle), (0, [])
                 head = found.head
             tracker.follow(policies, own)
@@ -285,12 +285,23 @@ class Engine(Gate):
             tracker.stale = False
 
     def _stored(self, handle: LineHandle) -> tuple[dict[str, Policy], list[Policy], Measured]:
-        """The agent's own policies, all that are in force, and what they look at."""
-        own = stored_policies(handle)
-        policies = [
-            one for one in merged(self.defaults, own) if not self.refused(one, own=one.id in own)
-        ]
-        return own, policies, measure(handle, longest_count(policies))
+        """The agent's own policies, all that are in force, and what they look at.
+
+        Of one moment: a policy that is set between the two reads would be known to nobody.
+        """
+        for _ in range(CHOICES):
+            head = handle.place()[2]
+            own = stored_policies(handle)
+            policies = [
+                one
+                for one in merged(self.defaults, own)
+                if not self.refused(one, own=one.id in own)
+            ]
+            found = measure(handle, longest_count(policies))
+            more = operations_behind(handle, head, found.head)
+            if more is not None and not sets_policies(more):
+                return own, policies, found
+        raise Conflict(f"{handle.scope}: its policies are set again and again; tried later")
 
     def refused(self, policy: Policy, *, own: bool) -> bool:
         """Whether a policy is not in force because it demands what this store does not do.
@@ -469,6 +480,11 @@ class Engine(Gate):
         if policy.id in tracker.own and policy.demands_encryption:
             about["encryption"] = CIPHER
         return {**about, "event": result.event.name} if result.event.name else about
+
+
+def sets_policies(operations: tuple[int, list[str]]) -> bool:
+    """Whether some of these operations, of `operations_behind`, set policies or remove them."""
+    return any(key.startswith(PREFIX) for key in operations[1])
 
 
 def stored_policies(handle: LineHandle) -> dict[str, Policy]:
