@@ -833,6 +833,20 @@ BUGS = (
         "tests/langgraph/test_kept_deltas.py",
     ),
     Bug(
+        "a timeline that holds in memory what only a fork has saved",
+        "store/history.py",
+        "        root = lent_by(source)\n",
+        "        root = fold_once(source)\n",
+        "tests/store/test_ending.py",
+    ),
+    Bug(
+        "a pruned timeline that is not read again from its newest floor",
+        "store/loading.py",
+        "floor_of(self.ledger, self.number).number != known:",
+        "floor_of(self.ledger, self.number).number != (self._floor or NO_FLOOR).number:",
+        "tests/store/test_forks.py",
+    ),
+    Bug(
         "a fork that rests on what is pruned meanwhile",
         "store/floors.py",
         "    stage.absent.append(rows.anchor(ledger.number, source.number, number + 1))",

@@ -448,14 +448,14 @@ class Record(msgspec.Struct):
 
 
 def test_convert() -> None:
-    assert convert({"goal": "g", "steps": [1]}, Plan) == Plan("g", [1])
-    assert convert({"goal": "g"}, Record) == Record("g")
-    assert convert({"goal": "g"}, Model) == Model(goal="g")
-    assert convert("b", Colour) is Colour.BLUE
-    assert convert([1, 2], tuple[int, int]) == (1, 2)
-    assert convert({"a": 1}, dict[str, int]) == {"a": 1}
+    assert convert({"goal": "g", "steps": [1]}, Plan, "it") == Plan("g", [1])
+    assert convert({"goal": "g"}, Record, "it") == Record("g")
+    assert convert({"goal": "g"}, Model, "it") == Model(goal="g")
+    assert convert("b", Colour, "it") is Colour.BLUE
+    assert convert([1, 2], tuple[int, int], "it") == (1, 2)
+    assert convert({"a": 1}, dict[str, int], "it") == {"a": 1}
     plan = Plan("g", [])
-    assert convert(plan, Plan) is plan
+    assert convert(plan, Plan, "it") is plan
 
 
 @pytest.mark.parametrize(
@@ -471,7 +471,7 @@ def test_convert() -> None:
 )
 def test_convert_names_the_place_and_no_value(value: Any, kind: Any, path: str) -> None:
     with pytest.raises(InvalidValueError, match=kind.__name__) as caught:
-        convert(value, kind)
+        convert(value, kind, "agent:a: 'k'")
     assert caught.value.path == path
     assert "hush" not in str(caught.value)
     assert caught.value.__suppress_context__ or caught.value.__context__ is None

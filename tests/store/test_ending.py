@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,45 @@ def test_what_it_held_is_gone_and_the_store_verifies(place: Place) -> None:
             use()
     with pytest.raises(Conflict, match="already"):
         state.fork("trial")
+
+
+def ended_by(place: Place, state: sync.State) -> None:
+    Retention(place.open()).end(state.scope, "f", "it led nowhere")  # another handle's memory
+
+
+def pruned_by(place: Place, state: sync.State) -> None:
+    fork = place.open().agent("1").on("f")
+    fork.set("doc", "short")
+    fork.prune(fork.place()[2], keep=[])
+
+
+@pytest.mark.parametrize("away", [ended_by, pruned_by])
+@pytest.mark.parametrize("then", ["write", "fork", "adopt"])
+def test_nothing_that_others_hold_in_memory_goes_with_it(
+    place: Place, away: Callable[[Place, sync.State], None], then: str
+) -> None:
+    """What was not saved yet when the fork was made was saved by the fork alone."""
+    store = place.open()
+    state = store.agent("1")
+    for number in range(50):
+        state.set(f"k/{number:05}", number)
+    state.set("doc", [f"text {number}" for number in range(600)])
+    point = state.checkpoint("good")
+    state.fork("f").set("note", "another way")
+    away(place, state)
+    if then != "write":
+        second = state.fork("g", at=point)
+        second.set("note", "a second way")
+        if then == "adopt":
+            state.adopt("g")
+    for number in range(600):
+        state.set("k", number)
+    whole = state.items()
+    assert store.verify().findings == []
+    state.prune(state.place()[2], keep=[])
+    again = place.reopen()
+    assert again.agent("1").items() == whole
+    assert again.verify().findings == []
 
 
 def test_the_feed_names_its_entries(store: sync.Store) -> None:

@@ -172,3 +172,19 @@ def test_a_row_in_the_way_of_a_fork_is_named(place: Place) -> None:
     assert [line.name for line in state.timelines()] == ["main"]
     put_row(place.storage(), place_of_it, None)
     assert state.fork("trial").get("k") == 1
+
+
+def test_a_fork_of_what_a_pruning_announced_keeps_nobody_from_reading(place: Place) -> None:
+    """The entry that it begins from stays, and the next pruning leaves nothing before it."""
+    state = place.open().agent("a")
+    for number in range(2):
+        state.set("k", number)
+    state.prune(state.place()[2])
+    state.fork("f")
+    for number in range(20):
+        state.set("k", number)
+    state.prune(state.place()[2] - 5)
+    again = place.reopen().agent("a")
+    assert again.get("k") == 19
+    again.set("k", 20)
+    assert again.on("f").get("k") == 1

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_kit import Hands, Place
 
 from holdfast import Condition, Keep, Lookup, Policy, PolicyFrequency, PolicySetting, sync
-from holdfast.checkpoints.metrics import BESIDE, own_size
+from holdfast.checkpoints import engine
+from holdfast.checkpoints.metrics import BESIDE, Measured, measure, own_size
 from holdfast.store.differing import index_of
+from holdfast.store.handles import LineHandle
 
 A = "agent:a"
 
@@ -68,6 +71,28 @@ def test_operations_of_others_are_added_to_a_window(plain: Place) -> None:
         store.agent("a").set("k", 5)
         policies.wait()
         assert read(policies, "p") == 7
+
+
+def test_a_policy_that_is_set_while_policies_are_read_is_followed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind the read of the policies, and before that of the head that they are taken to be of."""
+    store = place.open()
+    elsewhere = sync.Policies(place.open(), defaults=(), watch=False)
+    late = [Policy(f"late{n}", (count(10**9),)) for n in range(2)]
+
+    def meanwhile(handle: LineHandle, span: float = 0.0) -> Measured:
+        if late:
+            elsewhere.set(A, late.pop())
+        return measure(handle, span)
+
+    with sync.Policies(store, defaults=()) as policies:
+        store.agent("a").set("k", 1)
+        monkeypatch.setattr(engine, "measure", meanwhile)
+        policies.set(A, Policy("first", (count(10**9),)))
+        policies.wait()
+        found = {one.policy.id for one in policies.explain(A)}
+    assert found == {"first", "late0", "late1"}
 
 
 # bytes

@@ -30,7 +30,7 @@ from holdfast.checkpoints.policy import CIPHER, PREFIX, Policy, longest_count, m
 from holdfast.checkpoints.saving import Saved, Wanted, save_all, switched_off
 from holdfast.checkpoints.tracker import NOTHING, TIMER, WRITE, Event, Tracker
 from holdfast.checkpoints.worker import Worker
-from holdfast.errors import HoldfastError, PolicyValidationError
+from holdfast.errors import Conflict, HoldfastError, PolicyValidationError
 from holdfast.store.arguments import ran
 from holdfast.store.cancelling import is_interrupt
 from holdfast.store.cause import acting

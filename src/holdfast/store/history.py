@@ -32,7 +32,7 @@ from holdfast.store.core import Core
 from holdfast.store.cosigning import signature_row, signers_of
 from holdfast.store.differing import diff_states, index_of
 from holdfast.store.entries import Body, Cause, Envelope, Statement
-from holdfast.store.floors import stand_on
+from holdfast.store.floors import floor_of, stand_on
 from holdfast.store.forking import Fork
 from holdfast.store.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
 from holdfast.store.lookup_building import all_built
@@ -224,6 +224,8 @@ class History:
         timeline, sequence = self.points.find(point)
         source = self.points.view(timeline, sequence)
         root, checked = self.check_point(source, sequence, verify)
+        if source.number != line.number:
+            root = line.ledger.trees.own(root)
         if damage is not None and not past_damage:
             raise StateIntegrityError(
                 f"{damage} The newest state cannot be read, so it cannot be kept: give "
@@ -320,7 +322,7 @@ class History:
         source = self.points.view(timeline, sequence)
         ledger = source.ledger
         anchors = self.points.anchors(timeline, sequence)
-        root = fold_once(source)
+        root = lent_by(source)
         ended = rows.deletion(ledger.tombstone)  # a scope that is deleted meanwhile is not forked
 
         def special(stage: Stage, body: Body) -> None:
@@ -332,6 +334,8 @@ class History:
             stage.rows.append((key, ledger.seal_row(key, start, ledger.commit_line)))
             stage.absent += [ended, rekeyed]
             stand_on(stage, source, sequence, anchors)
+            if root is source.lent and root.place is not None:  # it lies with another fork
+                stage.absent.append(rows.anchor(ledger.number, root.place[0], 1))
             stage.behind = link(ledger.number, source.number, max(sequence, ledger.before + 1))
             stage.become(root, stage.sequence + 1)
             stage.save(BEFORE)
@@ -439,10 +443,24 @@ class History:
         return (before and before.described()) != (after and after.described())
 
 
+def lent_by(source: Timeline) -> Node:
+    """The index of a view as forks begin with it: the first saves what is not saved yet, and the
+    others lead there, as long as that fork is not pruned."""
+    with source.lock:
+        root, lent = fold_once(source), source.lent
+        if root.place is not None:
+            return root
+        place = lent.place if lent is not None else None
+        pruned = place is not None and floor_of(source.ledger, place[0]).number
+        if lent is None or pruned:
+            lent = source.lent = source.ledger.trees.own(root)
+        return lent
+
+
 def fold_once(source: Timeline) -> Node:
     """The index of a view as one tree, which the view keeps.
 
-    What is restored or forked from the same point again then finds its nodes saved.
+    What is restored from the same point again then finds its nodes saved.
     """
     with source.lock:
         root = index_of(source)

@@ -79,21 +79,17 @@ class Loading(ABC):
             # The newest state is mostly had without the floor: it is not read before it is needed.
             lazy = until is None and saves and attempt == 1
             self._floor = None if lazy else floor_of(self.ledger, self.number)
+            known = (self._floor or NO_FLOOR).number  # on the way the newest one may be read
             try:
                 self._load(last, saves)
                 return
             except (PrunedError, StateIntegrityError) as error:
-                if attempt < ATTEMPTS and self._moved():
+                if attempt < ATTEMPTS and floor_of(self.ledger, self.number).number != known:
                     self.take_over(type(self)(self.ledger, self.number))
                     continue  # what was read was being pruned
                 if isinstance(error, PrunedError) or not self.ledger.erased():
                     raise
                 raise gone(self.ledger.scope) from None
-
-    def _moved(self) -> bool:
-        """Whether the timeline was pruned further since its floor was read."""
-        known = self._floor or NO_FLOOR
-        return floor_of(self.ledger, self.number).number != known.number
 
     @property
     def floor(self) -> Floor:

@@ -78,6 +78,8 @@ class Timeline(Loading):
         self.atoms_since = self.earliest = self.latest = 0
         self.blocks: dict[str, int] = {}
         self.known: Declared | None = None
+        self.lent: Node | None = None
+        """Its tree as those begin with it who fork it, while it is not saved itself."""
 
     # following
 

@@ -357,6 +357,24 @@ class Trees:
                 self.unsaved(child, found, breath)
         found.append(root)
 
+    def own(self, root: Node) -> Node:
+        """The same tree with nodes of its own where they are not saved yet.
+
+        A node knows one place. Where another timeline saves those that this one holds, too, this
+        one would save trees that lead there, and nobody could tell when that other one is pruned.
+        """
+        if root.place is not None:
+            return root
+        elements = tuple([(*e[:2], self._own_hint(e[2]), *e[3:]) for e in root.elements])
+        return Node(root.level, elements, root.hash, None, root.weight)
+
+    def _own_hint(self, hint: Any) -> Any:
+        if type(hint) is Node:
+            return self.own(hint)
+        if type(hint) is tuple and type(hint[-1]) is Node:
+            return (*hint[:-1], self.own(hint[-1]))
+        return hint
+
     def settle(self, saved: Sequence[Node], places: dict[int, Place]) -> None:
         """After nodes were stored: note their places and let go of their children."""
         for node in saved:
