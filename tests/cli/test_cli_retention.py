@@ -45,6 +45,26 @@ def test_clear(cli: Cli) -> None:
     assert cli("checkpoint list agent:7 --json").json["checkpoints"] == []
 
 
+def test_pins_and_holds(cli: Cli) -> None:
+    """Whoever is refused because of one can take it back here, too."""
+    cli("init")
+    cli("key set agent:7 plan 1")
+    cli("checkpoint create agent:7 shipped --type routine")
+    cli("key set agent:7 plan 2")
+    assert cli("retention marks agent:7").err == "nothing is marked\n"
+    assert cli("retention unpin agent:7 shipped").err == "it was not pinned\n"
+    assert cli("retention pin agent:7 shipped --reason shipped").out == "main@2: pinned\n"
+    assert cli("retention hold agent:7 shipped").code == 2
+    held = cli("retention hold agent:7 shipped --reason case-7 --json").json
+    assert held == {"scope": "agent:7", "checkpoint": "main@2", "done": True}
+    assert "case-7" in cli("retention marks agent:7 --json").json["main@2"]
+    refused = cli("scope delete agent:7 --yes")
+    assert (refused.code != 0, "on hold" in refused.err) == (True, True)
+    assert cli("retention lift agent:7 shipped").out == "main@2: lifted\n"
+    assert cli("retention unpin agent:7 shipped").out == "main@2: unpinned\n"
+    assert cli("scope delete agent:7 --yes").code == 0
+
+
 def test_it_is_of_all_timelines(cli: Cli) -> None:
     cli("init")
     cli("key set agent:7 plan 1")

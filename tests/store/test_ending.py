@@ -141,6 +141,8 @@ def test_life_goes_on(place: Place) -> None:
     Retention(store).run(state)
     assert lines(state) == ["main", "second"]
     assert second.get("k1") == "second"
+    point = state.checkpoint("since")
+    assert Checkpoints(state).inspect("since").checkpoint == point
     assert store.stats()["entries"] > 0
     assert store.verify().ok
     store = place.reopen()

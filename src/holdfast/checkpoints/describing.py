@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from holdfast.checkpoints.holding import held
 from holdfast.checkpoints.locating import examine
 from holdfast.checkpoints.making import Dependency, dependencies_of, stored_bytes
 from holdfast.checkpoints.requests import said
-from holdfast.errors import PrunedError, StateIntegrityError
+from holdfast.errors import PrunedError, StateIntegrityError, TimelineNotFoundError
 from holdfast.seal import compress
 from holdfast.store import entries, refs
 from holdfast.store.ancestry import Ancestry, Point
@@ -159,7 +160,9 @@ class Lineage:
         """Numbers of the entries that are checkpoints, by timeline, oldest first."""
         for number, name in self._names.items():
             other = handle.on(name).history.points
-            found = [sequence for _, sequence, _, _ in other.statements()]
+            found: list[int] = []
+            with suppress(TimelineNotFoundError):  # it was ended, and has none
+                found = [sequence for _, sequence, _, _ in other.statements()]
             self._known[number] = found[::-1]
         self.parents: dict[str, str | None] = {
             self._id((number, sequence)): self._parent((number, sequence))

@@ -14,6 +14,8 @@ from holdfast.cli.commands import Group, pass_session
 from holdfast.cli.points import point
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
+from holdfast.store.blocking import Store
+from holdfast.store.items import Checkpoint
 
 
 @click.group(cls=Group)
@@ -62,13 +64,79 @@ def run(session: Session, scope: str, confirm: bool) -> None:
 def clear(session: Session, scope: str, checkpoint: str, reason: str) -> None:
     """Let a checkpoint go with the next `run`, whatever its rule says."""
     with session.writing() as store:
-        state = session.state(store, scope)
-        found = Checkpoints(state).inspect(point(checkpoint), verify="none").checkpoint
+        found = _found(session, store, scope, checkpoint)
         Retention(store).clear(found, reason)
     if session.json:
-        output.document({"scope": str(state.scope), "cleared": found.id})
+        output.document({"scope": str(found.scope), "cleared": found.id})
     else:
         output.say(output.clean(f"{found.id}: goes with the next `holdfast retention run`"))
+
+
+@retention.command("pin")
+@click.argument("scope")
+@click.argument("checkpoint")
+@click.option("--reason", default="pinned", show_default=True)
+@pass_session
+def pin(session: Session, scope: str, checkpoint: str, reason: str) -> None:
+    """Keep a checkpoint whatever the rules say, until it is unpinned."""
+    with session.writing() as store:
+        found = _found(session, store, scope, checkpoint)
+        Retention(store).pin(found, reason)
+    _tell(session, found, "pinned", True)
+
+
+@retention.command("unpin")
+@click.argument("scope")
+@click.argument("checkpoint")
+@pass_session
+def unpin(session: Session, scope: str, checkpoint: str) -> None:
+    """Take a pin back."""
+    with session.writing() as store:
+        found = _found(session, store, scope, checkpoint)
+        done = Retention(store).unpin(found)
+    _tell(session, found, "unpinned", done, "it was not pinned")
+
+
+@retention.command("hold")
+@click.argument("scope")
+@click.argument("checkpoint")
+@click.option("--reason", required=True, help="Why; who is refused because of it is told.")
+@pass_session
+def hold(session: Session, scope: str, checkpoint: str, reason: str) -> None:
+    """Put a legal hold on a checkpoint: no rule removes it, and its scope is not deleted."""
+    with session.writing() as store:
+        found = _found(session, store, scope, checkpoint)
+        Retention(store).hold(found, reason)
+    _tell(session, found, "on hold", True)
+
+
+@retention.command("lift")
+@click.argument("scope")
+@click.argument("checkpoint")
+@pass_session
+def lift(session: Session, scope: str, checkpoint: str) -> None:
+    """Lift a hold."""
+    with session.writing() as store:
+        found = _found(session, store, scope, checkpoint)
+        done = Retention(store).lift(found)
+    _tell(session, found, "lifted", done, "it was not on hold")
+
+
+@retention.command("marks")
+@click.argument("scope")
+@pass_session
+def marks(session: Session, scope: str) -> None:
+    """The checkpoints that are pinned, on hold or needed for a restart, and why."""
+    _check_timeline(session)
+    with session.reading() as store:
+        found = Retention(store).marked(scope)
+    if session.json:
+        output.document(found)
+        return
+    for id, why in found.items():
+        output.say(output.clean(f"{id}: {why}"))
+    if not found:
+        output.note("nothing is marked")
 
 
 @retention.command("end")
@@ -85,6 +153,22 @@ def end(session: Session, scope: str, timeline: str, reason: str | None) -> None
         output.document(asdict(done) | {"scope": str(done.scope)})
     else:
         output.say(output.clean(f"{done.scope} {timeline} is ended; {done.bytes} bytes went"))
+
+
+def _found(session: Session, store: Store, scope: str, checkpoint: str) -> Checkpoint:
+    """A checkpoint by whatever names it; its state need not be whole."""
+    state = session.state(store, scope)
+    return Checkpoints(state).inspect(point(checkpoint), verify="none").checkpoint
+
+
+def _tell(session: Session, found: Checkpoint, what: str, done: bool, else_: str = "") -> None:
+    """Say what became of a checkpoint's marks."""
+    if session.json:
+        output.document({"scope": str(found.scope), "checkpoint": found.id, "done": done})
+    elif done:
+        output.say(output.clean(f"{found.id}: {what}"))
+    else:
+        output.note(else_)
 
 
 def _check_timeline(session: Session) -> None:
