@@ -45,6 +45,7 @@ from holdfast.store.items import Checkpoint, Restored
 from holdfast.store.ledger import Ledger
 from holdfast.store.lifetimes import Meta, terms_of
 from holdfast.store.lookups import count_keys, derived
+from holdfast.store.marked import ASKING
 from holdfast.store.scopes import check_key
 from holdfast.store.slots import Slot, meta_of
 from holdfast.store.stage import Stage
@@ -157,6 +158,8 @@ class Bringing:
         alone, never = sticky_prefixes(declared), (PREFIX, *ephemeral_prefixes(declared))
         if self.sticky:
             alone, never = (), ephemeral_prefixes(declared)
+        if self._elsewhere(now):
+            never += ASKING
         for one in self._compared(now):
             if derived(one.key) or one.key.startswith(never):
                 continue
