@@ -1215,8 +1215,8 @@ BUGS = (
     Bug(
         "two hours of a session that never begin again",
         "agents/looping.py",
-        "self._session = self._routine = now\n\n    def failed",
-        "self._routine = now\n\n    def failed",
+        "self._session = self._routine = now\n\n    def worked",
+        "self._routine = now\n\n    def worked",
         "tests/agents/test_loop.py",
     ),
     Bug(

@@ -135,6 +135,165 @@ def test_a_loop_that_ends_by_itself_meanwhile_is_no_error(store: sync.Store) -> 
     assert (agents.running(), agents.loops()) == ({}, {})
 
 
+def test_agents_that_all_close_in_their_steps_wait_for_no_other(store: sync.Store) -> None:
+    both = threading.Barrier(2)
+
+    class Closing(Kept):
+        def step(self) -> Worked:
+            both.wait(LIMIT)
+            agents.close()
+            return Worked()
+
+    agents = made(store, Closing)
+    agents.register("8", kind="kept")
+    with ThreadPoolExecutor() as pool:
+        runs = [pool.submit(agents.run, id, signals=()) for id in ("7", "8")]
+        assert [run.result(LIMIT).outcome for run in runs] == ["stopped", "stopped"]
+
+
+def test_an_agent_that_closes_waits_for_those_that_work(store: sync.Store) -> None:
+    begun, go, seen = threading.Event(), threading.Event(), []
+
+    class Working:
+        def step(self) -> Worked:
+            begun.set()
+            assert go.wait(LIMIT)
+            return Worked()
+
+    class Inner:
+        def step(self) -> Worked:
+            threading.Timer(0.05, go.set).start()
+            agents.close()
+            seen.append(list(agents.loops()))
+            return Worked()
+
+    class Outer:
+        """Runs another in its step: who is in there waits for neither."""
+
+        def step(self) -> Worked:
+            assert begun.wait(LIMIT)
+            agents.run("inner", signals=())
+            return Worked()
+
+    kinds: dict[str, Any] = {"outer": Outer, "inner": Inner, "working": Working}
+    agents = Agents(store, {name: lambda _, kind=kind: kind() for name, kind in kinds.items()})
+    for id in kinds:
+        agents.register(id, kind=id)
+    with ThreadPoolExecutor() as pool:
+        runs = [pool.submit(agents.run, id, signals=()) for id in ("outer", "working")]
+        assert [run.result(LIMIT).outcome for run in runs] == ["stopped", "stopped"]
+    assert seen == [["outer", "inner"]]
+
+
+@pytest.mark.parametrize("how", ["itself", "a task"])
+def test_the_async_face_waits_for_none_that_closes(how: str) -> None:
+    async def main() -> None:
+        async with holdfast.open("memory:") as store:
+            both = 0
+            begun = asyncio.Event()
+
+            class Closing:
+                async def step(self) -> Worked:
+                    nonlocal both
+                    both += 1
+                    if both == 2:
+                        begun.set()
+                    await begun.wait()
+                    if how == "itself":
+                        await agents.close()
+                    else:
+                        await asyncio.create_task(agents.close())
+                    return Worked()
+
+            agents = holdfast.Agents(store, {"closing": lambda _: Closing()})
+            for id in ("7", "8"):
+                await agents.register(id, kind="closing")
+            runs = [agents.run(id, signals=()) for id in ("7", "8")]
+            ended = await asyncio.gather(*runs)
+            assert [one.outcome for one in ended] == ["stopped", "stopped"]
+
+    asyncio.run(asyncio.wait_for(main(), LIMIT))
+
+
+def test_agents_that_are_made_or_stopped_may_ask_for_others() -> None:
+    async def main() -> None:
+        async with holdfast.open("memory:") as store:
+
+            class Boss(Kept):
+                def __init__(self, helpers: list[Kept]) -> None:
+                    super().__init__()
+                    self.helpers = helpers
+
+                async def validate_state(self) -> None:
+                    if agents._core.closed:
+                        await agents.get("late")
+
+            async def boss(_: Any) -> Boss:
+                one = await agents.get("1")
+                return Boss([one, *await asyncio.gather(*map(agents.get, "1223"))])
+
+            kinds: dict[str, Any] = {"kept": lambda _: Kept(), "boss": boss}
+            agents = holdfast.Agents(store, kinds, fields={name: ["x"] for name in kinds})
+            for id in (*"123", "late"):
+                await agents.register(id, kind="kept")
+            await agents.register("boss", kind="boss")
+            made, beside = await asyncio.gather(agents.get("boss"), agents.get("3"))
+            assert made.helpers == [(await agents.get(id)) for id in "11223"]
+            assert beside is made.helpers[-1]
+            with pytest.raises(InvalidInputError, match="these Agents are closed"):
+                await agents.close()
+            assert agents.running() == {}
+
+    asyncio.run(asyncio.wait_for(main(), LIMIT))
+
+
+def test_a_close_that_was_cut_short_can_be_done_again(store: sync.Store) -> None:
+    cut: list[int] = []
+
+    class Slow(Kept):
+        def validate_state(self) -> None:
+            if self.x and not cut:
+                cut.append(1)
+                raise KeyboardInterrupt
+
+    agents = made(store, Slow)
+    agents.get("7").x = 5
+    with pytest.raises(KeyboardInterrupt):
+        agents.close()
+    assert list(agents.running()) == ["7"]
+    agents.close()
+    assert agents.running() == {}
+    assert made(store).get("7").x == 5
+
+
+def test_a_cancelled_close_can_be_done_again() -> None:
+    async def main() -> None:
+        async with holdfast.open("memory:") as store:
+            begun = asyncio.Event()
+
+            class Slow(Kept):
+                async def validate_state(self) -> None:
+                    if self.x and not begun.is_set():
+                        begun.set()
+                        await asyncio.Event().wait()
+
+            agents = holdfast.Agents(store, {"slow": lambda _: Slow()}, fields={"slow": ["x"]})
+            await agents.register("7", kind="slow")
+            (await agents.get("7")).x = 5
+            closing = asyncio.create_task(agents.close())
+            await begun.wait()
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+            assert list(agents.running()) == ["7"]
+            await agents.close()
+            assert agents.running() == {}
+            async with holdfast.Agents(store, agents._core.kinds, fields={"slow": ["x"]}) as more:
+                assert (await more.get("7")).x == 5
+
+    asyncio.run(asyncio.wait_for(main(), LIMIT))
+
+
 def test_the_async_face(waits: threading.Event) -> None:
     async def main() -> None:
         async with holdfast.open("memory:") as store:

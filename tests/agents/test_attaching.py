@@ -407,6 +407,30 @@ def test_what_somebody_else_changed_is_not_overwritten(place: Place) -> None:
     assert held(mine) == {"plan": "new", "log": [], "facts": {}}
 
 
+@pytest.mark.parametrize("size", [2, APART + 8])
+def test_a_restore_of_one_field_is_noticed_by_who_keeps_the_agent(
+    store: sync.Store, size: int
+) -> None:
+    state, agent = store.agent("7"), Plain()
+    kept = attach(agent, state, fields=["plan", "log"])
+    agent.plan, agent.log = {f"k{number}": 0 for number in range(size)}, ["a"]
+    kept.start()
+    state.checkpoint("then")
+    agent.plan["k0"] = 1
+    kept.save()
+    sync.Checkpoints(state).restore("then", prefixes=[f"{ATTACHED}/plan"])
+    agent.log.append("b")
+    with pytest.raises(Conflict, match="or a restore"):
+        kept.save()
+    assert kept.restore()
+    assert (agent.plan["k0"], agent.log) == (0, ["a"])
+    agent.log.append("b")
+    kept.save()
+    again = Plain()
+    attach(again, state, fields=["plan", "log"]).start()
+    assert (again.plan, again.log) == (agent.plan, ["a", "b"])
+
+
 def test_versions_of_a_class(store: sync.Store) -> None:
     class Old:
         words = "a b"

@@ -245,6 +245,76 @@ def test_what_the_files_no_longer_have_goes(place: Place, folder: Path) -> None:
     assert typed.problems() == []
 
 
+def of_one(folder: Path, *ids: str) -> None:
+    tasks = [{"task_id": id, "assigned_agent": "agent-1"} for id in ids]
+    write(folder / "runtime/working_tasks.json", tasks)
+
+
+def test_tasks_that_are_offered_or_handed_over_are_left_alone(
+    store: sync.Store, folder: Path
+) -> None:
+    ada, bob = store.agent("agent-1"), store.agent("bob")
+    typed, handovers = AgentState(ada), sync.Handovers(store)
+    bob.set("x", 1)
+    of_one(folder, "T-1", "T-2", "T-3", "below")
+    import_folder(ada, folder)
+    typed.update_task("below", parent="T-1")
+    handovers.hand_over(ada, bob, "T-1", reason="he knows")
+    offer = handovers.offer(ada, bob, "T-2", reason="he knows")
+
+    of_one(folder, "T-1", "T-3", "T-4", "below")
+    made = import_folder(ada, folder)
+
+    assert (made.tasks, made.removed, made.kept) == (2, 0, 3)
+    assert typed.ids("tasks") == ["T-2", "T-3", "T-4"]
+    assert AgentState(bob).ids("tasks") == ["T-1", "below"]
+    handovers.withdraw(ada, offer.id, reason="no")
+    of_one(folder, "T-4")
+    made = import_folder(ada, folder)
+    assert (made.removed, made.kept, typed.ids("tasks")) == (2, 0, ["T-4"])
+    assert typed.problems() == AgentState(bob).problems() == []
+
+
+def test_tasks_that_are_named_here_stay_and_hold_no_import_up(
+    store: sync.Store, folder: Path
+) -> None:
+    state = store.agent("agent-1")
+    typed = AgentState(state)
+    of_one(folder, "done", "above", "parent", "T-1", "T-2")
+    import_folder(state, folder)
+    typed.update_task("parent", parent="above")
+    typed.update_task("T-2", parent="T-1")
+    typed.put("tasks", "own", {"id": "own", "parent": "parent"})
+    typed.append("execution_trace/commands", {"id": "c", "task_id": "done", "name": "x"})
+    of_one(folder)
+    made = import_folder(state, folder)
+    assert (made.tasks, made.removed, made.kept) == (0, 2, 3)
+    assert typed.ids("tasks") == ["above", "done", "own", "parent"]
+    assert typed.problems() == []
+    assert not import_folder(state, folder).changed
+    typed.remove("tasks", "own")
+    of_one(folder, "T-9")
+    assert import_folder(state, folder).removed == 2
+    assert typed.ids("tasks") == ["T-9", "done"]
+
+
+def test_the_last_tasks_go_also_if_the_folder_has_nothing_else(
+    store: sync.Store, tmp_path: Path
+) -> None:
+    state = store.agent("agent-1")
+    (tmp_path / "runtime").mkdir()
+    of_one(tmp_path, "T-1")
+    import_folder(state, tmp_path)
+    of_one(tmp_path)
+    with pytest.raises(InvalidInputError, match="holds nothing of the agent 'other'"):
+        import_folder(state, tmp_path, agent="other")
+    assert import_folder(state, tmp_path).removed == 1
+    assert AgentState(state).ids("tasks") == []
+    (tmp_path / "runtime/working_tasks.json").unlink()
+    with pytest.raises(InvalidInputError, match="holds nothing of the agent"):
+        import_folder(state, tmp_path)
+
+
 def test_what_came_from_another_agents_files_stays(store: sync.Store, folder: Path) -> None:
     state = store.agent("agent-1")
     data = folder / "runtime/agent_data/agent-10"
@@ -305,7 +375,11 @@ BAD = {
         '{"session": ' + "[" * 50_000 + "]" * 50_000 + "}",
     ],
     "agent_status.json": ['{"agents": {"agent-1": {"cycle_count": -1}}}', '{"agents": []}'],
-    "agent_comms/agent_mailboxes/agent-1/inbox/bad.json": ["{"],
+    "agent_comms/agent_mailboxes/agent-1/inbox/bad.json": [
+        "{",
+        '{"timestamp": "0001-01-01T00:00:00+14:00"}',
+        '{"timestamp": "9999-12-31T23:59:59-10:00"}',
+    ],
     "agent_comms/agent_mailboxes/agent-1/inbox/msg-001.json": ["1"],
 }
 

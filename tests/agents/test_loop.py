@@ -583,7 +583,7 @@ def test_on_drift_it_goes_on_with_clean_context(place: Place) -> None:
     assert recovery.metadata["kinds"] == ["repetition"]
     assert state.at(recovery).exists(CONVERSATION), "nothing is lost: it is all in there"
     [letter] = sync.Mailbox(captain).waiting()
-    assert (letter.sender, letter.id) == ("agent:7", recovery.id)
+    assert (letter.sender, letter.content["checkpoint"]) == ("agent:7", recovery.id)
     assert letter.content["event"] == "drift"
     assert "search" in letter.content["why"][0]
     status = sync.Drift(state).status()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -377,3 +378,39 @@ def test_commands_survive_with_their_tasks_only() -> None:
     with pytest.raises(InvalidInputError, match="survives only with the tasks"):
         LoopSettings(survive=("execution_trace",))
     assert LoopSettings(survive=("execution_trace", "tasks")).survives("$agent/current_task")
+
+
+def asked_for_one(state: sync.State) -> None:
+    """Let a restart be asked for, and the state go on."""
+    state.set("k", "old")
+    checkpoint = state.checkpoint("old")
+    sync.Loop(state, Worker(1), **QUICK).restart(checkpoint, reason="wrong turn")
+    state.set("k", "new")
+    state.checkpoint("new")
+
+
+@pytest.mark.parametrize("past", [0, 20])
+@pytest.mark.parametrize("how", ["copy", "export", "recovery"])
+def test_a_restart_is_asked_of_one_agent_and_not_of_its_copies(
+    store: sync.Store, tmp_path: Path, how: str, past: int
+) -> None:
+    source = store.agent("7")
+    asked_for_one(source)
+    with sync.open("memory:") as other:
+        state = store.agent("8") if how == "copy" else other.agent("7")
+        for number in range(past):
+            state.set("k", number)
+        if how == "copy":
+            sync.Checkpoints(state).restore("new", source=source)
+        elif how == "export":
+            sync.export_checkpoint(source, tmp_path / "file", plain=True)
+            sync.import_checkpoint(state, tmp_path / "file", untrusted=True)
+        else:
+            sync.Recovery(other, copies=[store], order=["copy"]).recover(state, "storage_failure")
+
+        result = sync.run(Worker(1), state, **QUICK)
+
+        assert (result.outcome, result.restarts, state.get("k")) == ("done", 0, "new")
+        assert other.verify().findings == []
+    assert sync.run(Worker(1), source, **QUICK).restarts == 1
+    assert source.get("k") == "old"

@@ -83,6 +83,54 @@ def test_a_report_that_cannot_be_sent_keeps_nothing_from_being_done(
     assert not any("nothing could be saved" in text for text in told)
 
 
+def test_every_agent_is_reported_of_also_where_checkpoints_have_the_same_id(
+    store: sync.Store,
+) -> None:
+    captain = store.agent("captain")
+    for name in ("a", "b"):
+        sync.run(Failing(), store.agent(name), report_to=captain, **QUICK)
+    letters = sync.Mailbox(captain).waiting()
+    assert [one.content["agent"] for one in letters] == ["agent:a", "agent:b"]
+    assert len({one.content["checkpoint"] for one in letters}) == 1
+
+
+class Reading(Failing):
+    """Cannot read some of its letters."""
+
+    def on_letter(self, mail: Any) -> None:
+        if mail.content == "bad":
+            raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("retry", [None, RetryPolicy(kinds=("timeout",))])
+def test_bad_letters_with_good_ones_between_do_not_end_the_loop(
+    store: sync.Store, retry: RetryPolicy | None
+) -> None:
+    mailbox = sync.Mailbox(store.agent("7"))
+    for content in ("good", "bad") * 6:
+        mailbox.send(content)
+    result = sync.run(Reading(0), store.agent("7"), drift=False, retry=retry, **QUICK)
+    assert (result.outcome, result.letters) == ("done", 6)
+    for _ in range(5):
+        mailbox.send("bad")
+    with pytest.raises(ZeroDivisionError) as failed:
+        sync.run(Reading(0), store.agent("7"), drift=False, retry=retry, **QUICK)
+    assert "5 errors in a row" in "".join(failed.value.__notes__)
+
+
+def test_good_letters_do_not_hide_that_no_step_succeeds(store: sync.Store) -> None:
+    mailbox = sync.Mailbox(store.agent("7"))
+
+    class Broken(Reading):
+        def step(self) -> Worked:
+            mailbox.send("good")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        sync.run(Broken(), store.agent("7"), drift=False, **QUICK)
+    assert mailbox.status().processed == 4
+
+
 def test_attempts_of_others_are_no_failures_of_an_agent_that_takes_no_letters(
     store: sync.Store,
 ) -> None:

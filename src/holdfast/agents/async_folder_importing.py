@@ -16,8 +16,9 @@ async def import_folder(state: State, folder: Path, *, agent: str | None = None)
     checked first; if one is bad, `AgentValidationError` lists all that are, and nothing is
     written. The same files are taken up once. Of files that have changed since, letters that are
     new are added, and context, tasks and memory are set to what the files say: what an import
-    brought and they no longer have is removed, what the agent has of its own stays. A letter that
-    waits under the name of another one is refused, too. The folder must not be written to
+    brought and they no longer have is removed, what the agent has of its own stays. Tasks that are
+    offered or handed to another agent are left alone, and those that such own things name. A letter
+    that waits under the name of another one is refused, too. The folder must not be written to
     meanwhile; it is not changed. At most 64 MiB at once.
     """
     return await to_the_end(import_line, line_of(state), folder, agent)

@@ -11,8 +11,10 @@ from typing import Any, Self
 from holdfast.agents.async_agent import Agent
 from holdfast.agents.async_attaching import Attached, attach
 from holdfast.agents.async_loop import Loop
+from holdfast.agents.async_nesting import NestingLock
 from holdfast.agents.looping import LoopResult
 from holdfast.agents.registering import AgentInfo, Make, Registering, Wanting, refuse_beside
+from holdfast.agents.registry_runs import Run, closing
 from holdfast.agents.shapes import Identity
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.store.async_leasing import taken
@@ -49,8 +51,8 @@ class Agents:
         self._store = store
         self._core = Registering(store._core, kinds or {}, fields or {}, duration, awaited=True)
         self._running: dict[str, tuple[Attached, Lease]] = {}
-        self._loops: dict[str, tuple[Loop, asyncio.Task[Any] | None, asyncio.Event]] = {}
-        self._lock = asyncio.Lock()
+        self._loops: dict[str, Run[Loop]] = {}
+        self._lock = NestingLock()
 
     async def __aenter__(self) -> Self:
         return self
@@ -148,7 +150,7 @@ class Agents:
         If it runs elsewhere, that is waited for (None: without end), then `LeaseHeldError`. One is
         spawned after the other, so who waits for one keeps the others waiting.
         """
-        async with self._lock:
+        async with self._lock.held():
             if (found := self._here(id)) is not None:
                 return found
             refuse_beside(id, self._loops)
@@ -187,17 +189,16 @@ class Agents:
         self._core.check_open()  # by now; nobody comes between this and what follows
         if id in self._loops or self._here(id) is not None:
             raise InvalidInputError(f"agent:{id} runs here already; stop() it first")
-        over = asyncio.Event()
-        self._loops[id] = loop, asyncio.current_task(), over
-        try:
-            return await loop.run()
-        finally:
-            del self._loops[id]
-            over.set()
+        self._loops[id] = run = Run(loop, asyncio.Event)
+        with run.at_work():
+            try:
+                return await loop.run()
+            finally:
+                del self._loops[id]
 
     def loops(self) -> Mapping[str, Loop]:
         """The loops that `run` runs here, by the ids of their agents."""
-        return {id: loop for id, (loop, _, _) in self._loops.items()}
+        return {id: run.loop for id, run in self._loops.items()}
 
     async def stop(self, id: str) -> None:
         """Stop an agent that runs here, which saves it, and give its lease back.
@@ -210,9 +211,9 @@ class Agents:
     async def _stop(self, id: str) -> bool:
         """The same; whether it ran here."""
         id = Scope("agent", id).id
-        async with self._lock:
+        async with self._lock.held():
             if (looping := self._loops.get(id)) is not None:
-                looping[0].stop()
+                looping.loop.stop()
                 return True
             if id not in self._running:
                 return False
@@ -220,27 +221,34 @@ class Agents:
             try:
                 if kept.status in ("running", "paused"):
                     await kept.stop()
-            finally:
+            except Exception:
                 await surely(lease.release)
+                raise
+            except BaseException:  # cut short: who stops it again saves it
+                self._running[id] = kept, lease
+                raise
+            await surely(lease.release)
             return True
 
     async def close(self) -> None:
         """Stop all that run here, and wait until they have ended: loops, after the step at work.
 
         From now on none is spawned or run: who waits for a lease to spawn one is refused, too. Of
-        several errors, the first is raised at the end; those of loops are raised by `run`.
+        several errors, the first is raised at the end; those of loops are raised by `run`. An agent
+        that calls this in its step does not wait for itself, nor for others that do so, too. If
+        this is cut short, agents that were not stopped yet run on, until it is called again.
         """
         self._core.closed = True
         errors: list[Exception] = []
-        async with self._lock:  # who spawns or runs one at this moment has done so, or is refused
-            ids, loops = (*self._running, *self._loops), list(self._loops.values())
+        async with self._lock.held():  # who spawns one at this moment has done so, or is refused
+            ids, runs = (*self._running, *self._loops), list(self._loops.values())
         for id in ids:
             try:
                 await self._stop(id)
             except Exception as error:
                 errors.append(error)
-        for _, task, over in loops:
-            if task is not asyncio.current_task():  # an agent may end all, itself included
-                await over.wait()
+        with closing(runs) as ends:
+            for end in ends:
+                await end.wait()
         if errors:
             raise errors[0]

@@ -9,6 +9,7 @@ changes nothing, whatever the agent did meanwhile.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,9 @@ import msgspec
 from holdfast.agents.components import table
 from holdfast.agents.drift_keeping import STATUS
 from holdfast.agents.folder_reading import FoundAgent, FoundLetter, read_folder
-from holdfast.agents.keys import CURRENT_TASK, DRIFT, sticky
+from holdfast.agents.handover_packing import COMMANDS
+from holdfast.agents.handover_records import OUT, PACKAGES, STANDINGS, record_of, standing_of
+from holdfast.agents.keys import CURRENT_TASK, DRIFT, TASKS, sticky
 from holdfast.agents.mailbox_keeping import CLEARED, DONE, FIRST, INBOX, MESSAGES
 from holdfast.agents.mailbox_stretches import Stretches
 from holdfast.agents.reading import Reading
@@ -26,6 +29,8 @@ from holdfast.checkpoints.exporting import line_of
 from holdfast.errors import AgentValidationError, InvalidInputError
 from holdfast.store.files import Path
 from holdfast.store.gates import Operation
+from holdfast.store.handles import StoreHandle
+from holdfast.store.scopes import Scope
 
 if TYPE_CHECKING:
     from holdfast.agents.draft import Draft
@@ -56,6 +61,10 @@ class ImportedAgent:
     """Cycles after which it counts as astray, of `configuration`; None if that is as it was."""
     removed: int = 0
     """Tasks and things remembered that an import brought, and the files no longer have."""
+    kept: int = 0
+    """Tasks that were left as they are, whatever the files say: offered or handed to another agent,
+    or gone from the files while what the agent has here names them, as its parent or in a command.
+    """
 
     @property
     def changed(self) -> bool:
@@ -70,8 +79,9 @@ def import_folder(state: State, folder: Path, *, agent: str | None = None) -> Im
     checked first; if one is bad, `AgentValidationError` lists all that are, and nothing is
     written. The same files are taken up once. Of files that have changed since, letters that are
     new are added, and context, tasks and memory are set to what the files say: what an import
-    brought and they no longer have is removed, what the agent has of its own stays. A letter that
-    waits under the name of another one is refused, too. The folder must not be written to
+    brought and they no longer have is removed, what the agent has of its own stays. Tasks that are
+    offered or handed to another agent are left alone, and those that such own things name. A letter
+    that waits under the name of another one is refused, too. The folder must not be written to
     meanwhile; it is not changed. At most 64 MiB at once.
     """
     return import_line(line_of(state), folder, agent)
@@ -82,7 +92,9 @@ def import_line(handle: LineHandle, folder: Path, agent: str | None) -> Imported
     if handle.scope.kind != "agent":
         raise InvalidInputError(f"{handle.scope} is no agent; import into store.agent(...)")
     handle.core.check_writable()
-    found = read_folder(folder, handle.scope.id if agent is None else agent, handle.core.codec)
+    name = handle.scope.id if agent is None else agent
+    known = name in handle.reader.get(ITEMS, {})
+    found = read_folder(folder, name, handle.core.codec, known=known)
 
     def step() -> ImportedAgent:
         draft, parts = Reading(handle, table()).draft(reason="import of a folder")
@@ -108,7 +120,7 @@ class _Import:
         self._found = found
         self._taken: dict[str, str] = part.get(TAKEN, {})
         self._items: dict[str, dict[str, list[str]]] = part.get(ITEMS, {})
-        self._removed = 0
+        self._removed = self._kept = 0
 
     def run(self) -> ImportedAgent:
         found, before = self._found, dict(self._taken)
@@ -130,6 +142,7 @@ class _Import:
             made["drift_threshold"] = threshold
         waiting, processed = self._letters()
         made |= {"waiting": waiting, "processed": processed, "removed": self._removed}
+        made["kept"] = self._kept
         if self._taken != before:
             self._part.set(TAKEN, self._taken)
             self._part.set(ITEMS, self._items)
@@ -144,23 +157,60 @@ class _Import:
         return True
 
     def _tasks(self, tasks: dict[str, Any]) -> int:
-        count = self._put("tasks", tasks)
-        if self._found.current is not None and self._part.get(CURRENT_TASK) is None:
-            self._part.set(CURRENT_TASK, self._found.current)
+        away = self._away()
+        count = self._put("tasks", tasks, away)
+        current = self._found.current
+        if current is not None and current not in away and self._part.get(CURRENT_TASK) is None:
+            self._part.set(CURRENT_TASK, current)
         return count
 
-    def _put(self, name: str, items: dict[str, Any]) -> int:
-        """Set items of a component; those that these files had before, and nobody else's, go."""
+    def _put(self, name: str, items: dict[str, Any], away: Set[str] = frozenset()) -> int:
+        """Set items of a component; those that these files had before, and nobody else's, go.
+
+        Of tasks, those that are away are left as they are.
+        """
         before = self._items.setdefault(self._found.name, {}).pop(name, [])
         others = {id for brought in self._items.values() for id in brought.get(name, [])}
-        for id in before:
-            if id not in items and id not in others and self._draft.item(name, id) is not None:
-                self._draft.remove(name, id)
-                self._removed += 1
-        for id, item in items.items():
+        gone = {id for id in before if id not in items and id not in others}
+        gone = {id for id in gone if self._draft.item(name, id) is not None}
+        here = {id: item for id, item in items.items() if id not in away}
+        stay = self._needed(gone, here, away) if name == "tasks" else set()
+        for id in sorted(gone - stay):
+            self._draft.remove(name, id)
+        for id, item in here.items():
             self._draft.put(name, id, item)
-        self._items[self._found.name][name] = list(items)
-        return len(items)
+        self._items[self._found.name][name] = [*items, *sorted(stay)]
+        self._removed += len(gone - stay)
+        self._kept += len(items) - len(here) + len(stay)
+        return len(here)
+
+    def _away(self) -> set[str]:
+        """Tasks of which a handover has a say: one that is offered, or handed over with those
+        below it. Another agent has it, or may have it any moment."""
+        found: set[str] = set()
+        for key in self._part.keys(STANDINGS):
+            task, standing = key.removeprefix(STANDINGS), standing_of(self._part.get(key))
+            if standing.away:
+                record = record_of(self._part.get(OUT + standing.handover))
+                taker = StoreHandle(self._handle.core).line(Scope.parse(record.taker))
+                package = taker.reader.get(PACKAGES + record.id) or {}
+                found |= {task, *package.get("subtasks", ())}
+            elif standing.offer:
+                found.add(task)
+        return found
+
+    def _needed(self, gone: set[str], items: dict[str, Any], away: Set[str]) -> set[str]:
+        """Those of the tasks to be removed that must stay, for what stays names them."""
+        keys = self._part.keys(TASKS)
+        tasks = {key.removeprefix(TASKS): self._part.get(key) for key in keys} | items
+        named = {one["task_id"] for one in self._part.get(COMMANDS, [])}
+        stay = gone & (named | away)
+        while True:
+            left = [task for id, task in tasks.items() if id not in gone or id in stay]
+            more = {task.get("parent") for task in left} & gone - stay
+            if not more:
+                return stay
+            stay |= more
 
     def _cycles(self, count: int) -> int | None:
         """Count on from there; cycles that were counted here are not forgotten."""

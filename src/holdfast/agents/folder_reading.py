@@ -74,10 +74,10 @@ class FoundAgent:
     drift_threshold: int | None = None
 
 
-def read_folder(folder: Path, agent: str, codec: Codec) -> FoundAgent:
+def read_folder(folder: Path, agent: str, codec: Codec, *, known: bool) -> FoundAgent:
     """All that the folder has of an agent; `AgentValidationError` lists every file that is bad,
-    or holds what cannot be stored by this codec."""
-    return _Reader(folder, agent, codec).read()
+    or holds what cannot be stored by this codec. Of one that is known, tasks may be all gone."""
+    return _Reader(folder, agent, codec, known).read()
 
 
 class _Bad(Exception):
@@ -87,7 +87,7 @@ class _Bad(Exception):
 class _Reader:
     """One look at one folder."""
 
-    def __init__(self, folder: Path, agent: str, codec: Codec) -> None:
+    def __init__(self, folder: Path, agent: str, codec: Codec, known: bool) -> None:
         place = os.fspath(check_path(folder))
         if not isinstance(agent, str) or agent in ("", ".", "..") or set(agent) & set("/\\\0"):
             raise InvalidInputError("an agent of a folder is named by a text without slashes")
@@ -97,6 +97,7 @@ class _Reader:
         self._root = below if os.path.isdir(below) else place
         self._agent = agent
         self._codec = codec
+        self._known = known
         self._wrong: list[str] = []
         self._bytes = 0
         self._any = False
@@ -118,7 +119,7 @@ class _Reader:
                 f"nothing was imported from {self._root!r}: mend these files, or take them away",
                 self._wrong,
             )
-        if not self._any:
+        if not self._any and not (self._known and self.found.tasks is not None):
             raise InvalidInputError(
                 f"{self._root!r} holds nothing of the agent {self._agent!r}: name the folder that "
                 "has `runtime`, and the agent as its files do"
@@ -342,14 +343,21 @@ def _text(item: Any) -> str:
 
 
 def _time(text: Any) -> datetime | None:
-    """A moment with its zone (UTC, where none is said); None for anything else."""
+    """A moment with its zone (UTC, where none is said); None for anything else.
+
+    One that has no year in UTC is refused: it could be stored, but not shown.
+    """
     if not isinstance(text, str):
         return None
     try:
         time = datetime.fromisoformat(text)
+        time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+        time.astimezone(UTC)
     except ValueError:
         return None
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    except OverflowError:
+        raise _Bad(f"the time {text} is not within the years 1 to 9999 of UTC") from None
+    return time
 
 
 def _is_text(name: str) -> bool:

@@ -23,6 +23,7 @@ from holdfast.store.cause import cause_now
 from holdfast.store.gates import Operation
 from holdfast.store.handles import UPDATES as ATTEMPTS
 from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
+from holdfast.store.marked import LOOP
 from holdfast.store.sticky import Sticky
 
 __all__ = [
@@ -51,7 +52,6 @@ MACHINE = "$machine/"
 EFFECTS = "$effects/"
 HANDOVER = "$handover/"
 MAILBOX = "$mailbox/"
-LOOP = "$loop/"
 DRIFT = "$drift/"
 
 IDENTITY = AGENT + "identity"

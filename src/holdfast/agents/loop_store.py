@@ -141,7 +141,7 @@ class LoopStore:
             agent = str(self._handle.scope)
             content = {"agent": agent, "event": trigger, "checkpoint": made.id} | about
             try:
-                self.commit(self._report_to.plan_send(content, agent, made.id)[0])
+                self.commit(self._report_to.plan_send(content, agent, None)[0])
             except ENDS:
                 raise
             except Exception as error:

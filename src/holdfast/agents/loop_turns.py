@@ -66,8 +66,8 @@ class Turns:
         self._clocks = Clocks(running.settings, self._ticks())
         self._new: dict[str, Any] | None = None
         """What the agent held before anything was restored, if some of it may not survive."""
-        self._tries = 0
-        """How often a letter has failed that ended the turn and will be tried again."""
+        self._tries: int | None = None
+        """If a letter ended the turn: how often it has failed; 0, if it will not be tried again."""
         self.result = LoopResult()
         self.stopped = False
         """Set by whoever wants the loop to end after what it is doing."""
@@ -259,7 +259,7 @@ class Turns:
         if self.stopped:
             self.result.outcome = "stopped"
             return
-        self._tries = 0
+        self._tries = None
         try:
             restart = yield Work(self._store.restart)
             if restart is not None:
@@ -307,7 +307,7 @@ class Turns:
             ran((yield Call(check)), "check_tasks")
         step = step_of((yield Call(self._agent.step)))
         yield from self._saved()
-        self._clocks.errors = 0
+        self._clocks.worked()
         if step.done:
             self.result.outcome = "done"
         if step.idle and not letters:
@@ -344,6 +344,7 @@ class Turns:
                 self._tries = 0 if last else taken.letter.tries + 1
                 raise
             count += 1
+            self._clocks.read()
             self.result.letters += 1
         return count
 
@@ -435,7 +436,7 @@ class Turns:
             except Exception as wrong:
                 kind = type(error).__name__
                 wrong.add_note(f"{self._handle.scope}: while it was put back after {kind}")
-                error, self._tries = wrong, 0
+                error, self._tries = wrong, None
 
     def _recorded(self, error: Exception) -> Generator[Asked, Any, float]:
         """What an error leaves behind; seconds to wait, unless it was one too many."""

@@ -159,8 +159,13 @@ class Clocks:
     def __init__(self, settings: LoopSettings, now: float) -> None:
         self._settings = settings
         self._routine = self._session = now
-        self.errors = 0
+        self._errors = self._letters = 0
         self.drifts = 0
+
+    @property
+    def errors(self) -> int:
+        """Errors in a row; letters that failed are among them."""
+        return self._errors + self._letters
 
     def due(self, now: float) -> str | None:
         """`refresh` or `routine`, if it is time for it."""
@@ -179,13 +184,24 @@ class Clocks:
         """The agent was made anew: the time of the session begins anew."""
         self._session = self._routine = now
 
-    def failed(self, tries: int = 0) -> float | None:
+    def worked(self) -> None:
+        """A step was done: errors are counted anew."""
+        self._errors = self._letters = 0
+
+    def read(self) -> None:
+        """A letter was done: those that failed before it were bad ones, each by itself."""
+        self._letters = 0
+
+    def failed(self, tries: int | None = None) -> float | None:
         """Seconds to wait after one more error in a row; None: it is time to give up.
 
-        `tries`: how often a letter has failed that will be tried again. That is no reason to give
-        up, for it is set aside before long.
+        `tries`, if it was a letter: how often one has failed that will be tried again. That is no
+        reason to give up, for it is set aside before long: 0.
         """
-        self.errors += not tries
+        if tries is None:
+            self._errors += 1
+        elif not tries:
+            self._letters += 1
         if self.errors >= self._settings.max_errors:
             return None
         wait = self._settings.backoff * 2.0 ** min((tries or self.errors) - 1, 60)

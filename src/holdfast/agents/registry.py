@@ -13,6 +13,7 @@ from holdfast.agents.attaching import Attached, attach
 from holdfast.agents.loop import Loop
 from holdfast.agents.looping import LoopResult
 from holdfast.agents.registering import AgentInfo, Make, Registering, Wanting, refuse_beside
+from holdfast.agents.registry_runs import Run, closing
 from holdfast.agents.shapes import Identity
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.store.arguments import ran
@@ -48,7 +49,7 @@ class Agents:
         self._store = store
         self._core = Registering(store._core, kinds or {}, fields or {}, duration)
         self._running: dict[str, tuple[Attached, Lease]] = {}
-        self._loops: dict[str, tuple[Loop, threading.Thread, threading.Event]] = {}
+        self._loops: dict[str, Run[Loop]] = {}
         self._lock = threading.RLock()
 
     def __enter__(self) -> Self:
@@ -185,18 +186,17 @@ class Agents:
             self._core.check_open()  # by now
             if id in self._loops or self._here(id) is not None:
                 raise InvalidInputError(f"agent:{id} runs here already; stop() it first")
-            over = threading.Event()
-            self._loops[id] = loop, threading.current_thread(), over
-        try:
-            return loop.run()
-        finally:
-            del self._loops[id]
-            over.set()
+            self._loops[id] = run = Run(loop, threading.Event)
+        with run.at_work():
+            try:
+                return loop.run()
+            finally:
+                del self._loops[id]
 
     def loops(self) -> Mapping[str, Loop]:
         """The loops that `run` runs here, by the ids of their agents."""
         known = tuple(self._loops.items())  # another thread may end one meanwhile
-        return {id: loop for id, (loop, _, _) in known}
+        return {id: run.loop for id, run in known}
 
     def stop(self, id: str) -> None:
         """Stop an agent that runs here, which saves it, and give its lease back.
@@ -211,7 +211,7 @@ class Agents:
         id = Scope("agent", id).id
         with self._lock:
             if (looping := self._loops.get(id)) is not None:
-                looping[0].stop()
+                looping.loop.stop()
                 return True
             if id not in self._running:
                 return False
@@ -219,27 +219,34 @@ class Agents:
             try:
                 if kept.status in ("running", "paused"):
                     kept.stop()
-            finally:
+            except Exception:
                 lease.release()
+                raise
+            except BaseException:  # cut short: who stops it again saves it
+                self._running[id] = kept, lease
+                raise
+            lease.release()
             return True
 
     def close(self) -> None:
         """Stop all that run here, and wait until they have ended: loops, after the step at work.
 
         From now on none is spawned or run: who waits for a lease to spawn one is refused, too. Of
-        several errors, the first is raised at the end; those of loops are raised by `run`.
+        several errors, the first is raised at the end; those of loops are raised by `run`. An agent
+        that calls this in its step does not wait for itself, nor for others that do so, too. If
+        this is cut short, agents that were not stopped yet run on, until it is called again.
         """
         self._core.closed = True
         errors: list[Exception] = []
         with self._lock:  # who spawns or runs one at this moment has done so, or is refused
-            ids, loops = (*self._running, *self._loops), list(self._loops.values())
+            ids, runs = (*self._running, *self._loops), list(self._loops.values())
         for id in ids:
             try:
                 self._stop(id)
             except Exception as error:
                 errors.append(error)
-        for _, thread, over in loops:
-            if thread is not threading.current_thread():  # an agent may end all, itself included
-                over.wait()
+        with closing(runs) as ends:
+            for end in ends:
+                end.wait()
         if errors:
             raise errors[0]

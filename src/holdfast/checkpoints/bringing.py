@@ -45,6 +45,7 @@ from holdfast.store.items import Checkpoint, Restored
 from holdfast.store.ledger import Ledger
 from holdfast.store.lifetimes import Meta, terms_of
 from holdfast.store.lookups import count_keys, derived
+from holdfast.store.marked import ASKING
 from holdfast.store.scopes import check_key
 from holdfast.store.slots import Slot, meta_of
 from holdfast.store.stage import Stage
@@ -57,6 +58,8 @@ MOST_KEYS, MOST_NAMES, MOST_BYTES = 2000, 256 * 1024, 4 << 20
 """What one entry takes: keys, bytes of their names, bytes of their values."""
 MOST_LEFT = 10_000
 """Keys that others may write while a state is put together on a timeline of its own."""
+ATTACHED = "$agent/attached"
+FIELDS = ATTACHED + "/"
 ADOPTIONS = 5
 """How often it is put together anew, because they wrote more, or a key that begins one of these."""
 
@@ -157,6 +160,8 @@ class Bringing:
         alone, never = sticky_prefixes(declared), (PREFIX, *ephemeral_prefixes(declared))
         if self.sticky:
             alone, never = (), ephemeral_prefixes(declared)
+        if self._elsewhere(now):
+            never += ASKING
         for one in self._compared(now):
             if derived(one.key) or one.key.startswith(never):
                 continue
@@ -256,13 +261,26 @@ class Bringing:
             for one in piece
         ]
 
+    def _told(self, piece: list[Differs], expects: dict[str, int]) -> list[Operation]:
+        """Who keeps an agent knows by the first key alone whether it is as it was saved: if only
+        some of its fields come, that key is set again."""
+        keys = {one.key for one in piece}
+        if ATTACHED in keys or not any(key.startswith(FIELDS) for key in keys):
+            return []
+        found = self.handle.reader.versioned([ATTACHED]).get(ATTACHED)
+        if found is None:
+            return []
+        expects[ATTACHED] = found[1]
+        return [Operation("set", ATTACHED, found[0])]
+
     def _change(
         self, piece: list[Differs], now: Timeline | None, if_head: int | None, attempt: int
     ) -> Written:
         """All of it as one entry, behind the backup; what was looked at is expected."""
         handle, core = self.handle, self.core
         expects = {one.key: now.version(one.now) if now else 0 for one in piece}
-        asked = (handle.scope, handle.timeline, self._operations(piece), expects, if_head)
+        operations = self._operations(piece) + self._told(piece, expects)
+        asked = (handle.scope, handle.timeline, operations, expects, if_head)
         change = build_change(core, [asked], cause=self.cause, looked=True, attempt=attempt)
         target = change.targets[0]
 

@@ -54,12 +54,16 @@ from holdfast.store.declared import PREFIX, Declaration, parse_declared
 from holdfast.store.ending import ended_if_it_fails
 from holdfast.store.files import check_path
 from holdfast.store.gates import Operation
+from holdfast.store.going_back import restore_state
 from holdfast.store.handles import LineHandle
 from holdfast.store.items import Checkpoint
 from holdfast.store.lifetimes import Meta, Terms, terms_of
 from holdfast.store.long_writing import LongWriter
 from holdfast.store.lookups import derived
+from holdfast.store.marked import ASKING
 from holdfast.store.scopes import RESERVED, Scope
+from holdfast.store.stage import Stage
+from holdfast.store.sticky import sticky_of
 from holdfast.store.tombstones import erased_ids
 from holdfast.store.writing import Asked, build_change
 
@@ -157,7 +161,7 @@ def import_state(
             staged = _staged(handle, name, file, said, reason, rules)
             _check_erased(handle, said)
             safe_point()
-            done = state.restore(staged, verify="references", reason=reason)
+            done = restore_state(handle, staged, "references", reason, keep=_left_alone)[0]
     if handle.reader.stored_keys(PREFIX):
         declared = ()
     elif declared:
@@ -174,6 +178,11 @@ def import_state(
         done.left,
         len(declared),
     )
+
+
+def _left_alone(stage: Stage) -> tuple[str, ...]:
+    """What stays as it is; the file may hold that a restart is asked for, of another scope."""
+    return (*sticky_of(stage), *ASKING)
 
 
 def _check_signer(said: Description, trusted: frozenset[bytes]) -> None:

@@ -12,6 +12,7 @@ from holdfast.store.handles import UPDATES, LineHandle
 from holdfast.store.items import Restored
 from holdfast.store.lookup_building import settle_after
 from holdfast.store.metering import done_again
+from holdfast.store.sticky import Keep, sticky_of
 
 PAUSE = 0.001
 """Seconds between two attempts."""
@@ -36,11 +37,12 @@ def restore_state(
     reason: str | None,
     if_head: int | None = None,
     past_damage: bool = False,
+    keep: Keep = sticky_of,
 ) -> tuple[Restored, Written]:
     """Return to a point, verified and backed up; also what that became. See `State.restore`."""
 
     def step() -> tuple[Restored, Written]:
-        change, finish = handle.plan_restore(point, verify, reason, if_head, past_damage)
+        change, finish = handle.plan_restore(point, verify, reason, if_head, past_damage, keep)
         written = handle.core.run(change)
         return finish(written), written[0]
 

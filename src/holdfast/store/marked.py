@@ -25,6 +25,10 @@ RESTART = "restart"
 """Marks a checkpoint from which an agent is to be started again, until that is done."""
 NEEDED = {"pin": "pinned", "hold": "on hold", RESTART: "a restart"}
 RESTARTS = f"{PREFIX}{RESTART}/"
+LOOP = "$loop/"
+"""Below it is the note of a restart that is asked for."""
+ASKING = (LOOP, RESTARTS)
+"""What asks for a restart: from a checkpoint of just this scope, so no copy of the state has it."""
 _HOLDS = f"{PREFIX}hold/"
 
 
