@@ -1,11 +1,14 @@
 """Mailboxes of agents that go back: together with others, or to a state that lacks letters.
 
 A letter that an agent sent while it processed another is sent again once that is processed again.
-So if both go back to before it, it is taken back: it stays in the list, for a letter's number never
-changes, and is skipped. If they return to a moment at which it was there, it is there again.
+So if both go back to before it, it is taken back: it stays in the list, so that no letter's number
+changes, and is skipped. If they return to a moment at which it was there, it is there again, and
+set aside if it was.
 
 What damage has taken out of the list is not there to be numbered. Then the others are numbered so
-that those count as processed that were: by the id of the last one.
+that those count as processed that were: by the id of the last one. A mailbox does that by itself
+whenever it is looked at (`mailbox_numbers`); here it is written down while it is known that no
+letter is new.
 """
 
 from __future__ import annotations

@@ -87,9 +87,15 @@ class Taken:
     """A letter while it is processed, and the change that will say so."""
 
     def __init__(
-        self, letter: Letter, parts: ChangeParts, part: ScopedChange, standing: Standing
+        self,
+        letter: Letter,
+        item: dict[str, Any],
+        parts: ChangeParts,
+        part: ScopedChange,
+        standing: Standing,
     ) -> None:
         self.letter = letter
+        self.item = item
         self.parts = parts
         self.part = part
         self.standing = standing
@@ -172,7 +178,7 @@ class Box:
         failed = part.get(TRIES + str(number), {})
         if not self._is_due(failed, found["id"]):
             return None
-        return Taken(letter_of(found, number, failed), parts, part, standing)
+        return Taken(letter_of(found, number, failed), found, parts, part, standing)
 
     def _is_due(self, failed: dict[str, Any], id: str) -> bool:
         """Whether enough time has passed. By a clock that went back nobody knows: then it has."""
@@ -200,10 +206,8 @@ class Box:
         """What processing wrote, and that it is done: one change."""
         letter = taken.letter
         note = taken.part.operations.append  # the caller's own methods refuse keys of this layer
-        item, first = taken.standing.numbers.at(letter.number), taken.standing.first
-        if item is None or item["id"] != letter.id:
-            raise Conflict(f"{self._handle.scope}: letter {letter.number} has gone meanwhile")
-        note(Operation("set", DONE, taken.standing.after(letter.number, item)))
+        first = taken.standing.first
+        note(Operation("set", DONE, taken.standing.after(letter.number, taken.item)))
         if letter.tries:
             note(Operation("delete", TRIES + str(letter.number)))
         if self._retry.kinds is not None:
