@@ -1,11 +1,14 @@
 """Mailboxes of agents that go back: together with others, or to a state that lacks letters.
 
 A letter that an agent sent while it processed another is sent again once that is processed again.
-So if both go back to before it, it is taken back: it stays in the list, for a letter's number never
-changes, and is skipped. If they return to a moment at which it was there, it is there again.
+So if both go back to before it, it is taken back: it stays in the list, so that no letter's number
+changes, and is skipped. If they return to a moment at which it was there, it is there again, and
+set aside if it was.
 
 What damage has taken out of the list is not there to be numbered. Then the others are numbered so
-that those count as processed that were: by the id of the last one.
+that those count as processed that were: by the id of the last one. A mailbox does that by itself
+whenever it is looked at (`mailbox_numbers`); here it is written down while it is known that no
+letter is new.
 """
 
 from __future__ import annotations
@@ -14,24 +17,26 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from holdfast.agents.keys import own_change
-from holdfast.agents.mailbox_keeping import (
-    ASIDE,
-    BEGUN,
+from holdfast.agents.mailbox_keeping import ASIDE, BEGUN, TRIES
+from holdfast.agents.mailbox_numbers import (
     CLEARED,
     DONE,
     FIRST,
     MESSAGES,
+    PAGE,
     SKIPPED,
-    TRIES,
     UNSENT,
+    Numbers,
+    Standing,
+    is_unsent,
+    line_of,
+    skipped_of,
 )
 from holdfast.agents.mailbox_stretches import Stretches
 from holdfast.store.blocking import State
 from holdfast.store.gates import Operation
-from holdfast.store.handles import LineHandle
 from holdfast.store.reading import Reader
-
-PAGE = 500
+from holdfast.store.writing import ScopedChange
 
 
 def letters_taken_back(
@@ -39,8 +44,8 @@ def letters_taken_back(
 ) -> tuple[list[Operation], int]:
     """What lets a mailbox fit a moment to which its agent and `members` return, and how many
     letters that takes back. Only those that a member sent while it processed another."""
-    skipped = _skipped(now)
-    before, here = _unsent(_skipped(then)), _unsent(skipped)
+    skipped = skipped_of(now)
+    before, here = _unsent(skipped_of(then)), _unsent(skipped)
     first = now.get(FIRST, 0, None, False)
     received = then.get(FIRST, 0, None, False) + then.length(MESSAGES)
     aside = set(now.keys(ASIDE, None, ""))
@@ -55,22 +60,24 @@ def letters_taken_back(
         if number in skipped and wanted and not fails:
             continue  # somebody removed it
         count += wanted
-        key = SKIPPED + str(number)
-        operations.append(Operation("set", key, UNSENT) if wanted else Operation("delete", key))
-        if wanted and fails:  # it fails again, if it does, when it comes
-            operations.append(Operation("delete", ASIDE + str(number)))
+        key, failed = SKIPPED + str(number), ASIDE + str(number)
+        if wanted:
+            note = {"id": item["id"], UNSENT: True}
+            if fails:  # it is set aside if it comes back; sent again, it is another one
+                note["aside"] = now.get(failed, None, None, False)
+                operations.append(Operation("delete", failed))
+            operations.append(Operation("set", key, note))
+        elif isinstance(skipped[number], dict) and "aside" in skipped[number]:
+            operations.append(Operation("set", failed, skipped[number]["aside"]))
+            operations.append(Operation("set", key, {"id": item["id"]}))
+        else:
+            operations.append(Operation("delete", key))
     return operations, count
-
-
-def _skipped(reader: Reader) -> dict[int, Any]:
-    """Numbers of letters that are not processed at their place, and why."""
-    found = reader.items(SKIPPED, None, "", False)
-    return {int(key.removeprefix(SKIPPED)): value for key, value in found}
 
 
 def _unsent(skipped: Mapping[int, Any]) -> set[int]:
     """Those that are taken back."""
-    return {number for number, value in skipped.items() if value == UNSENT}
+    return {number for number, value in skipped.items() if is_unsent(value)}
 
 
 def _letters(reader: Reader, number: int) -> Iterator[tuple[int, Any]]:
@@ -82,28 +89,37 @@ def _letters(reader: Reader, number: int) -> Iterator[tuple[int, Any]]:
 
 
 def mend_numbers(state: State) -> bool:
-    """Let the letters that are left fit what is kept of how far they are processed.
+    """Let what is kept of letters fit those that are left; whether anything was done.
 
-    The last one that was processed has its number again; if it is lost itself, it is taken for the
-    only one. Whether anything was done.
+    The last one that was processed has its number again. If it is lost itself, and those before
+    it that are remembered, it is taken for the only one.
     """
     handle = state._handle
     parts = own_change(state, reason="letters were lost")
     part = parts.part(handle)
-    done, first = part.get(DONE, {}), part.get(FIRST, 0)
-    length = handle.reader.length(MESSAGES)
-    number = done.get("number", 0)
-    new = first
-    if number > first:
-        new = number - _processed(handle, done["id"], number - first, length)
-    cleared = Stretches(part.get(CLEARED, []))
-    new = max(new, cleared.last - length)  # none that comes is one of those cleared
-    if new != first:
-        part.operations.append(Operation("set", FIRST, new))
-    for prefix in (SKIPPED, TRIES, BEGUN):  # of lost ones: nothing is to come upon new ones
-        for key in handle.reader.keys(prefix, None, ""):
-            if int(key.removeprefix(prefix)) > new + length:
-                part.operations.append(Operation("delete", key))
+    standing = Standing(handle, part.get)
+    done, old, note = standing.done, standing.first, part.operations.append
+    length, number = standing.numbers.last - old, done.get("number", 0)
+    # The last one of another timeline has a number there, and none here to get back.
+    own = number > old and done.get("line", "") in ("", line_of(handle))
+    count = standing.found - old if standing.found else min(number - old - 1, length) * own
+    new = max(number - count, old) if own else old
+    stretches = Stretches(part.get(CLEARED, [])).kept
+    for _, high, *id in stretches:  # none that comes is one of those
+        if not id or not standing.numbers.find(id[0], high):
+            new = max(new, high - length)
+    now = Numbers(handle.reader, new)
+    if new != old:
+        note(Operation("set", FIRST, new))
+    if own:
+        item = now.at(new + count) or done
+        last = {"number": new + count, "id": item["id"]}
+        if done | last != done:
+            note(Operation("set", DONE, done | last))
+    fitting = _cleared(stretches, now)
+    if fitting != stretches:
+        note(Operation("set", CLEARED, fitting))
+    _renumber(handle.reader, part, now)
     plan = parts.plan()
     if plan is None:
         return False
@@ -111,19 +127,30 @@ def mend_numbers(state: State) -> bool:
     return True
 
 
-def _processed(handle: LineHandle, id: str, count: int, length: int) -> int:
-    """How many letters of the list are processed: up to the one with an id, which was the
-    `count`th."""
-    found = handle.reader.slice(MESSAGES, count - 1, count, False)
-    if found and found[0]["id"] == id:
-        return count
-    at = best = 0
-    while at < count or not best:
-        page = handle.reader.slice(MESSAGES, at, at + PAGE, False)
-        if not page:
-            break
-        for item in page:
-            at += 1
-            if item["id"] == id and (at <= count or not best):
-                best = at
-    return best or min(count - 1, length)
+def _cleared(stretches: list[list[Any]], now: Numbers) -> list[list[Any]]:
+    """Stretches that were cleared, by the numbers of now; one whose last letter is lost stays."""
+    made = Stretches([])
+    for low, high, *id in stretches:
+        at = (now.find(id[0], high) if id else 0) or high
+        last = now.at(at)
+        made = made.added(max(low + at - high, 0), at, *([last["id"]] if id and last else id))
+    return made.kept
+
+
+def _renumber(reader: Reader, part: ScopedChange, now: Numbers) -> None:
+    """What is kept of single letters is kept under their numbers of now; of lost ones it goes."""
+    for prefix in (SKIPPED, TRIES, BEGUN, ASIDE):
+        old = dict(reader.items(prefix, None, "", False))
+        new = {}
+        for key, value in old.items():
+            number = int(key.removeprefix(prefix))
+            kept = value["letter"] if prefix == ASIDE else value
+            id = kept.get("id") if isinstance(kept, dict) else None
+            at = now.find(id, number) if id else number if number <= now.last else 0
+            if at or prefix == ASIDE:  # that is the letter itself
+                new[prefix + str(at or number)] = value
+        for key in old.keys() | new.keys():
+            if key not in new:
+                part.operations.append(Operation("delete", key))
+            elif key not in old or new[key] is not old[key]:
+                part.operations.append(Operation("set", key, new[key]))

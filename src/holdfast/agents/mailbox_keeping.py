@@ -3,7 +3,7 @@
 What came in is a fact of the world, and so is how often it failed; how far it was processed is the
 agent's state. So under `$mailbox/`:
 
-    done                  number and id of the last one processed; goes back with the state
+    done                  the last one processed (`mailbox_numbers`); goes back with the state
     inbox/                sticky: no restore makes a letter unsent, or one that fails a new one
     inbox/messages        a list, oldest first
     inbox/first           how many were trimmed from its front
@@ -14,7 +14,8 @@ agent's state. So under `$mailbox/`:
     inbox/skipped/NUMBER  that it is not to be processed at its place: it was set aside or removed,
                           or is `UNSENT`: it was taken back (`mailbox_going_back`)
 
-A letter's number counts from 1 and never changes. A restore puts `done` back together with what
+A letter's number counts from 1 and changes only if others before it are lost, by damage or a
+revert; so what is said of one says its id. A restore puts `done` back together with what
 processing wrote, so that letters since then are processed again, on the state as it was then,
 except those that were set aside or removed.
 """
@@ -23,14 +24,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from math import inf
 from typing import Any
 
-import msgspec
-
 from holdfast.agents.keys import MAILBOX, own_change, sticky
+from holdfast.agents.mailbox_letters import Letter, MailboxStatus, letter_of
+from holdfast.agents.mailbox_numbers import (
+    CLEARED,
+    DONE,
+    FIRST,
+    INBOX,
+    MESSAGES,
+    SKIPPED,
+    UNSENT,
+    Standing,
+    line_of,
+)
 from holdfast.agents.mailbox_stretches import Stretches
 from holdfast.agents.retry_policy import RESTART, RetryPolicy
 from holdfast.errors import Conflict, InvalidInputError, MissingError
@@ -43,10 +53,26 @@ from holdfast.store.outcomes import content_of
 from holdfast.store.reading import moment
 from holdfast.store.writing import ScopedChange
 
-DONE, INBOX = MAILBOX + "done", MAILBOX + "inbox/"
-MESSAGES, FIRST, CLEARED = INBOX + "messages", INBOX + "first", INBOX + "cleared"
-TRIES, ASIDE, SKIPPED = INBOX + "tries/", INBOX + "aside/", INBOX + "skipped/"
-BEGUN, UNSENT = INBOX + "begun/", "unsent"
+__all__ = [
+    "ASIDE",
+    "BEGUN",
+    "CLEARED",
+    "DONE",
+    "FIRST",
+    "INBOX",
+    "MESSAGES",
+    "SKIPPED",
+    "TRIES",
+    "UNSENT",
+    "Box",
+    "Letter",
+    "MailboxStatus",
+    "Reruns",
+    "Taken",
+    "post",
+]
+
+TRIES, ASIDE, BEGUN = INBOX + "tries/", INBOX + "aside/", INBOX + "begun/"
 PLAIN = RetryPolicy.every(5)
 """What a mailbox does about failures unless it is told otherwise."""
 LOOKS = 100
@@ -57,79 +83,22 @@ FIRST_PAUSE = 0.002
 """Seconds before the first of them; before each further one twice as many."""
 
 
-@dataclass(frozen=True, slots=True)
-class Letter:
-    """One message to an agent."""
-
-    number: int
-    """Counts from 1 in the order in which they came."""
-    id: str
-    content: Any
-    sender: str
-    time: datetime
-    tries: int = 0
-    """How often processing it has failed."""
-    error: str = ""
-    """The type of the last error."""
-    kind: str = ""
-    """What kind of failure that was, if it can be told: timeout, network_error …"""
-    due: datetime | None = None
-    """Not tried again before; those behind it wait for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class MailboxStatus:
-    """How far an agent has processed what was sent to it."""
-
-    received: int
-    processed: int
-    """Those set aside or removed included."""
-    waiting: int
-    last_processed_id: str | None
-    set_aside: int
-    """How many failed too often."""
-    missed: int
-    """How many were trimmed though the state, by a restore, has not processed them."""
-
-
-class _Kept(msgspec.Struct, omit_defaults=True):
-    """A letter in the list."""
-
-    id: str
-    content: Any
-    sender: str = ""
-    time: datetime | None = None
-    by: str = ""
-    """The scope that sent it while it processed a letter itself, in the same commit."""
-
-    def letter(self, number: int, failed: dict[str, Any]) -> Letter:
-        wait = failed.get("wait", 0.0)
-        return Letter(
-            number,
-            self.id,
-            self.content,
-            self.sender,
-            self.time or moment(0),
-            failed.get("count", 0),
-            failed.get("error", ""),
-            failed.get("kind", ""),
-            failed["at"] + timedelta(seconds=wait) if wait else None,
-        )
-
-
-def _letter(item: dict[str, Any], number: int, failed: dict[str, Any]) -> Letter:
-    """A letter as it lies in the list, and what is known of its failures."""
-    return _Kept(**item).letter(number, failed)
-
-
 class Taken:
     """A letter while it is processed, and the change that will say so."""
 
-    def __init__(self, letter: Letter, parts: ChangeParts, part: ScopedChange, first: int) -> None:
+    def __init__(
+        self,
+        letter: Letter,
+        item: dict[str, Any],
+        parts: ChangeParts,
+        part: ScopedChange,
+        standing: Standing,
+    ) -> None:
         self.letter = letter
+        self.item = item
         self.parts = parts
         self.part = part
-        self.first = first
+        self.standing = standing
 
 
 class Reruns:
@@ -197,23 +166,23 @@ class Box:
         for _ in range(LOOKS):
             parts = ChangeParts(StoreHandle(self._handle.core), cause_now(), None)
             part = parts.part(self._handle)
-            first, number = _next(part)
-            at = number - first
-            found = self._handle.reader.slice(MESSAGES, at - 1, at, False)
-            if self._handle.reader.get(FIRST, 0, None, False) == first:
+            standing = Standing(self._handle, part.get)
+            number = _next(part, standing)
+            found = standing.numbers.at(number)
+            if self._handle.reader.get(FIRST, 0, None, False) == standing.first:
                 break
         else:
             raise Conflict(f"{self._handle.scope}: the mailbox was always trimmed; try again")
-        if not found:
+        if found is None:
             return None
         failed = part.get(TRIES + str(number), {})
-        if not self._is_due(failed):
+        if not self._is_due(failed, found["id"]):
             return None
-        return Taken(_letter(found[0], number, failed), parts, part, first)
+        return Taken(letter_of(found, number, failed), found, parts, part, standing)
 
-    def _is_due(self, failed: dict[str, Any]) -> bool:
+    def _is_due(self, failed: dict[str, Any], id: str) -> bool:
         """Whether enough time has passed. By a clock that went back nobody knows: then it has."""
-        if not failed.get("wait"):
+        if not failed.get("wait") or failed.get("id", id) != id:
             return True
         passed = moment(self._handle.core.clock.claimed()) - failed["at"]
         return not timedelta(0) <= passed < timedelta(seconds=failed["wait"])
@@ -228,7 +197,8 @@ class Box:
         attempt = taken.letter.tries + 1
         again = self._retry.again(RESTART, attempt)
         parts = own_change(self)
-        note = {"attempt": attempt, "again": again, "wait": self._retry.pause(attempt)}
+        wait = self._retry.pause(attempt)
+        note = {"id": taken.letter.id, "attempt": attempt, "again": again, "wait": wait}
         parts.part(self._handle).set(BEGUN + str(taken.letter.number), note)
         return parts.plan()
 
@@ -236,20 +206,21 @@ class Box:
         """What processing wrote, and that it is done: one change."""
         letter = taken.letter
         note = taken.part.operations.append  # the caller's own methods refuse keys of this layer
-        note(Operation("set", DONE, {"number": letter.number, "id": letter.id}))
+        first = taken.standing.first
+        note(Operation("set", DONE, taken.standing.after(letter.number, taken.item)))
         if letter.tries:
             note(Operation("delete", TRIES + str(letter.number)))
         if self._retry.kinds is not None:
             note(Operation("delete", BEGUN + str(letter.number)))
-        over = letter.number - taken.first - self._keep
+        over = letter.number - first - self._keep
         if over > self._keep // 4:  # not with every letter
             note(Operation("trim", MESSAGES, {"before": over}))
-            note(Operation("set", FIRST, taken.first + over))
-            gone = [one for one in self._skipped() if one <= taken.first + over]
-            for one in gone:
-                note(Operation("delete", SKIPPED + str(one)))
+            note(Operation("set", FIRST, first + over))
+            for one, at in taken.standing.skipped_here().items():
+                if (at or one) <= first + over:
+                    note(Operation("delete", SKIPPED + str(one)))
             cleared = Stretches(self._handle.reader.get(CLEARED, [], None, False))
-            left = cleared.behind(taken.first + over).kept
+            left = taken.standing.cleared.behind(first + over).kept
             if left != cleared.kept:
                 note(Operation("set", CLEARED, left))
         plan = taken.parts.plan()
@@ -265,35 +236,46 @@ class Box:
         letter, kind = taken.letter, self._retry.kind(error)
         parts = own_change(self)
         part = parts.part(self._handle)
-        count = part.get(TRIES + str(letter.number), {}).get("count", 0) + 1
+        before = part.get(TRIES + str(letter.number), {})
+        count = before.get("count", 0) + 1 if before.get("id", letter.id) == letter.id else 1
         failed = {"count": count, "error": type(error).__name__, "kind": kind}
         again, wait = self._retry.again(kind, count), self._retry.pause(count)
+        standing = Standing(self._handle, part.get)
+        item = standing.numbers.at(letter.number)
         # A restore meanwhile brings those before it back; then it is skipped when they are done.
-        passes = not again and _next(part)[1] == letter.number
-        if not self._fail(part, letter, failed, again, wait):
+        passes = not again and _next(part, standing) == letter.number
+        if not self._fail(part, standing, letter, failed, again, wait):
             return None
-        if passes:
-            part.set(DONE, {"number": letter.number, "id": letter.id})
+        if passes and item is not None:
+            part.set(DONE, standing.after(letter.number, item))
         return parts.plan()
 
     def _fail(
-        self, part: ScopedChange, letter: Letter, failed: dict[str, Any], again: bool, wait: float
+        self,
+        part: ScopedChange,
+        standing: Standing,
+        letter: Letter,
+        failed: dict[str, Any],
+        again: bool,
+        wait: float,
     ) -> bool:
         """Note a failure; whether there was anything to note."""
         number = str(letter.number)
         if part.exists(BEGUN + number):
             part.delete(BEGUN + number)
-        done = part.get(DONE, {}).get("number", 0)
-        cleared = Stretches(part.get(CLEARED, []))
-        if done >= letter.number or cleared.end(letter.number) or part.exists(SKIPPED + number):
+        part.exists(SKIPPED + number)  # who removes it meanwhile goes first
+        item = standing.numbers.at(letter.number)
+        if item is None or item["id"] != letter.id or standing.number >= letter.number:
             return False
+        if standing.cleared.end(letter.number) or standing.skips(letter.number):
+            return False
+        failed = failed | {"id": letter.id}
         if again:
             now = moment(self._handle.core.clock.claimed())
             part.set(TRIES + number, failed | ({"at": now, "wait": wait} if wait else {}))
             return True
-        item = {"id": letter.id, "content": letter.content, "sender": letter.sender}
-        part.set(ASIDE + number, {"letter": item | {"time": letter.time}, "failed": failed})
-        part.set(SKIPPED + number, True)
+        part.set(ASIDE + number, {"letter": item, "failed": failed})
+        part.set(SKIPPED + number, {"id": letter.id})
         part.delete(TRIES + number)
         return True
 
@@ -311,16 +293,18 @@ class Box:
             return None
         parts = own_change(self)
         part = parts.part(self._handle)
+        standing = Standing(self._handle, part.get)
         letters = {letter.number: letter for letter in self.waiting(None)}
         aside = []
         for key in begun:
             number, note = int(key.removeprefix(BEGUN)), part.get(key)
             letter = letters.get(number)
-            if letter is None or note is None:  # removed meanwhile
+            if letter is None or note is None or note.get("id", letter.id) != letter.id:  # it went
                 part.delete(key)
                 continue
             failed = {"count": note["attempt"], "error": "", "kind": RESTART}
-            if self._fail(part, letter, failed, note["again"], note["wait"]) and not note["again"]:
+            again, wait = note["again"], note["wait"]
+            if self._fail(part, standing, letter, failed, again, wait) and not again:
                 aside.append(letter.id)
         plan = parts.plan()
         return None if plan is None else (plan, aside)
@@ -334,9 +318,9 @@ class Box:
         part = parts.part(self._handle)
         if part.exists(ASIDE + str(number)):
             part.delete(ASIDE + str(number))
-        elif any(letter.number == number for letter in self.waiting(None)):
+        elif ids := [letter.id for letter in self.waiting(None) if letter.number == number]:
             part.get(DONE)  # it may be processed at this moment: then this is planned again
-            part.set(SKIPPED + str(number), True)
+            part.set(SKIPPED + str(number), {"id": ids[0]})
             part.delete(TRIES + str(number))
         else:
             raise MissingError(
@@ -356,12 +340,14 @@ class Box:
         status = self.status()
         if not failed_only and status.waiting:
             # Not of those before: what they wrote may be undone, and then they are wanted again.
-            done = part.get(DONE, {}).get("number", 0)
-            cleared = Stretches(part.get(CLEARED, []))
-            part.set(CLEARED, cleared.added(done, status.received).kept)
-            for prefix in (TRIES, SKIPPED):
-                keys = self._handle.reader.keys(prefix, None, "")
-                gone += [key for key in keys if int(key.removeprefix(prefix)) > done]
+            standing = Standing(self._handle, part.get)
+            done, last = standing.number, standing.numbers.at(status.received)
+            id = [last["id"]] if last is not None else []
+            part.set(CLEARED, standing.cleared.added(done, status.received, *id).kept)
+            tries = self._handle.reader.keys(TRIES, None, "")
+            gone += [key for key in tries if int(key.removeprefix(TRIES)) > done]
+            here = standing.skipped_here().items()
+            gone += [SKIPPED + str(one) for one, at in here if at > done]
         for key in gone:
             part.delete(key)
         count = len(aside) + (0 if failed_only else status.waiting)
@@ -378,7 +364,8 @@ class Box:
             )
         part.delete(ASIDE + str(number))
         letter = item["letter"]
-        post(self._handle, part, letter["content"], letter["sender"], letter["id"])
+        by = letter.get("by", "")
+        post(self._handle, part, letter["content"], letter["sender"], letter["id"], by, again=True)
         plan = parts.plan()
         assert plan is not None
         return plan, letter["id"]
@@ -388,19 +375,19 @@ class Box:
     def waiting(self, limit: int | None) -> list[Letter]:
         """Letters that are not processed yet, the next one first."""
         reader = self._handle.reader
-        first, done, cleared, _ = self._far()
-        skipped = self._skipped()
+        standing = Standing(self._handle, self._get)
+        first, skipped = standing.first, set(standing.skipped_here().values())
         failed = {
             int(key.removeprefix(TRIES)): told for key, told in reader.items(TRIES, None, "", False)
         }
         waiting: list[Letter] = []
-        for low, high in cleared.between(max(done, first)):
+        for low, high in standing.cleared.between(max(standing.number, first)):
             if limit is not None:
                 high = min(high, low + limit + len(skipped))
             stop = None if high == inf else int(high) - first
             items: Sequence[Any] = reader.slice(MESSAGES, low - first, stop, False)
             waiting += [
-                _letter(item, number, failed.get(number, {}))
+                letter_of(item, number, failed.get(number, {}))
                 for number, item in enumerate(items, low + 1)
                 if number not in skipped
             ]
@@ -408,55 +395,45 @@ class Box:
                 break
         return waiting[:limit]
 
-    def _far(self) -> tuple[int, int, Stretches, str | None]:
-        """How many were trimmed, the last one processed, those that were cleared, its id."""
-        found = self._handle.reader.get_many([FIRST, DONE, CLEARED], False)
-        done = found.get(DONE, {})
-        cleared = Stretches(found.get(CLEARED, []))
-        return found.get(FIRST, 0), done.get("number", 0), cleared, done.get("id")
-
-    def _skipped(self) -> set[int]:
-        """Numbers of those that were set aside, or removed one by one."""
-        keys = self._handle.reader.keys(SKIPPED, None, "")
-        return {int(key.removeprefix(SKIPPED)) for key in keys}
+    def _get(self, key: str, default: Any) -> Any:
+        return self._handle.reader.get(key, default, None, False)
 
     def set_aside(self) -> list[Letter]:
         """Letters that failed too often, oldest first."""
         found = [
-            _letter(item["letter"], int(key.removeprefix(ASIDE)), item["failed"])
+            letter_of(item["letter"], int(key.removeprefix(ASIDE)), item["failed"])
             for key, item in self._handle.reader.items(ASIDE, None, "", False)
         ]
         return sorted(found, key=lambda letter: letter.number)
 
     def status(self) -> MailboxStatus:
         """How far it is."""
-        reader = self._handle.reader
-        first, done, cleared, id = self._far()
-        received = first + reader.length(MESSAGES)
-        missed = cleared.left(done, first)
-        at = max(done, first)
-        skipped = [one for one in self._skipped() if one > at and not cleared.end(one)]
+        standing = Standing(self._handle, self._get)
+        received, cleared = standing.numbers.last, standing.cleared
+        at = max(standing.number, standing.first)
+        here = standing.skipped_here().values()
+        skipped = [one for one in here if one > at and not cleared.end(one)]
         waiting = cleared.left(at, received) - len(skipped)
         return MailboxStatus(
             received,
-            received - missed - waiting,
+            received - standing.missed - waiting,
             waiting,
-            id,
-            len(reader.keys(ASIDE, None, "")),
-            missed,
+            standing.done.get("id"),
+            len(self._handle.reader.keys(ASIDE, None, "")),
+            standing.missed,
         )
 
 
-def _next(part: ScopedChange) -> tuple[int, int]:
-    """How many were trimmed, and the number of the next letter, which may be yet to come.
+def _next(part: ScopedChange, standing: Standing) -> int:
+    """The number of the next letter, which may be yet to come.
 
     What this rests on is expected by the change.
     """
-    first, cleared = part.get(FIRST, 0), Stretches(part.get(CLEARED, []))
-    number = max(part.get(DONE, {}).get("number", 0), first) + 1
-    while (end := cleared.end(number)) or part.exists(SKIPPED + str(number)):
+    number = max(standing.number, standing.first) + 1
+    while (end := standing.cleared.end(number)) or standing.skips(number):
         number = max(end, number) + 1
-    return first, number
+    part.exists(SKIPPED + str(number))  # who removes it meanwhile goes first
+    return number
 
 
 def post(
@@ -466,6 +443,8 @@ def post(
     sender: str,
     id: str | None = None,
     by: str = "",
+    *,
+    again: bool = False,
 ) -> str:
     """Note in a change, of whomever, that a letter goes into a mailbox; returns its id."""
     part._check_open()
@@ -473,7 +452,8 @@ def post(
     id = id or os.urandom(8).hex()
     time = moment(handle.core.clock.claimed())
     part.operations += sticky(handle, INBOX)
-    item = {"id": id, "content": content, "sender": sender, "time": time}
+    item = {"id": id, "content": content, "sender": sender, "time": time, "line": line_of(handle)}
     item |= {"by": by} if by else {}
+    item |= {"again": True} if again else {}
     part.operations.append(Operation("append", MESSAGES, [item]))
     return id
