@@ -41,7 +41,7 @@ from holdfast.recovery.meanwhile import (
 )
 from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.records import PREFIX
-from holdfast.recovery.salvaging import Salvage
+from holdfast.recovery.salvaging import Salvage, sticky_replayed
 from holdfast.recovery.setting_aside import (
     BUDGET,
     copies_of,
@@ -49,7 +49,7 @@ from holdfast.recovery.setting_aside import (
     set_aside,
 )
 from holdfast.recovery.strategies import check_state, is_empty, look, readable, unreadable
-from holdfast.recovery.tails import Tails
+from holdfast.recovery.tails import Tails, mend_handovers
 from holdfast.recovery.targets import Target
 from holdfast.store.blocking import Store
 from holdfast.store.differing import index_of
@@ -127,7 +127,7 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
         return {"restored": None, "lost": "nothing"}
     context.record.flush()
     reason = f"recovery {context.record.id}"
-    damaged = _damaged_sticky(context)
+    damaged, stranded = _damaged_sticky(context)
     lost = _lost(context, target, damaged)
     if target.copy is not None:
         entry, backup = _from_copy(context, target, reason)
@@ -142,6 +142,9 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
             entry, backup = _to(context, point, reason)
     else:
         entry, backup = _back(context, target.point, reason, damaged)
+    if damaged or stranded:
+        tasks = mend_handovers(context.store, context.agent)
+        context.record.note(hold=True, tasks=tasks)
     return {"restored": entry, "backup": backup, "lost": lost, **_reconciled(context)}
 
 
@@ -159,12 +162,13 @@ def _reconciled(context: Context) -> dict[str, Any]:
     return {"reconciled": tasks} if tasks else {}
 
 
-def _damaged_sticky(context: Context) -> list[str]:
-    """Sticky keys that cannot be read, and so do not stay."""
+def _damaged_sticky(context: Context) -> tuple[list[str], bool]:
+    """Sticky keys that cannot be read, and so do not stay; and whether none of them can be."""
     known = (context.had("backup_current") or {}).get("backup") is not None
     if known or context.store.core.known(context.agent) is None:
-        return []
-    return damaged_sticky(context.handle)
+        return [], False
+    stranded = context.handle.history.points.line().stranded is not None
+    return damaged_sticky(context.handle), stranded
 
 
 def _lost(context: Context, target: Target, damaged: list[str]) -> str:
@@ -193,16 +197,8 @@ def _to(context: Context, point: Any, reason: str) -> tuple[str, str | None]:
 
 
 def _back(context: Context, point: Any, reason: str, damaged: list[str]) -> tuple[str, str | None]:
-    """Return to a point. Sticky keys that cannot be read, all or some, are replayed from there as
-    far as they can be: what has happened in the world is not undone."""
-    handle = context.handle
-    line = handle.history.points.line()
-    timeline, sequence = handle.history.points.find(point)
-    if (line.stranded is None and not damaged) or timeline != handle.timeline:
-        return _to(context, point, reason)
-    salvage = Salvage(handle, sequence, line.sequence)
-    salvage.replay()
-    with salvage.put_together(reason, sticky_alone=True) as there:
+    """Return to a point. Sticky keys that cannot be read are replayed as far as they can be."""
+    with sticky_replayed(context.handle, point, reason, damaged=bool(damaged)) as there:
         return _to(context, there, reason)
 
 
