@@ -155,3 +155,66 @@ def test_a_damaged_record_of_a_handover_is_taken_from_the_other(
     assert having(store) == ["a"]
     said = sync.AgentState(store.agent("a")).get("conversation")
     assert [one.content[0] for one in said][-6:] == list("012345")
+
+
+def done_once(place: Place, key: str | None, asked: int) -> None:
+    """An effect of `b` whose result cannot be read, nor what it was about, if that is long."""
+    with place.open() as store:
+        a, b = store.agent("a"), store.agent("b")
+        for state in (a, b):
+            state.set("k", 1)
+        sync.CheckpointGroups(store).create([a, b], "good")
+        with sync.Effects(b).once("pay", id="1", key=key, about="x" * asked) as effect:
+            assert effect.due
+            effect.result = TEXT
+        done = b.place()[2]
+        for n in range(300):  # so that the index is saved, which leads to the values
+            b.set("k", n)
+    rows = rows_of_agent(place, "b", b"V").items()
+    put(place, {at: flipped(row) for at, row in rows if done - 1 <= entry_of(at) <= done})
+
+
+def recover_somehow(store: sync.Store, kind: str) -> None:
+    if kind == "checkpoints":
+        sync.Checkpoints(store.agent("b")).recover()
+    elif kind == "past damage":
+        sync.Checkpoints(store.agent("b")).restore("good", past_damage=True)
+    else:
+        recover(store, kind)
+
+
+WAYS = [*KINDS, "corruption_detected", "checkpoints", "past damage"]
+
+
+@pytest.mark.parametrize("kind", WAYS)
+@pytest.mark.parametrize("asked", [1, 50_000])
+def test_an_effect_whose_record_cannot_be_read_is_unknown(
+    plain: Place, kind: str, asked: int
+) -> None:
+    done_once(plain, None, asked)
+    store = plain.open()
+    recover_somehow(store, kind)
+    effects = sync.Effects(store.agent("b"))
+    with pytest.raises(EffectUnknownError) as caught:
+        effects.call("pay", lambda effect: "again", id="1", about="x" * asked)
+    assert (caught.value.effect.status, caught.value.effect.repeatable) == ("unknown", False)
+    assert [str(one) for one in effects.unfinished()] == ["pay 1"]
+    assert effects.settle("pay", "repeat", id="1").status == "planned"
+    assert effects.call("pay", lambda effect: "again", id="1", about="x" * asked) == "again"
+    assert effects.call("pay", lambda effect: "twice", id="1") == "again"
+
+
+@pytest.mark.parametrize("kind", WAYS)
+@pytest.mark.parametrize("asked", [1, 50_000])
+def test_an_unread_effect_of_a_tool_with_a_key_is_asked_for_again_with_it(
+    plain: Place, kind: str, asked: int
+) -> None:
+    done_once(plain, "order-17", asked)
+    store = plain.open()
+    recover_somehow(store, kind)
+    effects = sync.Effects(store.agent("b"))
+    with effects.once("pay", id="1", key="order-17") as effect:
+        assert effect.due
+        assert effect.attempts > 1 or asked > 1
+        effect.result = effect.key
+    assert effects.get("pay", id="1").result == "order-17"

@@ -17,7 +17,7 @@ from holdfast.agents.mailbox_going_back import mend_numbers
 from holdfast.agents.retrying import again
 from holdfast.checkpoints.bringing import Bringing, put_together
 from holdfast.checkpoints.making import make
-from holdfast.checkpoints.past_damage import damaged_sticky
+from holdfast.checkpoints.past_damage import damaged_sticky, stand_ins
 from holdfast.checkpoints.requests import CheckpointRequest, RestoreRequest
 from holdfast.checkpoints.restoring import confirm, restore
 from holdfast.errors import (
@@ -206,8 +206,10 @@ def _keys_of(context: Context, target: Target, reason: str) -> tuple[str, str | 
     """Give damaged keys, sticky ones too, what they held at a point."""
     timeline, _, number = target.point.rpartition("@")
     source = context.handle.history.points.view(timeline, int(number))
+    handle, keys = context.handle, target.keys
+    instead = stand_ins(handle, source, keys)
     bringing = Bringing(
-        context.handle, source, target.point, target.keys, None, reason, sticky=True
+        handle, source, target.point, keys, None, reason, sticky=True, instead=instead
     )
     return _brought(context, bringing)
 
