@@ -182,6 +182,12 @@ def _lost(context: Context, target: Target, damaged: list[str]) -> str:
     return lost if target.replay else damage_text(lost, damaged)  # a replay says it itself
 
 
+def losing_by(context: Context, target: Target) -> str:
+    """What returning to a state would lose, before anything is done."""
+    unchanged = target.strategy == failures.NOTHING
+    return target.lost if unchanged else _lost(context, target, _damaged_sticky(context)[0])
+
+
 def _copy(context: Context, number: int) -> LineHandle:
     """The agent in a copy; whoever goes on with a recovery may have been given other ones."""
     if number >= len(context.copies):
