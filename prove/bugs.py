@@ -1600,9 +1600,9 @@ BUGS = (
     Bug(
         "an inbox that cannot be read, read to put a group back",
         "recovery/together.py",
-        "letters_taken_back(way.line.reader, ",
-        "letters_taken_back(handle.reader, ",
-        "tests/recovery/test_damaged_members.py",
+        "sticky = handle.view(there) if stranded else way.line\n",
+        "sticky = way.line\n",
+        "tests/recovery/test_what_happened_stays.py",
     ),
     Bug(
         "a group that is put back in any order",

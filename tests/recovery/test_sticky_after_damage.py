@@ -168,7 +168,7 @@ def test_a_damaged_sticky_value_goes_back_alone(plain: Place) -> None:
     store = plain.open()
     report = sync.Recovery(store).recover("agent:7", DAMAGED)
     assert (report.strategy, report.restored_from) == ("keys", "main@4")
-    assert report.lost == "changes of 1 keys since main@4"
+    assert report.lost == "changes of 1 keys since main@4: eff/long"
     found = dict(store.agent("7").items())
     assert found.pop("eff/long") == "a" * 3000
     assert found == expected
@@ -228,9 +228,11 @@ def test_damaged_sticky_values_stop_no_recovery(plain: Place, way: str) -> None:
     store = damaged(plain)
     point = "good" if way == "named" else None
     recovery = sync.Recovery(store, order=[way], defaults={"k": 0})
+    plan = recovery.plan("agent:7", "agent_crash", point=point)
     report = recovery.recover("agent:7", "agent_crash", point=point)
     state = store.agent("7")
     assert (report.success, report.strategy) == (True, way)
+    assert (plan.strategy, plan.lost) == (way, report.lost)
     wanted = {"journal": 2, "keys": 2, "defaults": 0}.get(way, 1)
     assert dict(state.items()) == {"k": wanted, "eff/paid": "before", "eff/other": "done"}
     # `keys` takes the whole key from the checkpoint; what is replayed only lacks what is damaged.
@@ -337,7 +339,8 @@ def test_damaged_sticky_values_of_more_than_one_entry_go_back(
     damage_values(plain, *entries)
     store = plain.open()
     report = sync.Recovery(store).recover("agent:7", "partial_corruption")
-    assert (report.strategy, report.lost) == ("keys", "changes of 4 keys since main@3")
+    lost = "changes of 4 keys since main@3: eff/0, eff/1, eff/2, eff/3"
+    assert (report.strategy, report.lost) == ("keys", lost)
     assert dict(store.agent("7").items()) == before | {"k": 299}
 
 

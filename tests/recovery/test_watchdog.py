@@ -13,7 +13,8 @@ from store_kit import Hands, Place, put_row, rows_of
 from holdfast import Failure, Message, Scope, Worked, sync
 from holdfast.agents.keys import CONVERSATION
 from holdfast.errors import Conflict, InvalidInputError, LeaseLostError
-from holdfast.recovery.watching import Sighting
+from holdfast.recovery.watching import Sighting, lease_of
+from holdfast.store.asking import Asking
 
 RUNNER = """
 import sys, time
@@ -471,7 +472,8 @@ def test_too_many_failed_cycles_are_told_once(place: Place) -> None:
 
 
 @pytest.mark.spec("X11")
-def test_a_state_that_fails_verification_is_recovered(place: Place) -> None:
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_state_that_fails_verification_is_recovered(place: Place, runs: bool) -> None:
     state = place.open().agent("7")
     for n in range(10):
         state.set(f"k{n}", n)
@@ -481,9 +483,14 @@ def test_a_state_that_fails_verification_is_recovered(place: Place) -> None:
     put_row(storage, key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])
     storage.close()
     store = place.open()
-    watchdog = sync.Watchdog(store, scrubber=sync.Scrubber(store, budget=30))
+    if runs:
+        Asking(store._core, lease_of(Scope("agent", "7")), 60, 0, None).take()
+    started: list[str] = []
+    scrubber = sync.Scrubber(store, budget=30)
+    watchdog = sync.Watchdog(store, scrubber=scrubber, restart=started.append)
     [one] = watchdog.look()
     assert one.outcome == "recovered"
+    assert started == (["7"] if runs else [])  # what nobody ran is not started
     assert one.report.lost == "what entry 4 did"
     assert key.hex() in {aside.id for aside in sync.Recovery(store).quarantine("agent:7").list()}
     assert [watchdog.look() for _ in range(3)] == [[], [], []]  # what is past harms nobody

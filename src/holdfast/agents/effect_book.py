@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec import structs
 
+from holdfast.agents import effect_mending as effect_mending  # what damage leaves of records
 from holdfast.agents.effect_records import (
     DONE,
     FINISHED,
@@ -144,6 +145,8 @@ class Book:
             found = _read(part, asked.open)
             if found is not None:
                 self._check(asked, found)
+                if found.unread:  # a tool that takes a key is safe to ask again
+                    found = structs.replace(found, key=asked.key, about=asked.about)
                 self._refuse_unknown(found)
             base = found or Record(name=asked.name, id=asked.id, phase=PLANNED, key=asked.key)
             record = structs.replace(

@@ -21,7 +21,7 @@ from msgspec import Struct, structs
 
 from holdfast.agents.keys import EFFECTS
 from holdfast.agents.records import loaded
-from holdfast.errors import InvalidInputError
+from holdfast.errors import DamagedRecordError, InvalidInputError
 from holdfast.store.arguments import check_text
 
 OPEN = EFFECTS + "open/"
@@ -32,6 +32,8 @@ _MOST_KEY = 480
 """Characters of a name and an id as they stand in a key, which has at most 512."""
 
 PLANNED, STARTED, FINISHED = "planned", "started", "done"
+UNREAD = DamagedRecordError.__name__
+"""The error of a record that stands for one that could not be read any more."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,11 @@ class Record(Struct, kw_only=True):
     result_lost: bool = False
     strays: int = 0
 
+    @property
+    def unread(self) -> bool:
+        """Whether all that is known of it is that there was a record."""
+        return self.error == UNREAD and not self.token
+
     def shown(self, running: bool) -> Effect:
         """What a caller sees of it."""
         status = self.phase
@@ -145,6 +152,8 @@ class Asked:
 
     def check(self, found: Record, encoded: Callable[[Any], bytes]) -> None:
         """Refuse another effect under the same id: its result would be taken for this one's."""
+        if found.unread:
+            return  # what it was is not known
         if found.key != self.key:
             raise InvalidInputError(
                 f"the effect {self.name} {self.id} was begun with another idempotency key; "

@@ -415,13 +415,18 @@ class HandoverBook:
                 standing = standing_of(part.get(key))
                 if not standing.handover or part.get(SEEN + task) == standing.handover:
                     continue
+                data = part.get((OUT if standing.away else IN) + standing.handover)
+                if data is None:
+                    continue  # it is lost: `mend` takes it from the other one
+                record = record_of(data)
                 if standing.away:
-                    record = record_of(part.get(OUT + standing.handover))
                     take_again(part, record, self._line(record, IN).reader)
                     removed.append(task)
                 elif not part.exists(task_key(task)):
-                    record = record_of(part.get(IN + standing.handover))
-                    give(part, record, Package(**part.get(PACKAGES + record.id)))
+                    package = part.get(PACKAGES + record.id)
+                    if package is None:
+                        continue
+                    give(part, record, Package(**package))
                     back.append(task)
                 part.set(SEEN + task, standing.handover)
             return Reconciled(tuple(removed), tuple(back))

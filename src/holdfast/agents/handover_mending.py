@@ -1,10 +1,10 @@
 """Handovers of which one agent has lost its side: it is taken from the side of the other.
 
 Both agents keep the record of a handover, written in one commit. If entries of one of them are lost
-(`store.losses`), its newest records are missing, or those of before an answer, and with them what
-came with the answer: then nobody has the task, or both do. The other's record says what became of
-it. What was handed over is not in that record; it is in the giver's history, before the entry that
-gave it away.
+(`store.losses`), or what it keeps of handovers cannot be read and is of before, its newest records
+are missing, or those of before an answer, and with them what came with the answer: then nobody has
+the task, or both do. The other's record says what became of it. What was handed over is not in that
+record; it is in the giver's history, before the entry that gave it away.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from typing import Any
 
 from msgspec import structs
 
-from holdfast.agents.handover_packing import give, packed, take_again
+from holdfast.agents.handover_packing import conversation, give, packed, take_again
 from holdfast.agents.handover_records import (
     ACCEPTED,
     IN,
     LOG,
     OFFERED,
     OUT,
+    PACKAGES,
+    SEEN,
     STANDINGS,
     WAITING,
     Package,
@@ -32,7 +34,9 @@ from holdfast.agents.keys import own_change, sticky
 from holdfast.agents.records import stored
 from holdfast.agents.retrying import again
 from holdfast.errors import MissingError, StateIntegrityError
+from holdfast.store import rows
 from holdfast.store.handles import LineHandle
+from holdfast.store.reading import Reader
 from holdfast.store.writing import ScopedChange
 
 
@@ -75,8 +79,19 @@ def _behind(
                     continue
                 known = agent.reader.get(mine + record.id)
                 status = record_of(known).status if known is not None else ""
-                if status != record.status and status in ("", OFFERED):
+                lacks = status != record.status and status in ("", OFFERED)
+                if lacks or (status == ACCEPTED and not _stands(agent, record, mine)):
                     yield record, mine, other
+
+
+def _stands(agent: LineHandle, record: Record, mine: str) -> bool:
+    """Whether what an agent keeps of a task goes with a handover that it knows was accepted."""
+    reader = agent.reader
+    standing = standing_of(reader.get(STANDINGS + record.task))
+    if standing.handover == record.id:
+        return mine == OUT or reader.exists(PACKAGES + record.id)
+    newer = _known(reader, standing.handover)
+    return bool(standing.handover) and (newer is None or _moved(newer) > _moved(record))
 
 
 def _moved(record: Record) -> Any:
@@ -91,10 +106,8 @@ def _note(part: ScopedChange, record: Record, mine: str, other: LineHandle) -> s
     counts = newer is None or _moved(newer) <= _moved(record)
     if mine == IN:
         if record.status == ACCEPTED and counts:
-            package = _handed(other, record)
-            if package is None:
+            if not _given(part, record, other):
                 return f"the task {record.task!r}, which {record.giver} handed to it ({record.id})"
-            give(part, record, package)
             standing = standing_of(part.get(key))
         if record.status == OFFERED:
             part.set(WAITING + record.id, True)
@@ -105,14 +118,35 @@ def _note(part: ScopedChange, record: Record, mine: str, other: LineHandle) -> s
     else:
         standing.offer = "" if standing.offer == record.id else standing.offer
         if record.status == ACCEPTED and counts:
-            take_again(part, record, other.reader)
+            if part.get(SEEN + record.task) != record.id:
+                take_again(part, record, other.reader)
             standing.handover, standing.away = record.id, True
     part.set(mine + record.id, stored(record))
     part.set(key, stored(standing))
     return ""
 
 
-def _known(part: ScopedChange, id: str) -> Record | None:
+def _given(part: ScopedChange, record: Record, giver: LineHandle) -> bool:
+    """Let the taker have a task, unless its state has it; False if it cannot be had again."""
+    kept = part.get(PACKAGES + record.id)
+    package = Package(**kept) if kept is not None else _handed(giver, record)
+    if part.get(SEEN + record.task) != record.id:
+        if package is not None:
+            give(part, record, package)
+        return package is not None
+    standing = standing_of(part.get(STANDINGS + record.task))
+    if standing.handover != record.id:
+        messages, first = conversation(part), package.context[:1] if package is not None else []
+        standing.handover, standing.away = record.id, False
+        standing.at = messages.index(first[0]) if first and first[0] in messages else len(messages)
+        standing.first = first[0] if first else None
+        part.set(STANDINGS + record.task, stored(standing))
+    if kept is None:
+        part.set(PACKAGES + record.id, (package or Package({}, [])).data())
+    return True
+
+
+def _known(part: ScopedChange | Reader, id: str) -> Record | None:
     """The handover of an id, by or to the agent, if it is known."""
     found = [part.get(where + id) for where in (IN, OUT)] if id else []
     return next((record_of(data) for data in found if data is not None), None)
@@ -122,9 +156,9 @@ def _handed(giver: LineHandle, record: Record) -> Package | None:
     """What a giver handed over, from its history; None if that cannot be read any more."""
     reason = reason_of(record.id, ACCEPTED)
     try:
-        for entry in giver.history.log():
-            if entry.cause.reason == reason:
-                then = ScopedChange(giver.view(entry.sequence - 1).reader)
+        for key, _, body in giver.history.entries():
+            if body.cause is not None and body.cause.reason == reason:
+                then = ScopedChange(giver.view(rows.sequence_of(key) - 1).reader)
                 standing = standing_of(then.get(STANDINGS + record.task))
                 return packed(then, structs.replace(record), standing)[0]
     except (MissingError, StateIntegrityError):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -85,6 +85,7 @@ class Bringing:
         reason: str | None,
         *,
         sticky: bool = False,
+        instead: Mapping[str, Operation] | None = None,
     ) -> None:
         """Of some keys and prefixes; of all, if both are None."""
         self.handle = handle
@@ -97,6 +98,8 @@ class Bringing:
         self.cause = cause_now(reason=reason)
         self.sticky = sticky
         """Whether sticky keys and declarations come along, too."""
+        self.instead = instead or {}
+        """By keys that come along: what is written besides, or in their place."""
         self.time = 0
         """By which expiry is judged."""
         self.left: list[str] = []
@@ -251,15 +254,18 @@ class Bringing:
     # writing
 
     def _operations(self, piece: list[Differs]) -> list[Operation]:
-        ledger = self.source.ledger
-        return [
-            Operation("delete", one.key)
-            if one.then is None
-            else Operation(
-                "set", one.key, _plain(ledger, one.key, one.then), terms_of(self._meta(one))
-            )
-            for one in piece
-        ]
+        return [operation for one in piece for operation in self._written(one)]
+
+    def _written(self, one: Differs) -> list[Operation]:
+        other = self.instead.get(one.key)
+        if other is not None and other.key == one.key:
+            return [other]
+        if one.then is None:
+            own = Operation("delete", one.key)
+        else:
+            value = _plain(self.source.ledger, one.key, one.then)
+            own = Operation("set", one.key, value, terms_of(self._meta(one)))
+        return [own, other] if other is not None else [own]
 
     def _told(self, piece: list[Differs], expects: dict[str, int]) -> list[Operation]:
         """Who keeps an agent knows by the first key alone whether it is as it was saved: if only

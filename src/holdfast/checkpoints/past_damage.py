@@ -4,11 +4,14 @@ A restore leaves sticky keys as they are. If the value of one is damaged, what i
 be read whole. So the state is put together on a timeline of its own, where those keys are what they
 were at the point and the others what they are now, and is adopted in one entry; sticky keys that
 others write meanwhile stay.
+
+The part that owns such keys may have something else stand in for them (`STAND_INS`): that nothing
+was known at the point of what happened since does not mean that it has not happened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
@@ -22,6 +25,7 @@ from holdfast.store.compare import tree_changes
 from holdfast.store.declared import PREFIX
 from holdfast.store.differing import index_of
 from holdfast.store.ending import ended_if_it_fails
+from holdfast.store.gates import Operation
 from holdfast.store.going_back import beside_pruning
 from holdfast.store.handles import LineHandle
 from holdfast.store.items import Restored
@@ -29,6 +33,12 @@ from holdfast.store.lookup_building import settle_after
 from holdfast.store.stage import Stage
 from holdfast.store.sticky import Keep, sticky_of, sticky_prefixes
 from holdfast.store.timeline import Timeline
+
+StandIn = Callable[[LineHandle, Timeline, str], Operation | None]
+"""From a state, the one that damaged keys are taken from, and one of them: what is to be written
+for it, if that is not what it held there."""
+STAND_INS: dict[str, StandIn] = {}
+"""By how keys begin; the parts that own those keys put theirs here."""
 
 
 class Way(NamedTuple):
@@ -57,6 +67,17 @@ def damaged_keys(line: Timeline, prefix: str = "") -> list[str]:
         except StateIntegrityError:
             found.append(key)
     return found
+
+
+def stand_ins(handle: LineHandle, source: Timeline, keys: Iterable[str]) -> dict[str, Operation]:
+    """What is written for some damaged keys that are taken from another state."""
+    found = {
+        key: function(handle, source, key)
+        for key in keys
+        for prefix, function in STAND_INS.items()
+        if key.startswith(prefix)
+    }
+    return {key: operation for key, operation in found.items() if operation is not None}
 
 
 def damaged_sticky(handle: LineHandle) -> list[str]:
@@ -91,7 +112,8 @@ def past_damage(handle: LineHandle, point: str, verify: str, reason: str | None)
     trial = handle.on(forked(core.run(fork)))
     with ended_if_it_fails(trial, "the restore was not done"):
         # First the damaged ones: what is kept of them may be looked at.
-        Bringing(trial, source, point, damaged, None, reason, sticky=True).spread()
+        instead = stand_ins(handle, source, damaged)
+        Bringing(trial, source, point, damaged, None, reason, sticky=True, instead=instead).spread()
         change, finish = trial.history.plan_restore(point, verify="none", cause=cause)
         left = finish(core.run(change)).left
         yield Way(

@@ -96,8 +96,9 @@ class Watchdog:
     above `error_rate`; a state that cannot be read, also what a `scrubber` finds.
     Each failure is kept, then answered by `recovery` (one with its defaults if none is given), with
     the agent's lease taken from whoever holds it, so that what that one still writes is refused;
-    then `restart(id)` is called, for example `agents.spawn`. Or `on_failure(scope, failure)` is
-    called instead. What fails is tried again after a pause that doubles from a second to an hour.
+    then `restart(id)` is called, for example `agents.spawn`, if somebody ran it. Or
+    `on_failure(scope, failure)` is called instead. What fails is tried again after a pause that
+    doubles from a second to an hour.
 
     Every `interval` seconds there is a look, inside the block or between `start` and `stop`. Of
     several processes one acts; another takes over `lease` seconds after its end, and counts silent

@@ -61,7 +61,7 @@ from holdfast.recovery.records import (
 from holdfast.recovery.reports import RecoveryReport, report_of, with_tail
 from holdfast.recovery.running import Progress, Running, recovering_lease
 from holdfast.recovery.setting_aside import as_if_healed, copies_of
-from holdfast.recovery.steps import STEPS, action_problems
+from holdfast.recovery.steps import STEPS, action_problems, losing_by
 from holdfast.recovery.strategies import Looked, Strategy, look
 from holdfast.recovery.tails import Tails, depth_for
 from holdfast.recovery.together import Together
@@ -391,11 +391,12 @@ class Recovery(Looking):
             record.data["gone"] = Tails(store).lost(scope) if healed else tail
             context = Context(store, record, settings)
             looked = look(context, context.order(locating[-1].action)) if locating else Looked()
-        target = looked.target
+            target = looked.target
+            losing = losing_by(context, target) if target is not None else "nothing"
         strategy = target.strategy if target is not None else None
         lost = None
         if target is not None or not locating:
-            lost = with_tail(record, strategy, target.lost if target is not None else "nothing")
+            lost = with_tail(record, strategy, losing)
         return RecoveryPlan(
             scope,
             asked,

@@ -5,26 +5,37 @@ delete does not depend on that. Items appended to a list are appended again; the
 the damaged entry added, so it is named as doubtful. A change of a part of a value is done again
 only if that value was set since, else it is left out and named. A checkpoint whose signed root is
 that of the state so far, or a restore to an older state, ends all doubt.
+
+A lost entry may have been the one that declared which keys are sticky. For what the parts of this
+library keep, that is known without it; for other keys, from the newest state, if that can be read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
+from holdfast.agents.handover_records import LOG
+from holdfast.agents.keys import DRIFT, EFFECTS, LOOP, MACHINE
+from holdfast.agents.machines.records import Keys
+from holdfast.agents.mailbox_keeping import INBOX
 from holdfast.checkpoints.bringing import put_together
 from holdfast.errors import PrunedError, StateIntegrityError
+from holdfast.recovery.records import PREFIX
 from holdfast.store import entries, refs, rows
 from holdfast.store.entries import Body, Envelope
 from holdfast.store.handles import LineHandle
 from holdfast.store.slots import Slot
-from holdfast.store.sticky import sticky_prefixes
+from holdfast.store.sticky import Sticky, sticky_prefixes
 from holdfast.store.timeline import Timeline
 
 PAGE = 500
 MOST_NAMED = 1000
 """Entries and keys that are named, of each kind."""
+_STICKY = (DRIFT, EFFECTS, INBOX, LOG, LOOP, PREFIX)
+"""What parts of this library declare with the first key that they write there."""
 
 
 @dataclass(slots=True)
@@ -76,6 +87,8 @@ class Salvage:
                 self._lose(sequence)
         for missing in range(expected, self._last + 1):
             self._lose(missing)
+        if self.result.lost:
+            self._declare_again()
         self.result.doubtful = sorted(self._doubtful)[:MOST_NAMED]
         return self.result
 
@@ -94,6 +107,20 @@ class Salvage:
         while page := line.ledger.storage.scan(low, high, limit=PAGE):
             yield from page
             low = page[-1][0] + b"\0"
+
+    def _declare_again(self) -> None:
+        """Let keys be sticky whose declaration may have been in a lost entry."""
+        line = self._line
+        wanted = {prefix for prefix in _STICKY if next(line.scan(prefix), None) is not None}
+        machines = {key[len(MACHINE) :].partition("/")[0] for key, _ in line.scan(MACHINE)}
+        wanted.update(Keys.of(name).sticky for name in machines)
+        with suppress(StateIntegrityError):
+            wanted.update(self._handle.reader.declared().prefixes(Sticky))
+        codec = line.ledger.codec
+        for rule in map(Sticky, sorted(wanted - set(line.declared.prefixes(Sticky)))):
+            ref = refs.inline(codec.encode(codec.plain(rule.data())))
+            line.overlay[rule.key] = Slot(ref, None, line.number, line.sequence)
+        line.redeclare()
 
     def _lose(self, sequence: int) -> None:
         self._sure = set()
@@ -158,6 +185,24 @@ class Salvage:
         ref = refs.tree(refs.LIST, root.hash, root.count, root.size)
         meta = old.meta if old is not None else b""
         return Slot(ref, root, self._line.number, sequence, None, meta)
+
+
+@contextmanager
+def sticky_replayed(handle: LineHandle, point: Any, reason: str, *, damaged: bool) -> Iterator[Any]:
+    """A point to return to, in the block, with the sticky keys that were written since it.
+
+    A restore keeps those by itself, unless they cannot be read, all or some (`damaged`): what has
+    happened in the world is not undone, so they are replayed as far as they can be.
+    """
+    line = handle.history.points.line()
+    timeline, sequence = handle.history.points.find(point)
+    if (line.stranded is None and not damaged) or timeline != handle.timeline:
+        yield point
+        return
+    salvage = Salvage(handle, sequence, line.sequence)
+    salvage.replay()
+    with salvage.put_together(reason, sticky_alone=True) as there:
+        yield there
 
 
 def _no_tree(slot: Slot | None) -> bool:

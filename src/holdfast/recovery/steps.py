@@ -17,7 +17,7 @@ from holdfast.agents.mailbox_going_back import mend_numbers
 from holdfast.agents.retrying import again
 from holdfast.checkpoints.bringing import Bringing, put_together
 from holdfast.checkpoints.making import make
-from holdfast.checkpoints.past_damage import damaged_sticky
+from holdfast.checkpoints.past_damage import damaged_sticky, stand_ins
 from holdfast.checkpoints.requests import CheckpointRequest, RestoreRequest
 from holdfast.checkpoints.restoring import confirm, restore
 from holdfast.errors import (
@@ -41,7 +41,7 @@ from holdfast.recovery.meanwhile import (
 )
 from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.records import PREFIX
-from holdfast.recovery.salvaging import Salvage
+from holdfast.recovery.salvaging import Salvage, sticky_replayed
 from holdfast.recovery.setting_aside import (
     BUDGET,
     copies_of,
@@ -49,7 +49,7 @@ from holdfast.recovery.setting_aside import (
     set_aside,
 )
 from holdfast.recovery.strategies import check_state, is_empty, look, readable, unreadable
-from holdfast.recovery.tails import Tails
+from holdfast.recovery.tails import Tails, mend_handovers
 from holdfast.recovery.targets import Target
 from holdfast.store.blocking import Store
 from holdfast.store.differing import index_of
@@ -127,7 +127,7 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
         return {"restored": None, "lost": "nothing"}
     context.record.flush()
     reason = f"recovery {context.record.id}"
-    damaged = _damaged_sticky(context)
+    damaged, stranded = _damaged_sticky(context)
     lost = _lost(context, target, damaged)
     if target.copy is not None:
         entry, backup = _from_copy(context, target, reason)
@@ -142,6 +142,9 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
             entry, backup = _to(context, point, reason)
     else:
         entry, backup = _back(context, target.point, reason, damaged)
+    if damaged or stranded:
+        tasks = mend_handovers(context.store, context.agent)
+        context.record.note(hold=True, tasks=tasks)
     return {"restored": entry, "backup": backup, "lost": lost, **_reconciled(context)}
 
 
@@ -159,12 +162,13 @@ def _reconciled(context: Context) -> dict[str, Any]:
     return {"reconciled": tasks} if tasks else {}
 
 
-def _damaged_sticky(context: Context) -> list[str]:
-    """Sticky keys that cannot be read, and so do not stay."""
+def _damaged_sticky(context: Context) -> tuple[list[str], bool]:
+    """Sticky keys that cannot be read, and so do not stay; and whether none of them can be."""
     known = (context.had("backup_current") or {}).get("backup") is not None
     if known or context.store.core.known(context.agent) is None:
-        return []
-    return damaged_sticky(context.handle)
+        return [], False
+    stranded = context.handle.history.points.line().stranded is not None
+    return damaged_sticky(context.handle), stranded
 
 
 def _lost(context: Context, target: Target, damaged: list[str]) -> str:
@@ -176,6 +180,12 @@ def _lost(context: Context, target: Target, damaged: list[str]) -> str:
     known = [one for one in (target.lost, lost_text(0, count)) if one != "nothing"]
     lost = "; ".join(known) or "nothing"
     return lost if target.replay else damage_text(lost, damaged)  # a replay says it itself
+
+
+def losing_by(context: Context, target: Target) -> str:
+    """What returning to a state would lose, before anything is done."""
+    unchanged = target.strategy == failures.NOTHING
+    return target.lost if unchanged else _lost(context, target, _damaged_sticky(context)[0])
 
 
 def _copy(context: Context, number: int) -> LineHandle:
@@ -193,16 +203,8 @@ def _to(context: Context, point: Any, reason: str) -> tuple[str, str | None]:
 
 
 def _back(context: Context, point: Any, reason: str, damaged: list[str]) -> tuple[str, str | None]:
-    """Return to a point. Sticky keys that cannot be read, all or some, are replayed from there as
-    far as they can be: what has happened in the world is not undone."""
-    handle = context.handle
-    line = handle.history.points.line()
-    timeline, sequence = handle.history.points.find(point)
-    if (line.stranded is None and not damaged) or timeline != handle.timeline:
-        return _to(context, point, reason)
-    salvage = Salvage(handle, sequence, line.sequence)
-    salvage.replay()
-    with salvage.put_together(reason, sticky_alone=True) as there:
+    """Return to a point. Sticky keys that cannot be read are replayed as far as they can be."""
+    with sticky_replayed(context.handle, point, reason, damaged=bool(damaged)) as there:
         return _to(context, there, reason)
 
 
@@ -210,8 +212,10 @@ def _keys_of(context: Context, target: Target, reason: str) -> tuple[str, str | 
     """Give damaged keys, sticky ones too, what they held at a point."""
     timeline, _, number = target.point.rpartition("@")
     source = context.handle.history.points.view(timeline, int(number))
+    handle, keys = context.handle, target.keys
+    instead = stand_ins(handle, source, keys)
     bringing = Bringing(
-        context.handle, source, target.point, target.keys, None, reason, sticky=True
+        handle, source, target.point, keys, None, reason, sticky=True, instead=instead
     )
     return _brought(context, bringing)
 

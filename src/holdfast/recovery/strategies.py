@@ -38,6 +38,7 @@ from holdfast.recovery import failures
 from holdfast.recovery.background import called
 from holdfast.recovery.checking import TRIAL, refused_at
 from holdfast.recovery.meanwhile import changes_after, lost_text, of_a_recovery
+from holdfast.recovery.meanwhile import named as names_of
 from holdfast.recovery.salvaging import Salvage
 from holdfast.recovery.tails import MAIN
 from holdfast.recovery.targets import Target, Unfit, Unreached, target_of
@@ -280,7 +281,7 @@ def keys(context: Context) -> Target:
         raise _none_left(context, failures.KEYS, "no key of the newest state is damaged")
     for sequence in _valid_checkpoints(context, failures.KEYS):
         point = f"{handle.timeline}@{sequence}"
-        lost = f"changes of {len(damaged)} keys since {point}"
+        lost = f"changes of {len(damaged)} keys since {point}: {names_of(damaged)}"
         return Target(failures.KEYS, point, lost, tuple(damaged))
     raise _none_left(context, failures.KEYS, NO_CHECKPOINT)
 

@@ -23,9 +23,10 @@ from typing import Any, NamedTuple
 
 from holdfast.agents.handover_book import HandoverBook
 from holdfast.agents.keys import ATTEMPTS
-from holdfast.agents.mailbox_going_back import letters_taken_back
+from holdfast.agents.mailbox_going_back import letters_taken_back, mend_numbers
+from holdfast.agents.retrying import again
 from holdfast.checkpoints.locating import candidates
-from holdfast.checkpoints.past_damage import past_damage
+from holdfast.checkpoints.past_damage import damaged_sticky, past_damage
 from holdfast.checkpoints.requests import Locator
 from holdfast.errors import (
     Conflict,
@@ -65,10 +66,11 @@ from holdfast.recovery.records import (
     sign_along,
 )
 from holdfast.recovery.running import recovering_lease
+from holdfast.recovery.salvaging import sticky_replayed
 from holdfast.recovery.setting_aside import copies_of, is_called_for, set_aside
 from holdfast.recovery.strategies import lacking, unreadable
 from holdfast.recovery.tails import Tail, Tails, depth_for, mend_handovers, tell_tail
-from holdfast.store.blocking import Store
+from holdfast.store.blocking import State, Store
 from holdfast.store.cause import acting, cause_now
 from holdfast.store.change import Change, Target, Written
 from holdfast.store.entries import Body
@@ -104,7 +106,9 @@ class _Plan(NamedTuple):
     unsent: int
     """Letters that are taken out of its inbox."""
     damaged: tuple[str, ...]
-    """Sticky keys that go back, too, since they cannot be read."""
+    """Sticky keys that cannot be read, and are what could be replayed of them."""
+    unread: bool
+    """Whether some or all of its sticky keys could not be read."""
 
 
 class Together:
@@ -264,7 +268,11 @@ class Together:
             with _timed(steps, "put_back"):
                 self._put_back(id_, data, scopes, found)
         with _timed(steps, "reconcile"):
-            lost = {one: mend_handovers(self._store, Scope.parse(one)) for one in data["gone"]}
+            for one in data.get("unread", ()):
+                state = State(self._store.line(Scope.parse(one)))
+                again(lambda state=state: mend_numbers(state))  # type: ignore[misc]
+            some = {*data["gone"], *data.get("unread", ())}  # of these, what they did may be lost
+            lost = {one: mend_handovers(self._store, Scope.parse(one)) for one in sorted(some)}
             data["tasks"] = {one: texts for one, texts in lost.items() if texts}
             lines = [self._store.line(scope) for scope in scopes]
             HandoverBook(self._blocking).reconcile_all(lines)
@@ -320,6 +328,7 @@ class Together:
                 str(scope): self._lost(id_, data, scope, found, one.damaged)
                 for scope, one in plans.items()
             }
+            data["unread"] = [str(scope) for scope, one in plans.items() if one.unread]
             note = self._note(id_, data)
             targets = [one.target for one in plans.values()]
             written = self._store.core.run(Change([*targets, *note.targets], note.cause))
@@ -349,16 +358,19 @@ class Together:
         handle = self._store.line(scope)
         point, reason = "{}@{}".format(*found.points[scope]), f"recovery {id_}"
         head = handle.place()[2]
-        way = stack.enter_context(past_damage(handle, point, "full", reason))
+        damaged = damaged_sticky(handle)
+        replayed = sticky_replayed(handle, point, reason, damaged=bool(damaged))
+        there = stack.enter_context(replayed)
+        way = stack.enter_context(past_damage(handle, there, "full", reason))
         change, finish = handle.plan_restore(way.point, "full", reason, head, True, way.keep)
         target = change.targets[0]
-        if target.stranded is not None:  # what cannot be read is not kept: its inbox is of then
-            return _Plan(target, finish, 0, ())
+        stranded = target.stranded is not None  # then sticky keys will be those of the point
+        sticky = handle.view(there) if stranded else way.line
         members = {str(one) for one in found.points}
-        operations, count = letters_taken_back(way.line.reader, handle.view(point).reader, members)
+        operations, count = letters_taken_back(sticky.reader, handle.view(point).reader, members)
         if operations:
             self._also(handle, target, operations)
-        return _Plan(target, finish, count, way.damaged)
+        return _Plan(target, finish, count, way.damaged, stranded or bool(damaged))
 
     def _also(self, handle: LineHandle, target: Target, operations: list[Operation]) -> None:
         """Let the entry that restores be followed by one that changes the inbox, in its commit."""

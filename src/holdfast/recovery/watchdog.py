@@ -75,8 +75,9 @@ class Watchdog:
     above `error_rate`; a state that cannot be read, also what a `scrubber` finds.
     Each failure is kept, then answered by `recovery` (one with its defaults if none is given), with
     the agent's lease taken from whoever holds it, so that what that one still writes is refused;
-    then `restart(id)` is called, for example `agents.spawn`. Or `on_failure(scope, failure)` is
-    called instead. What fails is tried again after a pause that doubles from a second to an hour.
+    then `restart(id)` is called, for example `agents.spawn`, if somebody ran it. Or
+    `on_failure(scope, failure)` is called instead. What fails is tried again after a pause that
+    doubles from a second to an hour.
 
     Every `interval` seconds there is a look, inside the block or between `start` and `stop`. Of
     several processes one acts; another takes over `lease` seconds after its end, and counts silent
@@ -210,7 +211,13 @@ class Watchdog:
             for scope, findings in grouped(scrubbed.findings).items():
                 failure = found_failure(findings)
                 if scope and failure is not None and self._reads_badly(Scope.parse(scope)):
-                    yield Sighting(Scope.parse(scope), failure)
+                    yield Sighting(Scope.parse(scope), failure, term=self._runs(scope))
+
+    def _runs(self, scope: str) -> int:
+        """The term under which somebody runs a scope, or ran it and is gone; 0 if nobody does."""
+        name = lease_of(Scope.parse(scope))
+        info = self._core.leases.info(name) if name is not None else None
+        return info.term if info is not None and info.owner is not None else 0
 
     def _reads_badly(self, scope: Scope) -> bool:
         """Whether the newest state of a scope is damaged; damage that is past harms nobody now."""
@@ -267,7 +274,7 @@ class Watchdog:
                 if one.cycle:
                     Drift(self._store.scope(one.agent)).reset()
                     self._sightings.settled(one)
-        if self._restart is not None and name is not None:
+        if self._restart is not None and name is not None and one.term:
             self._start(self._restart, one.agent)
         return Answered(one.agent, one.failure, "recovered", report)
 
