@@ -223,7 +223,7 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
         parent: str | None = None,
         id: str | None = None,
     ) -> AsyncIterator[Change]:
-        """A change over several scopes: one entry in each, in one commit, or none at all."""
+        """One entry in each of several scopes, or none at all; its `id` is the store's own."""
         cause = cause_now(actor, reason, correlation, parent)
         change = Change(ChangeParts(self._handle, cause, id))
         yield change

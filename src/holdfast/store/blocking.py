@@ -209,7 +209,7 @@ class State(
         an id of another change, or of another timeline, it is refused.
         """
         cause = cause_now(actor, reason, correlation, parent)
-        parts = ChangeParts(StoreHandle(self._handle.core), cause, id)
+        parts = ChangeParts(self._handle, cause, id)
         yield parts.part(self._handle)
         plan = parts.plan()
         if plan is not None:
@@ -462,7 +462,7 @@ class Store(StoreFollowing, StoreStreaming, StoreUndoing, StoreKeys, StoreLeasin
         parent: str | None = None,
         id: str | None = None,
     ) -> Iterator[Change]:
-        """A change over several scopes: one entry in each, in one commit, or none at all."""
+        """One entry in each of several scopes, or none at all; its `id` is the store's own."""
         cause = cause_now(actor, reason, correlation, parent)
         change = Change(ChangeParts(self._handle, cause, id))
         yield change
