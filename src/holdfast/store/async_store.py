@@ -205,8 +205,8 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
 
         `wait=False`: in an encrypted store it returns when the key is gone, however much the scope
         holds; `sweep` drops the rows. Refused, with `StillNeededError`, while a checkpoint of it is
-        on hold, unless `despite_holds` says that the erasing counts for more; a scope whose state
-        cannot be read does not tell of holds.
+        on hold or its state, which would tell of that, cannot be read, unless `despite_holds` says
+        that the erasing counts for more.
         """
         state = blocking.State(self._handle.of(scope))
         return await to_the_end(self._blocking.erase, state, wait=wait, despite_holds=despite_holds)

@@ -445,8 +445,8 @@ class Store(StoreFollowing, StoreStreaming, StoreUndoing, StoreKeys, StoreLeasin
 
         `wait=False`: in an encrypted store it returns when the key is gone, however much the scope
         holds; `sweep` drops the rows. Refused, with `StillNeededError`, while a checkpoint of it is
-        on hold, unless `despite_holds` says that the erasing counts for more; a scope whose state
-        cannot be read does not tell of holds.
+        on hold or its state, which would tell of that, cannot be read, unless `despite_holds` says
+        that the erasing counts for more.
         """
         return erase_scope(self._handle, scope, wait, despite_holds=despite_holds)
 
