@@ -239,6 +239,8 @@ def construct(entry: Entry, version: int, payload: Any) -> Any:
         raise _unfit(entry, version, "update the program that reads it")
     # The text of an error of the user's may hold values: only its type is told.
     advice = "register it with upgrade="
+    if version == entry.version:
+        advice = "if its fields have changed, register it with a higher version= and upgrade="
     if version < entry.version and entry.upgrade is not None:
         advice = "look at what its upgrade function makes of it"
         try:

@@ -219,7 +219,7 @@ class Follower:
         while row is not None and gap.position and gap.position.get(row[0]) == row[1]:
             lines = [(item.scope, item.timeline) for item in row[2] if item.entries]
             line = line or lines[-1]
-            ahead.position = gap.position
+            ahead.position = Position(gap.position)
             row = tail.next()
             items = [item for item in row[2] if item.entries] if row is not None else []
             mine = [item for item in items if self._wanted(item)]
