@@ -43,7 +43,7 @@ class Plain:
         self.scopes: dict[str, dict[str, Line]] = {}
         self.ended: dict[str, int] = {}
         """Where the numbers of a deleted scope ended: those of the next one go on."""
-        self.ids: set[tuple[str, str]] = set()
+        self.ids: set[str] = set()
 
     def line(self, scope: str, name: str = "main") -> Line:
         """A timeline; `main` is made where it is missing."""
@@ -95,13 +95,12 @@ class Plain:
         line.head += 1
 
     def _change(self, id: str | None, parts: list[Any]) -> None:
-        owner = parts[0][0] if len(parts) == 1 else ""
-        if id is not None and (owner, id) in self.ids:
+        if id in self.ids:
             return
         for scope, name, edits in parts:
             self._edit(scope, name, edits)
         if id is not None:
-            self.ids.add((owner, id))
+            self.ids.add(id)
 
     def _checkpoint(self, scope: str, name: str, label: str) -> None:
         line = self.line(scope, name)

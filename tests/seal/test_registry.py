@@ -278,3 +278,23 @@ def test_an_upgrade_that_fails_is_told_from_a_class_that_does() -> None:
             construct(registry.by_name("aim"), 1, {"goal": "x"})  # type: ignore[arg-type]
         assert "a value" not in str(caught.value)
         assert "register it with" not in str(caught.value)
+
+
+class Aliased(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    a: int = Field(1, alias="b")
+
+
+def test_an_extra_field_that_is_named_like_another_is_refused() -> None:
+    registry = Registry()
+    registry.register(Aliased)
+    codec = Codec(registry)
+    clash = Aliased(b=2)
+    clash.b = 7  # type: ignore[attr-defined]
+    for one in (Aliased(b=2, a=7), clash):
+        with pytest.raises(
+            InvalidValueError, match=r"extra field '[ab]'.*would be lost"
+        ) as refused:
+            codec.plain({"k": [one]})
+        assert refused.value.path == "$.k[0]"
+    assert codec.plain(Aliased(b=2, c=3))  # type: ignore[call-arg]

@@ -343,20 +343,20 @@ def _other_type(change: Any) -> None:
 @pytest.mark.parametrize("again", [_other_value, _other_order, _other_key, _other_type])
 def test_an_id_cannot_be_used_for_another_change(place: Place, again: Any) -> None:
     for scopes in (["agent:1"], ["agent:1", "agent:2"]):
-        store = place.reopen()
-        with store.change(id="pay-1") as change:
+        store, id_ = place.reopen(), f"pay-{len(scopes)}"
+        with store.change(id=id_) as change:
             for scope in scopes:
                 _one(change[scope])
         first = [(w.sequence, w.hash) for w in change.entries]
         position = store.position()
         for seen in (store, place.open()):
             with (
-                pytest.raises(ChangeIdError, match=r"'pay-1' was used before.*agent:1 main@"),
-                seen.change(id="pay-1") as change,
+                pytest.raises(ChangeIdError, match=rf"'{id_}' was used before.*agent:1 main@"),
+                seen.change(id=id_) as change,
             ):
                 for scope in scopes:
                     again(change[scope])
-            with seen.change(id="pay-1") as change:
+            with seen.change(id=id_) as change:
                 for scope in scopes:
                     _one(change[scope])
             assert [(w.sequence, w.hash) for w in change.entries] == first
@@ -468,13 +468,18 @@ def begun(store: sync.Store, *scopes: str) -> None:
 @pytest.mark.parametrize("end", ["delete", "erase"])
 def test_a_scope_made_again_has_none_of_the_old_ids(place: Place, end: str) -> None:
     store, other = place.open(), place.open()
+
+    def begin(store: sync.Store) -> None:
+        with store.agent("a").change(id="begin") as change:
+            change.append("p", 1)
+
     for _ in range(3):
-        begun(store, "agent:a")
-        begun(other, "agent:a")  # also after another process has ended it
+        begin(store)
+        begin(other)  # also after another process has ended it
         assert store.agent("a").get("p") == other.agent("a").get("p") == [1]
         getattr(store, end)("agent:a")
-    begun(other, "agent:a")
-    begun(store, "agent:a")
+    begin(other)
+    begin(store)
     assert [one.get("p") for one in (store.agent("a"), place.open().agent("a"))] == [[1], [1]]
     assert store.verify().ok
     store.erase("agent:a")
@@ -491,6 +496,56 @@ def test_an_id_over_several_scopes_is_the_store_s(place: Place) -> None:
     store.erase("agent:b")
     begun(store, "agent:a", "agent:b")
     assert (store.agent("a").get("p"), store.agent("b").get("p")) == ([1], [1])
+    assert store.verify().ok
+
+
+@pytest.mark.parametrize("read", [False, True])
+@pytest.mark.parametrize(("first", "second"), [("a", "ab"), ("ab", "a"), ("a", "b")])
+def test_an_id_of_the_store_is_used_once_whatever_it_touches(
+    place: Place, first: str, second: str, read: bool
+) -> None:
+    """What a change touches can depend on what it finds: it is the same id all the same."""
+
+    def send(store: sync.Store, names: str) -> bool:
+        with store.change(id="i") as change:
+            for name in names:
+                if read:
+                    change[f"agent:{name}"].get("list")
+                change[f"agent:{name}"].append("list", 1)
+        return change.repeated
+
+    assert not send(place.open(), first)
+    store = place.reopen()
+    assert send(store, first)
+    if read and second < first:  # content that rests on reads is not compared
+        assert send(store, second)
+    else:
+        with pytest.raises(ChangeIdError, match="the id 'i' was used before"):
+            send(store, second)
+    assert [store.agent(name).get("list") for name in first] == [[1]] * len(first)
+    assert store.verify().ok
+
+
+def test_an_id_of_the_store_is_none_of_its_one_scope(place: Place) -> None:
+    store = place.open()
+    state = store.agent("a")
+    with state.change(id="begin") as change:
+        change.append("p", 1)
+    begun(store, "agent:b")
+    begun(store, "agent:b")
+    assert (state.get("p"), store.agent("b").get("p")) == ([1], [1])
+    store.delete("agent:b")
+    begun(store, "agent:b")
+    assert store.agent("b").get("p") is None
+    assert store.verify().ok
+    store.erase(state)  # its own id goes with it, that of the store does not
+    begun(store, "agent:b")
+    assert store.agent("b").get("p") is None
+    assert store.verify().ok
+    assert not any("shared" in text for text in store.erase("agent:b").open)
+    assert list(place.storage().scan(b"I", b"J", limit=1)) == []
+    begun(store, "agent:b")
+    assert store.agent("b").get("p") == [1]
     assert store.verify().ok
 
 

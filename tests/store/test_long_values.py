@@ -26,6 +26,7 @@ from holdfast.errors import (
     InvalidInputError,
     LimitExceededError,
     MissingError,
+    PrunedError,
     StateIntegrityError,
 )
 from holdfast.store import long_writing, rows, uploads
@@ -380,6 +381,20 @@ def test_what_is_open_stays_as_it_was(place: Place) -> None:
         assert file.read() == first
     with pytest.raises(ValueError, match="closed"):
         file.read()
+
+
+def test_what_is_open_and_pruned_is_told_to_be_pruned(place: Place) -> None:
+    state = place.open().agent("1")
+    write(state, "k", noise(1_000_000, 1))
+    with state.open_read("k") as file:
+        file.read(10)
+        other = place.open().agent("1")
+        other.delete("k")
+        other.set("x", 1)
+        other.prune(other.place()[2], keep=[])
+        file.seek(800_000)
+        with pytest.raises(PrunedError):
+            file.read()
 
 
 def test_the_past(place: Place) -> None:

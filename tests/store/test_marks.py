@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from store_kit import Between, Place
+from store_kit import Between, Place, put_row, rows_of
 
 from holdfast import Ephemeral, Sticky, sync
 from holdfast.errors import Conflict, InvalidInputError, PrunedError, StillNeededError
@@ -162,6 +162,50 @@ def test_a_scope_with_a_hold_is_neither_deleted_nor_erased(place: Place, how: st
         store.delete("agent:1")
     assert not store.scopes().items
     assert store.verify().findings == []
+
+
+def damaged(place: Place) -> sync.Store:
+    """A store with a scope whose checkpoint is on hold, and whose newest entry is damaged."""
+    state = place.open().agent("1")
+    state.set("x", 1)
+    Retention(place.open()).hold(state.checkpoint("one"), "case 7")
+    state.set("x", 2)
+    storage = place.storage()
+    key, row = rows_of(storage, b"E")[-1]
+    put_row(storage, key, row[:-1] + bytes([row[-1] ^ 1]))
+    return place.reopen()
+
+
+def test_a_scope_that_cannot_tell_of_holds_is_not_erased(place: Place) -> None:
+    store = damaged(place)
+    with pytest.raises(StillNeededError, match=r"on hold cannot be read.*despite_holds=True"):
+        store.erase("agent:1")
+    assert store.agent("1").at("one").get("x") == 1
+    assert store.erase("agent:1", despite_holds=True).rows
+    assert store.verify().findings == []
+
+
+def test_a_scope_whose_saved_index_is_damaged_tells_of_holds(place: Place) -> None:
+    store = place.open()
+    state = store.agent("1")
+    for n in range(600):
+        state.set(f"x{n}", n)
+    one = state.checkpoint("one")
+    Retention(store).hold(one, "case 7")
+    storage = store._core.storage
+    for kind in (b"S", b"N"):
+        for key, row in rows_of(storage, kind):
+            put_row(storage, key, row[:-1] + bytes([row[-1] ^ 1]))
+    store = place.reopen()
+    with pytest.raises(StillNeededError, match=f"{one.id} is on hold"):
+        store.erase("agent:1")
+
+
+def test_a_restore_past_damage_says_that_marks_may_be_lost(place: Place) -> None:
+    state = damaged(place).agent("1")
+    done = state.restore("one", past_damage=True)
+    assert "Pins and holds" in done.passed_over
+    assert "Pins and holds" in str(sync.Checkpoints(damaged(place).agent("1")).recover())
 
 
 @pytest.mark.parametrize("how", ["correlation", "actor", "entries", "store"])

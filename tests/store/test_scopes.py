@@ -450,3 +450,18 @@ def test_spellings_of_one_key_are_one_key(store: sync.Store) -> None:
     assert state.get(composed) == [1, 2, 3]
     assert state.delete(apart)
     assert state.keys() == []
+
+
+@pytest.mark.parametrize("end", ["delete", "erase"])
+def test_a_view_of_an_ended_scope_is_no_point_of_the_next(place: Place, end: str) -> None:
+    store = place.open()
+    state = store.agent("a")
+    state.set("secret", 1)
+    state.set("n", 0)
+    view = state.at(1)
+    getattr(store, end)("agent:a")
+    state.set("n", 1)
+    for use in (state.at, state.diff, state.restore, lambda one: state.fork("f", at=one)):
+        with pytest.raises(PointNotFoundError, match="deleted and made again"):
+            use(view)
+    assert state.items() == [("n", 1)]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -554,3 +555,36 @@ def test_the_error_of_a_sealed_value_names_scope_and_key(tmp_path: Path) -> None
     store = Place("memory", tmp_path, sealed=True).open()
     with pytest.raises(InvalidValueError, match=r"agent:1: 'bad' .*\$: a tuple"):
         store.agent("1").set("bad", (1,), subject="user:1")
+
+
+def test_a_value_of_a_class_that_is_not_known_is_told_by_scope_and_key(place: Place) -> None:
+    """So is one of a class that has changed; what it was registered as is not to be upgraded."""
+
+    class Point(msgspec.Struct):
+        x: int
+
+    class Other(msgspec.Struct):
+        y: int
+
+    known, changed = Registry(), Registry()
+    known.register(Point)
+    changed.register(Other, name="Point")
+    state = place.open(registry=known).agent("a")
+    state.set("p", Point(1))
+    state.extend("l", [{"at": Point(n)} for n in range(3000)])
+    for registry, kind, hint in (
+        (Registry(), UnknownTypeError, "register its class"),
+        (changed, InvalidValueError, "higher version="),
+    ):
+        seen = place.open(registry=registry).agent("a")
+        for key, read, *asked in (
+            ("p", seen.get, "p"),
+            ("p", seen.get_many, ["p"]),
+            ("p", seen.items, "p"),
+            ("p", seen.item, "p"),
+            ("l", seen.get, "l"),
+            ("l", seen.tail, "l", 1),
+            ("l", seen.slice, "l", 5, 9),
+        ):
+            with pytest.raises(kind, match=rf"^agent:a: the value of '{key}' cannot.*{hint}"):
+                read(*asked)  # type: ignore[operator]

@@ -148,3 +148,30 @@ def test_another_timeline_that_was_pruned_is_not_in_the_way(plain: Place) -> Non
     found = list(whole.watch(since=Position({}), timeout=0))
     assert [entry.sequence for entry in found] == list(range(1, 7))
     assert {entry.timeline for entry in found} == {"whole"}
+
+
+@pytest.mark.parametrize("how", ["feed", "watch"])
+def test_one_error_for_all_that_was_pruned_of_a_timeline(place: Place, how: str) -> None:
+    store = place.open()
+    state, other = store.agent("clerk"), store.agent("other")
+    for number in range(100):
+        state.set("note", number)
+    state.prune(90)
+    for number in range(20):
+        other.set("note", number)
+    other.prune(10)
+
+    def read(since: Position) -> Iterator[Entry]:
+        if how == "feed":
+            return store.feed(since)
+        return iter(store.watch(since=since, timeout=0))
+
+    found, gaps = by_position(read)
+    assert gaps == 2, "one of each: who reads the state of one does not know of the other"
+    whole = [told(entry) for entry in store.feed(past_pruned=True)]
+    assert by_line(found) == by_line(whole)
+    mine = list(state.watch(since=Position({}), timeout=0, past_pruned=True))
+    with pytest.raises(PrunedError) as caught:
+        list(state.watch(since=Position({}), timeout=0))
+    again = state.watch(since=caught.value.position, timeout=0)
+    assert [told(entry) for entry in again] == [told(entry) for entry in mine]

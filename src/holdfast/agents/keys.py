@@ -22,7 +22,7 @@ from typing import Any
 from holdfast.store.cause import cause_now
 from holdfast.store.gates import Operation
 from holdfast.store.handles import UPDATES as ATTEMPTS
-from holdfast.store.handles import ChangeParts, LineHandle, StoreHandle
+from holdfast.store.handles import ChangeParts, LineHandle
 from holdfast.store.marked import LOOP
 from holdfast.store.sticky import Sticky
 
@@ -80,8 +80,7 @@ def own_change(
     id: str | None = None,
 ) -> ChangeParts:
     """A change of a State or Store (of either face) that may write keys of this layer."""
-    core = of._handle.core
-    return ChangeParts(StoreHandle(core), cause_now(actor, reason, correlation), id, owner=True)
+    return ChangeParts(of._handle, cause_now(actor, reason, correlation), id, owner=True)
 
 
 def sticky(handle: LineHandle, prefix: str) -> list[Operation]:

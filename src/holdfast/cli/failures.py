@@ -76,6 +76,7 @@ _WORDS = (
         "lift that first (`Retention.lift`), or erase it with despite_holds=True",
         "a program lifts that (`Retention.lift`); `scope erase --despite-holds` erases it anyway",
     ),
+    ("or erase it with despite_holds=True", "or use `scope erase --despite-holds`"),
     ("sweep() drops", "`holdfast sweep` drops"),
     ("rotate_master(), and", "`holdfast keyring rotate --new-key` and `finish`, and"),
     ("or give dependencies='ignore'", "or give --dependencies ignore"),

@@ -427,6 +427,8 @@ class _Walk:
             raise Refusal(advice(kind))
         try:
             payload = entry.to_plain(value)
+        except InvalidValueError as error:
+            raise Refusal(str(error)) from None
         except Exception as error:
             told = f"the object has not all fields of {entry.name!r} ({type(error).__name__})"
             raise Refusal(f"{told}; set them before storing it") from None

@@ -92,7 +92,16 @@ class ModelEntry(Entry):
 
     def to_plain(self, obj: Any) -> Any:
         fields = {name: obj.__dict__[name] for name in self.cls.model_fields}
-        return fields | (obj.__pydantic_extra__ or {})
+        extra = obj.__pydantic_extra__ or {}
+        aliases = {field.alias for field in self.cls.model_fields.values()}
+        for name in extra:
+            if name in fields or name in aliases:
+                raise InvalidValueError(
+                    f"its extra field {name!r} has the name or alias of a field of {self.name!r}, "
+                    "and one of the two would be lost; rename it",
+                    "$",
+                )
+        return fields | extra
 
     def from_plain(self, payload: Any) -> Any:
         fields = self.cls.model_fields
@@ -230,6 +239,8 @@ def construct(entry: Entry, version: int, payload: Any) -> Any:
         raise _unfit(entry, version, "update the program that reads it")
     # The text of an error of the user's may hold values: only its type is told.
     advice = "register it with upgrade="
+    if version == entry.version:
+        advice = "if its fields have changed, register it with a higher version= and upgrade="
     if version < entry.version and entry.upgrade is not None:
         advice = "look at what its upgrade function makes of it"
         try:

@@ -27,7 +27,7 @@ from holdfast.store.cause import cause_now
 from holdfast.store.change import Written
 from holdfast.store.compare import Diff
 from holdfast.store.copied import copied
-from holdfast.store.handles import UPDATES, ChangeParts, LineHandle, StoreHandle
+from holdfast.store.handles import UPDATES, ChangeParts, LineHandle
 from holdfast.store.history import Plan
 from holdfast.store.items import Checkpoint, Entry, Item, Page, Restored, Reverted, TimelineInfo
 from holdfast.store.lifetimes import asked_terms
@@ -236,7 +236,7 @@ class State(
         an id of another change, or of another timeline, it is refused.
         """
         cause = cause_now(actor, reason, correlation, parent)
-        parts = ChangeParts(StoreHandle(self._handle.core), cause, id)
+        parts = ChangeParts(self._handle, cause, id)
         yield ChangePart(parts.part(self._handle))
         await made(self._handle.core, parts.subjects)
         plan = await self._do(parts.plan)

@@ -205,8 +205,8 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
 
         `wait=False`: in an encrypted store it returns when the key is gone, however much the scope
         holds; `sweep` drops the rows. Refused, with `StillNeededError`, while a checkpoint of it is
-        on hold, unless `despite_holds` says that the erasing counts for more; a scope whose state
-        cannot be read does not tell of holds.
+        on hold or its state, which would tell of that, cannot be read, unless `despite_holds` says
+        that the erasing counts for more.
         """
         state = blocking.State(self._handle.of(scope))
         return await to_the_end(self._blocking.erase, state, wait=wait, despite_holds=despite_holds)
@@ -223,7 +223,7 @@ class Store(StoreKeys, StoreFollowing, StoreStreaming, StoreLeasing):
         parent: str | None = None,
         id: str | None = None,
     ) -> AsyncIterator[Change]:
-        """A change over several scopes: one entry in each, in one commit, or none at all."""
+        """One entry in each of several scopes, or none at all; its `id` is the store's own."""
         cause = cause_now(actor, reason, correlation, parent)
         change = Change(ChangeParts(self._handle, cause, id))
         yield change

@@ -209,7 +209,7 @@ class State(
         an id of another change, or of another timeline, it is refused.
         """
         cause = cause_now(actor, reason, correlation, parent)
-        parts = ChangeParts(StoreHandle(self._handle.core), cause, id)
+        parts = ChangeParts(self._handle, cause, id)
         yield parts.part(self._handle)
         plan = parts.plan()
         if plan is not None:
@@ -445,8 +445,8 @@ class Store(StoreFollowing, StoreStreaming, StoreUndoing, StoreKeys, StoreLeasin
 
         `wait=False`: in an encrypted store it returns when the key is gone, however much the scope
         holds; `sweep` drops the rows. Refused, with `StillNeededError`, while a checkpoint of it is
-        on hold, unless `despite_holds` says that the erasing counts for more; a scope whose state
-        cannot be read does not tell of holds.
+        on hold or its state, which would tell of that, cannot be read, unless `despite_holds` says
+        that the erasing counts for more.
         """
         return erase_scope(self._handle, scope, wait, despite_holds=despite_holds)
 
@@ -462,7 +462,7 @@ class Store(StoreFollowing, StoreStreaming, StoreUndoing, StoreKeys, StoreLeasin
         parent: str | None = None,
         id: str | None = None,
     ) -> Iterator[Change]:
-        """A change over several scopes: one entry in each, in one commit, or none at all."""
+        """One entry in each of several scopes, or none at all; its `id` is the store's own."""
         cause = cause_now(actor, reason, correlation, parent)
         change = Change(ChangeParts(self._handle, cause, id))
         yield change

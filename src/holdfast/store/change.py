@@ -82,6 +82,13 @@ class Change(msgspec.Struct):
     """Whether it is made again if it fails with a `Conflict`, so that no caller sees that."""
     linked: bool = True
     """Its entries name each other; n of them hold n * n names, which not every change needs."""
+    shared: bool = False
+    """Whether it was asked of the store: then its id is the store's, whatever it touches."""
+
+    @property
+    def storewide(self) -> bool:
+        """Whether its id is one of the store's, and not of its one scope."""
+        return self.shared or len(self.targets) > 1
 
 
 class Written(msgspec.Struct, frozen=True):

@@ -335,7 +335,7 @@ class _Attempt:
             cause = target.cause or change.cause
             body = Body(time, [], [], cause, None, [], change.id, [], [], step)
             bodies.append(body)
-        if change.linked and len(staged) > 1:
+        if change.linked and change.storewide:
             name_each_other(staged, bodies)
         written = []
         for (target, stage), body in zip(staged, bodies, strict=True):
@@ -350,7 +350,7 @@ class _Attempt:
             where = (target.scope, target.timeline, stage.sequence, stage.head, time)
             written.append(Written(*where, answer=answer, ops=body.ops))
         if change.id is not None:  # its one scope may have been made again since it was looked up
-            tag = id_tag(self.core, staged[0][1].ledger if len(staged) == 1 else None, change.id)
+            tag = id_tag(self.core, None if change.storewide else staged[0][1].ledger, change.id)
             self.ids[tag] = outcome(self.core, change, written)
             key = rows.change(tag)
             self.extra.append((key, seal_outcome(self.core, key, self.ids[tag])))

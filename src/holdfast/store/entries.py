@@ -100,7 +100,7 @@ class Body(msgspec.Struct, array_like=True, gc=False):
     also: list[tuple[int, int, int]] = []
     """Entries of other scopes in the same change: (scope, timeline, sequence)."""
     reads: list[tuple[int, int, int]] = []
-    """Heads of other timelines that this change rests on."""
+    """Heads of other timelines that this change rests on, or of its own: its id is the store's."""
     step: int = 0
     """Seconds by which the wall clock stepped against the monotonic one, if over a minute."""
 

@@ -27,6 +27,7 @@ from holdfast.errors import (
     PrunedError,
     ScopeNotFoundError,
     StateIntegrityError,
+    StillNeededError,
 )
 from holdfast.storage.contract import Batch
 from holdfast.store import entries, rows
@@ -34,14 +35,14 @@ from holdfast.store.arguments import check_flag
 from holdfast.store.core import Core
 from holdfast.store.engine_logs import IN_LOGS, settle
 from holdfast.store.entries import Body
-from holdfast.store.handles import StoreHandle
+from holdfast.store.handles import LineHandle, StoreHandle
 from holdfast.store.items import Erased
 from holdfast.store.ledger import Ledger
 from holdfast.store.marked import refuse_held
 from holdfast.store.outcomes import Outcome, id_tag, scope_tag
 from holdfast.store.pruner import taken_over
 from holdfast.store.scopes import Scope, beside
-from holdfast.store.tombstones import Tombstone, by_number, entomb, read_tombstone
+from holdfast.store.tombstones import Tombstone, by_number, entomb, erased_since, read_tombstone
 
 SLICE = 256
 """Rows that are read and dropped together: what bounds memory and the length of a commit."""
@@ -78,11 +79,24 @@ def erase_scope(
     line.check_present()
     wait = wait or handle.core.ring is None
     if not despite_holds:  # before anything goes; what is put on hold from now on is seen below
-        with suppress(*_UNREADABLE):
-            refuse_held(line.on("main"))
+        _refuse_held(line.on("main"))
     with suppress(ScopeNotFoundError):
         _Erasure(handle, beside(line.scope), wait, despite_holds=despite_holds).run()
     return _Erasure(handle, line.scope, wait, despite_holds=despite_holds).run()
+
+
+def _refuse_held(main: LineHandle) -> None:
+    """Refuse if a checkpoint is on hold, or may be; not where the ring says that it is erased."""
+    try:
+        refuse_held(main)
+    except _UNREADABLE as error:
+        tag = main.core.tag(b"directory", str(main.scope))
+        lives = [life for _, life in _lives(main.core, b"D" + tag) if set(life) == {rows.THERE}]
+        if not any(erased_since(main.core, *life[rows.THERE]) for life in lives):
+            raise StillNeededError(
+                f"{main.scope}: whether a checkpoint of it is on hold cannot be read: recover it "
+                f"first, or erase it with despite_holds=True. {error}"
+            ) from error
 
 
 def finish_erasures(handle: StoreHandle) -> tuple[int, int, int]:

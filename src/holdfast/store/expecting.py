@@ -66,7 +66,11 @@ def forget_erased(core: Core, change: Change, stages: Iterable[Stage]) -> bool:
 
 
 def name_each_other(staged: list[tuple[Target, Stage]], bodies: list[Body]) -> None:
-    """Note in each entry of a change which others belong to it, or were read for it."""
+    """Note in each entry of a change which others belong to it, or were read for it.
+
+    Whose its id is can be told from that: an entry alone that has one of the store rests on the
+    state before it.
+    """
     written: list[tuple[int, int, int]] = []
     reads: list[tuple[int, int, int]] = []
     entries: list[Body] = []
@@ -77,6 +81,8 @@ def name_each_other(staged: list[tuple[Target, Stage]], bodies: list[Body]) -> N
             entries.append(body)
         else:
             reads.append((*place, stage.sequence))
+    if len(bodies) == 1 and bodies[0].change is not None:
+        reads = [(*place, stage.sequence)]
     for number, body in enumerate(entries):
         body.also = written[:number] + written[number + 1 :]
         body.reads = reads

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from copy import copy
 from datetime import datetime
 from typing import NamedTuple
 
 from holdfast.errors import (
     DamagedRecordError,
+    HoldfastError,
     InvalidInputError,
     KeyMissingError,
     PrunedError,
@@ -193,10 +195,46 @@ class Follower:
             row = tail.next()
             if row is None:
                 return
-            yield from self.row(place, row)
+            yield from self.row(place, row, tail)
 
-    def row(self, place: Place, row: Row) -> Iterator[Entry]:
-        """Entries of a row that were not read yet, each with the position after it."""
+    def row(self, place: Place, row: Row, tail: Tail) -> Iterator[Entry]:
+        """Entries of a row that were not read yet, each with the position after it.
+
+        Where some cannot be given, the error has the position behind all of that timeline that
+        follow and cannot be given either: `tail`, which gives the next rows, is used up by that.
+        """
+        try:
+            yield from self._row(place, row)
+        except (PrunedError, KeyMissingError) as gap:
+            self._go_behind(gap, place, row, tail)
+            raise
+
+    def _go_behind(self, gap: _Closed, place: Place, row: Row | None, tail: Tail) -> None:
+        """Move the position of an error on, over rows that hold nothing but more of the same.
+
+        What another timeline has lost is for an error of its own: whoever reads the state of the
+        one that is named would not learn of it.
+        """
+        ahead, line = copy(place), None
+        while row is not None and gap.position and gap.position.get(row[0]) == row[1]:
+            lines = [(item.scope, item.timeline) for item in row[2] if item.entries]
+            line = line or lines[-1]
+            ahead.position = Position(gap.position)
+            row = tail.next()
+            items = [item for item in row[2] if item.entries] if row is not None else []
+            mine = [item for item in items if self._wanted(item)]
+            if row is None or any((item.scope, item.timeline) != line for item in mine):
+                return
+            try:
+                for _ in self._row(ahead, row):
+                    return
+                gap.position = ahead.position
+            except type(gap) as more:
+                gap.position = more.position or gap.position
+            except HoldfastError:
+                return  # for who comes to it
+
+    def _row(self, place: Place, row: Row) -> Iterator[Entry]:
         lane, number, items = row
         begun = place.begin(row)
         total = sum(item.entries for item in items)

@@ -350,12 +350,21 @@ class StoreHandle:
 
 
 class ChangeParts:
-    """A change over several scopes, while it is being put together."""
+    """A change over several scopes, while it is being put together.
+
+    What it is asked of, a store or a state, is whose its id is.
+    """
 
     def __init__(
-        self, handle: StoreHandle, cause: Cause | None, id: str | None, *, owner: bool = False
+        self,
+        handle: StoreHandle | LineHandle,
+        cause: Cause | None,
+        id: str | None,
+        *,
+        owner: bool = False,
     ) -> None:
-        self._handle = handle
+        self._handle = StoreHandle(handle.core)
+        self._shared = isinstance(handle, StoreHandle)
         self._cause = cause
         self._id = id
         self._owner = owner
@@ -396,6 +405,7 @@ class ChangeParts:
             cause=self._cause or cause_now(),
             id=self._id,
             looked=any(part.looked for part in self.parts.values()),
+            shared=self._shared,
         )
         return change, self._done
 

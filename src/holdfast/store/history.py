@@ -11,6 +11,7 @@ import msgspec
 from holdfast.errors import (
     CheckpointNotFoundError,
     Conflict,
+    HoldfastError,
     InvalidInputError,
     ScopeNotFoundError,
     StateIntegrityError,
@@ -52,6 +53,16 @@ from holdfast.store.trees import Node
 _encode = msgspec.msgpack.Encoder().encode
 Plan = tuple[Change, Callable[[list[Written]], Any]]
 """A change to commit, and what to make of the entries it became."""
+
+
+def _lost_with(damage: HoldfastError, timeline: str) -> str:
+    """Why the state before a restore was not kept, and what went with it that somebody rests on."""
+    if timeline != "main":
+        return str(damage)
+    return (
+        f"{damage}. Pins and holds that were made since that point may be lost with it: mark again "
+        "what is to stay"
+    )
 
 
 class History:
@@ -258,7 +269,7 @@ class History:
         def finish(written: list[Written]) -> Restored:
             if damage is not None:
                 self.core.take_over(line)
-            passed_over = str(damage) if damage is not None else ""
+            passed_over = _lost_with(damage, self.timeline) if damage is not None else ""
             return Restored(
                 self.scope, self.timeline, written[0].sequence, label, kept[0].root.hash.hex(),
                 backup[0] if backup else None, verify, count_keys(line.ledger.trees, kept[0].root),

@@ -14,10 +14,12 @@ from holdfast.errors import (
     DamagedRecordError,
     DataKeyRemovedError,
     HoldfastError,
+    InvalidValueError,
     KeyMissingError,
     LimitExceededError,
     PrunedError,
     ScopeNotFoundError,
+    UnknownTypeError,
 )
 from holdfast.seal.codec import Codec
 from holdfast.seal.masters import subkey
@@ -354,13 +356,26 @@ class Ledger:
             raise DamagedRecordError(f"{self.scope}: a value cannot be put together") from None
 
     def value_of(self, key: str, slot: Slot, codec: Codec | None = None) -> Any:
-        """The value of a key; an error says which key has one that is too long to be read."""
+        """The value of a key; an error says which key has one that cannot be read here."""
         try:
             return self.value(slot.ref, slot.location, codec)
-        except LimitExceededError as error:
-            raise LimitExceededError(
-                f"{self.scope}: the value of {key!r} cannot be read: {error}"
-            ) from None
+        except (InvalidValueError, UnknownTypeError) as error:
+            raise self._of(key, error) from None
+
+    def items_of(
+        self, key: str, elements: list[tuple[Any, ...]], codec: Codec | None = None
+    ) -> list[Any]:
+        """Some items of the list under a key, in the same way."""
+        try:
+            items: list[Any] = self.assemble(refs.LIST, elements, codec)
+        except (InvalidValueError, UnknownTypeError) as error:
+            raise self._of(key, error) from None
+        return items
+
+    def _of(self, key: str, error: HoldfastError) -> HoldfastError:
+        """The error of a value that is too long, or of a class that is not known or has changed."""
+        error.args = (f"{self.scope}: the value of {key!r} cannot be read: {error}",)
+        return error
 
     def _value(self, ref: bytes, location: Any, codec: Codec) -> Any:
         if ref[0] == refs.ATOM_INLINE:

@@ -17,6 +17,7 @@ from holdfast.errors import (
 )
 from holdfast.store import refs
 from holdfast.store.arguments import check_index
+from holdfast.store.floors import floor_of, pruned
 from holdfast.store.ledger import Ledger
 from holdfast.store.reading import Reader
 from holdfast.store.scopes import check_key
@@ -107,6 +108,7 @@ class LongReader:
         if timeline is None or slot is None:
             raise MissingError(f"{reader.scope} has no key {self.key!r}; `keys()` lists them")
         self._limits = timeline.ledger.codec.limits
+        self._opened = timeline.ledger, timeline.number, timeline.sequence
         self.version = timeline.version(slot)
         reader.told(timeline, [(self.key, slot)])
         self._bytes: ByteTree | bytes
@@ -162,11 +164,19 @@ class LongReader:
                 for piece in self._bytes.pieces(start, stop):
                     start += len(piece)
                     yield piece
-            except DamagedIndexError:
-                if again:
+            except DamagedRecordError as error:
+                self._check_kept()
+                if again or not isinstance(error, DamagedIndexError):
                     raise
                 again = True
                 self._find_again()
+
+    def _check_kept(self) -> None:
+        """Refuse what was pruned since it was opened: then what is missing is no damage."""
+        ledger, number, sequence = self._opened
+        floor = floor_of(ledger, number)
+        if not floor.holds(sequence, ledger.before):
+            raise pruned(ledger, self._reader.timeline, sequence, floor)
 
     def _find_again(self) -> None:
         """A saved node is damaged: the entries give it again, if the key still has the value."""

@@ -56,8 +56,7 @@ def check_no_holds(stage: Stage) -> None:
 
 def refuse_held(main: LineHandle) -> None:
     """The same, before anything is done."""
-    line = main.reader.now()
-    for key, _ in line.scan(_HOLDS) if line is not None else ():
+    for key in main.reader.keys(_HOLDS, 1):
         raise _held(main.scope, key)
 
 

@@ -47,7 +47,7 @@ def content_of(core: Core, targets: Iterable[tuple[Scope, str, Sequence[Operatio
 
 
 def id_tag(core: Core, ledger: Ledger | None, id: str) -> bytes:
-    """What stands for the id of a change of one scope, or of several (None)."""
+    """What stands for the id of a change of one scope, or of the store (None)."""
     owner = f"{ledger.number:012x}" if ledger is not None else ""
     return core.tag(b"change", f"{owner}\0{id}")
 
@@ -55,11 +55,12 @@ def id_tag(core: Core, ledger: Ledger | None, id: str) -> bytes:
 def change_tag(core: Core, change: Change) -> bytes | None:
     """What stands for a change's id; each scope has ids of its own, and so has the store.
 
+    Which of the two it is, is not for the data to say: sent again, a change may touch more or less.
     So has one that is made again under the name of a deleted one, whoever has deleted it.
     """
     if change.id is None:
         return None
-    if len(change.targets) > 1:
+    if change.storewide:
         return id_tag(core, None, change.id)
     scope = change.targets[0].scope
     ledger = core.ledger(scope, create=True)

@@ -81,7 +81,7 @@ class Points:
             scope, timeline, sequence = place()
             if scope != self.scope:
                 raise PointNotFoundError(f"that point belongs to {scope}, not to {self.scope}")
-            return timeline, sequence
+            return self._checked(timeline, sequence)  # a view may be of a scope that has ended
         raise InvalidInputError(
             f"{type(point).__name__} is no point; give an entry's number, a time, a checkpoint or "
             "its name"

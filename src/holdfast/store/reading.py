@@ -411,7 +411,7 @@ class Reader:
         length = slot.length()
         if length is None:
             return self._small_list(timeline, slot, key, plain)[-count:]
-        return self._items(timeline, slot, max(0, length - count), length, plain)
+        return self._items(timeline, slot, key, max(0, length - count), length, plain)
 
     @_rebuilding
     def slice(
@@ -427,7 +427,7 @@ class Reader:
         if length is None:
             return self._small_list(timeline, slot, key, plain)[start:stop]
         low, high, _ = slice(start, stop).indices(length)
-        return self._items(timeline, slot, low, high, plain)
+        return self._items(timeline, slot, key, low, high, plain)
 
     def _list_slot(self, key: str) -> tuple[Timeline | None, Slot | None]:
         key = check_key(key, owner=True)
@@ -447,7 +447,9 @@ class Reader:
             raise InvalidInputError(f"{self.scope}: the value of {key!r} is not a list")
         return value
 
-    def _items(self, timeline: Timeline, slot: Slot, low: int, high: int, plain: bool) -> list[Any]:
+    def _items(
+        self, timeline: Timeline, slot: Slot, key: str, low: int, high: int, plain: bool
+    ) -> list[Any]:
         _, hash_, count, _ = refs.read_tree(slot.ref)
         found: list[Any] = []
         if low < count:
@@ -455,8 +457,7 @@ class Reader:
             found = list(timeline.ledger.trees.slice(root, low, min(high, count)))
         if high > count:
             found.extend((slot.tail or ())[max(0, low - count) : high - count])
-        values: list[Any] = timeline.ledger.assemble(refs.LIST, found, self._codec(plain))
-        return values
+        return timeline.ledger.items_of(key, found, self._codec(plain))
 
 
 def check_listing(prefix: object, limit: object, after: object) -> None:

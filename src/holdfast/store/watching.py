@@ -149,7 +149,7 @@ class Watching:
             if row is None:
                 yield False
                 continue
-            for entry in self._follower.row(self._place, row):
+            for entry in self._follower.row(self._place, row, tail):
                 if self._wanted(entry):
                     yield entry
             passed += 1

@@ -53,11 +53,13 @@ def build_change(
     cause: Cause | None = None,
     id: str | None = None,
     looked: bool = False,
+    shared: bool = False,
     attempt: int = 1,
     stored: Mapping[str, list[Any]] = MappingProxyType({}),
 ) -> Change:
     """A change of what is asked for in each scope; `looked` says that it rests on reads.
 
+    `shared`: it is asked of the store, so that its id is the store's.
     `stored` has the shapes of long values that are in the scope already, by their keys.
     """
     core.check_writable()
@@ -81,7 +83,7 @@ def build_change(
         target = build_target(core, scope, timeline, operations, expects, head, stored)
         target.cause = (due or Cause()) if due != cause else None
         made.append(target)
-    change = Change(made, cause, id, content, attempt)
+    change = Change(made, cause, id, content, attempt, shared=shared)
     if subjects:
         change.fences += tuple(subjects.values())
     return change
