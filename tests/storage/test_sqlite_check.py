@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from pathlib import Path
@@ -205,3 +206,17 @@ def test_writers_go_on(tmp_path: Path, way: str) -> None:
         stop.set()
         thread.join()
     storage.close()
+
+
+@pytest.mark.parametrize("cut", [4095, 4096, 4097])
+def test_a_file_without_half_of_its_last_page_is_damaged(tmp_path: Path, cut: int) -> None:
+    """SQLite takes it for a failed read; but there is nothing to wait for."""
+    path = tmp_path / "store.db"
+    with sync.open(f"sqlite:{path}") as store:
+        for number in range(50):
+            store.agent("a").set(f"k{number}", os.urandom(9000))
+    os.truncate(path, path.stat().st_size - cut)
+    with sync.open(f"sqlite:{path}") as store:
+        with pytest.raises(DamagedRecordError):
+            store.agent("a").get_many([f"k{number}" for number in range(50)])
+        assert {finding.kind for finding in store.verify().findings} == {"damage"}

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast import sync
-from holdfast.errors import DamagedRingError, NotAStoreError
+from holdfast.errors import DamagedRecordError, DamagedRingError, NotAStoreError
+from holdfast.storage.sqlite import SqliteStorage
 
 
 def made(file: Path, **options: Any) -> None:
@@ -56,3 +57,31 @@ def test_a_ring_that_is_none_any_more(tmp_path: Path, way: str) -> None:
     ring.write_bytes(good)
     with sync.open(f"sqlite:{file}", key=key) as store:
         assert store.agent("a").get("k") == "words"
+
+
+def test_an_encrypted_store_whose_file_is_missing(tmp_path: Path) -> None:
+    """Nothing is made in its place, with the key or without it."""
+    file, key = tmp_path / "store.db", "passphrase:some long passphrase"
+    made(file, key=key)
+    good = file.read_bytes()
+    file.unlink()
+    before = contents(tmp_path)
+    for options in ({"key": key}, {}):
+        with pytest.raises(DamagedRecordError, match="file is missing, its ring is there"):
+            sync.open(f"sqlite:{file}", **options)
+        assert contents(tmp_path) == before
+    file.write_bytes(good)
+    with sync.open(f"sqlite:{file}", key=key) as store:
+        assert store.agent("a").get("k") == "words"
+
+
+def test_no_plain_store_is_made_beside_a_ring(tmp_path: Path) -> None:
+    """Not in a file without a store either, in which one was begun or from which it was taken."""
+    file = tmp_path / "store.db"
+    made(file, key="passphrase:some long passphrase")
+    file.unlink()
+    SqliteStorage(str(file)).close()
+    before = contents(tmp_path)
+    with pytest.raises(DamagedRecordError, match="ring"):
+        sync.open(f"sqlite:{file}")
+    assert contents(tmp_path) == before

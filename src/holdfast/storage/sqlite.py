@@ -41,6 +41,8 @@ from holdfast.storage.batches import (
 )
 from holdfast.storage.contract import Batch, Limits, Moment
 from holdfast.storage.sqlite_moment import CELLS, SCAN, SCAN_DOWN, V
+from holdfast.storage.sqlite_reading import Reading
+from holdfast.storage.sqlite_turn import Turn
 from holdfast.storage.sqlite_version import Versions
 
 _GET = f"SELECT {V} FROM records WHERE k=?"
@@ -75,7 +77,7 @@ class SqliteStorage:
         self._busy_until = 0.0
         self._wal_pages = 0
         self._write_lock = threading.RLock()
-        self._read_lock = threading.Lock()
+        self._begun = False
         self._mover = sqlite_log.LogMover(self.path, self._on_busy, full=self._full)
         self._create = create and not read_only
         guard.check_file(self.path, create=self._create)
@@ -95,11 +97,10 @@ class SqliteStorage:
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         self._usable()
         try:
-            with self._read_lock:
-                if len(keys) == 1:
-                    rows: list[Any] = self._cursor.execute(_GET, (keys[0],)).fetchall()
-                    return [(rows[0][0] or b"") if rows else None]
-                return self._get_many(keys)
+            if len(keys) == 1:
+                rows = self._reading.rows(_GET, keys[0])
+                return [(rows[0][0] or b"") if rows else None]
+            return [value for (value,) in self._reading.many(_GET_MANY, keys)]
         except apsw.Error as error:
             self._reading_failed(error)
 
@@ -117,22 +118,24 @@ class SqliteStorage:
         if self._read_only:
             raise opened_for_reading()
         with self._write_lock:
-            self._begin()
             try:
+                self._begin()
                 self._apply(batch, put_keys)
+                self._finish()
             except apsw.Error as error:
                 self._apply_failed(error)
             except BaseException:
                 self._rollback()
                 raise
-            self._finish()
         if (batch.drops or batch.swaps) and self._wal_pages >= files.WAL_PAGES // 2:
             self._shorten_beside()
 
     def version(self) -> object:
         self._usable()
-        mine = self._write_lock.acquire(blocking=False)
+        mine = False
         try:
+            # Not by a call, behind which an interrupt can come before its result is noted.
+            [mine] = map(self._write_lock.acquire, (False,))
             return self._versions.now() if mine else self._versions.beside()
         except apsw.Error as error:
             self._reading_failed(error)
@@ -142,7 +145,9 @@ class SqliteStorage:
 
     def turn(self) -> AbstractContextManager[None]:
         self._usable()
-        return nullcontext() if self._read_only else _Turn(self)
+        if self._read_only:
+            return nullcontext()
+        return Turn(self._write_lock, self._begin_turn, self._end_turn)
 
     def moment(self) -> AbstractContextManager[Moment]:
         self._usable()
@@ -210,8 +215,8 @@ class SqliteStorage:
             files.close_all(opened)
             raise
         self._reader, self._writer = opened
-        self._cursor, self._write_cursor = self._reader.cursor(), self._writer.cursor()
-        self._versions = Versions(self._cursor, self._read_lock, self._write_cursor)
+        self._reading, self._write_cursor = Reading(self._reader), self._writer.cursor()
+        self._versions = Versions(self._reading, self._write_cursor)
         self._writer.set_wal_hook(self._on_wal)
         self._file = guard.identity(self.path)
         self._wal = guard.identity(self.path + "-wal")
@@ -219,22 +224,11 @@ class SqliteStorage:
 
     # -- reading -----------------------------------------------------------------------
 
-    def _get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        cursor = self._cursor
-        cursor.execute("BEGIN")  # one snapshot costs less than one a key
-        try:
-            rows: list[Any] = cursor.executemany(_GET_MANY, [(key,) for key in keys]).fetchall()
-            return [value for (value,) in rows]
-        finally:
-            if self._reader.in_transaction:
-                cursor.execute("COMMIT")
-
     def _rows(self, sql: str, low: bytes, high: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         check_range(low, high, limit)
         self._usable()
         try:
-            with self._read_lock:
-                found = self._cursor.execute(sql, (low, high, limit)).fetchall()
+            found = self._reading.rows(sql, low, high, limit)
         except apsw.Error as error:
             self._reading_failed(error)
         return guard.sound(found, low, high, self.path)
@@ -248,16 +242,32 @@ class SqliteStorage:
 
     def _begin(self) -> None:
         self._usable()  # again: the handle may have died while we waited for the lock
+        begun, self._begun = self._begun, False
         try:
-            if not self._writer.in_transaction:
-                self._write_cursor.execute("BEGIN IMMEDIATE")
-                self._versions.begin()
+            if self._writer.in_transaction:
+                if begun:
+                    return
+                self._write_cursor.execute("ROLLBACK")  # an interrupt left it
+            self._write_cursor.execute("BEGIN IMMEDIATE")
+            self._versions.begin()
         except apsw.IOError as error:
             self._die(f"reading {self.path!r} failed")
             raise guard.translate(error, self.path) from None
         except apsw.Error as error:
             self._rollback()
             raise guard.translate(error, self.path) from None
+        except BaseException:
+            self._rollback()
+            raise
+
+    def _begin_turn(self) -> None:
+        self._begun = False  # what was begun for a turn before is not this one's
+        self._begin()
+        self._begun = True
+
+    def _end_turn(self) -> None:
+        if not self._dead and self._pid == process.number:
+            self._rollback()
 
     def _apply(self, batch: Batch, put_keys: set[bytes]) -> None:
         cursor = self._write_cursor
@@ -426,7 +436,7 @@ class SqliteStorage:
         self._release(f"this storage ended because {why}; open it again")
 
     def _release(self, why: str) -> None:
-        with self._read_lock:
+        with self._reading.lock:
             if self._dead:
                 return  # a failed checkpoint while closing has released everything already
             self._dead = why
@@ -440,7 +450,7 @@ class SqliteStorage:
         """In a forked child: never close the parent's connections, not even at exit."""
         self._lock.release()
         mover = self._mover.connection
-        for connection in (self._reader, self._writer, self._cursor, self._write_cursor, mover):
+        for connection in (self._reader, self._writer, self._write_cursor, mover):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
     def _on_busy(self, tries: int) -> bool:
@@ -455,36 +465,6 @@ class SqliteStorage:
     def _on_wal(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
         self._wal_pages = pages
         return apsw.SQLITE_OK
-
-
-class _Turn:
-    """A write transaction that is begun early; the first commit inside uses and ends it.
-
-    The thread that takes the turn is the one that commits in it.
-    """
-
-    __slots__ = ("_storage",)
-
-    def __init__(self, storage: SqliteStorage) -> None:
-        self._storage = storage
-
-    def __enter__(self) -> None:
-        storage = self._storage
-        storage._write_lock.acquire()
-        try:
-            storage._begin()
-        except BaseException:
-            storage._write_lock.release()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        storage = self._storage
-        try:
-            here = storage._pid == process.number
-            if not storage._dead and here and storage._writer.in_transaction:
-                storage._rollback()
-        finally:
-            storage._write_lock.release()
 
 
 def _abandon_all() -> None:

@@ -387,12 +387,19 @@ def translate(error: apsw.Error, path: str) -> HoldfastError:
         )
     if isinstance(error, apsw.NotADBError):
         return NotAStoreError(f"{path!r} is not a store; name another file")
-    if isinstance(error, (apsw.CorruptError, apsw.FormatError, apsw.ConstraintError)):
+    if is_damage(error) or isinstance(error, (apsw.FormatError, apsw.ConstraintError)):
         return damaged(path)
     if isinstance(error, (apsw.SQLError, apsw.SchemaChangeError)):
         return foreign(path, "a changed schema")
     kind = type(error).__name__
     return Unavailable(f"SQLite could not serve {path!r} ({kind}); check the disk and try again")
+
+
+def is_damage(error: apsw.Error) -> bool:
+    """Whether SQLite says that the file is damaged, also where it takes that for a failed read: a
+    page that ends before its time, because the file was cut off."""
+    cut = (apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS)
+    return isinstance(error, apsw.CorruptError) or getattr(error, "extendedresult", 0) in cut
 
 
 def damaged(path: str) -> DamagedRecordError:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-
 import apsw
+
+from holdfast.storage.sqlite_reading import Reading
 
 _VERSION = "PRAGMA data_version"  # apsw's own data_version() does not see other processes
 
@@ -13,10 +13,8 @@ class Versions:
     """What two connections say of the file: the writing one does not count its own commits, but
     only one thread at a time can ask it; the reading one counts every commit."""
 
-    def __init__(
-        self, reading: apsw.Cursor, read_lock: threading.Lock, writing: apsw.Cursor
-    ) -> None:
-        self._reading, self._read_lock, self._writing = reading, read_lock, writing
+    def __init__(self, reading: Reading, writing: apsw.Cursor) -> None:
+        self._reading, self._writing = reading, writing
         self._wanted = False
         self._began: tuple[object, object] = (None, None)
         """What the writing and the reading connection said when a commit began."""
@@ -40,5 +38,4 @@ class Versions:
             self._began = self.now(), self._read()
 
     def _read(self) -> object:
-        with self._read_lock:
-            return self._reading.execute(_VERSION).get
+        return self._reading.rows(_VERSION)[0][0]

@@ -41,13 +41,11 @@ from holdfast.storage import (
     shown,
 )
 from holdfast.storage.contract import Batch, Storage
-from holdfast.store import rows
+from holdfast.store import leftovers, rows
 from holdfast.store.arguments import check_filters, check_flag
 from holdfast.store.clock import Clock
 from holdfast.store.core import Core
 
-HEADER = 100
-"""Bytes at the beginning of a SQLite file without which it is none."""
 FORMAT = 1
 """Of the store. A reader needs at least `oldest_reader`, a writer `oldest_writer`."""
 META = rows.meta(b"store")
@@ -96,7 +94,11 @@ class Opening:
         """Open the store, or create it where that is allowed."""
         self.check_source()
         if storage is None:
-            self.check_emptied()
+            path = file_of(self.url)
+            if path is not None:
+                leftovers.check_cut_off(path)
+            if path is not None and self.create:
+                leftovers.check_lost(path)
             storage = open_storage(
                 self.url,
                 durability=self.durability,
@@ -138,22 +140,6 @@ class Opening:
         if source is not None and on_server(self.url):
             self.ring_url()
 
-    def check_emptied(self) -> None:
-        """An empty file may become a store, but not if it was one: a plain store's signer, which
-        is made after the file has content, lies beside it. A few bytes are what is left as well."""
-        path, signer = file_of(self.url), self.beside()
-        if path is None or signer is None:
-            return
-        if not (os.path.exists(signer) and os.path.exists(path)):
-            return
-        size = os.path.getsize(path)
-        if size < HEADER:
-            raise NotAStoreError(
-                f"{path!r} holds {size} bytes, and the signer of a store lies beside it "
-                f"({signer!r}): the store was cut off. Put its file back from a copy, or, for a "
-                "new store, remove both files"
-            )
-
     def open(self, storage: Storage, meta: Meta) -> Core:
         """Open what is there."""
         self.check(meta)
@@ -176,6 +162,8 @@ class Opening:
         """Create a store: its ring first, then, if nobody was faster, the row that makes it one."""
         lineage = os.urandom(16)
         ring = ring_storage = None
+        if self.source is None and file_of(self.url) is not None:
+            leftovers.check_no_ring(self.ring_url())
         if self.source is not None:
             _warn_beside(self.source, self.url)
             ring_storage = self.ring_storage(storage, create=True)
@@ -237,10 +225,7 @@ class Opening:
         try:
             lineage = Ring.unused(ring_storage)
             if lineage is None:
-                raise DamagedRecordError(
-                    f"{where}, and it holds the keys of scopes: put the store's file back, or "
-                    "remove the ring's file if it belongs to no store"
-                )
+                raise leftovers.lost(self.ring_url())
             ring = Ring.open(ring_storage, self.source, lineage)
         except BaseException as error:
             ring_storage.close()

@@ -1,0 +1,56 @@
+"""What is left of a store whose file was lost or cut off: no new one is made in its place."""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.errors import DamagedRecordError, NotAStoreError
+from holdfast.seal.ring import Ring
+from holdfast.storage import file_of, open_storage, shown
+
+HEADER = 100
+"""Bytes at the beginning of a SQLite file without which it is none."""
+
+
+def check_cut_off(path: str) -> None:
+    """An empty file may become a store, but not if it was one: a plain store's signer, which
+    is made after the file has content, lies beside it. A few bytes are what is left as well."""
+    signer = f"{path}.sign"
+    if not (os.path.exists(signer) and os.path.exists(path)):
+        return
+    size = os.path.getsize(path)
+    if size < HEADER:
+        raise NotAStoreError(
+            f"{path!r} holds {size} bytes, and the signer of a store lies beside it "
+            f"({signer!r}): the store was cut off. Put its file back from a copy, or, for a "
+            "new store, remove both files"
+        )
+
+
+def check_lost(path: str) -> None:
+    """Refuse a path without a file whose ring holds keys, before a file is made there: a store is
+    made before its ring, so that this one was lost."""
+    ring = f"sqlite:{path}.keys"
+    if not os.path.exists(f"{path}.keys") or os.path.exists(path):  # in this order
+        return
+    storage = open_storage(ring, create=False)
+    try:
+        if Ring.unused(storage) is None:
+            raise lost(ring)
+    finally:
+        storage.close()
+
+
+def check_no_ring(ring: str) -> None:
+    """Refuse a store that is not encrypted where the ring of one that is lies."""
+    file = file_of(ring)
+    if file is not None and os.path.exists(file):
+        raise lost(ring)
+
+
+def lost(ring: str) -> DamagedRecordError:
+    """The error for a ring whose store is not there."""
+    return DamagedRecordError(
+        f"the store's file is missing, its ring is there ({shown(ring)}): put the store's file "
+        "back, or remove the ring's file if it belongs to no store"
+    )
