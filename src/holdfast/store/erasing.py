@@ -179,6 +179,10 @@ class _Erasure:
         if not self._settled:
             yield IN_LOGS
         yield "processes that had it open keep in memory what they read until they look again"
+        yield (
+            "what other scopes wrote of it names it still, as handovers, letters and checkpoints "
+            "that depend on it do"
+        )
         if self.shared:
             yield f"{len(self.shared)} rows of change ids shared with other scopes hold its name"
 
