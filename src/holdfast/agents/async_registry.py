@@ -224,8 +224,11 @@ class Agents:
             except Exception:
                 await surely(lease.release)
                 raise
-            except BaseException:  # cut short: who stops it again saves it
-                self._running[id] = kept, lease
+            except BaseException:
+                if kept.status in ("running", "paused"):
+                    self._running[id] = kept, lease  # cut short: who stops it again saves it
+                else:
+                    await surely(lease.release)
                 raise
             await surely(lease.release)
             return True

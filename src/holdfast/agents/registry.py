@@ -222,8 +222,11 @@ class Agents:
             except Exception:
                 lease.release()
                 raise
-            except BaseException:  # cut short: who stops it again saves it
-                self._running[id] = kept, lease
+            except BaseException:
+                if kept.status in ("running", "paused"):
+                    self._running[id] = kept, lease  # cut short: who stops it again saves it
+                else:
+                    lease.release()
                 raise
             lease.release()
             return True

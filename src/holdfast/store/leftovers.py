@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from holdfast.errors import DamagedRecordError, NotAStoreError
+from holdfast.seal.masters import stored_masters
 from holdfast.seal.ring import Ring
 from holdfast.storage import file_of, open_storage, shown
 
@@ -44,8 +45,14 @@ def check_lost(path: str) -> None:
 def check_no_ring(ring: str) -> None:
     """Refuse a store that is not encrypted where the ring of one that is lies."""
     file = file_of(ring)
-    if file is not None and os.path.exists(file):
-        raise lost(ring)
+    if file is None or not os.path.exists(file) or not os.path.getsize(file):
+        return
+    storage = open_storage(ring, create=False)
+    try:
+        if stored_masters(storage):
+            raise lost(ring)
+    finally:
+        storage.close()
 
 
 def lost(ring: str) -> DamagedRecordError:
