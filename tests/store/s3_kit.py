@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import platform
-import random
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from store_kit import free_port
 
 ACCESS, SECRET = "AKIAHOLDFASTTESTS", "a-secret-of-the-tests"
 
@@ -31,23 +29,11 @@ def program() -> str:
 
 
 def _ports(count: int) -> list[int]:
-    """Free ports; the server takes for each another one, 10000 above it.
-
-    All are held until there are enough: no two are the same, nor 10000 apart. And all lie below
-    those that the system gives to connections.
-    """
-    found: list[int] = []
-    chance = random.SystemRandom()  # not seeded, so that no two processes choose alike
-    with ExitStack() as held:
-        while len(found) < count:
-            port = chance.randrange(12_000, 22_000)
-            try:
-                for one in (port, port + 10_000):
-                    held.enter_context(socket.create_server(("127.0.0.1", one)))
-            except OSError:
-                continue
-            found.append(port)
-    return found
+    """Free ports; the server takes for each another one, 10000 above it."""
+    found: set[int] = set()
+    while len(found) < count:
+        found.add(free_port())
+    return list(found)
 
 
 class Server:
