@@ -474,6 +474,8 @@ if not TYPE_CHECKING:
             found = import_module("holdfast.seal.registry").default_registry.register
         elif name in _HOME:
             found = getattr(import_module(_HOME[name]), name)
+            if name == "Checkpoints":  # what damage leaves of effects is told by their own part
+                import_module("holdfast.agents.effect_mending")
         else:
             raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
         globals()[name] = found

@@ -155,4 +155,6 @@ if not TYPE_CHECKING:
             raise AttributeError(f"module 'holdfast.sync' has no attribute {name!r}")
         from importlib import import_module
 
+        if name == "Checkpoints":  # what damage leaves of effects is told by their own part
+            import_module("holdfast.agents.effect_mending")
         return getattr(import_module(_HOME[name]), name)

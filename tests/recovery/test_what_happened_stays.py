@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from contextlib import suppress
 
 import pytest
@@ -218,3 +220,14 @@ def test_an_unread_effect_of_a_tool_with_a_key_is_asked_for_again_with_it(
         assert effect.attempts > 1 or asked > 1
         effect.result = effect.key
     assert effects.get("pay", id="1").result == "order-17"
+
+
+@pytest.mark.parametrize("face", ["holdfast", "holdfast.sync"])
+def test_a_process_that_knows_no_effects_takes_none_for_not_begun(face: str) -> None:
+    """One that only goes back: nothing else in it has loaded their part."""
+    code = (
+        f"import {face}; {face}.Checkpoints\n"
+        "from holdfast.checkpoints.past_damage import STAND_INS\n"
+        "assert '$effects/' in STAND_INS"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -53,10 +53,10 @@ def id_tag(core: Core, ledger: Ledger | None, id: str) -> bytes:
 
 
 def change_tag(core: Core, change: Change) -> bytes | None:
-    """What stands for a change's id; each scope has ids of its own, and so has the store.
+    """What stands for a change's id; each scope has ids of its own, and so has the store, and one
+    that is made again under the name of a deleted one, whoever has deleted it.
 
-    Which of the two it is, is not for the data to say: sent again, a change may touch more or less.
-    So has one that is made again under the name of a deleted one, whoever has deleted it.
+    Whose it is, is not for the data to say: sent again, a change may touch more or fewer scopes.
     """
     if change.id is None:
         return None
