@@ -112,6 +112,8 @@ if TYPE_CHECKING:
     from holdfast.recovery.sightings import Unanswered
     from holdfast.recovery.targets import Target, Unfit
     from holdfast.recovery.watchdog import Answered
+    from holdfast.replicas.async_replicas import Replicas, promote_replica
+    from holdfast.replicas.reports import ReplicaStatus, SyncedReplica, SyncReport
     from holdfast.seal.codec import Typed
     from holdfast.seal.limits import ValueLimits
     from holdfast.seal.parts import ERASED
@@ -290,6 +292,8 @@ __all__ = [
     "RecoveryStepResult",
     "Registry",
     "Replayed",
+    "ReplicaStatus",
+    "Replicas",
     "Report",
     "Request",
     "Resealed",
@@ -316,6 +320,8 @@ __all__ = [
     "Sticky",
     "Store",
     "Swept",
+    "SyncReport",
+    "SyncedReplica",
     "Target",
     "Task",
     "TimelineInfo",
@@ -340,12 +346,15 @@ __all__ = [
     "import_folder",
     "inspect_export",
     "open",
+    "promote_replica",
     "register",
     "run",
     "set_up",
 ]
 
 _HOMES = {
+    "holdfast.replicas.async_replicas": "Replicas promote_replica",
+    "holdfast.replicas.reports": "ReplicaStatus SyncReport SyncedReplica",
     "holdfast.backup.async_backups": "Backups",
     "holdfast.backup.backups": "BackupReport PrunedBackups",
     "holdfast.backup.manifest": "Backup",

@@ -70,6 +70,7 @@ different branches, because a caller answers each of them differently.
     │   ├── NotConfirmedError        it would remove more than is removed without being asked
     │   ├── ReadOnlyError            a store opened for reading cannot write
     │   ├── ReplayError              a transition does not begin where the one before ended
+    │   ├── ReplicaSplitError        a replica holds what its store does not
     │   ├── ScopeErasedError         what was erased does not come back from a copy
     │   ├── StateValidationError     a restored state failed its check and was put back
     │   ├── StillNeededError         something rests on what was to be removed

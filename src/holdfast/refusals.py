@@ -46,6 +46,7 @@ __all__ = [
     "ReadOnlyError",
     "RefusedError",
     "ReplayError",
+    "ReplicaSplitError",
     "RestoreValidationError",
     "ScopeErasedError",
     "StateValidationError",
@@ -301,6 +302,10 @@ class ReplayError(RefusedError):
     def __init__(self, message: str, transition: typing.Any = None) -> None:
         super().__init__(message)
         self.transition = transition
+
+
+class ReplicaSplitError(RefusedError):
+    """A replica holds commits that the store it follows does not; nothing was changed."""
 
 
 class ScopeErasedError(RefusedError):

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from holdfast.recovery.managing import Managed, set_up
     from holdfast.recovery.scrubbing import Scrubber
     from holdfast.recovery.watchdog import Watchdog
+    from holdfast.replicas.replicas import Replicas, promote_replica
 
 __all__ = [
     "Agent",
@@ -67,6 +68,7 @@ __all__ = [
     "Optimizer",
     "Policies",
     "Recovery",
+    "Replicas",
     "Retention",
     "Scheduler",
     "Scrubber",
@@ -84,6 +86,7 @@ __all__ = [
     "import_folder",
     "inspect_export",
     "open",
+    "promote_replica",
     "run",
     "set_up",
 ]
@@ -146,6 +149,7 @@ if not TYPE_CHECKING:
         "holdfast.recovery.managing": "Managed set_up",
         "holdfast.recovery.scrubbing": "Scrubber",
         "holdfast.recovery.watchdog": "Watchdog",
+        "holdfast.replicas.replicas": "Replicas promote_replica",
     }
     _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 

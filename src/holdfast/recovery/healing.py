@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from copy import copy as shallow
 from dataclasses import dataclass
 
 from holdfast.errors import (
@@ -28,6 +27,7 @@ from holdfast.store import rows
 from holdfast.store.core import Core
 from holdfast.store.handles import StoreHandle
 from holdfast.store.scopes import Scope
+from holdfast.store.seeing import seen_in
 from holdfast.store.verify import verify_store
 from holdfast.store.verify_report import Finding
 
@@ -293,19 +293,7 @@ def _followed(
 
 def looking(core: Core, over: Mapping[bytes, bytes]) -> Core:
     """The same store, read as if some rows were others, with nothing that was read before."""
-    return Core(
-        Overlay(core.storage, over),
-        core.lineage,
-        instance=core.instance,
-        public=core.public,
-        self_signed=core.self_signed,
-        ring=core.ring,
-        ring_storage=None,
-        signer=None,
-        codec=shallow(core.codec),
-        clock=core.clock,
-        read_only=True,
-    )
+    return seen_in(core, Overlay(core.storage, over))
 
 
 def _replace(core: Core, key: bytes, row: bytes) -> bool:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from holdfast.errors import InvalidInputError, LeaseHeldError, StateIntegrityError
-from holdfast.recovery.background import Background, called, log
+from holdfast.recovery.background import called, log
 from holdfast.recovery.engine import Recovery
 from holdfast.recovery.failures import Failure
 from holdfast.recovery.healing import Healed, check_copies, heal_all, heal_directory
@@ -22,6 +22,7 @@ from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import PREFIX, notices_scope, write
 from holdfast.store.arguments import check_function, check_seconds
 from holdfast.store.asking import LONGEST
+from holdfast.store.background import Background
 from holdfast.store.blocking import Store
 from holdfast.store.core import Core
 from holdfast.store.handles import StoreHandle

@@ -21,7 +21,7 @@ from holdfast.errors import (
     StateIntegrityError,
     StoreClosedError,
 )
-from holdfast.recovery.background import Background, called, log
+from holdfast.recovery.background import called, log
 from holdfast.recovery.engine import LEASE, Recovery
 from holdfast.recovery.failures import DAMAGED, Failure, found_failure
 from holdfast.recovery.meanwhile import first_of_others
@@ -33,6 +33,7 @@ from holdfast.recovery.strategies import check_state
 from holdfast.recovery.watching import SILENT, Astray, Beats, Sighting, lease_of, status_of
 from holdfast.store.arguments import check_function, check_own, check_seconds
 from holdfast.store.asking import Asking
+from holdfast.store.background import Background
 from holdfast.store.blocking import Store
 from holdfast.store.cause import acting
 from holdfast.store.core import Core

@@ -252,6 +252,7 @@ class _Erasure:
         for prefix in prefixes:
             while page := self.storage.scan(prefix, rows.after(prefix), limit=SLICE):
                 self._drop(page)
+        self._unpin(rows.BESIDE + number)
         self._drop([life[state] for state in (rows.THERE, rows.DELETED) if state in life])
 
     def _drop_keys(self, tombstone: Tombstone) -> None:

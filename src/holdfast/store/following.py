@@ -308,7 +308,7 @@ class Follower:
 
     def _is_named(self, item: FeedItem) -> bool:
         """Whether the entry that a commit ended with is the one that the feed names."""
-        ledger = self._ledger(item.scope)
+        ledger = self.ledger(item.scope)
         if ledger is None:
             return False  # of what is erased nothing is given
         key = rows.entry(rows.line(b"E", item.scope, item.timeline), item.first + item.entries - 1)
@@ -336,7 +336,7 @@ class Follower:
 
     def _not_erased(self, number: int) -> Ledger | None:
         """The scope, opened; None if it is erased as of now."""
-        ledger = self._ledger(number)
+        ledger = self.ledger(number)
         if ledger is not None and ledger.erased():
             del self._ledgers[number]
             return None
@@ -357,7 +357,7 @@ class Follower:
         if item.scope not in self._mine or self._timeline in (None, "main"):
             return item.scope in self._mine
         try:
-            ledger = self._ledger(item.scope)
+            ledger = self.ledger(item.scope)
         except KeyMissingError:
             return True  # it may be: who reads it is told, with the position to go on from
         return ledger is not None and self._name(ledger, item.timeline) == self._timeline
@@ -408,7 +408,7 @@ class Follower:
         """Entries of a timeline, each with its row's key; of one that cannot be had the error."""
         prefix = rows.line(b"E", number, line)
         try:
-            ledger = self._ledger(number)
+            ledger = self.ledger(number)
             name = self._name(ledger, line) if ledger is not None else None
         except KeyMissingError as error:
             yield from ((rows.entry(prefix, at), error) for at in range(low, high + 1))
@@ -433,7 +433,7 @@ class Follower:
                 return
             low = rows.sequence_of(page[-1][0]) + 1
 
-    def _ledger(self, number: int) -> Ledger | None:
+    def ledger(self, number: int) -> Ledger | None:
         """The scope, opened; None if it is erased."""
         ledger = self._ledgers.get(number)
         if ledger is not None:

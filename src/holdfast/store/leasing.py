@@ -40,6 +40,7 @@ from holdfast.errors import (
 )
 from holdfast.storage.contract import Batch
 from holdfast.store import rows
+from holdfast.store.beside import commit_beside
 from holdfast.store.processes import is_gone, shown
 from holdfast.store.swapping import Swap, Swaps
 
@@ -286,7 +287,7 @@ class Leases:
             lease.check()
             batch.cells.append((lease.key, lease.cell, lease.cell))
         try:
-            self.core.storage.commit(batch)
+            commit_beside(self.core.storage, batch)
         except Conflict:
             self.stand()
             raise

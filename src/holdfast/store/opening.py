@@ -19,6 +19,7 @@ from holdfast.errors import (
     KeyNotNeededError,
     NewerFormatError,
     NotAStoreError,
+    ReadOnlyError,
     StoreNotFoundError,
     WitnessError,
     WrongKeyError,
@@ -111,6 +112,7 @@ class Opening:
                 "has; for one of ours give its URL alone"
             )
         try:
+            self.check_replica(storage)
             meta = read_meta(storage)
             if meta is not None:
                 return self.open(storage, meta)
@@ -139,6 +141,22 @@ class Opening:
                 Signer.generate(hybrid=True)  # refused where there is no ML-DSA
         if source is not None and on_server(self.url):
             self.ring_url()
+
+    def check_replica(self, storage: Storage) -> None:
+        """Refuse to write to what another store is copied to, and to open what is not whole."""
+        if not storage.cells(rows.FOLLOWS, rows.FOLLOWS + b"\0", limit=1):
+            return
+        if storage.get([META])[0] is None:
+            raise StoreNotFoundError(
+                f"the replica at {shown(self.url)} is not finished: it is no store yet. Sync it "
+                "again"
+            )
+        if not self.read_only:
+            raise ReadOnlyError(
+                f"{shown(self.url)} is a replica, and follows another store: write to that, or "
+                "open this one with read_only=True. If that store is lost, promote the replica "
+                "first: promote_replica, or `holdfast replica promote`"
+            )
 
     def open(self, storage: Storage, meta: Meta) -> Core:
         """Open what is there."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast.errors import Conflict
 from holdfast.storage.contract import Batch, Storage
 from holdfast.store import rows
+from holdfast.store.beside import commit_beside
 from holdfast.store.ledger import gone
 from holdfast.store.swapping import Swap
 
@@ -86,7 +87,7 @@ class Pruner:
         for _ in range(ATTEMPTS):
             batch.cells = [*asked, (self.key, self.cell, None if leave else self.cell)]
             try:
-                self._storage.commit(batch)
+                commit_beside(self._storage, batch)
                 return True
             except Conflict as conflict:
                 if self._ledger.erased():

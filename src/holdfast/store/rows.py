@@ -32,6 +32,9 @@ Cells have keys of their own:
 | CS | tag(16) | the id of the subject of a name |
 | CT | tag(16) | a schedule |
 | CT | nothing | how often a schedule was added, replaced or removed |
+| B | scope(6) | how often rows of the scope were changed without a row of the feed (`beside`) |
+| B | nothing | the same of rows that belong to no scope |
+| F | nothing | this store follows another one: it is a replica |
 """
 
 from __future__ import annotations
@@ -236,6 +239,19 @@ def schedule(tag: bytes) -> bytes:
     return SCHEDULES + tag
 
 
+BESIDE = b"B"
+"""Prefix of the cells that count what is changed without a row of the feed."""
+FOLLOWS = b"F"
+"""Key of the cell that says that a store is a replica of another one."""
+
+
+def beside(key: bytes) -> bytes:
+    """Key of the cell that counts such changes of what the row with this key belongs to."""
+    if key[:1] == b"R":
+        return BESIDE + key[17:23]
+    return BESIDE + key[1:7] if key[:1] in OF_SCOPE else BESIDE
+
+
 def after(prefix: bytes) -> bytes:
     """The first key behind all that begin with this prefix."""
     number = int.from_bytes(prefix, "big") + 1
@@ -281,6 +297,8 @@ def describe(key: bytes) -> str:
     if kind == "R" and len(key) == REST:
         at, by = (describe(end).removeprefix("entry ") for end in ends_of(key))
         return f"dependency (of {by} on {at})"
+    if kind == "B" and len(key) in (1, 7):
+        return "count of changes beside the feed"
     if kind == "A" and len(key) in (7, ARRIVAL):
         return f"pruning (scope {int.from_bytes(key[1:7], 'big'):x})"
     if kind == "F" and len(key) == 8:

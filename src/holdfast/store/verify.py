@@ -24,6 +24,7 @@ from holdfast.errors import (
 )
 from holdfast.seal.signer import parse_identity
 from holdfast.store import rows
+from holdfast.store.beside import odd_counts
 from holdfast.store.cancelling import safe_point
 from holdfast.store.core import Core
 from holdfast.store.cosigning import Trust
@@ -373,7 +374,8 @@ class _Check:
 
     def _cells(self) -> None:
         storage, leases = self.core.storage, self.core.leases
-        known = (rows.LEASES, rows.SUBJECTS, rows.SCHEDULES, b"P", b"R")
+        kinds = (rows.LEASES, rows.SUBJECTS, rows.SCHEDULES, rows.FOLLOWS)
+        known = (rows.BESIDE, *kinds, b"P", b"R")
         bounds = [b"", *(bound for kind in known for bound in (kind, rows.after(kind)))]
         for low, high in zip(bounds[::2], [*bounds[1::2], b"\xff" * 64], strict=True):
             for key, _ in storage.cells(low, high, limit=100):
@@ -381,6 +383,8 @@ class _Check:
                 if pruning and self.directory.knows(rows.scope_of(key)):
                     continue  # somebody prunes this scope
                 self.find("unaccounted", rows.describe(key), "nothing accounts for this cell")
+        for key in odd_counts(storage, self.directory.knows):
+            self.find("unaccounted", rows.describe(key), "nothing accounts for this cell")
         check_schedules(self)
         check_rests(self)
         token = b""

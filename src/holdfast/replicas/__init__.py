@@ -1,0 +1,15 @@
+"""Replicas: other stores that hold the same rows as one, their source, and follow it.
+
+- **Source**: the store that is written to. It does not know of its replicas.
+- **Replica**: a storage with the source's rows, byte for byte. A cell in it says that it follows:
+  who opens it as a store can read it, and write to it once it is promoted.
+- **Sync**: bringing a replica up to one moment of the source.
+- **Claim** (`claims`): the right to write to a replica, which one process has at a time.
+- **Commits** (`commits`): what the source has committed since, found by the feed.
+- **Comparing** (`comparing`): what was changed without the feed, found by reading both sides; of
+  one scope if its count (`store.beside`) says so, of everything for a new replica or `full=True`.
+- **Judging** (`judging`): which differences are taken over. Damage is not.
+
+What is sent is sealed as it lies in the source. Each commit leaves the replica a store that opens
+and verifies; cut short anywhere, the next sync goes on.
+"""

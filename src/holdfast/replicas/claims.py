@@ -1,0 +1,119 @@
+"""The right to write to a replica, and what a replica says of itself: one cell.
+
+The cell holds whether the replica is whole, who writes to it now, if anybody does, and a count that
+every commit of theirs raises. All that is written expects the cell as it was: so of two who sync
+one replica at once, the second either waits for the first or, if that stands still, takes over, and
+then nothing of the first lands any more.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+
+import msgspec
+
+from holdfast.errors import Conflict, DamagedRecordError, HoldfastError, RefusedError
+from holdfast.storage.contract import MAX_KEY, Batch, Moment, Storage
+from holdfast.store import rows
+from holdfast.store.cancelling import safe_point
+
+LAST = b"\xff" * (MAX_KEY + 1)
+"""Behind all keys."""
+STILL = 2.0
+"""Seconds after which somebody who commits nothing is taken for cut short."""
+LONGEST = 30.0
+"""Seconds to wait for somebody who goes on."""
+ATTEMPTS = 20
+
+
+class Mark(msgspec.Struct, array_like=True, frozen=True):
+    """What the cell holds."""
+
+    format: int
+    whole: bool
+    """False as long as the replica is being made: then it is no store yet."""
+    token: bytes
+    """Of who writes to it now; empty if nobody does."""
+    count: int
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(Mark)
+
+
+def mark_of(storage: Moment) -> tuple[bytes | None, Mark | None]:
+    """What a storage says of itself as a replica, as it is stored and read; None if it is none."""
+    held = dict(storage.cells(rows.FOLLOWS, rows.FOLLOWS + b"\0", limit=1)).get(rows.FOLLOWS)
+    if held is None:
+        return None, None
+    try:
+        return held, _decoder.decode(held)
+    except msgspec.MsgspecError:
+        raise DamagedRecordError(
+            "the cell that says that this is a replica cannot be read; make it anew", "replica"
+        ) from None
+
+
+class Claim:
+    """The right to write to one replica. Used by one thread."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self.whole = False
+        self._token = os.urandom(16)
+        self._count = 0
+        self._held: bytes | None = None
+
+    def take(self) -> None:
+        """Be the one who writes, also to a storage in which nothing is yet."""
+        for _ in range(ATTEMPTS):
+            held, mark = self._wait()
+            if mark is not None:
+                self.whole, self._count = mark.whole, mark.count
+            try:
+                self._held = held
+                self.commit(Batch())
+                return
+            except Conflict:
+                continue
+        raise Conflict("others write to this replica again and again; try again", [])
+
+    def _wait(self) -> tuple[bytes | None, Mark | None]:
+        """The cell, once nobody writes or whoever did stands still."""
+        begun = seen = time.monotonic()
+        last, mark = mark_of(self.storage)
+        while mark is not None and mark.token and time.monotonic() < seen + STILL:
+            safe_point()
+            if time.monotonic() > begun + LONGEST:
+                raise RefusedError("another process brings this replica up to date, and goes on")
+            time.sleep(0.05)
+            held, mark = mark_of(self.storage)
+            if held != last:
+                last, seen = held, time.monotonic()
+        return last, mark
+
+    def commit(self, batch: Batch, *, whole: bool | None = None) -> None:
+        """Commit to the replica, if nobody else has taken over."""
+        self.whole = self.whole if whole is None else whole
+        self._swap(batch, Mark(1, self.whole, self._token, self._count + 1))
+
+    def shows_in(self, storage: Storage) -> bool:
+        """Whether what was claimed is this storage itself, by another name."""
+        return mark_of(storage)[0] == self._held
+
+    def undo(self) -> None:
+        """Take the cell away again."""
+        self.storage.commit(Batch(cells=[(rows.FOLLOWS, self._held, None)]))
+
+    def release(self) -> None:
+        """Let others write; if that fails, they wait until this stands still."""
+        with suppress(HoldfastError):
+            self._swap(Batch(), Mark(1, self.whole, b"", self._count + 1))
+
+    def _swap(self, batch: Batch, mark: Mark) -> None:
+        new = _encode(mark)
+        batch.cells.append((rows.FOLLOWS, self._held, new))
+        self.storage.commit(batch)
+        self._held, self._count = new, mark.count

@@ -1,0 +1,48 @@
+"""How far a replica is behind its source."""
+
+from __future__ import annotations
+
+from holdfast.errors import HoldfastError
+from holdfast.replicas.commits import ends
+from holdfast.replicas.judging import Judge, at
+from holdfast.storage.contract import Moment, Storage
+from holdfast.store import rows
+from holdfast.store.core import Core
+from holdfast.store.feed import items_of
+
+MOST = 100_000
+"""Entries that are counted."""
+
+
+def lag(core: Core, moment: Moment, replica: Storage) -> tuple[int, float]:
+    """How many entries a replica lacks, and for how many seconds it has lacked the oldest."""
+    position = {lane: number for lane, (number, _) in ends(replica).items()}
+    judge = Judge(core, moment)
+    entries, oldest = 0, None
+    for lane, (number, _) in ends(moment).items():
+        after, first = position.get(lane, 0), True
+        while after < number and entries < MOST:
+            page = moment.scan(rows.feed(lane, after + 1), rows.after(b"F" + bytes([lane])))
+            if not page:
+                break
+            for _, row in page:
+                items = [item for item in items_of(row) if item.entries]
+                entries += sum(item.entries for item in items)
+                if first and items:
+                    prefix = rows.line(b"E", items[0].scope, items[0].timeline)
+                    time = _time(judge, rows.entry(prefix, items[0].first))
+                    oldest = min(time, oldest or time) if time is not None else oldest
+                first = False
+            after = int.from_bytes(page[-1][0][2:], "big")
+    if not entries or oldest is None:
+        return min(entries, MOST), 0.0
+    return min(entries, MOST), max(0.0, (core.clock.claimed() - oldest) / 1_000_000)
+
+
+def _time(judge: Judge, key: bytes) -> int | None:
+    row = at(judge.moment, key)
+    try:
+        body = judge.body(key, row) if row is not None else None
+    except HoldfastError:
+        return None
+    return body.time if body is not None else None

@@ -1,0 +1,276 @@
+"""Replicas of a store: the blocking face."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from holdfast.errors import (
+    Conflict,
+    HoldfastError,
+    InvalidInputError,
+    StoreClosedError,
+    StoreNotFoundError,
+    Unavailable,
+)
+from holdfast.replicas.claims import mark_of
+from holdfast.replicas.lagging import lag
+from holdfast.replicas.reports import ReplicaStatus, SyncedReplica, SyncReport
+from holdfast.replicas.syncing import check_place, sync
+from holdfast.storage import address_of, file_of, on_server, open_storage, shown
+from holdfast.storage.contract import Batch, Storage
+from holdfast.store import rows
+from holdfast.store.arguments import check_flag, is_seconds
+from holdfast.store.background import Background
+from holdfast.store.blocking import Store
+from holdfast.store.core import Core
+from holdfast.store.handles import StoreHandle
+from holdfast.store.items import Checkpoint
+from holdfast.store.opening import META
+from holdfast.store.seeing import seen_in
+
+LONGEST = 86_400.0
+MOST = 64
+"""Replicas of one store."""
+_T = TypeVar("_T")
+
+
+def promote_replica(url: str) -> None:
+    """Make a store of its own of a replica: it can be written to, and follows no longer.
+
+    For when the store that it follows is lost. If that comes back, it is not synced into this one
+    any more; and what this one is given from now on, that does not have.
+    """
+    _check_url(url)
+    storage = open_storage(url, create=False)
+    try:
+        for _ in range(20):
+            held, mark = mark_of(storage)
+            if held is None or mark is None:
+                raise InvalidInputError(f"{shown(url)} is no replica; there is nothing to promote")
+            if not mark.whole:
+                raise StoreNotFoundError(
+                    f"the replica {shown(url)} was never finished: it is no store yet"
+                )
+            with suppress(Conflict):  # somebody syncs it; their next commit is refused
+                storage.commit(Batch(cells=[(rows.FOLLOWS, held, None)], present=[META]))
+                return
+        raise Conflict(f"the replica {shown(url)} is being synced; stop that first", [])
+    finally:
+        storage.close()
+
+
+class _Replica:
+    """One of them, and its storage as long as that serves."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.shown = shown(url)
+        self.error: str | None = None
+        self._storage: Storage | None = None
+        self._lock = threading.RLock()
+
+    @contextmanager
+    def opened(self, *, create: bool) -> Iterator[Storage]:
+        """Its storage, for one user at a time; what fails is opened anew the next time."""
+        with self._lock:
+            try:
+                if self._storage is None:
+                    self._storage = open_storage(self.url, create=create)
+                yield self._storage
+            except BaseException:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        with self._lock:
+            storage, self._storage = self._storage, None
+            if storage is not None:
+                storage.close()
+
+
+class Replicas:
+    """Other stores that hold what a store holds, and follow it: `sqlite:/mnt/other/agents.db`, …
+
+    Rows are sent as they lie in the store: sealed, if it is encrypted. Its ring is not sent: keep a
+    copy of that where the replica would be opened without the store. `factor` is how many hold a
+    checkpoint, the store itself included, before `hold` is content; all of them if it is left out.
+    `interval` is how many seconds pass between two looks of a follower.
+
+    A replica can be read by who opens it with `read_only=True`, and written to once it is promoted
+    (`promote_replica`). Leases show in it as the store has them: held ones run out there as after a
+    crash of their holder.
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        urls: Sequence[str],
+        *,
+        factor: int | None = None,
+        interval: float = 1.0,
+    ) -> None:
+        handle = getattr(store, "_handle", None)
+        if not isinstance(handle, StoreHandle):
+            raise InvalidInputError("Replicas takes an open store")
+        self._core: Core = handle.core
+        self._replicas = [_Replica(url) for url in _checked(urls)]
+        if factor is not None and (type(factor) is not int or factor < 1):
+            raise InvalidInputError("factor is a number of stores, 1 or more")
+        if factor is not None and factor > len(self._replicas) + 1:
+            raise InvalidInputError(
+                f"factor is {factor}, and the store and its replicas are {len(self._replicas) + 1}"
+            )
+        self._needed = len(self._replicas) if factor is None else factor - 1
+        if not is_seconds(interval, 0.01, LONGEST):
+            raise InvalidInputError("interval is a number of seconds, a day at most")
+        self._background = Background(self._core, "holdfast-replicas", interval, self._turn)
+        self._core.closing.append(self._close_all)
+
+    def __repr__(self) -> str:
+        return f"Replicas({[one.shown for one in self._replicas]!r})"
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Where they are, without passwords."""
+        return tuple(one.shown for one in self._replicas)
+
+    def sync(self, *, full: bool = False, remake: str | None = None) -> SyncReport:
+        """Bring all replicas up to now; those that are not there are made.
+
+        Trouble with one does not keep the others from it: the report says what it is. With
+        `full=True` all rows of both sides are compared, instead of what has changed since. `remake`
+        names a replica that is to become a copy of the store whatever it holds now.
+        """
+        check_flag(full, "full")
+        if remake is not None and remake not in (one.url for one in self._replicas):
+            raise InvalidInputError("remake is the URL of one of the replicas, as it was given")
+        self._core.check_open()
+        done = [self._sync(one, full=full, remake=one.url == remake) for one in self._replicas]
+        return SyncReport(tuple(done))
+
+    def _sync(self, one: _Replica, *, full: bool, remake: bool) -> SyncedReplica:
+        try:
+            with one.opened(create=True) as storage:
+                done = sync(self._core, storage, full=full, remake=remake)
+        except StoreClosedError:
+            self._core.check_open()
+            raise
+        except HoldfastError as error:
+            one.error = f"{type(error).__name__}: {error}"
+            return SyncedReplica(one.shown, False, 0, 0, 0, (), one.error)
+        one.error = None
+        return SyncedReplica(
+            one.shown, done.made, done.rows, done.removed, done.bytes, done.findings, None
+        )
+
+    def status(self) -> list[ReplicaStatus]:
+        """How far each replica is behind. Nothing is written, and none is made."""
+        self._core.check_open()
+        with self._core.storage.moment() as moment:
+            return [self._status(one, moment) for one in self._replicas]
+
+    def _status(self, one: _Replica, moment: Moment) -> ReplicaStatus:
+        try:
+            with one.opened(create=False) as storage:
+                mark = mark_of(storage)[1]
+                check_place(self._core, storage)
+                if mark is None or not mark.whole:
+                    return ReplicaStatus(one.shown, False, None, None, one.error)
+                behind = lag(self._core, moment, storage)
+                return ReplicaStatus(one.shown, True, *behind, one.error)
+        except StoreNotFoundError:
+            return ReplicaStatus(one.shown, False, None, None, one.error)
+        except HoldfastError as error:
+            said = f"{type(error).__name__}: {error}"
+            return ReplicaStatus(one.shown, False, None, None, said)
+
+    def hold(self, checkpoint: Checkpoint | None = None) -> int:
+        """Bring the replicas up to now, and refuse unless enough of them hold it; how many do.
+
+        For `Checkpoints(state, sync=replicas.hold)`: a checkpoint that is made with `sync=True` is
+        synchronized once so many stores have it as `factor` says.
+        """
+        report = self.sync()
+        holders = sum(one.error is None for one in report.replicas)
+        if holders < self._needed:
+            wrong = "; ".join(f"{one.url}: {one.error}" for one in report.replicas if one.error)
+            raise Unavailable(f"{holders} replicas hold it, {self._needed} must: {wrong}")
+        return holders
+
+    def copies(self) -> list[Store]:
+        """The replicas as stores to be read, with the keys of this one: for `Recovery(copies=…)`.
+
+        Those that cannot be opened now, or are not made yet, are left out. They are closed with the
+        store.
+        """
+        return [Store(StoreHandle(core)) for core in self._cores()]
+
+    def _cores(self) -> list[Core]:
+        found = []
+        for one in self._replicas:
+            with suppress(HoldfastError):
+                storage = open_storage(one.url, create=False, read_only=True)
+                if storage.get([META])[0] != self._core.storage.get([META])[0]:
+                    storage.close()
+                    continue
+                core = seen_in(self._core, storage)
+                self._core.closing.append(core.close)
+                found.append(core)
+        return found
+
+    # following
+
+    def start(self) -> None:
+        """Follow in the background, until `stop` or the store is closed; a second call is none."""
+        self._background.start()
+
+    def stop(self) -> None:
+        """Follow no longer; what has not been sent by then is sent by the next sync."""
+        self._background.stop()
+
+    @contextmanager
+    def following(self) -> Iterator[Replicas]:
+        """Follow as long as the block lasts; at its end the replicas are brought up to date."""
+        self.start()
+        try:
+            yield self
+        finally:
+            self.stop()
+        self.sync()
+
+    def _turn(self) -> None:
+        self.sync()
+
+    def _close_all(self) -> None:
+        for one in self._replicas:
+            one.close()
+
+
+def _check_url(url: object) -> None:
+    if not isinstance(url, str) or not url:
+        raise InvalidInputError("a replica is named by text, for example 'sqlite:/mnt/copy.db'")
+
+
+def _checked(urls: object) -> list[str]:
+    """URLs of replicas, if no two of them are of one place."""
+    if isinstance(urls, str) or not isinstance(urls, Sequence) or not urls:
+        raise InvalidInputError("replicas are a list of URLs, for example ['sqlite:/mnt/copy.db']")
+    if len(urls) > MOST:
+        raise InvalidInputError(f"a store has at most {MOST} replicas")
+    for url in urls:
+        _check_url(url)
+        if url == "memory:":
+            raise InvalidInputError("a replica in memory needs a name: memory:NAME")
+    places = [_place(url) for url in urls]
+    if len(set(places)) < len(places):
+        raise InvalidInputError("two of the replicas are one place")
+    return list(urls)
+
+
+def _place(url: str) -> object:
+    if on_server(url):
+        return address_of(url).place
+    return file_of(url) or url

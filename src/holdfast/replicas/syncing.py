@@ -1,0 +1,170 @@
+"""One sync of one replica: up to a moment of its source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from holdfast.errors import InvalidInputError, RefusedError, ReplicaSplitError
+from holdfast.replicas.claims import LAST, Claim, mark_of
+from holdfast.replicas.commits import Commits
+from holdfast.replicas.comparing import Comparison, Difference, Findings, differences, paged
+from holdfast.replicas.judging import Judge, at
+from holdfast.replicas.writing import Writer
+from holdfast.storage.contract import Batch, Moment, Storage
+from holdfast.store import rows
+from holdfast.store.core import Core
+from holdfast.store.opening import META
+
+_decode = msgspec.msgpack.Decoder().decode
+WHOLE = (b"D", b"I", b"R", b"U")
+"""Kinds of rows that belong to no scope, or whose keys do not begin with it."""
+
+
+class Synced:
+    """What a sync did."""
+
+    def __init__(self, writer: Writer, findings: Findings, *, made: bool) -> None:
+        self.made = made
+        self.rows = writer.sent
+        self.removed = writer.removed
+        self.bytes = writer.bytes
+        self.findings = findings.told()
+
+
+def check_place(core: Core, storage: Storage, *, remake: bool = False) -> None:
+    """Refuse to write where something else is than a replica of this store."""
+    meta = storage.get([META])[0]
+    marked = mark_of(storage)[0] is not None
+    if meta is None:
+        empty = not storage.scan(b"", LAST, limit=1) and not storage.cells(b"", LAST, limit=1)
+        if not marked and not empty:
+            raise RefusedError(
+                "something else than a replica is there; nothing was changed: name another place"
+            )
+    elif meta != core.storage.get([META])[0]:
+        raise RefusedError(
+            "another store is there; nothing was changed: name another place, or remove that store"
+        )
+    elif not marked and not remake:
+        raise ReplicaSplitError(
+            "what is there is a store of its own: a replica that was promoted, or a copy; nothing "
+            "was changed. To have it follow, and lose what only it holds, make it anew (remake)"
+        )
+
+
+def sync(core: Core, storage: Storage, *, full: bool = False, remake: bool = False) -> Synced:
+    """Bring a replica up to now, or make it."""
+    check_place(core, storage, remake=remake)
+    claim = Claim(storage)
+    claim.take()
+    if claim.shows_in(core.storage):
+        claim.undo()
+        raise InvalidInputError("this is the place of the store itself; name another one")
+    try:
+        check_place(core, storage)  # now that nobody else writes
+        with core.storage.moment() as moment:
+            return _Sync(core, moment, claim).run(full=full, remake=remake)
+    finally:
+        claim.release()
+
+
+class _Sync:
+    def __init__(self, core: Core, moment: Moment, claim: Claim) -> None:
+        self._core = core
+        self._moment = moment
+        self._claim = claim
+        self._storage = claim.storage
+        self._findings = Findings()
+        self._judge = Judge(core, moment)
+        self._writer = Writer(claim)
+        self._comparison = Comparison(self._judge, self._writer, self._findings)
+
+    def run(self, *, full: bool, remake: bool) -> Synced:
+        make = remake or not self._claim.whole or self._storage.get([META])[0] is None
+        if make:
+            self._make()
+        else:
+            self._follow(full=full)
+        return Synced(self._writer, self._findings, made=make)
+
+    def _make(self) -> None:
+        """Copy everything; the row that makes it a store is written last."""
+        self._claim.commit(Batch(drops=[META]), whole=False)
+        self._comparison.copy(b"", LAST, META)
+        for swap in self._cells(b"", LAST, pins=True):
+            self._writer.cell(swap)
+            self._writer.ease()
+        self._writer.flush()
+        self._writer.put(META, at(self._moment, META) or b"")
+        self._writer.flush(whole=True)
+
+    def _follow(self, *, full: bool) -> None:
+        """Copy what came since, then what was changed besides."""
+        commits = Commits(self._judge, self._writer, self._findings)
+        commits.check()
+        counts = list(self._cells(rows.BESIDE, rows.after(rows.BESIDE)))
+        others = [
+            *self._cells(b"", rows.BESIDE),
+            *self._cells(rows.after(rows.BESIDE), LAST),
+        ]
+        # What the rows call for is there before them, and what they do not any more goes after.
+        self._write(swap for swap in others if swap[2] is not None)
+        commits.run()
+        if full:
+            self._ended(self._directory())
+            self._comparison.take_over(b"", LAST)
+        else:
+            self._changed(counts, commits)
+        self._writer.flush()
+        self._write([*(swap for swap in others if swap[2] is None), *counts])
+
+    def _cells(self, low: bytes, high: bytes, *, pins: bool = False) -> Iterator[Difference]:
+        """Cells that are to become others: (key, what the replica has, what it is to have).
+
+        Pins are of values on their way, which are not copied; those of a replica are its own.
+        """
+        source = paged(self._moment.cells, low, high)
+        replica = paged(self._storage.cells, low, high)
+        for key, mine, theirs in differences(source, replica, lambda key: key[:1] != b"P"):
+            if key != rows.FOLLOWS and (pins or key[:1] != b"P"):
+                yield key, theirs, mine
+
+    def _write(self, swaps: Iterable[Difference]) -> None:
+        for swap in swaps:
+            self._writer.cell(swap)
+            self._writer.ease()
+        self._writer.flush()
+
+    # what was changed without the feed
+
+    def _changed(self, counts: list[Difference], commits: Commits) -> None:
+        scopes = {rows.scope_of(key) for key, _, _ in counts if len(key) > 1} | commits.erased
+        kinds = {kind for key, _, _ in counts if key == rows.BESIDE for kind in WHOLE}
+        if commits.unread:
+            kinds |= {b"I", b"R"}
+        if b"D" in kinds:
+            scopes |= self._directory()
+        self._ended(scopes)
+        for kind in sorted(kinds):
+            self._comparison.take_over(kind, rows.after(kind))
+
+    def _directory(self) -> set[int]:
+        """Put new tombstones there; the scopes whose names are to go."""
+        scopes: set[int] = set()
+        for key, mine, theirs in self._comparison.between(b"D", b"E"):
+            if mine is not None and theirs is None and rows.state_of(key) == rows.ERASED:
+                self._writer.put(key, mine)
+            elif mine is None and rows.state_of(key) == rows.THERE and self._judge.may_go(key):
+                scopes.add(_decode(self._core.open_row(key, theirs or b""))[1])
+        self._writer.flush()
+        return scopes
+
+    def _ended(self, scopes: Iterable[int]) -> None:
+        """Compare all of some scopes; of one that is erased all goes."""
+        for scope in sorted(scopes):
+            number = scope.to_bytes(rows.SCOPE, "big")
+            for kind in rows.OF_SCOPE:
+                self._comparison.take_over(kind + number, rows.after(kind + number))
+        self._writer.flush()
