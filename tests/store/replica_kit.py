@@ -9,6 +9,7 @@ from holdfast.storage.contract import Moment, Storage
 from holdfast.store import rows
 from holdfast.store.handles import StoreHandle
 from holdfast.store.seeing import seen_in
+from holdfast.store.verify_report import Finding
 
 Rows = dict[bytes, bytes]
 
@@ -40,7 +41,7 @@ def assert_same(store: sync.Store, url: str) -> None:
         replica.close()
 
 
-def findings(store: sync.Store, replica: Storage) -> list[str]:
+def findings(store: sync.Store, replica: Storage) -> list[Finding]:
     """What `verify` says of a replica, with the keys of its store."""
     seen = sync.Store(StoreHandle(seen_in(store._core, replica)))
-    return [str(one) for one in seen.verify().findings]
+    return seen.verify().findings

@@ -21,6 +21,7 @@ from holdfast.store import entries, rows
 from holdfast.store.entries import Body
 from holdfast.store.feed import LANES, FeedItem, Lanes
 from holdfast.store.outcomes import id_tag
+from holdfast.store.swapping import Swap
 from holdfast.store.tail import Tail
 from holdfast.store.values import AHEAD
 
@@ -63,15 +64,20 @@ def ends(storage: Moment) -> dict[int, tuple[int, bytes]]:
 class Commits:
     """Writes to a replica what the source has committed since."""
 
-    def __init__(self, judge: Judge, writer: Writer, findings: Findings) -> None:
+    def __init__(
+        self, judge: Judge, writer: Writer, findings: Findings, rests: dict[bytes, list[Swap]]
+    ) -> None:
         self._judge = judge
         self._core = judge.core
+        self._rests = rests
+        """Cells that come with a checkpoint, by its key; those that were written are gone."""
         self._moment = judge.moment
         self._writer = writer
         self._findings = findings
         self._rows: dict[bytes, bytes] = {}
         self._size = 0
         self._pins: list[bytes] = []
+        self._cells: list[Swap] = []
         self._owed: set[tuple[int, int, int]] = set()
         self._reached: dict[Line, int] = {}
         self._met: set[Line] = set()
@@ -161,15 +167,16 @@ class Commits:
             self.unread = True
             return
         self._add(key, row)
+        self._cells += self._rests.pop(key, [])
         if body is None:
             self.unread = True
             return
         self._named(key, body)
         scope = rows.scope_of(key)
-        needs = [*body.also, *body.reads]
+        self._owed.update(body.also, body.reads)
         for op in body.ops:
             if op[0] in (entries.RESTORE, entries.FORK, entries.MERGE):
-                needs.append((scope, op[1], op[2]))
+                self._owed.add((scope, op[1], op[2]))
             elif op[0] == entries.GONE:
                 self._copy(rows.deletion(name))
             elif op[0] == entries.REKEY:
@@ -178,7 +185,6 @@ class Commits:
                 self._anchored(scope, rows.line_of(key))
             elif op[0] == entries.SET and type(op[2]) is list and op[2][0] == AHEAD and op[2][3]:
                 self._upload(rows.pin(scope, op[2][3]))
-        self._owed |= {tuple(need) for need in needs}
 
     def _named(self, key: bytes, body: Body) -> None:
         """Rows that lead to an entry by a correlation, or the id of its change."""
@@ -206,7 +212,7 @@ class Commits:
 
     def _upload(self, pin: bytes) -> None:
         """Write a long value ahead of its entry."""
-        held: bytes | None = dict(self._writer.storage.cells(pin, pin + b"\0")).get(pin)
+        held = dict(self._writer.storage.cells(pin, pin + b"\0")).get(pin)
         part: list[Row] = []
         size = 0
         for kind in (b"V", b"N"):
@@ -220,20 +226,18 @@ class Commits:
                 if size >= SIZE:
                     held = self._ahead(pin, held, part)
                     part, size = [], 0
-        if part or held is not None:
-            self._ahead(pin, held, part)
+        self._ahead(pin, held, part)
         self._pins.append(pin)
 
-    def _ahead(self, pin: bytes, held: bytes | None, part: list[Row]) -> bytes:
-        keys = [key for key, _ in part]
-        there = self._writer.storage.get(keys) if keys else []
-        if all(row is not None for row in there) and held is None:
-            return held or b""
-        self._writer.flush()
-        for (key, row), before in zip(part, there, strict=True):
-            if before is None:
-                self._writer.put(key, row)
-        self._writer.cell((pin, held or None, PIN))
+    def _ahead(self, pin: bytes, held: bytes | None, part: list[Row]) -> bytes | None:
+        """Write some of its rows; what the pin holds then."""
+        there = self._writer.storage.get([key for key, _ in part]) if part else []
+        new = [row for row, before in zip(part, there, strict=True) if before is None]
+        if not new:
+            return held
+        for key, row in new:
+            self._writer.put(key, row)
+        self._writer.cell((pin, held, PIN))
         self._writer.flush()
         return PIN
 
@@ -284,7 +288,9 @@ class Commits:
             held = dict(self._writer.storage.cells(pin, pin + b"\0")).get(pin)
             if held is not None:
                 self._writer.cell((pin, held, None))
-        self._rows, self._size, self._pins = {}, 0, []
+        for swap in self._cells:
+            self._writer.cell(swap)
+        self._rows, self._size, self._pins, self._cells = {}, 0, [], []
         self._writer.flush()
 
 

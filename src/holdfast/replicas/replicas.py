@@ -20,7 +20,7 @@ from holdfast.replicas.lagging import lag
 from holdfast.replicas.reports import ReplicaStatus, SyncedReplica, SyncReport
 from holdfast.replicas.syncing import check_place, sync
 from holdfast.storage import address_of, file_of, on_server, open_storage, shown
-from holdfast.storage.contract import Batch, Storage
+from holdfast.storage.contract import Batch, Moment, Storage
 from holdfast.store import rows
 from holdfast.store.arguments import check_flag, is_seconds
 from holdfast.store.background import Background

@@ -18,6 +18,8 @@ from holdfast.store.core import Core
 from holdfast.store.opening import META
 
 _decode = msgspec.msgpack.Decoder().decode
+PRUNED = bytes(16)
+"""What says in a replica that rows of a scope are being dropped."""
 WHOLE = (b"D", b"I", b"R", b"U")
 """Kinds of rows that belong to no scope, or whose keys do not begin with it."""
 
@@ -102,23 +104,54 @@ class _Sync:
 
     def _follow(self, *, full: bool) -> None:
         """Copy what came since, then what was changed besides."""
-        commits = Commits(self._judge, self._writer, self._findings)
-        commits.check()
         counts = list(self._cells(rows.BESIDE, rows.after(rows.BESIDE)))
-        others = [
-            *self._cells(b"", rows.BESIDE),
-            *self._cells(rows.after(rows.BESIDE), LAST),
-        ]
-        # What the rows call for is there before them, and what they do not any more goes after.
-        self._write(swap for swap in others if swap[2] is not None)
+        others = [*self._cells(b"", rows.BESIDE), *self._cells(rows.after(rows.BESIDE), LAST)]
+        rests: dict[bytes, list[Difference]] = {}
+        for one in others:
+            if one[0][:1] == b"R" and one[2] is not None:
+                rests.setdefault(rows.ends_of(one[0])[1], []).append(one)
+        commits = Commits(self._judge, self._writer, self._findings, rests)
+        commits.check()
+        before, after = self._in_turn(others, counts)
+        self._write(before)
         commits.run()
         if full:
-            self._ended(self._directory())
+            self._compare(self._directory())
             self._comparison.take_over(b"", LAST)
         else:
             self._changed(counts, commits)
         self._writer.flush()
-        self._write([*(swap for swap in others if swap[2] is None), *counts])
+        left = [one for some in rests.values() for one in some]
+        self._write([*after, *left, *counts])
+
+    def _in_turn(
+        self, others: list[Difference], counts: list[Difference]
+    ) -> tuple[list[Difference], list[Difference]]:
+        """Cells to write before the rows, and after them.
+
+        As in the source itself, a scope is said to be pruned while rows of it may be left over.
+        """
+        before = [one for one in others if one[2] is not None and one[0][:1] not in b"AR"]
+        after = [one for one in others if one[2] is None]
+        for one in others:
+            if one[0][:1] == b"A" and one[2] is not None:
+                (before if self._knows(one[0]) else after).append(one)
+        for key, _, _ in counts:
+            cell = rows.pruner(rows.scope_of(key))
+            if len(key) > 1 and self._knows(cell) and not self._pruned(cell):
+                before.append((cell, None, PRUNED))
+                after.append((cell, PRUNED, None))
+        return before, after
+
+    def _knows(self, cell: bytes) -> bool:
+        """Whether the replica has the scope of a cell."""
+        line = b"T" + cell[1:7]
+        return bool(self._storage.scan(line, rows.after(line), limit=1))
+
+    def _pruned(self, cell: bytes) -> bool:
+        """Whether a scope is said to be pruned, by the source or the replica."""
+        sides = (self._moment, self._storage)
+        return any(side.cells(cell, cell + b"\0", limit=1) for side in sides)
 
     def _cells(self, low: bytes, high: bytes, *, pins: bool = False) -> Iterator[Difference]:
         """Cells that are to become others: (key, what the replica has, what it is to have).
@@ -146,7 +179,7 @@ class _Sync:
             kinds |= {b"I", b"R"}
         if b"D" in kinds:
             scopes |= self._directory()
-        self._ended(scopes)
+        self._compare(scopes)
         for kind in sorted(kinds):
             self._comparison.take_over(kind, rows.after(kind))
 
@@ -161,7 +194,7 @@ class _Sync:
         self._writer.flush()
         return scopes
 
-    def _ended(self, scopes: Iterable[int]) -> None:
+    def _compare(self, scopes: Iterable[int]) -> None:
         """Compare all of some scopes; of one that is erased all goes."""
         for scope in sorted(scopes):
             number = scope.to_bytes(rows.SCOPE, "big")
