@@ -42,6 +42,7 @@ HOMES = {
     "timelines": "holdfast.cli.checkpoint:timelines",
     "lease": "holdfast.cli.lease:lease",
     "backup": "holdfast.cli.backup:backup",
+    "replica": "holdfast.cli.replica:replica",
     "retention": "holdfast.cli.retention:retention",
     "policy": "holdfast.cli.policy:policy",
     "agent": "holdfast.cli.agent:agent",

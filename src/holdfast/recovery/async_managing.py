@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -12,30 +12,46 @@ from holdfast.recovery.async_recovery import Recovery
 from holdfast.recovery.async_watchdog import Scrubber
 from holdfast.recovery.configuration import Configuration
 from holdfast.recovery.context import StepFunction
-from holdfast.recovery.managing import SetUp, check_set_up, opening, placing, put_in_force
+from holdfast.recovery.managing import (
+    SetUp,
+    check_set_up,
+    first_sync,
+    opening,
+    placing,
+    put_in_force,
+)
 from holdfast.store.async_state import State
 from holdfast.store.async_store import Store, open
 from holdfast.store.cancelling import to_the_end
 
 if TYPE_CHECKING:
     from holdfast.backup.async_backups import Backups
+    from holdfast.replicas.async_replicas import Replicas
 
 
 class Managed:
     """An agent that was set up: its store, its state, and what takes care of them."""
 
     def __init__(
-        self, store: Store, config: Configuration, recovery: Recovery, policies: Policies, own: bool
+        self,
+        store: Store,
+        config: Configuration,
+        recovery: Recovery,
+        policies: Policies,
+        replicas: tuple[Replicas | None, Sequence[Store]],
+        own: bool,
     ) -> None:
         self.store = store
         self.state: State = store.agent(config.agent_id)
         self.policies = policies
         self.recovery = recovery
         self.backups = backups_of(config, store)
+        self.replicas, copies = replicas
+        """What keeps replicas up to date, in the background, if the configuration names any."""
         self.scrubber: Scrubber | None = None
         """What checks the store in the background, if the configuration asks for that."""
         if config.scrub_interval is not None:
-            self.scrubber = Scrubber(store, interval=config.scrub_interval)
+            self.scrubber = Scrubber(store, interval=config.scrub_interval, copies=copies)
         self.report: SetUp
         self._own = own
 
@@ -58,6 +74,8 @@ class Managed:
             ends.push_async_callback(self.policies.close)
             if self.scrubber is not None:
                 ends.push_async_callback(self.scrubber.stop)
+            if self.replicas is not None:
+                ends.push_async_callback(self.replicas.stop)
 
 
 def backups_of(config: Configuration, store: Store) -> Backups | None:
@@ -67,6 +85,15 @@ def backups_of(config: Configuration, store: Store) -> Backups | None:
     from holdfast.backup.async_backups import Backups
 
     return Backups(store, **placing(config.backup))
+
+
+def replicas_of(config: Configuration, store: Store) -> Replicas | None:
+    """The replicas that a configuration names."""
+    if config.replication is None:
+        return None
+    from holdfast.replicas.async_replicas import Replicas
+
+    return Replicas(store, config.replication.urls, factor=config.replication.factor)
 
 
 async def set_up(
@@ -80,9 +107,13 @@ async def set_up(
     check_set_up(config, initial, store, Store)
     opened = store if store is not None else await open(**opening(config))
     try:
-        recovery = Recovery(opened, procedures=config.procedures, steps=steps)
+        replicas = replicas_of(config, opened)
+        blocking = replicas._blocking if replicas is not None else None
+        trouble = await to_the_end(first_sync, blocking)
+        copies = await replicas.copies() if replicas is not None else []
+        recovery = Recovery(opened, procedures=config.procedures, steps=steps, copies=copies)
         policies = Policies(opened)
-        managed = Managed(opened, config, recovery, policies, store is None)
+        managed = Managed(opened, config, recovery, policies, (replicas, copies), store is None)
         try:
             managed.report = await to_the_end(
                 put_in_force,
@@ -90,10 +121,13 @@ async def set_up(
                 recovery._blocking,
                 policies._blocking,
                 initial,
+                trouble,
                 given=store is not None,
             )
             if managed.scrubber is not None:
                 await managed.scrubber.start()
+            if replicas is not None:
+                await replicas.start()
         except BaseException:
             await policies.close()
             raise

@@ -25,6 +25,8 @@ DURABILITY = ("full", "normal")
 BACKUPS = ("s3", "file")
 IN_BUCKETS = ("bucket", "prefix", "region", "endpoint")
 LEVELS = ("low", "medium", "high")
+EVENTUAL = ("eventual_consistency", "eventual")
+"""How replicas follow: what is written is there a moment later."""
 _Made = TypeVar("_Made")
 _SECTIONS = {"checkpoint": "checkpointing", "sync": "synchronization", "audit": "monitoring"}
 """Other names of sections."""
@@ -42,7 +44,8 @@ _KNOWN = {
     "checkpointing": ("policies",),
     "recovery": ("procedures",),
     "synchronization": (
-        "enabled", "strategy", "conflict_resolution", "replication_factor", "consistency_level",
+        "enabled", "replicas", "strategy", "conflict_resolution", "replication_factor",
+        "consistency_level",
     ),
     "integrity": (
         "verification_level", "tamper_detection", "signature_verification", "hash_algorithm",
@@ -66,6 +69,14 @@ class BackupPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class Replication:
+    """Which replicas a configuration has; the arguments of `Replicas`."""
+
+    urls: tuple[str, ...] = field(repr=False)
+    factor: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Configuration:
     """What an agent's state management is to be; made with `of` or `from_yaml`."""
 
@@ -75,6 +86,7 @@ class Configuration:
     signer: str | None = None
     durability: str = "full"
     backup: BackupPlace | None = None
+    replication: Replication | None = None
     policies: tuple[Policy, ...] = ()
     procedures: tuple[Procedure, ...] = ()
     verification: str = "low"
@@ -153,7 +165,8 @@ class _Reading:
         storage = self._section(whole.get("storage", {}), "storage")
         opened = self._primary(self._section(storage.get("primary", {}), "storage.primary"))
         self._cache(storage)
-        self._synchronization(self._section(whole.get("synchronization", {}), "synchronization"))
+        peers = self._section(whole.get("synchronization", {}), "synchronization")
+        replication = self._synchronization(peers)
         self._monitoring(self._section(whole.get("monitoring", {}), "monitoring"))
         checkpointing = self._section(whole.get("checkpointing", {}), "checkpointing")
         recovery = self._section(whole.get("recovery", {}), "recovery")
@@ -162,6 +175,7 @@ class _Reading:
             agent,
             **opened,
             backup=self._backup(storage),
+            replication=replication,
             policies=self._each(checkpointing, "checkpointing.policies", _policy),
             procedures=self._each(recovery, "recovery.procedures", Procedure.of),
             verification=self._level(integrity),
@@ -291,10 +305,41 @@ class _Reading:
         else:
             self._unavailable.append(f"storage.cache.type{_word(kind)}")
 
-    def _synchronization(self, data: Mapping[str, Any]) -> None:
-        self._flags(data, "synchronization", ("enabled",))
-        if data.get("enabled", False) is True:
-            self._unavailable.append("synchronization: there are no replicas; give enabled: false")
+    def _synchronization(self, data: Mapping[str, Any]) -> Replication | None:
+        """Replicas of the store, which follow it."""
+        place = "synchronization"
+        self._flags(data, place, ("enabled",))
+        urls = data.get("replicas", [])
+        if not isinstance(urls, list | tuple) or not all(isinstance(one, str) for one in urls):
+            self.problems.append(f"{place}.replicas is a list of URLs")
+            urls = []
+        factor = data.get("replication_factor")
+        if factor is not None and (type(factor) is not int or factor < 1):
+            self.problems.append(f"{place}.replication_factor is a number of stores, 1 or more")
+            factor = None
+        if data.get("enabled", False) is not True:
+            return None
+        for name in ("strategy", "consistency_level"):
+            if self._text(data, place, name, EVENTUAL[1]) not in EVENTUAL:
+                self._unavailable.append(f"{place}.{name}: replicas follow: eventual")
+        if "conflict_resolution" in data:
+            self._text(data, place, "conflict_resolution", "")
+            self._notes.append(
+                f"{place}.conflict_resolution: one store is written to, so that there are none"
+            )
+        if not urls:
+            self._unavailable.append(
+                f"{place}: there are no replicas; name them in {place}.replicas, or give "
+                "enabled: false"
+            )
+            return None
+        if factor is not None and factor > len(urls) + 1:
+            self.problems.append(
+                f"{place}.replication_factor is {factor}, and the store and its replicas are "
+                f"{len(urls) + 1}"
+            )
+            return None
+        return Replication(tuple(urls), factor)
 
     def _monitoring(self, data: Mapping[str, Any]) -> None:
         flags = ("metrics_enabled", "audit_logging", "performance_tracking")

@@ -26,6 +26,7 @@ from holdfast.recovery.configuration import BackupPlace, Configuration
 from holdfast.recovery.context import StepFunction
 from holdfast.recovery.engine import Recovery
 from holdfast.recovery.scrubbing import Scrubber
+from holdfast.storage import shown
 from holdfast.store import rows
 from holdfast.store.blocking import State, Store
 from holdfast.store.core import Core
@@ -38,6 +39,7 @@ from holdfast.store.verify import verify_store
 
 if TYPE_CHECKING:
     from holdfast.backup.backups import Backups
+    from holdfast.replicas.replicas import Replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class SetUp:
     procedures: tuple[str, ...]
     """Ids of the procedures, those that are asked first first."""
     sync_enabled: bool
+    replicas: tuple[str, ...]
+    """Where replicas of the store are, which are kept up to date; without passwords."""
     verification: str
     scrub_interval: float | None
     """Seconds between two slices of the background check of its store; None: there is none."""
@@ -77,6 +81,7 @@ class SetUp:
             f"agent:{self.agent_id} ({what}): {'in force' if self.success else 'damaged'}",
             f"  storage: {'encrypted' if self.encrypted else 'plain'}",
             f"  backups: {self.backup or 'none'}",
+            f"  replicas: {', '.join(self.replicas) or 'none'}",
             f"  policies: {', '.join(self.policies) or 'none'}",
             f"  procedures: {', '.join(self.procedures) or 'none'}",
             f"  verified: {self.verification}{self._scrubbed()}",
@@ -94,17 +99,26 @@ class Managed:
     """An agent that was set up: its store, its state, and what takes care of them."""
 
     def __init__(
-        self, store: Store, config: Configuration, recovery: Recovery, policies: Policies, own: bool
+        self,
+        store: Store,
+        config: Configuration,
+        recovery: Recovery,
+        policies: Policies,
+        replicas: Replicas | None,
+        own: bool,
     ) -> None:
         self.store = store
         self.state: State = store.agent(config.agent_id)
         self.policies = policies
         self.recovery = recovery
         self.backups = backups_of(config, store)
+        self.replicas = replicas
+        """What keeps replicas up to date, in the background, if the configuration names any."""
         self.scrubber: Scrubber | None = None
         """What checks the store in the background, if the configuration asks for that."""
         if config.scrub_interval is not None:
-            self.scrubber = Scrubber(store, interval=config.scrub_interval)
+            copies = replicas.copies() if replicas is not None else ()
+            self.scrubber = Scrubber(store, interval=config.scrub_interval, copies=copies)
         self.report: SetUp
         self._own = own
 
@@ -127,6 +141,8 @@ class Managed:
             ends.callback(self.policies.close)
             if self.scrubber is not None:
                 ends.callback(self.scrubber.stop)
+            if self.replicas is not None:
+                ends.callback(self.replicas.stop)
 
 
 def set_up(
@@ -149,15 +165,20 @@ def set_up(
     check_set_up(config, initial, store, Store)
     opened = store if store is not None else Store(StoreHandle(open_core(**opening(config))))
     try:
-        recovery = Recovery(opened, procedures=config.procedures, steps=steps)
+        replicas = replicas_of(config, opened)
+        trouble = first_sync(replicas)
+        copies = replicas.copies() if replicas is not None else ()
+        recovery = Recovery(opened, procedures=config.procedures, steps=steps, copies=copies)
         policies = Policies(opened)
-        managed = Managed(opened, config, recovery, policies, store is None)
+        managed = Managed(opened, config, recovery, policies, replicas, store is None)
         try:
             managed.report = put_in_force(
-                config, recovery, policies, initial, given=store is not None
+                config, recovery, policies, initial, trouble, given=store is not None
             )
             if managed.scrubber is not None:
                 managed.scrubber.start()
+            if replicas is not None:
+                replicas.start()
         except BaseException:
             policies.close()
             raise
@@ -175,6 +196,23 @@ def backups_of(config: Configuration, store: Store) -> Backups | None:
     from holdfast.backup.backups import Backups
 
     return Backups(store, **placing(config.backup))
+
+
+def replicas_of(config: Configuration, store: Store) -> Replicas | None:
+    """The replicas that a configuration names."""
+    if config.replication is None:
+        return None
+    from holdfast.replicas.replicas import Replicas
+
+    return Replicas(store, config.replication.urls, factor=config.replication.factor)
+
+
+def first_sync(replicas: Replicas | None) -> tuple[str, ...]:
+    """Bring replicas up to date, or make them; what is wrong with any, which keeps nobody up."""
+    if replicas is None:
+        return ()
+    report = replicas.sync()
+    return tuple(f"replica {one.url}: {one.error}" for one in report.replicas if one.error)
 
 
 def placing(place: BackupPlace) -> dict[str, Any]:
@@ -212,6 +250,13 @@ def check_set_up(config: object, initial: object, store: object, kind: type) -> 
             " that of holdfast.open for holdfast.set_up"
         )
     _check_backup(config, store)
+    if config.replication is not None:
+        from holdfast.replicas.replicas import check_urls
+
+        try:
+            check_urls(config.replication.urls)
+        except InvalidInputError as error:
+            raise ConfigurationError([f"synchronization.replicas: {error}"]) from None
     if store is None:
         return
     if config.key is not None and store._core.ring is None:  # type: ignore[attr-defined]
@@ -242,12 +287,13 @@ def put_in_force(
     recovery: Recovery,
     policies: Policies,
     initial: Mapping[str, Any] | None,
+    trouble: tuple[str, ...],
     *,
     given: bool,
 ) -> SetUp:
     """Verify what is there, write what is not, and say what is in force.
 
-    `given` says that the store was open before.
+    `given` says that the store was open before, `trouble` what is wrong with replicas.
     """
     core, scope = policies._core, Scope("agent", config.agent_id)
     policies._check(config.policies)
@@ -273,11 +319,12 @@ def put_in_force(
         backup=config.backup.url if config.backup is not None else "",
         recovery_configured=True,
         procedures=tuple(one.id for one in recovery.procedures()),
-        sync_enabled=False,
+        sync_enabled=config.replication is not None,
+        replicas=tuple(shown(one) for one in config.replication.urls) if config.replication else (),
         verification=config.verification,
         scrub_interval=config.scrub_interval,
         findings=findings,
-        notes=(*config.notes, *config.passed_over()) if given else config.notes,
+        notes=(*config.notes, *trouble, *(config.passed_over() if given else ())),
         initialized_at=core.clock.claimed() // 1000,
     )
 

@@ -116,7 +116,7 @@ class Replicas:
         if not isinstance(handle, StoreHandle):
             raise InvalidInputError("Replicas takes an open store")
         self._core: Core = handle.core
-        self._replicas = [_Replica(url) for url in _checked(urls)]
+        self._replicas = [_Replica(url) for url in check_urls(urls)]
         if factor is not None and (type(factor) is not int or factor < 1):
             raise InvalidInputError("factor is a number of stores, 1 or more")
         if factor is not None and factor > len(self._replicas) + 1:
@@ -254,7 +254,7 @@ def _check_url(url: object) -> None:
         raise InvalidInputError("a replica is named by text, for example 'sqlite:/mnt/copy.db'")
 
 
-def _checked(urls: object) -> list[str]:
+def check_urls(urls: object) -> list[str]:
     """URLs of replicas, if no two of them are of one place."""
     if isinstance(urls, str) or not isinstance(urls, Sequence) or not urls:
         raise InvalidInputError("replicas are a list of URLs, for example ['sqlite:/mnt/copy.db']")
