@@ -40,7 +40,9 @@ def sync(session: Session, urls: tuple[str, ...], full: bool, remake: str | None
     from holdfast.replicas.replicas import Replicas
 
     with session.reading() as store:
-        report = Replicas(store, urls).sync(full=full, remake=remake)
+        report = Replicas(store, _at(session, urls)).sync(
+            full=full, remake=session.url_of(remake) if remake is not None else None
+        )
     if session.json:
         output.document({"replicas": [_shape(one) for one in report.replicas]})
     else:
@@ -60,7 +62,7 @@ def run(session: Session, urls: tuple[str, ...], interval: float) -> None:
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with session.reading() as store:
-            replicas = Replicas(store, urls, interval=interval)
+            replicas = Replicas(store, _at(session, urls), interval=interval)
             errors: dict[str, str | None] = {}
             while True:
                 for one in replicas.sync().replicas:
@@ -83,7 +85,7 @@ def status(session: Session, urls: tuple[str, ...]) -> int:
     from holdfast.replicas.replicas import Replicas
 
     with session.reading() as store:
-        found = Replicas(store, urls).status()
+        found = Replicas(store, _at(session, urls)).status()
     if session.json:
         output.document({"replicas": [asdict(one) for one in found]})
     else:
@@ -100,11 +102,16 @@ def promote(session: Session, url: str) -> None:
     from holdfast.replicas.replicas import promote_replica
     from holdfast.storage import shown
 
-    promote_replica(url)
+    place = session.url_of(url)
+    promote_replica(place)
     if session.json:
-        output.document({"promoted": shown(url)})
+        output.document({"promoted": shown(place)})
     else:
-        output.say(output.clean(f"{shown(url)} is a store of its own now"))
+        output.say(output.clean(f"{shown(place)} is a store of its own now"))
+
+
+def _at(session: Session, urls: tuple[str, ...]) -> list[str]:
+    return [session.url_of(url) for url in urls]
 
 
 def _shape(one: SyncedReplica) -> dict[str, Any]:
