@@ -1688,4 +1688,25 @@ BUGS = (
         "operation=False,",
         "tests/recovery/test_boot.py",
     ),
+    Bug(
+        "replica overwritten that went its own way",
+        "replicas/commits.py",
+        "if at(self._moment, rows.feed(lane, number)) != row:",
+        "if False:",
+        "tests/replicas/test_replicas.py",
+    ),
+    Bug(
+        "rows sealed again without being counted beside the feed",
+        "store/beside.py",
+        "    changed += [key for key, _, _ in batch.swaps]\n",
+        "",
+        "tests/replicas/test_replicas.py",
+    ),
+    Bug(
+        "replica cut off before the anchor of what was pruned",
+        "replicas/commits.py",
+        "if self._size >= SIZE and not self._owes():",
+        "if self._size >= SIZE:",
+        "tests/replicas/test_replicas_model.py",
+    ),
 )

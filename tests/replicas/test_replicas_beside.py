@@ -162,7 +162,7 @@ def document(**synchronization: Any) -> dict[str, Any]:
     return {"agent_id": "a", "synchronization": {"enabled": True, **synchronization}}
 
 
-@pytest.mark.spec("K80", "K274", "K275", "K277", "K278")
+@pytest.mark.spec("K77", "K274", "K275", "K277", "K278")
 def test_a_configuration_names_replicas(tmp_path: Path) -> None:
     place, url = Place("sqlite", tmp_path, sealed=False), f"sqlite:{tmp_path}/copy.db"
     lost = f"sqlite:{tmp_path}/no/folder.db"

@@ -9,7 +9,7 @@ the other: it is told, and nothing is changed.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, cached_property
 
 import msgspec
 
@@ -160,12 +160,12 @@ class Judge:
         sequence = rows.sequence_of(key)
         if kind == b"B" or rows.of_base(key):
             return sequence not in floor.bases or kind == b"N"
-        return sequence <= floor.sequence or not self._has(b"E" + key[1:14])
+        return sequence <= floor.sequence
 
     def _has(self, key: bytes) -> bool:
         return at(self.moment, key) is not None
 
-    @property
+    @cached_property
     def _anything_erased(self) -> bool:
         low = b"D"
         while page := self.moment.scan(low, b"E"):

@@ -245,6 +245,7 @@ class Replicas:
         self.sync()
 
     def _close_all(self) -> None:
+        self.stop()
         for one in self._replicas:
             one.close()
 
