@@ -154,11 +154,14 @@ class _Pruning:
         self.handle = handle
         self.core = handle.core
         self.storage = handle.core.storage
-        self.line = handle.history.points.line()
-        self.ledger = self.line.ledger
+        self.ledger = handle.history.points.line().ledger
         self.pruner = Pruner(self.ledger)
         if not dry_run:
             self.pruner.take()
+        # Read once others announce nothing more: what the newest anchor keeps must be known.
+        self.line = handle.history.points.line()
+        if self.line.ledger.number != self.ledger.number:
+            raise gone(handle.scope)  # and made again
         self.cell = self.pruner.cell
         self.rested = None if rested is None else set(rested())
         """All that there are, as long as the cell is the same."""
