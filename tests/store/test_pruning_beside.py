@@ -1,4 +1,4 @@
-"""Two who prune one timeline at once."""
+"""Pruning beside other processes."""
 
 from __future__ import annotations
 
@@ -26,4 +26,24 @@ def test_who_takes_over_knows_what_the_other_has_just_announced(tmp_path: Path) 
     assert second.at(20).get("k1") == 17
     assert place.open().verify().findings == []
     core.close()
+    place.close()
+
+
+def test_a_state_had_before_another_process_pruned_is_read_again(tmp_path: Path) -> None:
+    """Its nodes lie where the other has dropped them, and a restore would lead there."""
+    place = Place("memory", tmp_path, sealed=False)
+    first, other = place.open().agent("a"), place.open().agent("a")
+    for number in range(3):
+        first.set(f"k{number}", "v" * 20)
+    other.get("k0")
+    safe = first.checkpoint("safe")
+    first.set("k1", 2)
+    first.restore(safe)
+    for number in range(3):
+        first.set("y", number)
+    other.get("k0")
+    other.prune(first.log(limit=1)[0].sequence - 1)
+    first.restore(safe)
+    assert place.open().verify().findings == []
+    assert place.open().agent("a").get("k1") == "v" * 20
     place.close()

@@ -93,7 +93,7 @@ class Ledger:
         self.names: dict[str, int] = {}
         self.lines: dict[int, str] = {}
         """Names of timelines other than `main`, as far as somebody asked: see `Numbers`."""
-        self.views: dict[tuple[int, int], Timeline] = {}
+        self.views: dict[tuple[int, int, int], Timeline] = {}
         self.viewing = threading.RLock()
         self.floors: dict[int, Floor] = {}
         """What anchors that were read say, by timeline: see `floors`."""

@@ -264,19 +264,24 @@ class Points:
         return None
 
     def view(self, timeline: str, sequence: int) -> Timeline:
-        """The state at an entry. The last few are kept: forks of one point share its tree."""
+        """The state at an entry. The last few are kept: forks of one point share its tree.
+
+        One that was had before the timeline was pruned, perhaps by another process, is not used
+        any more: its nodes may lie where nothing is now.
+        """
         line = self.line(timeline)
-        kept: dict[tuple[int, int], Timeline] = line.ledger.views
-        found = kept.get((line.number, sequence))
+        kept: dict[tuple[int, int, int], Timeline] = line.ledger.views
+        name = line.number, sequence, line.floor.number
+        found = kept.get(name)
         if found is not None:
             return found
         with line.ledger.viewing:  # who wants the same one waits for it instead of reading it too
-            found = kept.get((line.number, sequence)) or _still(line, sequence)
+            found = kept.get(name) or _still(line, sequence)
             if found is None:
                 found = Timeline(line.ledger, line.number)
                 if sequence:
                     found.load(sequence)
-            kept[(line.number, sequence)] = found
+            kept[name] = found
             while len(kept) > VIEWS:
                 kept.pop(next(iter(kept)))
         return found
