@@ -1,0 +1,172 @@
+"""A cache of records in Redis: a hint, which may be gone, late, old or wrong at any time.
+
+Nothing is decided by it. Who gets a record here checks it against a hash that came from the engine,
+and asks the engine where it does not fit; that a record is not here says nothing.
+
+It never fails its caller, and keeps it waiting once at most: after a call that failed the server is
+left alone for a while, and then one call tries it again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from holdfast.errors import InvalidInputError, MissingExtraError
+from holdfast.storage.contract import MAX_RECORD
+from holdfast.storage.redis_url import FORM, Address
+
+try:
+    import redis
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+except ImportError as error:
+    raise MissingExtraError(
+        "a cache in Redis needs its driver: pip install 'holdfast[redis]'"
+    ) from error
+
+REST = 5.0
+"""Seconds for which a server that failed is left alone."""
+_FAILURES = (redis.RedisError, OSError, ValueError)
+"""What the driver raises, whatever is wrong; a server of another kind gives rubbish."""
+_T = TypeVar("_T")
+log = logging.getLogger("holdfast.cache")
+
+
+class RedisCache:
+    """Records of one store, by their keys. Thread safe.
+
+    `prefix` stands before every key, so that stores can share a server. Records expire after `ttl`
+    seconds.
+    """
+
+    def __init__(self, address: Address, prefix: str, ttl: float) -> None:
+        self.address = address
+        self.ttl = ttl
+        self.tell: Callable[[str, str, int], None] = lambda *_: None
+        """Is told what was asked for (write, remove), how it ended, and of how many records."""
+        self._prefix = prefix
+        self._reached, self._written = _Fuse(address, "reached"), _Fuse(address, "written")
+        seconds = address.timeout / 1000
+        try:
+            self._redis = redis.Redis.from_url(
+                address.url,
+                socket_timeout=seconds,
+                socket_connect_timeout=seconds,
+                retry=Retry(NoBackoff(), 0),
+                protocol=2,  # with 3, more is said and asked before a connection is of use
+                driver_info=None,
+            )
+        except ValueError:  # its text may show pieces of the URL
+            raise InvalidInputError(f"a cache is given as {FORM}") from None
+
+    def reach(self) -> bool:
+        """Whether the server answers; if not, that is logged, as whenever it is noticed."""
+        return self._reached.run(self._redis.ping) is not None
+
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes] | None:
+        """Those of the records that it has, or says that it has; None if it does not answer."""
+
+        def ask() -> list[Any]:
+            with self._redis.pipeline(transaction=False) as pipe:
+                for key in keys:
+                    # No more than a record can have, however much somebody has put there.
+                    pipe.getrange(self._name(key), 0, MAX_RECORD)
+                answers = pipe.execute(raise_on_error=False)
+            for answer in answers:
+                # What somebody else keeps under one of the names is only not a record.
+                if isinstance(answer, Exception) and not str(answer).startswith("WRONGTYPE"):
+                    raise answer
+            return answers
+
+        found = self._reached.run(ask)
+        if found is None:
+            return None
+        return {
+            key: row
+            for key, row in zip(keys, found, strict=True)
+            if type(row) is bytes and 0 < len(row) <= MAX_RECORD
+        }
+
+    def put(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        """Keep records until they expire, or are pushed out by others."""
+        kept = list(rows)
+        expires = max(1, int(self.ttl * 1000))
+
+        def ask() -> bool:
+            with self._redis.pipeline(transaction=False) as pipe:
+                for key, row in kept:
+                    pipe.set(self._name(key), row, px=expires)
+                pipe.execute()
+            return True
+
+        if kept:
+            # A server without room, or one that only reads, still answers what it is asked.
+            self._tell_done("write", self._written.run(ask), len(kept))
+
+    def drop(self, keys: Iterable[bytes]) -> None:
+        """Remove records."""
+        names = [self._name(key) for key in keys]
+        if names:
+            done = self._reached.run(lambda: self._redis.unlink(*names) is not None)
+            self._tell_done("remove", done, len(names))
+
+    def close(self) -> None:
+        """Release the connections; a second call does nothing."""
+        self._redis.close()
+
+    def _tell_done(self, what: str, done: bool | None, count: int) -> None:
+        self.tell(what, "done" if done else "failed", count)
+
+    def _name(self, key: bytes) -> str:
+        return self._prefix + key.hex()
+
+
+class _Fuse:
+    """Lets calls through until one fails; then, each time after a while, one that tries again."""
+
+    def __init__(self, address: Address, what: str) -> None:
+        self._address = address
+        self._what = what
+        self._blown = False
+        self._again = 0.0
+        self._lock = threading.Lock()
+
+    def run(self, call: Callable[[], _T]) -> _T | None:
+        """What the call gives; None if it failed, or was not made."""
+        if self._blown and not self._may_try():
+            return None
+        try:
+            made = call()
+        except _FAILURES as error:
+            self._blow(type(error).__name__)
+            return None
+        if self._blown:
+            self._blown = False
+            log.info("the cache %s can be %s again", self._address, self._what)
+        return made
+
+    def _may_try(self) -> bool:
+        with self._lock:
+            if time.monotonic() < self._again:
+                return False
+            self._again = time.monotonic() + REST
+            return True
+
+    def _blow(self, kind: str) -> None:
+        with self._lock:
+            first, self._blown = not self._blown, True
+            self._again = time.monotonic() + REST
+        if first:
+            # The driver's text may name what nobody is to see; the kind of error says enough.
+            log.warning(
+                "the cache %s cannot be %s (%s); the store goes on without it, and tries again "
+                "every %g s",
+                self._address,
+                self._what,
+                kind,
+                REST,
+            )
