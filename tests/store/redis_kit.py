@@ -11,6 +11,8 @@ import time
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from store_kit import free_port
 
 PATIENT = "timeout=30000"
@@ -36,7 +38,7 @@ class Server:
 
     def client(self, number: int = 0) -> redis.Redis:
         """Whoever owns the server."""
-        return redis.Redis(port=self.port, db=number)
+        return redis.Redis(port=self.port, db=number, retry=Retry(NoBackoff(), 0))
 
     def start(self) -> None:
         """Start it, and wait until it answers."""

@@ -28,8 +28,9 @@ except ImportError as error:
         "a cache in Redis needs its driver: pip install 'holdfast[redis]'"
     ) from error
 
-REST = 5.0
-"""Seconds for which a server that failed is left alone."""
+REST, SHARE = 5.0, 20
+"""Seconds for which a server that failed is left alone; more, if it took more than one part in so
+many of that to fail, as where a name is looked up for long."""
 _FAILURES = (redis.RedisError, OSError, ValueError)
 """What the driver raises, whatever is wrong; a server of another kind gives rubbish."""
 _T = TypeVar("_T")
@@ -105,7 +106,9 @@ class RedisCache:
 
         if kept:
             # A server without room, or one that only reads, still answers what it is asked.
-            self._tell_done("write", self._written.run(ask), len(kept))
+            there = not self._reached.blown or self.reach()
+            done = self._written.run(ask) if there else None
+            self._tell_done("write", done, len(kept))
 
     def drop(self, keys: Iterable[bytes]) -> None:
         """Remove records."""
@@ -131,21 +134,22 @@ class _Fuse:
     def __init__(self, address: Address, what: str) -> None:
         self._address = address
         self._what = what
-        self._blown = False
+        self.blown = False
         self._again = 0.0
         self._lock = threading.Lock()
 
     def run(self, call: Callable[[], _T]) -> _T | None:
         """What the call gives; None if it failed, or was not made."""
-        if self._blown and not self._may_try():
+        if self.blown and not self._may_try():
             return None
+        begun = time.monotonic()
         try:
             made = call()
         except _FAILURES as error:
-            self._blow(type(error).__name__)
+            self._blow(type(error).__name__, time.monotonic() - begun)
             return None
-        if self._blown:
-            self._blown = False
+        if self.blown:
+            self.blown = False
             log.info("the cache %s can be %s again", self._address, self._what)
         return made
 
@@ -156,17 +160,16 @@ class _Fuse:
             self._again = time.monotonic() + REST
             return True
 
-    def _blow(self, kind: str) -> None:
+    def _blow(self, kind: str, taken: float) -> None:
         with self._lock:
-            first, self._blown = not self._blown, True
-            self._again = time.monotonic() + REST
+            first, self.blown = not self.blown, True
+            self._again = time.monotonic() + max(REST, SHARE * taken)
         if first:
             # The driver's text may name what nobody is to see; the kind of error says enough.
             log.warning(
-                "the cache %s cannot be %s (%s); the store goes on without it, and tries again "
-                "every %g s",
+                "the cache %s cannot be %s (%s); the store goes on without it, and tries again now "
+                "and then",
                 self._address,
                 self._what,
                 kind,
-                REST,
             )

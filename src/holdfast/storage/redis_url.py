@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl
 
@@ -12,6 +13,7 @@ SCHEMES = ("redis", "rediss")
 FORM = "redis://USER:PASSWORD@HOST:PORT/NUMBER (rediss:// with TLS)"
 TIMEOUT = 250
 """Milliseconds that the cache may take to connect or to answer: a store is not to wait for it."""
+_PLACE = re.compile(r"(?:\[[^\]]+\]|[^,:/\[\]]+)(?::(?P<port>[0-9]{1,5}))?(?:/[0-9]{0,5})?")
 _THEIRS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 
@@ -37,8 +39,8 @@ class Address:
                 f"the URL of the cache has an option that is none of timeout, {', '.join(_THEIRS)}"
             )
         place = hosts_and_path(url) or ""
-        host, _, number = place.partition("/")
-        if not host or "," in host or not ((number.isascii() and number.isdigit()) or not number):
+        found = _PLACE.fullmatch(place)
+        if found is None or int(found["port"] or 0) > 65535:
             raise InvalidInputError(f"a cache is given as {FORM}, with one host")
         return cls(theirs, f"{scheme}://{place}", whole(ours, "timeout", TIMEOUT, "cache"))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.errors import InvalidInputError
 from holdfast.storage.cached import Cached
 from holdfast.storage.contract import Storage
-from holdfast.storage.redis_url import Address
+from holdfast.storage.redis_url import FORM, Address
 from holdfast.store.arguments import is_seconds
 
 if TYPE_CHECKING:
@@ -25,29 +25,28 @@ class CachePlan:
 
     address: Address
     ttl: float
-    kind: type[RedisCache]
 
     @classmethod
-    def of(cls, cache: object, ttl: object) -> CachePlan | None:
+    def of(cls, cache: object, ttl: float) -> CachePlan | None:
         """What the arguments of `open` ask for; refused before anything is touched."""
         if not is_seconds(ttl, 0.001, LONGEST):
-            raise InvalidInputError(
-                "cache_ttl is seconds, a thousandth at least and 30 days at most"
-            )
+            raise InvalidInputError("cache_ttl is seconds, from a thousandth to 30 days of them")
         if cache is None:
             return None
         if not isinstance(cache, str):
-            raise InvalidInputError(
-                "a cache is named by text, for example 'redis://localhost:6379'"
-            )
-        address = Address.of(cache)
-        from holdfast.storage.redis_cache import RedisCache  # with a driver that not all have
+            raise InvalidInputError(f"a cache is given as text: {FORM}")
+        return cls(Address.of(cache), float(ttl))
 
-        return cls(address, float(ttl), RedisCache)  # type: ignore[arg-type]
+    @staticmethod
+    def driver() -> type[RedisCache]:
+        """What talks to the server; refused where it is not installed."""
+        from holdfast.storage.redis_cache import RedisCache
+
+        return RedisCache
 
     def before(self, storage: Storage, lineage: bytes, instance: bytes) -> Cached:
-        """The storage of a store behind the cache; one that does not answer is logged."""
+        """The storage of a store behind the cache; a server that does not answer is logged."""
         prefix = f"holdfast:{lineage.hex()}:{instance.hex()}:"
-        cached = Cached(storage, self.kind(self.address, prefix, self.ttl))
-        cached.cache.reach()
-        return cached
+        cache = self.driver()(self.address, prefix, self.ttl)
+        cache.reach()
+        return Cached(storage, cache)

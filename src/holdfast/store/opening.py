@@ -129,8 +129,10 @@ class Opening:
 
     def check_source(self) -> None:
         """What cannot be used must not leave half a store behind: a key, or a place for one that
-        is made with the store, or for a signer."""
+        is made with the store, or for a signer; a cache whose driver is missing."""
         source = self.source
+        if self.cache is not None:
+            self.cache.driver()
         if isinstance(source, EnvKey) or (isinstance(source, FileKey) and source.path.exists()):
             source.load()
         elif isinstance(source, FileKey) and self.create:
