@@ -8,56 +8,103 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
-from common import Row, in_turns, message, place, told
+from common import Place, Row, in_turns, message, place, told
 from postgres import URL as POSTGRES
 
 from holdfast import sync
+from holdfast.storage import open_storage
+from holdfast.storage.wrappers import Counting
 
 URL = "HOLDFAST_BENCH_REDIS"
 MESSAGES = 200
+AWAY = 0.002
 Call = Callable[[int], object]
 
 
 def run(quick: bool) -> list[Row]:
-    """Reads of what is not in memory, and writes, on SQLite and on PostgreSQL if one is named."""
+    """Reads of what is not in memory, and writes: SQLite, PostgreSQL, and a storage far away."""
     cache = os.environ.get(URL)
     if not cache:
         return []
     rows: list[Row] = []
     with place() as here:
-        rows += _measured("SQLite", here.url, cache, quick)
+        rows += _Case("SQLite", here.url, here.key, cache).rows(quick)
     if server := os.environ.get(POSTGRES):
-        with _schema(server) as url:
-            rows += _measured("PostgreSQL", url, cache, quick)
+        with place() as here, _schema(server, here) as url:
+            rows += _Case("PostgreSQL", url, here.key, cache).rows(quick)
+    with place() as here:
+        rows += _Far(f"{AWAY * 1000:g} ms away", here.url, here.key, cache).rows(quick)
     return rows
 
 
 @contextmanager
-def _schema(server: str) -> Iterator[str]:
+def _schema(server: str, here: Place) -> Iterator[str]:
     import psycopg
 
     name = f"bench_{time.time_ns()}"
-    yield f"{server}{'&' if '?' in server else '?'}schema={name}"
+    ring = here.folder / "bench.keys"
+    yield f"{server}{'&' if '?' in server else '?'}schema={name}&ring={ring}"
     with psycopg.connect(server, autocommit=True) as bare:
         bare.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
 
 
-def _measured(engine: str, url: str, cache: str, quick: bool) -> list[Row]:
-    count = 50 if quick else 300
-    with sync.open(url) as bare, sync.open(url, cache=cache) as near:
-        _fill(near)
-        stores = (bare, near)
-        rows = _compared(engine, "a value", count, *(_reading(s, "get", "plan") for s in stores))
-        listed = (_reading(s, "tail", "log", MESSAGES) for s in stores)
-        rows += _compared(engine, f"{MESSAGES} items of a list", count // 5, *listed)
-        rows += _compared(engine, "a set", count, *(_setting(s, n) for n, s in enumerate(stores)))
-        first = (_opening(url, None), _opening(url, cache))
-        rows += _compared(engine, "opening a store and a value", count // 5, *first)
-        hits = near.metrics().share("cache", call="read", outcome="hit") or 0.0
-        return [*rows, told(f"{engine}: reads that the cache answered", 100 * hits, "%")]
+class _Case:
+    """One storage, with the cache and without."""
+
+    def __init__(self, name: str, url: str, key: str, cache: str) -> None:
+        self.name, self.url, self.key, self.cache = name, url, key, cache
+
+    def open(self, cache: str | None) -> sync.Store:
+        return sync.open(self.url, key=self.key, cache=cache)
+
+    def rows(self, quick: bool) -> list[Row]:
+        count = 50 if quick else 300
+        with self.open(None) as bare, self.open(self.cache) as near:
+            _fill(near)
+            both = (bare, near)
+            rows = self._compared("a value", count, [_reading(s, "get", "plan") for s in both])
+            items = [_reading(store, "tail", "log", MESSAGES) for store in both]
+            rows += self._compared(f"{MESSAGES} items of a list", count // 5, items)
+            sets = [_setting(store, number) for number, store in enumerate(both)]
+            rows += self._compared("a set", count, sets)
+            first = [self._opening(None), self._opening(self.cache)]
+            rows += self._compared("opening a store and a value", count // 5, first)
+            read = near.metrics().by("cache", "outcome", call="read")
+        hits = 100 * read.get("hit", 0) / sum(read.values())
+        return [*rows, told(f"{self.name}: records that the cache had", hits, "%")]
+
+    def _opening(self, cache: str | None) -> Call:
+        def read(_: int) -> None:
+            with self.open(cache) as store:
+                store.agent("a").get("plan")
+
+        return read
+
+    def _compared(self, what: str, count: int, calls: Sequence[Call]) -> list[Row]:
+        without, near = in_turns(count, *calls)
+        what = f"{self.name}, {what}"
+        return [
+            told(f"{what}, without", without * 1000, "ms"),
+            told(f"{what}, with a cache", near * 1000, "ms", f"{near / without:.2f} times"),
+        ]
+
+
+class _Away(Counting):
+    """A storage of which each call takes a while."""
+
+    def _count(self, name: str) -> None:
+        super()._count(name)
+        time.sleep(AWAY)
+
+
+class _Far(_Case):
+    def open(self, cache: str | None) -> sync.Store:
+        storage: Any = _Away(open_storage(self.url))
+        return sync.open(self.url, key=self.key, cache=cache, storage=storage)
 
 
 def _fill(store: sync.Store) -> None:
@@ -82,19 +129,3 @@ def _reading(store: sync.Store, method: str, *arguments: object) -> Call:
 def _setting(store: sync.Store, number: int) -> Call:
     state = store.agent(f"writer-{number}")
     return lambda step: state.set("plan", message(step, 2000))
-
-
-def _opening(url: str, cache: str | None) -> Call:
-    def read(_: int) -> None:
-        with sync.open(url, cache=cache) as store:
-            store.agent("a").get("plan")
-
-    return read
-
-
-def _compared(engine: str, what: str, count: int, bare: Call, near: Call) -> list[Row]:
-    without, with_ = in_turns(count, bare, near)
-    return [
-        told(f"{engine}, {what}, without", without * 1000, "ms"),
-        told(f"{engine}, {what}, with a cache", with_ * 1000, "ms", f"{with_ / without:.2f} times"),
-    ]

@@ -14,7 +14,8 @@ from store_kit import Place, put_row, rows_of
 import holdfast
 from holdfast import Classed, sync
 from holdfast.errors import DamagedRecordError
-from holdfast.storage.redis_cache import RedisCache
+from holdfast.storage.cached import Cached
+from holdfast.storage.redis_cache import _Fuse
 
 LONG = {"text": "a sentence that repeats, a sentence that repeats, " * 15}
 """What does not fit into the index, and not into fewer bytes than it has."""
@@ -25,14 +26,23 @@ def outcomes(store: Any, call: str = "read") -> dict[str, int]:
     return found
 
 
-class Rows:
-    """What the cache holds of one store, and of its copies."""
+def flush(place: Place) -> None:
+    """Wait for what the stores that are open send behind reads and writes."""
+    for store in place._open:
+        if isinstance(store._core.storage, Cached):
+            store._core.storage.cache.flush()
 
-    def __init__(self, server: Any, store: sync.Store) -> None:
+
+class Rows:
+    """What the cache holds of the store in a place, and of its copies."""
+
+    def __init__(self, server: Any, place: Place) -> None:
         self.client = server.client()
-        self._names = f"holdfast:{store.stats()['lineage']}:*"
+        self._names = f"holdfast:{place._open[0].stats()['lineage']}:*"
+        self._place = place
 
     def all(self) -> dict[bytes, bytes]:
+        flush(self._place)
         names = sorted(self.client.scan_iter(self._names, count=1000))
         return dict(zip(names, self.client.mget(names), strict=True)) if names else {}
 
@@ -54,6 +64,7 @@ def cached(place: Place, redis: Any) -> sync.Store:
 @pytest.mark.spec("K8", "K260")
 def test_a_value_comes_from_the_cache(place: Place, cached: sync.Store, redis: Any) -> None:
     cached.agent("a").set("plan", LONG)
+    flush(place)
     other, counting = place.open_counting(cache=redis.url())
     state = other.agent("a")
     assert state.keys() == ["plan"]
@@ -70,6 +81,7 @@ def test_every_way_to_read_values_asks_it(place: Place, cached: sync.Store, redi
     for message in messages:
         state.append("log", message)
     state.set("plan", LONG)
+    flush(place)
 
     def opened() -> tuple[sync.Store, sync.State]:
         store = place.open(cache=redis.url())
@@ -91,7 +103,7 @@ def test_every_way_to_read_values_asks_it(place: Place, cached: sync.Store, redi
 
 def test_what_is_read_is_put_there(place: Place, cached: sync.Store, redis: Any) -> None:
     cached.agent("a").set("plan", LONG)
-    rows = Rows(redis, cached)
+    rows = Rows(redis, place)
     (name,) = rows.all()
     assert 0 < rows.client.pttl(name) <= 3_600_000
     rows.remove()
@@ -99,6 +111,7 @@ def test_what_is_read_is_put_there(place: Place, cached: sync.Store, redis: Any)
         other = place.open(cache=redis.url(), cache_ttl=60)
         assert other.agent("a").get("plan") == LONG
         assert outcomes(other) == expected
+        flush(place)
     assert 0 < rows.client.pttl(name) <= 60_000
 
 
@@ -106,10 +119,10 @@ def test_the_async_face_reads_through_it_and_the_loop_does_not_wait(
     place: Place, cached: sync.Store, redis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asking: set[int] = set()
-    get, put = RedisCache.get, RedisCache.put
-    monkeypatch.setattr(RedisCache, "get", lambda *a: asking.add(threading.get_ident()) or get(*a))
-    monkeypatch.setattr(RedisCache, "put", lambda *a: asking.add(threading.get_ident()) or put(*a))
+    run = _Fuse.run
+    monkeypatch.setattr(_Fuse, "run", lambda *a: asking.add(threading.get_ident()) or run(*a))
     cached.agent("a").set("plan", LONG)
+    flush(place)
     asking.clear()
 
     async def read() -> dict[str, int]:
@@ -138,7 +151,7 @@ def test_a_write_of_others_is_seen_at_once(place: Place, cached: sync.Store, red
 )
 def test_rubbish_is_never_damage(place: Place, cached: sync.Store, redis: Any, row: bytes) -> None:
     cached.agent("a").set("plan", LONG)
-    rows = Rows(redis, cached)
+    rows = Rows(redis, place)
     good = rows.all()
     rows.put(dict.fromkeys(good, row))
     other = place.open(cache=redis.url())
@@ -149,13 +162,14 @@ def test_rubbish_is_never_damage(place: Place, cached: sync.Store, redis: Any, r
 
 def test_every_byte_of_a_row_can_be_another(place: Place, cached: sync.Store, redis: Any) -> None:
     cached.agent("a").set("plan", LONG)
-    rows = Rows(redis, cached)
+    rows = Rows(redis, place)
     ((name, good),) = rows.all().items()
     core = cached._core
     for at in range(0, len(good), 7):
         rows.put({name: good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1 :]})
         core.atoms.clear()
         assert cached.agent("a").get("plan") == LONG
+        flush(place)
     rows.client.delete(name)
     rows.client.lpush(name, "of another type")
     core.atoms.clear()
@@ -170,7 +184,7 @@ def test_rows_in_each_others_place_are_not_believed(
     for key in keys:
         cached.agent("a").set(key, {"key": key, **LONG})
         cached.agent("b").set(key, {"key": f"b {key}", **LONG})
-    rows = Rows(redis, cached)
+    rows = Rows(redis, place)
     good = rows.all()
     assert len(good) == 12
     rows.put(dict(zip(good, [*good.values()][::-1], strict=True)))
@@ -196,13 +210,14 @@ def test_a_copy_that_went_its_own_way_leads_nobody_astray(
         store = place.open(cache=redis.url())
         for number in range(30):
             store.agent("a").set(f"k{number}", {"by": text, **LONG})
+        flush(place)
     for _ in range(2):  # each finds what the other one has left there
         for place, text in ((first, "of the first"), (second, "of the second")):
             store = place.reopen(cache=redis.url())
             assert {value["by"] for _, value in store.agent("a").items("k")} == {text}
             store.agent("a").append("log", [text, LONG])
             assert store.verify().ok
-    assert outcomes(store)["wrong"] > 0
+            assert outcomes(store)["wrong"] > 0
     first.close()
     second.close()
 
@@ -218,17 +233,21 @@ def test_two_stores_share_a_server(tmp_path: Path, redis: Any) -> None:
 
 
 def test_verify_does_not_ask_it(place: Place, cached: sync.Store, redis: Any) -> None:
-    cached.agent("a").set("plan", LONG)
-    cached.agent("a").set("other", LONG)
-    place.close()
+    text = "a sentence that repeats, " * 300  # in a row of its own
+    cached.agent("a").set("plan", text)
+    flush(place)
+    other, bare = place.open(cache=redis.url()), place.open()
+    for store in (other, bare):
+        assert store.agent("a").keys() == ["plan"]
+        store._core.atoms.clear()
     storage = place.storage()
-    key, row = rows_of(storage, b"E")[0]
+    ((key, row),) = rows_of(storage, b"V")
     put_row(storage, key, row[:-1] + bytes([row[-1] ^ 1]))
-    other = place.open(cache=redis.url())
-    assert not other.verify().ok
-    assert outcomes(other) == {}
+    assert other.agent("a").get("plan") == text
     with pytest.raises(DamagedRecordError):
-        place.open().agent("a").get("plan")
+        bare.agent("a").get("plan")
+    assert key.hex() in [one.row for one in other.verify().findings]
+    assert outcomes(other) == {"hit": 1}
     storage.close()
 
 
@@ -246,7 +265,7 @@ def test_what_is_sensitive_is_never_there(place: Place, cached: sync.Store, redi
     with state.change() as change:  # one row holds both
         change.set("password", LONG)
         change.set("plan", LONG)
-    rows = Rows(redis, cached)
+    rows = Rows(redis, place)
     assert rows.all() == {}
     other = place.open(cache=redis.url())
     found = dict(other.agent("a").items())
@@ -268,7 +287,7 @@ def test_a_key_that_becomes_sensitive_is_not_put_there_any_more(
     state.set("people/ann", LONG)
     state.set("people/log", [LONG] * 3)
     state.declare(Classed("people/", "sensitive"))
-    rows = Rows(redis, cached)
+    rows = Rows(redis, place)
     rows.remove()
     other = place.open(cache=redis.url()).agent("a")
     assert other.get("people/ann") == LONG
@@ -282,7 +301,7 @@ def test_an_erased_scope_leaves_it(place: Place, cached: sync.Store, redis: Any)
     for name in ("a", "b"):
         for number in range(3):
             cached.agent(name).set("plan", {"number": number, **LONG})
-    rows = Rows(redis, cached)
+    rows = Rows(redis, place)
     before = rows.all()
     assert len(before) == 6
     erased = cached.erase("agent:a")
@@ -300,7 +319,7 @@ def test_what_is_pruned_leaves_it(place: Place, cached: sync.Store, redis: Any) 
     state = cached.agent("a")
     for number in range(40):
         state.set("plan", {"number": number, **LONG})
-    rows = Rows(redis, cached)
+    rows = Rows(redis, place)
     assert len(rows.all()) == 40
     state.prune(40)
     assert len(rows.all()) == 1
@@ -312,7 +331,7 @@ def test_records_that_are_sealed_again(tmp_path: Path, redis: Any) -> None:
     place = Place("sqlite", tmp_path, sealed=True)
     store = place.open(cache=redis.url())
     store.agent("a").set("plan", LONG)
-    rows = Rows(redis, store)
+    rows = Rows(redis, place)
     old = rows.all()
     store.rotate("agent:a")
     assert any("cache" in text for text in store.reseal("agent:a").open)

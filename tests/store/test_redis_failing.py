@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from redis_kit import PATIENT, Server
 from store_kit import Place, free_port
-from test_redis import LONG, outcomes
+from test_redis import LONG, flush, outcomes
 
 from holdfast import sync
 from holdfast.errors import InvalidInputError, MissingExtraError
@@ -45,13 +45,15 @@ def restless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_cache, "SHARE", 0)
 
 
-def read_and_write(store: sync.Store) -> None:
+def read_and_write(place: Place, store: sync.Store) -> None:
     """All of it works, and each value is read from elsewhere than memory."""
     state = store.agent("a")
     for number in range(3):
         state.set("plan", {"number": number, **LONG})
+        flush(place)
         store._core.atoms.clear()
         assert state.get("plan")["number"] == number
+        flush(place)
     assert store.verify().ok
 
 
@@ -61,11 +63,11 @@ def test_one_that_is_away_is_noted_and_used_when_it_is_back(
     server.kill()
     with caplog.at_level(logging.INFO, "holdfast.cache"):
         store = place.open(cache=server.url())
-        read_and_write(store)
+        read_and_write(place, store)
         assert set(outcomes(store)) == {"failed"}
         assert set(outcomes(store, "write")) == {"failed"}
         server.start()
-        read_and_write(store)
+        read_and_write(place, store)
     assert outcomes(store)["hit"] == 3
     texts = [one.getMessage() for one in caplog.records]
     assert [one.levelname for one in caplog.records] == ["WARNING", "INFO"]
@@ -79,10 +81,10 @@ def test_one_that_failed_is_left_alone_for_a_while(
     store = place.open(cache=server.url())
     store.agent("a").set("plan", LONG)
     server.kill()
-    read_and_write(store)
+    read_and_write(place, store)
     server.start()
     before = server.client().info("stats")["total_connections_received"]
-    read_and_write(store)
+    read_and_write(place, store)
     assert set(outcomes(store)) == {"failed"}
     after = server.client().info("stats")["total_connections_received"]
     assert after == before + 1  # that of the question itself
@@ -92,7 +94,7 @@ def test_one_that_does_not_answer(place: Place, server: Server) -> None:
     store = place.open(cache=server.url(options=SOON))
     store.agent("a").set("plan", LONG)
     server.hang()
-    read_and_write(store)
+    read_and_write(place, store)
     place.open(cache=server.url(options=SOON)).agent("b").set("plan", LONG)
     server.go_on()
     assert outcomes(store)["failed"] == 3
@@ -106,7 +108,7 @@ def test_one_that_is_killed_while_it_is_used(place: Place, server: Server) -> No
     def use() -> None:
         try:
             while not over.is_set():
-                read_and_write(store)
+                read_and_write(place, store)
         except BaseException as error:
             failed.append(error)
 
@@ -128,10 +130,11 @@ def test_one_that_is_killed_while_it_is_used(place: Place, server: Server) -> No
 def test_one_that_has_no_room_still_answers(place: Place, server: Server) -> None:
     store = place.open(cache=server.url())
     store.agent("a").set("first", LONG)
+    flush(place)
     client = server.client()
     client.config_set("maxmemory-policy", "noeviction")
     client.config_set("maxmemory", 1)
-    read_and_write(store)
+    read_and_write(place, store)
     assert outcomes(store, "write") == {"done": 1, "failed": 6}  # committed, and read again
     store._core.atoms.clear()
     assert store.agent("a").get("first") == LONG
@@ -144,6 +147,7 @@ def test_one_that_forgets(place: Place, server: Server) -> None:
     for number in range(20):
         store.agent("a").set("plan", {"number": number, **LONG})
         store._core.atoms.clear()
+        flush(place)
         client.flushall()
         assert store.agent("a").get("plan")["number"] == number
     assert outcomes(store) == {"miss": 20}
@@ -156,10 +160,10 @@ def test_a_wrong_password_is_noted_and_never_shown(
     try:
         with caplog.at_level(logging.DEBUG):
             store = place.open(cache=server.url(who=f"someone:{SECRET}@"))
-            read_and_write(store)
+            read_and_write(place, store)
             assert set(outcomes(store)) == {"failed"}
             right = place.open(cache=server.url(who=":another-secret@"))
-            read_and_write(right)
+            read_and_write(place, right)
             assert outcomes(right)["hit"] == 3
         core = store._core
         shown = caplog.text + repr([store, vars(core), vars(core.near), vars(core.storage)])
@@ -188,7 +192,7 @@ def test_something_that_is_no_redis(place: Place) -> None:
     try:
         port = listening.getsockname()[1]
         store = place.open(cache=f"redis://127.0.0.1:{port}?{PATIENT}")
-        read_and_write(store)
+        read_and_write(place, store)
         assert set(outcomes(store)) == {"failed"}
     finally:
         over.set()

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from holdfast.errors import OutcomeUnknown
 from holdfast.storage.contract import Batch, Moment, Storage
 
 if TYPE_CHECKING:
@@ -40,9 +41,14 @@ class Cached:
     def commit(self, batch: Batch) -> None:
         try:
             self.inner.commit(batch)
-        finally:  # of an outcome that is not known, too: what is missing here is no loss
-            if batch.drops or batch.blanks or batch.swaps:
-                self.cache.drop({*batch.drops, *batch.blanks, *(swap[0] for swap in batch.swaps)})
+        except OutcomeUnknown:  # what is missing in a cache is no loss
+            self._forget(batch)
+            raise
+        self._forget(batch)
+
+    def _forget(self, batch: Batch) -> None:
+        if batch.drops or batch.blanks or batch.swaps:
+            self.cache.drop({*batch.drops, *batch.blanks, *(swap[0] for swap in batch.swaps)})
 
     def version(self) -> object:
         return self.inner.version()

@@ -4,7 +4,7 @@ Nothing is decided by it. Who gets a record here checks it against a hash that c
 and asks the engine where it does not fit; that a record is not here says nothing.
 
 It never fails its caller, and keeps it waiting once at most: after a call that failed the server is
-left alone for a while, and then one call tries it again.
+left alone for a while, and then one call tries it again. What is put there is sent by a thread.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TypeVar, cast
 
 from holdfast.errors import InvalidInputError, MissingExtraError
+from holdfast.storage import process
 from holdfast.storage.contract import MAX_RECORD
+from holdfast.storage.filling import Filler, Rows
 from holdfast.storage.redis_url import FORM, Address
 
 try:
@@ -31,8 +33,6 @@ except ImportError as error:
 REST, SHARE = 5.0, 20
 """Seconds for which a server that failed is left alone; more, if it took more than one part in so
 many of that to fail, as where a name is looked up for long."""
-_FAILURES = (redis.RedisError, OSError, ValueError)
-"""What the driver raises, whatever is wrong; a server of another kind gives rubbish."""
 _T = TypeVar("_T")
 log = logging.getLogger("holdfast.cache")
 
@@ -51,6 +51,8 @@ class RedisCache:
         """Is told what was asked for (write, remove), how it ended, and of how many records."""
         self._prefix = prefix
         self._reached, self._written = _Fuse(address, "reached"), _Fuse(address, "written")
+        self._pid = process.number
+        self._filler = Filler(self._put)
         seconds = address.timeout / 1000
         try:
             self._redis = redis.Redis.from_url(
@@ -70,56 +72,50 @@ class RedisCache:
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes] | None:
         """Those of the records that it has, or says that it has; None if it does not answer."""
-
-        def ask() -> list[Any]:
-            with self._redis.pipeline(transaction=False) as pipe:
-                for key in keys:
-                    # No more than a record can have, however much somebody has put there.
-                    pipe.getrange(self._name(key), 0, MAX_RECORD)
-                answers = pipe.execute(raise_on_error=False)
-            for answer in answers:
-                # What somebody else keeps under one of the names is only not a record.
-                if isinstance(answer, Exception) and not str(answer).startswith("WRONGTYPE"):
-                    raise answer
-            return answers
-
-        found = self._reached.run(ask)
+        names = [self._name(key) for key in keys]
+        found = self._reached.run(lambda: cast("list[bytes | None]", self._redis.mget(names)))
         if found is None:
             return None
         return {
-            key: row
-            for key, row in zip(keys, found, strict=True)
-            if type(row) is bytes and 0 < len(row) <= MAX_RECORD
+            key: row for key, row in zip(keys, found, strict=True) if row and len(row) <= MAX_RECORD
         }
 
     def put(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
-        """Keep records until they expire, or are pushed out by others."""
-        kept = list(rows)
+        """Keep records until they expire, or are pushed out by others. It is not waited for."""
+        left = self._filler.add(rows)
+        if left:
+            self.tell("write", "failed", left)
+
+    def _put(self, rows: Rows) -> None:
         expires = max(1, int(self.ttl * 1000))
 
         def ask() -> bool:
             with self._redis.pipeline(transaction=False) as pipe:
-                for key, row in kept:
+                for key, row in rows:
                     pipe.set(self._name(key), row, px=expires)
                 pipe.execute()
             return True
 
-        if kept:
-            # A server without room, or one that only reads, still answers what it is asked.
-            there = not self._reached.blown or self.reach()
-            done = self._written.run(ask) if there else None
-            self._tell_done("write", done, len(kept))
+        # A server without room, or one that only reads, still answers what it is asked.
+        there = not self._reached.blown or self.reach()
+        self._tell_done("write", self._written.run(ask) if there else None, len(rows))
 
-    def drop(self, keys: Iterable[bytes]) -> None:
+    def drop(self, keys: Collection[bytes]) -> None:
         """Remove records."""
+        self._filler.forget(keys)
         names = [self._name(key) for key in keys]
-        if names:
-            done = self._reached.run(lambda: self._redis.unlink(*names) is not None)
-            self._tell_done("remove", done, len(names))
+        done = self._reached.run(lambda: self._redis.unlink(*names) is not None)
+        self._tell_done("remove", done, len(names))
+
+    def flush(self) -> None:
+        """Wait until all that was put is there, or failed."""
+        self._filler.flush()
 
     def close(self) -> None:
-        """Release the connections; a second call does nothing."""
-        self._redis.close()
+        """The same, and release the connections; a second call does nothing."""
+        if self._pid == process.number:  # a forked child has neither the thread nor the right
+            self._filler.close()
+            self._redis.close()
 
     def _tell_done(self, what: str, done: bool | None, count: int) -> None:
         self.tell(what, "done" if done else "failed", count)
@@ -145,7 +141,7 @@ class _Fuse:
         begun = time.monotonic()
         try:
             made = call()
-        except _FAILURES as error:
+        except Exception as error:  # whatever it is, nothing rests on it
             self._blow(type(error).__name__, time.monotonic() - begun)
             return None
         if self.blown:

@@ -74,8 +74,8 @@ class Near:
 def _may_leave(key: bytes, row: bytes, encrypted: bool) -> bool:
     """Whether it is sure that a row held nothing sensitive when it was written.
 
-    Such a row is padded in an encrypted store, and in a plain one not compressed; so is, in a
-    plain one, what is short or cannot be made shorter, which is then left out with it.
+    One that did is padded in an encrypted store, and in a plain one not compressed. There, what is
+    short or cannot be made shorter is not compressed either, and so is left out with it.
     """
     try:
         start = len(split_row(row)[0].data) if key[:1] == b"E" else 0
