@@ -73,7 +73,7 @@ class _Case:
             rows += self._compared("a set", count, sets)
             first = [self._opening(None), self._opening(self.cache)]
             rows += self._compared("opening a store and a value", count // 5, first)
-            read = near.metrics().by("cache", "outcome", call="read")
+            read = near.metrics().by("cache", "result", call="read")
         hits = 100 * read.get("hit", 0) / sum(read.values())
         return [*rows, told(f"{self.name}: records that the cache had", hits, "%")]
 

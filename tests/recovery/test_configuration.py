@@ -113,12 +113,18 @@ def test_a_configuration_puts_a_cache_in_front_of_the_store(tmp_path: Path, redi
     assert 0 < client.pttl(name) <= 60_000
     with sync.set_up(config) as managed:
         assert managed.state.get("plan") == long
-        assert managed.store.metrics().by("cache", "outcome", call="read") == {"hit": 1}
+        assert managed.store.metrics().by("cache", "result", call="read") == {"hit": 1}
     with sync.open(f"sqlite:{tmp_path / 'a.db'}") as store, sync.set_up(config, store=store) as one:
         assert any(note.startswith("storage.cache: the store that") for note in one.report.notes)
-    for wrong in ({"connection": "redis://user:secret@"}, {"connection": 7}, {"ttl": "31d"}):
+    right = {"type": "redis", "connection": redis.url(2)}
+    for wrong in ("redis://user:secret@", "", 7):
         with pytest.raises(ConfigurationError, match=r"storage\.cache") as refused:
-            Configuration.of(made(storage={"cache": {"type": "redis", **wrong}}))
+            Configuration.of(made(storage={"cache": right | {"connection": wrong}}))
+        assert len(refused.value.problems) == 1
+        assert "secret" not in str(refused.value)
+    for wrong in ({"ttl": "31d"}, {"ttl": 0}, {"type": "memcached"} | {"ttl": -1}):
+        with pytest.raises(ConfigurationError, match=r"storage\.cache") as refused:
+            Configuration.of(made(storage={"cache": right | wrong}))
         assert len(refused.value.problems) == 1
         assert "secret" not in str(refused.value)
 

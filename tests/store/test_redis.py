@@ -21,8 +21,8 @@ LONG = {"text": "a sentence that repeats, a sentence that repeats, " * 15}
 """What does not fit into the index, and not into fewer bytes than it has."""
 
 
-def outcomes(store: Any, call: str = "read") -> dict[str, int]:
-    found: dict[str, int] = store.metrics().by("cache", "outcome", call=call)
+def results(store: Any, call: str = "read") -> dict[str, int]:
+    found: dict[str, int] = store.metrics().by("cache", "result", call=call)
     return found
 
 
@@ -71,8 +71,8 @@ def test_a_value_comes_from_the_cache(place: Place, cached: sync.Store, redis: A
     counting.reset()
     assert state.get("plan") == LONG
     assert counting.calls["get"] == 0
-    assert outcomes(other) == {"hit": 1}
-    assert outcomes(cached, "write") == {"done": 1}
+    assert results(other) == {"hit": 1}
+    assert results(cached, "write") == {"done": 1}
 
 
 def test_every_way_to_read_values_asks_it(place: Place, cached: sync.Store, redis: Any) -> None:
@@ -98,7 +98,7 @@ def test_every_way_to_read_values_asks_it(place: Place, cached: sync.Store, redi
     ):
         store, state = opened()
         assert read(state)
-        assert outcomes(store)["hit"] > 0
+        assert results(store)["hit"] > 0
 
 
 def test_what_is_read_is_put_there(place: Place, cached: sync.Store, redis: Any) -> None:
@@ -110,7 +110,7 @@ def test_what_is_read_is_put_there(place: Place, cached: sync.Store, redis: Any)
     for expected in ({"miss": 1}, {"hit": 1}):
         other = place.open(cache=redis.url(), cache_ttl=60)
         assert other.agent("a").get("plan") == LONG
-        assert outcomes(other) == expected
+        assert results(other) == expected
         flush(place)
     assert 0 < rows.client.pttl(name) <= 60_000
 
@@ -129,7 +129,7 @@ def test_the_async_face_reads_through_it_and_the_loop_does_not_wait(
         async with holdfast.open(place.url, **place.options(cache=redis.url())) as store:
             assert await store.agent("a").get("plan") == LONG
             await store.agent("a").set("other", LONG)
-            return outcomes(store)
+            return results(store)
 
     assert asyncio.run(read()) == {"hit": 1}
     assert asking
@@ -157,7 +157,7 @@ def test_rubbish_is_never_damage(place: Place, cached: sync.Store, redis: Any, r
     other = place.open(cache=redis.url())
     assert other.agent("a").get("plan") == LONG
     assert rows.all() == good  # what was read from the engine is put in its place
-    assert outcomes(other).get("hit") is None
+    assert results(other).get("hit") is None
 
 
 def test_every_byte_of_a_row_can_be_another(place: Place, cached: sync.Store, redis: Any) -> None:
@@ -174,7 +174,7 @@ def test_every_byte_of_a_row_can_be_another(place: Place, cached: sync.Store, re
     rows.client.lpush(name, "of another type")
     core.atoms.clear()
     assert cached.agent("a").get("plan") == LONG
-    assert outcomes(cached).get("failed") is None
+    assert results(cached).get("failed") is None
 
 
 def test_rows_in_each_others_place_are_not_believed(
@@ -191,7 +191,7 @@ def test_rows_in_each_others_place_are_not_believed(
     other = place.open(cache=redis.url())
     assert [value["key"] for _, value in other.agent("a").items()] == keys
     assert [value["key"] for _, value in other.agent("b").items()] == [f"b {key}" for key in keys]
-    assert outcomes(other) == {"wrong": 12}
+    assert results(other) == {"wrong": 12}
 
 
 @pytest.mark.parametrize("sealed", [False, True])
@@ -217,7 +217,7 @@ def test_a_copy_that_went_its_own_way_leads_nobody_astray(
             assert {value["by"] for _, value in store.agent("a").items("k")} == {text}
             store.agent("a").append("log", [text, LONG])
             assert store.verify().ok
-            assert outcomes(store)["wrong"] > 0
+            assert results(store)["wrong"] > 0
     first.close()
     second.close()
 
@@ -229,7 +229,7 @@ def test_two_stores_share_a_server(tmp_path: Path, redis: Any) -> None:
     for name in ("one", "two"):
         with sync.open(f"sqlite:{tmp_path / name}.db", cache=redis.url()) as store:
             assert store.agent("a").get("plan")["of"] == name
-            assert outcomes(store) == {"hit": 1}
+            assert results(store) == {"hit": 1}
 
 
 def test_verify_does_not_ask_it(place: Place, cached: sync.Store, redis: Any) -> None:
@@ -247,7 +247,7 @@ def test_verify_does_not_ask_it(place: Place, cached: sync.Store, redis: Any) ->
     with pytest.raises(DamagedRecordError):
         bare.agent("a").get("plan")
     assert key.hex() in [one.row for one in other.verify().findings]
-    assert outcomes(other) == {"hit": 1}
+    assert results(other) == {"hit": 1}
     storage.close()
 
 
@@ -339,7 +339,7 @@ def test_records_that_are_sealed_again(tmp_path: Path, redis: Any) -> None:
     rows.put(old)  # under a key that is gone
     other = place.open(cache=redis.url())
     assert other.agent("a").get("plan") == LONG
-    assert outcomes(other) == {"wrong": 1}
+    assert results(other) == {"wrong": 1}
     assert list(rows.all()) == list(old)
     assert rows.all() != old
     place.close()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from redis_kit import PATIENT, Server
 from store_kit import Place, free_port
-from test_redis import LONG, flush, outcomes
+from test_redis import LONG, flush, results
 
 from holdfast import sync
 from holdfast.errors import InvalidInputError, MissingExtraError
@@ -64,11 +64,11 @@ def test_one_that_is_away_is_noted_and_used_when_it_is_back(
     with caplog.at_level(logging.INFO, "holdfast.cache"):
         store = place.open(cache=server.url())
         read_and_write(place, store)
-        assert set(outcomes(store)) == {"failed"}
-        assert set(outcomes(store, "write")) == {"failed"}
+        assert set(results(store)) == {"failed"}
+        assert set(results(store, "write")) == {"failed"}
         server.start()
         read_and_write(place, store)
-    assert outcomes(store)["hit"] == 3
+    assert results(store)["hit"] == 3
     texts = [one.getMessage() for one in caplog.records]
     assert [one.levelname for one in caplog.records] == ["WARNING", "INFO"]
     assert all(f"redis://127.0.0.1:{server.port}/0" in text for text in texts)
@@ -85,7 +85,7 @@ def test_one_that_failed_is_left_alone_for_a_while(
     server.start()
     before = server.client().info("stats")["total_connections_received"]
     read_and_write(place, store)
-    assert set(outcomes(store)) == {"failed"}
+    assert set(results(store)) == {"failed"}
     after = server.client().info("stats")["total_connections_received"]
     assert after == before + 1  # that of the question itself
 
@@ -97,7 +97,7 @@ def test_one_that_does_not_answer(place: Place, server: Server) -> None:
     read_and_write(place, store)
     place.open(cache=server.url(options=SOON)).agent("b").set("plan", LONG)
     server.go_on()
-    assert outcomes(store)["failed"] == 3
+    assert results(store)["failed"] == 3
 
 
 def test_one_that_is_killed_while_it_is_used(place: Place, server: Server) -> None:
@@ -115,9 +115,9 @@ def test_one_that_is_killed_while_it_is_used(place: Place, server: Server) -> No
     writer = threading.Thread(target=use)
     writer.start()
     for _ in range(4):
-        before = outcomes(store).get("hit", 0)
+        before = results(store).get("hit", 0)
         for _ in range(6000):
-            if outcomes(store).get("hit", 0) > before or not writer.is_alive():
+            if results(store).get("hit", 0) > before or not writer.is_alive():
                 break
             over.wait(0.01)
         server.kill()
@@ -135,10 +135,10 @@ def test_one_that_has_no_room_still_answers(place: Place, server: Server) -> Non
     client.config_set("maxmemory-policy", "noeviction")
     client.config_set("maxmemory", 1)
     read_and_write(place, store)
-    assert outcomes(store, "write") == {"done": 1, "failed": 6}  # committed, and read again
+    assert results(store, "write") == {"done": 1, "failed": 6}  # committed, and read again
     store._core.atoms.clear()
     assert store.agent("a").get("first") == LONG
-    assert outcomes(store) == {"hit": 1, "miss": 3}
+    assert results(store) == {"hit": 1, "miss": 3}
 
 
 def test_one_that_forgets(place: Place, server: Server) -> None:
@@ -150,7 +150,7 @@ def test_one_that_forgets(place: Place, server: Server) -> None:
         flush(place)
         client.flushall()
         assert store.agent("a").get("plan")["number"] == number
-    assert outcomes(store) == {"miss": 20}
+    assert results(store) == {"miss": 20}
 
 
 def test_a_wrong_password_is_noted_and_never_shown(
@@ -161,10 +161,10 @@ def test_a_wrong_password_is_noted_and_never_shown(
         with caplog.at_level(logging.DEBUG):
             store = place.open(cache=server.url(who=f"someone:{SECRET}@"))
             read_and_write(place, store)
-            assert set(outcomes(store)) == {"failed"}
+            assert set(results(store)) == {"failed"}
             right = place.open(cache=server.url(who=":another-secret@"))
             read_and_write(place, right)
-            assert outcomes(right)["hit"] == 3
+            assert results(right)["hit"] == 3
         core = store._core
         shown = caplog.text + repr([store, vars(core), vars(core.near), vars(core.storage)])
         assert "secret" not in shown
@@ -193,7 +193,7 @@ def test_something_that_is_no_redis(place: Place) -> None:
         port = listening.getsockname()[1]
         store = place.open(cache=f"redis://127.0.0.1:{port}?{PATIENT}")
         read_and_write(place, store)
-        assert set(outcomes(store)) == {"failed"}
+        assert set(results(store)) == {"failed"}
     finally:
         over.set()
         listening.shutdown(socket.SHUT_RDWR)

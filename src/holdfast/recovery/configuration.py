@@ -304,13 +304,16 @@ class _Reading:
         length = milliseconds(data.get("ttl", int(HOUR * 1000)))
         if not is_number(length) or length <= 0:
             return {}  # said already
-        place = self._text(data, "storage.cache", "connection", "redis://localhost:6379")
+        if data.get("connection", "") == "":
+            self.problems.append("storage.cache.connection is missing")
+        place = self._text(data, "storage.cache", "connection", "")
+        if not place:
+            return {}
         try:
-            plan = CachePlan.of(place, length / 1000)
+            CachePlan.of(place, length / 1000)
         except InvalidInputError as error:
             self.problems.append(f"storage.cache: {error}")
-            return {}
-        return {"cache": place, "cache_ttl": plan.ttl if plan is not None else HOUR}
+        return {"cache": place, "cache_ttl": length / 1000}
 
     def _synchronization(self, data: Mapping[str, Any]) -> None:
         self._flags(data, "synchronization", ("enabled",))

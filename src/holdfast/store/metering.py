@@ -69,7 +69,7 @@ RECOVERIES = Measure(
     "recoveries", ("failure", "outcome"), "recoveries that came to an end", good="succeeded"
 )
 INVALID = Measure("validation_failures", ("what",), "states that were refused as not valid")
-CACHE = Measure("cache", ("call", "outcome"), "records asked of, and given to, a cache in Redis")
+CACHE = Measure("cache", ("call", "result"), "records asked of, and given to, a cache in Redis")
 MEASURES = {one.name: one for one in (SAVES, COMMITS, TRANSITIONS, RECOVERIES, INVALID, CACHE)}
 FIGURES = tuple(
     measure.name + end

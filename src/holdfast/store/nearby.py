@@ -66,9 +66,9 @@ class Near:
             f"put there meanwhile: they expire, {self._cache.ttl:g} s after that at the latest"
         )
 
-    def _tell(self, call: str, outcome: str, count: int) -> None:
+    def _tell(self, call: str, result: str, count: int) -> None:
         if count:
-            self._meter.add(CACHE, (call, outcome), count=count)
+            self._meter.add(CACHE, (call, result), count=count)
 
 
 def _may_leave(key: bytes, row: bytes, encrypted: bool) -> bool:
