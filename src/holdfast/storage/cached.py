@@ -69,8 +69,10 @@ class Cached:
         return self.inner.settle()
 
     def close(self) -> None:
-        self.inner.close()
-        self.cache.close()
+        try:
+            self.inner.close()
+        finally:
+            self.cache.close()
 
 
 def engine_of(storage: Storage) -> Storage:
