@@ -20,6 +20,7 @@ class Filler:
         self._write = write
         self._waiting: dict[bytes, bytes] = {}
         self._held = 0
+        self._calls = 0
         self._writing = self._over = False
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -47,15 +48,11 @@ class Filler:
         with self._changed:
             for key in keys:
                 self._held -= len(self._waiting.pop(key, b""))
-            self._changed.wait_for(lambda: not self._writing)
-
-    def flush(self) -> None:
-        """Wait until all that was given is written."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._waiting and not self._writing)
+            now = self._calls
+            self._changed.wait_for(lambda: not self._writing or self._calls > now)
 
     def close(self) -> None:
-        """The same, and end the thread."""
+        """Wait until all that was given is written, and end the thread."""
         with self._changed:
             self._over = True
             self._changed.notify_all()
@@ -77,4 +74,5 @@ class Filler:
             self._changed.wait_for(lambda: self._waiting or self._over)
             rows, self._waiting, self._held = list(self._waiting.items()), {}, 0
             self._writing = bool(rows)
+            self._calls += 1
             return rows

@@ -107,12 +107,11 @@ class RedisCache:
         done = self._reached.run(lambda: self._redis.unlink(*names) is not None)
         self._tell_done("remove", done, len(names))
 
-    def flush(self) -> None:
-        """Wait until all that was put is there, or failed."""
-        self._filler.flush()
-
     def close(self) -> None:
-        """The same, and release the connections; a second call does nothing."""
+        """Wait until all that was put is there, or failed, and release the connections.
+
+        A second call does nothing.
+        """
         if self._pid == process.number:  # a forked child has neither the thread nor the right
             self._filler.close()
             self._redis.close()
