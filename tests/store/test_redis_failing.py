@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import socket
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from redis_kit import PATIENT, Server
 from store_kit import Place, free_port
 from test_redis import LONG, flush, results
@@ -173,6 +179,53 @@ def test_a_wrong_password_is_noted_and_never_shown(
         server.remove()
 
 
+def test_over_tls(place: Place, tmp_path: Path) -> None:
+    certificate(tmp_path)
+    port = free_port()
+    options = ["--tls-port", str(port), "--tls-auth-clients", "no"]
+    for name, file in (("cert", "cert.pem"), ("key", "key.pem"), ("ca-cert", "cert.pem")):
+        options += [f"--tls-{name}-file", str(tmp_path / file)]
+    server = Server(*options)
+    try:
+        url = f"rediss://127.0.0.1:{port}/0?{PATIENT}"
+        store = place.open(cache=f"{url}&ssl_ca_certs={tmp_path / 'cert.pem'}")
+        read_and_write(place, store)
+        assert results(store) == {"hit": 3}
+        doubtful = place.open(cache=url)  # nobody vouches for the server
+        read_and_write(place, doubtful)
+        assert set(results(doubtful)) == {"failed"}
+    finally:
+        server.remove()
+
+
+def certificate(folder: Path) -> None:
+    """One of the server, which vouches for itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "holdfast tests")])
+    now = datetime.now(UTC)
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+
+
 def test_something_that_is_no_redis(place: Place) -> None:
     listening = socket.create_server(("127.0.0.1", free_port()))
     over = threading.Event()
@@ -219,6 +272,7 @@ def test_something_that_is_no_redis(place: Place) -> None:
         f"redis://user:{SECRET}@one,two/0",
         f"redis://user:{SECRET}@host/number",
         f"redis://user:{SECRET}@host/0?db=3",
+        f"redis://user:{SECRET}@host/0?ssl_ca_certs=a",
         f"redis://user:{SECRET}@host/0?timeout=soon",
         f"redis://user:{SECRET}@host/0?timeout=1&timeout=2",
         f"redis://user:{SECRET}@host:99999999/0",

@@ -60,8 +60,7 @@ class RedisCache:
                 socket_timeout=seconds,
                 socket_connect_timeout=seconds,
                 retry=Retry(NoBackoff(), 0),
-                protocol=2,  # with 3, more is said and asked before a connection is of use
-                driver_info=None,
+                protocol=2,  # which every server speaks
             )
         except ValueError:  # its text may show pieces of the URL
             raise InvalidInputError(f"a cache is given as {FORM}") from None

@@ -34,9 +34,11 @@ class Address:
             raise InvalidInputError(f"a cache is given as {FORM}")
         theirs, ours = take_options(url, what="cache")
         given = [name for name, _ in parse_qsl(theirs.partition("?")[2], keep_blank_values=True)]
-        if {*ours} - {"timeout"} or {*given} - {*_THEIRS}:
+        theirs_known = _THEIRS if scheme == "rediss" else ()
+        if {*ours} - {"timeout"} or {*given} - {*theirs_known}:
             raise InvalidInputError(
-                f"the URL of the cache has an option that is none of timeout, {', '.join(_THEIRS)}"
+                "the URL of the cache has an option that is none of timeout and, for rediss://, "
+                f"{', '.join(_THEIRS)}"
             )
         place = hosts_and_path(url) or ""
         found = _PLACE.fullmatch(place)
