@@ -227,7 +227,7 @@ class Reader:
 
     def value(self, timeline: Timeline, key: str, slot: Slot, plain: bool = False) -> Any:
         """The value of a key that a slot describes; `plain`: with objects as `Typed`."""
-        near = self._near(timeline, key, slot)
+        near = self.core.near and self._near(timeline, key, slot)
         return timeline.ledger.value_of(key, timeline.settled(slot), self._codec(plain), near)
 
     def _near(self, timeline: Timeline, key: str, slot: Slot) -> Near | None:
@@ -238,11 +238,10 @@ class Reader:
 
     def fetch(self, timeline: Timeline, found: Sequence[tuple[str, Slot]]) -> None:
         """Bring values into the cache of this process, with few calls."""
-        apart: dict[Near | None, list[Slot]] = {}
-        for key, slot in found:
-            apart.setdefault(self._near(timeline, key, slot), []).append(slot)
-        for near, slots in apart.items():
-            timeline.ledger.fetch_atoms(((slot.ref, slot.location) for slot in slots), near)
+        any_near = self.core.near
+        for near in {any_near, None}:
+            mine = [s for k, s in found if not any_near or self._near(timeline, k, s) is near]
+            timeline.ledger.fetch_atoms(((slot.ref, slot.location) for slot in mine), near)
 
     @_rebuilding
     def to_update(self, key: str, default: Any) -> tuple[Any, int, Kept | None]:
