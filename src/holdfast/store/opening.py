@@ -40,11 +40,14 @@ from holdfast.storage import (
     open_storage,
     shown,
 )
+from holdfast.storage.cached import Cached
 from holdfast.storage.contract import Batch, Storage
 from holdfast.store import leftovers, rows
 from holdfast.store.arguments import check_filters, check_flag
+from holdfast.store.caching import HOUR, CachePlan
 from holdfast.store.clock import Clock
 from holdfast.store.core import Core
+from holdfast.store.nearby import Near
 
 FORMAT = 1
 """Of the store. A reader needs at least `oldest_reader`, a writer `oldest_writer`."""
@@ -89,6 +92,7 @@ class Opening:
     registry: Registry
     limits: ValueLimits | None
     clock: Clock
+    cache: CachePlan | None
 
     def run(self, storage: Storage | None) -> Core:
         """Open the store, or create it where that is allowed."""
@@ -125,8 +129,10 @@ class Opening:
 
     def check_source(self) -> None:
         """What cannot be used must not leave half a store behind: a key, or a place for one that
-        is made with the store, or for a signer."""
+        is made with the store, or for a signer; a cache whose driver is missing."""
         source = self.source
+        if self.cache is not None:
+            self.cache.driver()
         if isinstance(source, EnvKey) or (isinstance(source, FileKey) and source.path.exists()):
             source.load()
         elif isinstance(source, FileKey) and self.create:
@@ -267,7 +273,9 @@ class Opening:
         signer: Signer | None,
     ) -> Core:
         """The open store."""
-        return Core(
+        if self.cache is not None:
+            storage = self.cache.before(storage, meta.lineage, meta.instance)
+        core = Core(
             storage,
             meta.lineage,
             instance=meta.instance,
@@ -280,6 +288,9 @@ class Opening:
             clock=self.clock,
             read_only=self.read_only,
         )
+        if isinstance(storage, Cached):
+            core.near = Near(storage.cache, core.meter)
+        return core
 
     def ring_url(self) -> str:
         """Where the ring lies."""
@@ -397,6 +408,8 @@ def open_core(
     limits: ValueLimits | None = None,
     clock: Clock | None = None,
     storage: Storage | None = None,
+    cache: str | None = None,
+    cache_ttl: float = HOUR,
 ) -> Core:
     """Open or create a store; see `holdfast.open` for the arguments."""
     if not isinstance(url, str):
@@ -430,6 +443,7 @@ def open_core(
         registry or default_registry,
         limits,
         clock or Clock(),
+        CachePlan.of(cache, cache_ttl),
     )
     return opening.run(storage)
 
